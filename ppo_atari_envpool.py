@@ -1,0 +1,719 @@
+"""PPO on EnvPool's Atari: what N_envs parallel games and N_RO rollout steps do to the network that learns from them.
+
+    python ppo_atari_envpool.py --env-id Breakout-v5 --num-envs 128 --num-steps 8 --bf16
+
+Papers: Schulman et al. 2017 (PPO); Mayor et al. 2025, arXiv 2506.03404 (P1: the diagnostics); Beukman et al. 2026,
+arXiv 2603.06009 (P3: `outer/`). Reference: CleanRL's cleanrl/ppo_atari_envpool.py @fe8d8a0, with the same algorithm,
+defaults and names. Departures, each with its reason:
+
+1. The step after `done` only resets the game: EnvPool ignores its action and pays nothing. CleanRL trains on that row;
+   here `valid` keeps it out of the losses, the advantage statistics and the diagnostics (`--no-mask-resets` restores it).
+2. A time limit is not a death: a truncated step bootstraps from the value of the real last observation, a terminated
+   one from 0. CleanRL bootstraps neither. (`--no-mask-resets` restores this too.)
+3. Returns and lengths are of whole games, whether game over or the time limit ends them, and all games count. CleanRL
+   carries the return of a game that the time limit cut into the next one.
+4. Logged losses are means over all minibatches since the last point. CleanRL logs the last minibatch.
+5. `--num-logs` points a curve, whatever the number of steps. CleanRL writes three scalars a game and nine an iteration.
+6. Frames are stored as uint8, channels last (a quarter of CleanRL's memory), 1/255 is folded into the first
+   convolution, actions are sampled by the Gumbel-max trick, Adam is fused: the same mathematics, sooner done.
+7. A batch that the minibatches do not divide is refused. CleanRL silently adds a smaller minibatch.
+8. A run is a directory that can be killed at any time and resumed by the same command.
+9. `--bf16` and `--no-shared-encoder` are additions, off by default.
+"""
+
+import contextlib
+import difflib
+import fcntl
+import importlib.metadata
+import io
+import json
+import os
+import platform
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+import ale_py
+import envpool
+import gymnasium
+import imageio.v2 as imageio
+import numpy as np
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+import torch.optim as optim
+import tyro
+import wandb
+from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.summary.writer.record_writer import RecordWriter
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+import metrics
+
+LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac", "grad_norm")
+COVERAGE_ROWS = 4096  # in coverage.npz, over the whole run: as many as UMAP takes with ease
+PACKAGES = ("torch", "envpool", "gymnasium", "ale-py", "numpy", "tyro", "tensorboard", "wandb")
+
+
+# ---- Args ------------------------------------------------------------------------------------------------------------
+@dataclass
+class Args:
+    exp_name: str = os.path.basename(__file__)[: -len(".py")]
+    """the name of this experiment, a part of the default run name"""
+    seed: int = 1
+    """the seed of the network, of the sampled actions and of the environments"""
+    torch_deterministic: bool = True
+    """makes cuDNN use deterministic kernels only"""
+    cuda: bool = True
+    """runs on the GPU, if there is one"""
+    track: bool = False
+    """mirrors the curves to Weights and Biases (`WANDB_MODE=offline` works without an account)"""
+    wandb_project_name: str = "cleanRL"
+    """the project in Weights and Biases"""
+    wandb_entity: Optional[str] = None
+    """the entity (team) in Weights and Biases"""
+    capture_video: bool = False
+    """plays one game at the end of the run, with ale-py and in colour, and writes `episode.mp4` beside the curves"""
+    run_name: Optional[str] = None
+    """the run's directory below runs-dir (default `{env_id}__{exp_name}__{seed}__{unix time}`); the same command with
+    the same name again resumes the run"""
+    runs_dir: str = "runs"
+    """the directory that holds the run directories"""
+    num_logs: int = 1000
+    """the number of points in every curve (at most one an iteration)"""
+    diagnostics: bool = True
+    """logs `diagnostics/`, `probe/` and `outer/` at those points"""
+    probe_size: int = 1024
+    """rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes"""
+    checkpoint_minutes: float = 10.0
+    """minutes between checkpoints; 0 writes one after every iteration"""
+    num_threads: int = 0
+    """CPU threads of PyTorch and of EnvPool; 0 takes what PyTorch takes: every core, or OMP_NUM_THREADS"""
+
+    # Algorithm specific arguments
+    env_id: str = "Breakout-v5"
+    """the id of EnvPool's Atari game"""
+    total_timesteps: int = 10000000
+    """environment steps of the whole run, over all environments (each is 4 frames)"""
+    learning_rate: float = 2.5e-4
+    """the learning rate of Adam"""
+    num_envs: int = 8
+    """the number of parallel games: N_envs"""
+    num_steps: int = 128
+    """the number of steps in each game per rollout: N_RO"""
+    anneal_lr: bool = True
+    """anneals the learning rate linearly to 0"""
+    gamma: float = 0.99
+    """the discount factor"""
+    gae_lambda: float = 0.95
+    """lambda of the generalised advantage estimation"""
+    num_minibatches: int = 4
+    """minibatches per epoch; the batch is num_envs * num_steps"""
+    minibatch_size: Optional[int] = None
+    """rows per minibatch, in place of num-minibatches: it stays fixed as the batch grows (P3's recipe)"""
+    update_epochs: int = 4
+    """passes over each batch"""
+    norm_adv: bool = True
+    """normalises the advantages in each minibatch"""
+    clip_coef: float = 0.1
+    """the clipping coefficient of the policy ratio, and of the value if clip-vloss"""
+    clip_vloss: bool = True
+    """clips the value loss too"""
+    ent_coef: float = 0.01
+    """the coefficient of the entropy"""
+    vf_coef: float = 0.5
+    """the coefficient of the value loss"""
+    max_grad_norm: float = 0.5
+    """the gradient's norm is clipped to this"""
+    target_kl: Optional[float] = None
+    """ends the update after an epoch whose last minibatch has a larger approx_kl"""
+    shared_encoder: bool = True
+    """one convolutional encoder for actor and critic, or one for each"""
+    mask_resets: bool = True
+    """keeps EnvPool's reset rows out of training and bootstraps at time limits (departures 1 and 2)"""
+    bf16: bool = False
+    """computes the encoder in bfloat16 (autocast); heads, losses, GAE and Adam stay in float32"""
+
+
+def fail(message):
+    """Ends the program with one line and exit code 2: bad input."""
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def parse_args(argv):
+    """Returns checked Args, with `run_name`, `num_minibatches` and `minibatch_size` filled in. Touches no file."""
+    box = io.StringIO()  # tyro draws a box around its complaint; what it says is put on one line
+    try:
+        with contextlib.redirect_stderr(box):
+            args = tyro.cli(Args, args=argv, description=__doc__.split("\n")[0])
+    except SystemExit as end:
+        if end.code:
+            lines = [line.strip("│ ") for line in box.getvalue().splitlines() if line.startswith("│")]
+            fail(" ".join(line for line in lines if line and "─" not in line and "helptext" not in line))
+        raise
+    at_least_1, fraction, positive, not_negative = (1, 2**31 - 1), (0, 1), (1e-12, 1e12), (0, 1e12)
+    ranges = dict(num_envs=at_least_1, num_steps=at_least_1, num_minibatches=at_least_1, minibatch_size=at_least_1,
+                  update_epochs=at_least_1, num_logs=at_least_1, probe_size=at_least_1, seed=(0, 2**31 - 1),
+                  total_timesteps=(1, 2**63 - 1), num_threads=(0, 1024), gamma=fraction, gae_lambda=fraction,
+                  learning_rate=not_negative, clip_coef=not_negative, ent_coef=not_negative, vf_coef=not_negative,
+                  checkpoint_minutes=not_negative, max_grad_norm=positive, target_kl=positive)
+    for name, (low, high) in ranges.items():
+        value = getattr(args, name)
+        if value is not None and not low <= value <= high:  # also catches nan
+            fail(f"--{name.replace('_', '-')} {value} is out of range: {low:g} to {high:g} is accepted")
+    check_env_id(args)
+    batch_size = args.num_envs * args.num_steps
+    if args.total_timesteps < batch_size:
+        fail(f"--total-timesteps {args.total_timesteps} is less than one batch: at least {batch_size} is accepted, or "
+             f"a smaller --num-envs {args.num_envs} or --num-steps {args.num_steps}")
+    given = {arg.split("=")[0].replace("_", "-") for arg in argv}
+    if {"--num-minibatches", "--minibatch-size"} <= given:
+        fail("--num-minibatches and --minibatch-size exclude each other: give one")
+    flag = "minibatch_size" if args.minibatch_size else "num_minibatches"
+    if batch_size % getattr(args, flag):
+        fail(f"--{flag.replace('_', '-')} {getattr(args, flag)} does not divide the batch of {batch_size} = "
+             f"{args.num_envs} envs x {args.num_steps} steps: a divisor of it is accepted")
+    args.minibatch_size = args.minibatch_size or batch_size // args.num_minibatches
+    args.num_minibatches = batch_size // args.minibatch_size
+    args.run_name = args.run_name or f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
+    if Path(args.run_name).is_absolute() or ".." in Path(args.run_name).parts:
+        fail(f"--run-name {args.run_name} leaves --runs-dir: a relative path without .. is accepted")
+    if args.track and wandb.setup().settings.mode == "online" and not wandb.login(prompt=False):
+        fail("--track needs an account: `wandb login`, WANDB_API_KEY=… or WANDB_MODE=offline is accepted")
+    return args
+
+
+# ---- environments ----------------------------------------------------------------------------------------------------
+def check_env_id(args):
+    """Refuses what is not one of EnvPool's Atari games, with the nearest names."""
+    games = [name for name, spec in envpool.registration.registry.specs.items() if spec[0] == "envpool.atari"]
+    if args.env_id not in games:
+        near = difflib.get_close_matches(args.env_id.replace("NoFrameskip-v4", "").split("/")[-1], games, 3, 0.3)
+        fail(f"--env-id {args.env_id} is not an Atari game of EnvPool: {' '.join(near) or 'Breakout-v5'} … is accepted")
+
+
+def make_envs(args, seed):
+    """EnvPool's Atari with CleanRL's preprocessing: an episode ends with each life, rewards are clipped to their sign."""
+    threads = min(args.num_envs, torch.get_num_threads())  # EnvPool's own default sees the host, not the job
+    return envpool.make(args.env_id, env_type="gymnasium", num_envs=args.num_envs, num_threads=threads,
+                        episodic_life=True, reward_clip=True, seed=seed)
+
+
+# ---- networks --------------------------------------------------------------------------------------------------------
+def layer_init(layer, std=np.sqrt(2), bias_const=0.0):
+    torch.nn.init.orthogonal_(layer.weight, std)
+    torch.nn.init.constant_(layer.bias, bias_const)
+    return layer
+
+
+def nature_cnn():
+    """The encoder of Mnih et al. 2015: (B, 4, 84, 84) -> (B, 512)."""
+    return nn.Sequential(
+        layer_init(nn.Conv2d(4, 32, 8, stride=4)), nn.ReLU(),
+        layer_init(nn.Conv2d(32, 64, 4, stride=2)), nn.ReLU(),
+        layer_init(nn.Conv2d(64, 64, 3, stride=1)), nn.ReLU(),
+        nn.Flatten(),
+        layer_init(nn.Linear(64 * 7 * 7, 512)), nn.ReLU(),
+    )
+
+
+class Agent(nn.Module):
+    """Actor and critic. The parameters have the names and shapes of CleanRL's, so that weights can be exchanged."""
+
+    def __init__(self, num_actions, shared_encoder=True, bf16=False):
+        super().__init__()
+        self.bf16 = bf16
+        self.network = nature_cnn()
+        self.actor = layer_init(nn.Linear(512, num_actions), std=0.01)
+        self.critic = layer_init(nn.Linear(512, 1), std=1)
+        self.critic_network = None if shared_encoder else nature_cnn()
+
+    def encode(self, network, x):
+        """Returns the outputs of the four ReLUs; the last, (B, 512) in float32, is the representation."""
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bf16):
+            x = x.to(torch.bfloat16 if self.bf16 else torch.float32)
+            # x / 255 would round in bfloat16 and pass over the whole batch; the 8192 weights scale for nothing
+            x = F.conv2d(x, network[0].weight / 255.0, network[0].bias, network[0].stride)
+            hiddens = []
+            for layer in network[1:]:
+                x = layer(x)
+                if isinstance(layer, nn.ReLU):
+                    hiddens.append(x)
+        return hiddens[:-1] + [hiddens[-1].float()]
+
+    def forward(self, obs):
+        """obs (B, 84, 84, 4) uint8 -> logits (B, A), value (B,), and the post-ReLU layers of each encoder, actor first."""
+        x = obs.permute(0, 3, 1, 2)  # to PyTorch such a view is a channels_last batch: nothing moves
+        hiddens = [self.encode(self.network, x)]
+        if self.critic_network is not None:
+            hiddens.append(self.encode(self.critic_network, x))
+        return self.actor(hiddens[0][-1]), self.critic(hiddens[-1][-1]).squeeze(-1), hiddens
+
+
+# ---- targets and loss ------------------------------------------------------------------------------------------------
+def gae(rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda):
+    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), cut at the ends of episodes.
+
+    All tensors are (T, N). `values[t]` is V(obs[t]); `next_values[t]` is V of the observation that step t led to,
+    before any reset. `terminations` and `truncations` (bool) say how step t ended its episode: a terminated step
+    bootstraps 0, a truncated one `next_values[t]`, and neither passes the trace on. Rows that are not `valid` (bool)
+    get the advantage 0 and cut the trace. Returns (advantages, returns), both float32 (T, N).
+    """
+    advantages = torch.zeros_like(rewards)
+    nonterminal = 1.0 - terminations.to(rewards.dtype)
+    nonend = nonterminal * (1.0 - truncations.to(rewards.dtype))
+    mask = valid.to(rewards.dtype)
+    lastgaelam = torch.zeros_like(rewards[0])
+    for t in reversed(range(rewards.shape[0])):
+        delta = rewards[t] + gamma * next_values[t] * nonterminal[t] - values[t]
+        advantages[t] = lastgaelam = mask[t] * (delta + gamma * gae_lambda * nonend[t] * lastgaelam)
+    return advantages, advantages + values
+
+
+def masked_mean(x, valid):
+    """The mean of x over the rows where `valid` (bool, same shape) holds; 0 where there are none."""
+    return torch.where(valid, x, 0.0).sum() / valid.sum().clamp(min=1)
+
+
+def normalize_advantages(advantages, valid):
+    """Zero mean and unit (unbiased) standard deviation over the valid rows, as CleanRL has it in each minibatch."""
+    centred = torch.where(valid, advantages - masked_mean(advantages, valid), 0.0)
+    std = (centred.square().sum() / (valid.sum() - 1).clamp(min=1)).sqrt()
+    return centred / (std + 1e-8)
+
+
+def explained_variance(values, returns, valid):
+    """1 - Var(returns - values) / Var(returns) over the valid rows: 1 is perfect, 0 no better than a constant."""
+    error = returns - values
+    var_error = masked_mean((error - masked_mean(error, valid)).square(), valid)
+    return 1.0 - var_error / masked_mean((returns - masked_mean(returns, valid)).square(), valid)
+
+
+def ppo_loss(logits, newvalue, actions, logprobs, values, advantages, returns, valid,
+             clip_coef, ent_coef, vf_coef, clip_vloss=True):
+    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), a mean over the valid rows of a minibatch.
+
+    logits (B, A) and newvalue (B,) come from the network that is being trained; actions (B,) int64, logprobs, values,
+    advantages, returns (B,) float32 and valid (B,) bool from the rollout. Returns the loss and the 0-d tensors of
+    LOSSES but its last: policy loss, value loss, entropy, the KL estimators k1 and k3 (joschu.net/blog/kl-approx.html)
+    of KL(old || new), and the fraction of ratios outside the clip range.
+    """
+    newlogprobs = F.log_softmax(logits, dim=-1)
+    logratio = newlogprobs.gather(-1, actions[:, None]).squeeze(-1) - logprobs
+    ratio = logratio.exp()
+    pg_loss1 = -advantages * ratio
+    pg_loss2 = -advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef)
+    pg_loss = masked_mean(torch.max(pg_loss1, pg_loss2), valid)
+    v_loss = (newvalue - returns).square()
+    if clip_vloss:
+        v_clipped = values + torch.clamp(newvalue - values, -clip_coef, clip_coef)
+        v_loss = torch.max(v_loss, (v_clipped - returns).square())
+    v_loss = 0.5 * masked_mean(v_loss, valid)
+    entropy = masked_mean(-(newlogprobs.exp() * newlogprobs).sum(-1), valid)
+    loss = pg_loss - ent_coef * entropy + vf_coef * v_loss
+    with torch.no_grad():
+        old_approx_kl = masked_mean(-logratio, valid)
+        approx_kl = masked_mean((ratio - 1) - logratio, valid)
+        clipfrac = masked_mean(((ratio - 1.0).abs() > clip_coef).float(), valid)
+    return loss, (pg_loss.detach(), v_loss.detach(), entropy.detach(), old_approx_kl, approx_kl, clipfrac)
+
+
+# ---- diagnostics -----------------------------------------------------------------------------------------------------
+@torch.no_grad()
+def diagnose(agent, b_obs, b_actions, b_logprobs, inds, chunk=2048):
+    """Looks at the rows `inds` of the batch with the updated network, by chunks, so that no layer's output is held for
+    more than one. Returns {name: value} (definitions: metrics.py) and the log-ratios new/old of the taken actions."""
+    logits, features, activity = [], [], []
+    for rows in inds.split(chunk):
+        mb_logits, _, hiddens = agent(b_obs.index_select(0, rows))
+        logits.append(mb_logits)
+        features.append([layers[-1] for layers in hiddens])
+        activity.append([metrics.unit_activity(layer) * len(rows) for layers in hiddens for layer in layers])
+    activity = [sum(sums)[None] / len(inds) for sums in zip(*activity)]  # mean |h| of each unit, by layers
+    logprobs = F.log_softmax(torch.cat(logits), dim=-1)
+    logratio = logprobs.gather(-1, b_actions[inds, None]).squeeze(-1) - b_logprobs[inds]
+    out = {
+        "dormant_neurons": metrics.dormant_neurons(activity),
+        **{f"dormant_neurons/tau_{tau:g}": metrics.dormant_neurons_tau(activity, tau) for tau in (0, 0.025, 0.1)},
+        **metrics.weight_norms(agent),
+        "ess": metrics.effective_sample_size_percent(logratio),
+        "ess/samples": metrics.effective_sample_size(logratio),
+        "policy_variance": metrics.policy_variance(logprobs.exp()),
+        "policy_variance/normalized": metrics.policy_variance_normalized(logprobs.exp()),
+    }
+    for encoder, feature in zip(("", "/critic_encoder"), zip(*features)):
+        ranks = metrics.feature_ranks(torch.cat(feature))
+        out.update({name.replace("feature_rank", "feature_rank" + encoder): value for name, value in ranks.items()})
+    return out, logratio
+
+
+# ---- run directory ---------------------------------------------------------------------------------------------------
+def write_atomically(path, data):
+    """Writes bytes such that a reader, or a crash at any moment, meets the old file or the new one, whole."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:  # a full disk: give the room back
+        partial.unlink()
+        raise
+    os.replace(partial, path)
+
+
+def write_json(path, content):
+    write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def open_run(args, device):
+    """Claims the run's directory. Returns its path, its lock, and the checkpoint to go on from (None: from the start).
+
+    Exits 0 if the run is finished; 2 if the name belongs to other arguments or to a live process. Points of the curves
+    that lie after the checkpoint will be written again: they are cut off here, with any half-written record.
+    """
+    run_dir = Path(args.runs_dir, args.run_name)
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        lock = open(run_dir / ".lock", "w")  # the kernel frees it when this process ends, however it ends
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        fail(f"--run-name {args.run_name} is being written by a live process: another name is accepted")
+    except OSError as error:
+        fail(f"--runs-dir {args.runs_dir} ({error.strerror}): a directory that can be written to is accepted")
+    manifest = run_dir / "manifest.json"
+    if manifest.exists():
+        before = json.loads(manifest.read_text())["arguments"]
+        for name in vars(args).keys() - {"runs_dir", "num_threads"}:  # where it runs, not what is run
+            if before.get(name) != getattr(args, name):
+                fail(f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before.get(name)}, not "
+                     f"{getattr(args, name)}: the same arguments or another name are accepted")
+    else:
+        git = ["git", "-C", os.path.dirname(os.path.abspath(__file__))]
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True).stdout.decode().strip()
+        status = subprocess.run([*git, "status", "--porcelain"], capture_output=True).stdout
+        write_json(manifest, {
+            "arguments": vars(args),
+            "command": shlex.join([sys.executable, *sys.argv]),
+            "git": {"commit": commit or None, "dirty": bool(status)},
+            "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+            "python": platform.python_version(),
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}",
+            "threads": torch.get_num_threads(),
+            "start": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        })
+    if (run_dir / "done.json").exists():
+        print(f"{run_dir} is finished: {' '.join((run_dir / 'done.json').read_text().split())}")
+        sys.exit(0)
+    (run_dir / "failed.json").unlink(missing_ok=True)
+    checkpoint = None
+    for path in (run_dir / "checkpoint.pt", run_dir / "checkpoint.prev.pt"):
+        if checkpoint is None and path.exists():
+            try:
+                checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+            except Exception as error:
+                print(f"{path} cannot be read ({type(error).__name__}): trying the one before it", file=sys.stderr)
+    for path in run_dir.glob("events.out.tfevents.*"):
+        kept = io.BytesIO()
+        for record in RawEventFileLoader(str(path)).Load():
+            if checkpoint and Event.FromString(record).step <= checkpoint["global_step"]:
+                RecordWriter(kept).write(record)
+        write_atomically(path, kept.getvalue())
+    return run_dir, lock, checkpoint
+
+
+def save_checkpoint(run_dir, checkpoint, coverage):
+    """Writes coverage.npz and checkpoint.pt; the checkpoint before it becomes checkpoint.prev.pt."""
+    data = io.BytesIO()
+    np.savez_compressed(data, **{name: np.concatenate(rows) for name, rows in coverage.items()})
+    write_atomically(run_dir / "coverage.npz", data.getvalue())
+    data = io.BytesIO()
+    torch.save(checkpoint, data)
+    write_atomically(run_dir / "checkpoint.new.pt", data.getvalue())
+    if (run_dir / "checkpoint.pt").exists():
+        os.replace(run_dir / "checkpoint.pt", run_dir / "checkpoint.prev.pt")
+    os.replace(run_dir / "checkpoint.new.pt", run_dir / "checkpoint.pt")
+
+
+@torch.no_grad()
+def record_episode(agent, args, path, device):
+    """Plays one game with ale-py through gymnasium, in colour and preprocessed as by EnvPool. Returns its score."""
+    gymnasium.register_envs(ale_py)
+    env = gymnasium.make(f"ALE/{args.env_id}", frameskip=1, repeat_action_probability=0.0, render_mode="rgb_array")
+    env = gymnasium.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=84)
+    env = gymnasium.wrappers.FrameStackObservation(env, 4)
+    meanings, ale = env.unwrapped.get_action_meanings(), env.unwrapped.ale
+    (next_obs, _), lives, score, done = env.reset(seed=args.seed), 0, 0.0, False
+    with imageio.get_writer(path, fps=15, macro_block_size=2) as video:
+        while not done and ale.getEpisodeFrameNumber() < 108000:  # EnvPool's time limit: 27000 steps
+            if "FIRE" in meanings and ale.lives() != lives:  # EnvPool presses it at the start of every life
+                env.unwrapped.step(meanings.index("FIRE"))
+            lives = ale.lives()
+            logits, _, _ = agent(torch.from_numpy(next_obs)[None].permute(0, 2, 3, 1).to(device))
+            action = torch.multinomial(logits.softmax(-1), 1).item()
+            next_obs, reward, terminated, truncated, _ = env.step(action)
+            score, done = score + float(reward), terminated or truncated
+            video.append_data(env.render().repeat(2, axis=0).repeat(2, axis=1))
+    return score
+
+
+def main(args):
+    # ---- setup -------------------------------------------------------------------------------------------------------
+    device = torch.device("cuda" if torch.cuda.is_available() and args.cuda else "cpu")
+    torch.set_num_threads(args.num_threads or torch.get_num_threads())
+    run_dir, lock, checkpoint = open_run(args, device)
+    batch_size = args.num_envs * args.num_steps
+    num_iterations = args.total_timesteps // batch_size
+    global_step = checkpoint["global_step"] if checkpoint else 0
+
+    torch.manual_seed(args.seed)
+    torch.backends.cudnn.deterministic = args.torch_deterministic
+    # games restart when a run resumes: with a seed of their own, or the first ones would be played again
+    envs = make_envs(args, (args.seed + global_step) % 2**31)
+    num_actions = int(envs.action_space.n)
+    agent = Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
+    optimizer = optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
+
+    shape = (args.num_steps, args.num_envs)  # (T, N)
+    obs = torch.zeros((*shape, 84, 84, 4), dtype=torch.uint8, device=device)
+    actions = torch.zeros(shape, dtype=torch.int64, device=device)
+    logits = torch.zeros((*shape, num_actions), device=device)
+    values = torch.zeros(shape, device=device)
+    # rewards[t], terminations[t] and truncations[t] follow actions[t]; valid[t] is of the whole row t
+    rewards = np.zeros(shape, dtype=np.float32)
+    terminations, truncations, valid = (np.zeros(shape, dtype=bool) for _ in range(3))
+    next_obs, _ = envs.reset()  # (N, 4, 84, 84) uint8
+    next_done = np.zeros(args.num_envs, dtype=bool)
+    episode_returns, episode_lengths = np.zeros(args.num_envs), np.zeros(args.num_envs, dtype=np.int64)
+
+    start_iteration, gradient_steps, episodes, wall_seconds, wandb_id = 1, 0, 0, 0.0, None
+    last_returns, last_lengths = deque(maxlen=100), deque(maxlen=100)  # of the last 100 games
+    totals, minibatches, explained = torch.zeros(len(LOSSES), device=device), 0, []  # since the last point
+    coverage = {"frame": [], "feature": [], "value": [], "step": []}
+    if checkpoint:
+        agent.load_state_dict(checkpoint["agent"])
+        optimizer.load_state_dict(checkpoint["optimizer"])
+        torch.set_rng_state(checkpoint["rng"])
+        if device.type == "cuda" and "cuda_rng" in checkpoint:
+            torch.cuda.set_rng_state(checkpoint["cuda_rng"])
+        start_iteration, gradient_steps = checkpoint["iteration"] + 1, checkpoint["gradient_steps"]
+        episodes, wall_seconds, wandb_id = checkpoint["episodes"], checkpoint["wall_seconds"], checkpoint["wandb_id"]
+        last_returns.extend(checkpoint["last_returns"])
+        last_lengths.extend(checkpoint["last_lengths"])
+        totals += checkpoint["totals"].to(device)
+        minibatches, explained = checkpoint["minibatches"], checkpoint["explained"]
+        with np.load(run_dir / "coverage.npz") as saved:  # it may be newer than the checkpoint, never older
+            coverage = {name: [saved[name][saved["step"] <= global_step]] for name in coverage}
+        print(f"{run_dir}: resumes at step {global_step:,}", flush=True)
+
+    writer = SummaryWriter(str(run_dir))
+    if args.track:
+        wandb_run = wandb.init(project=args.wandb_project_name, entity=args.wandb_entity, name=args.run_name,
+                               id=wandb_id, resume="allow", config=vars(args), dir=str(run_dir), save_code=True)
+        wandb_id = wandb_run.id
+
+    stop_signal = None
+
+    def request_stop(signum, frame):
+        nonlocal stop_signal
+        stop_signal = signum
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait
+
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(signum, request_stop)
+    bar = tqdm(total=num_iterations * batch_size, initial=global_step, desc=args.env_id, unit=" SPS", unit_scale=True,
+               disable=None, dynamic_ncols=True,
+               bar_format="{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} steps {rate_fmt}{postfix} ETA {remaining}")
+    start_time = log_time = line_time = checkpoint_time = time.time()
+    log_step = line_step = global_step
+    exit_code = 0
+
+    for iteration in range(start_iteration, num_iterations + 1):
+        if args.anneal_lr:
+            optimizer.param_groups[0]["lr"] = (1.0 - (iteration - 1.0) / num_iterations) * args.learning_rate
+
+        # ---- rollout -------------------------------------------------------------------------------------------------
+        # argmax(logits + Gumbel noise) is a sample of the policy; the noise of the whole rollout is drawn at once
+        noise = -torch.empty_like(logits).exponential_().log_()
+        for step in range(args.num_steps):
+            obs[step] = torch.from_numpy(next_obs).to(device).permute(0, 2, 3, 1)
+            valid[step] = ~next_done
+            with torch.no_grad():
+                logits[step], values[step], _ = agent(obs[step])
+                actions[step] = (logits[step] + noise[step]).argmax(-1)
+            action = actions[step].to("cpu", torch.int32).numpy()
+            next_obs, rewards[step], terminations[step], truncations[step], info = envs.step(action)
+            next_done = terminations[step] | truncations[step]
+            episode_returns += info["reward"]  # not clipped; 0 in a reset row
+            episode_lengths += valid[step]
+            for i in np.flatnonzero(info["terminated"].astype(bool) | truncations[step]):  # the game is over, not a life
+                last_returns.append(float(episode_returns[i]))
+                last_lengths.append(int(episode_lengths[i]))
+                episode_returns[i] = episode_lengths[i] = 0
+                episodes += 1
+        global_step = iteration * batch_size
+
+        # ---- targets -------------------------------------------------------------------------------------------------
+        if not args.mask_resets:
+            terminations, truncations, valid = terminations | truncations, np.zeros_like(valid), np.ones_like(valid)
+        t_rewards, t_terminations, t_truncations, t_valid = (
+            torch.from_numpy(x).to(device) for x in (rewards, terminations, truncations, valid)
+        )
+        with torch.no_grad():
+            logprobs = F.log_softmax(logits, dim=-1).gather(-1, actions[..., None]).squeeze(-1)
+            _, next_value, _ = agent(torch.from_numpy(next_obs).to(device).permute(0, 2, 3, 1))
+            # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
+            next_values = torch.cat([values[1:], next_value[None]])
+            advantages, returns = gae(t_rewards, values, t_terminations, t_truncations, next_values, t_valid,
+                                      args.gamma, args.gae_lambda)
+        b_obs, b_actions, b_logprobs, b_values, b_advantages, b_returns, b_valid = (
+            x.flatten(0, 1) for x in (obs, actions, logprobs, values, advantages, returns, t_valid)
+        )
+
+        # ---- update --------------------------------------------------------------------------------------------------
+        def minibatch_loss(mb_inds):
+            mb_valid, mb_advantages = b_valid[mb_inds], b_advantages[mb_inds]
+            if args.norm_adv:
+                mb_advantages = normalize_advantages(mb_advantages, mb_valid)
+            newlogits, newvalue, _ = agent(b_obs.index_select(0, mb_inds))
+            return ppo_loss(newlogits, newvalue, b_actions[mb_inds], b_logprobs[mb_inds], b_values[mb_inds],
+                            mb_advantages, b_returns[mb_inds], mb_valid,
+                            args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+
+        for _epoch in range(args.update_epochs):
+            for mb_inds in torch.randperm(batch_size, device=device).split(args.minibatch_size):
+                loss, stats = minibatch_loss(mb_inds)
+                optimizer.zero_grad()
+                loss.backward()
+                grad_norm = nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm, foreach=True)
+                optimizer.step()
+                totals += torch.stack([*stats, grad_norm])
+                minibatches += 1
+                gradient_steps += 1
+            if args.target_kl is not None and stats[LOSSES.index("approx_kl")] > args.target_kl:
+                break
+        explained.append(explained_variance(b_values, b_returns, b_valid).item())
+
+        # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
+        suspects = {"rewards": t_rewards, "logits": logits, "values": values, "advantages": advantages,
+                    **{f"losses/{name}": total for name, total in zip(LOSSES, totals)},
+                    "parameters": torch.stack([p.detach().sum() for p in agent.parameters()])}
+        finite = torch.stack([x.isfinite().all() for x in suspects.values()]).tolist()
+        if not all(finite):
+            bad = list(suspects)[finite.index(False)]
+            write_json(run_dir / "failed.json", {"tensor": bad, "global_step": global_step, "iteration": iteration})
+            exit_code = 3
+            break
+
+        # ---- diagnostics ---------------------------------------------------------------------------------------------
+        scalars = {}
+        log_point = iteration * args.num_logs // num_iterations > (iteration - 1) * args.num_logs // num_iterations
+        if log_point:
+            valid_inds = b_valid.nonzero().squeeze(-1)
+            # one row from each of probe_size equal stretches of the rollout, by a generator that nothing else draws from
+            probe_size = min(args.probe_size, len(valid_inds))
+            jitter = torch.rand(probe_size, generator=torch.Generator().manual_seed(args.seed + global_step))
+            stretches = (torch.arange(probe_size) + jitter) * (len(valid_inds) / probe_size)
+            probe_inds = valid_inds[stretches.long().clamp(max=len(valid_inds) - 1).to(device)]
+        if log_point and args.diagnostics:
+            native, logratio = diagnose(agent, b_obs, b_actions, b_logprobs, valid_inds)
+            probe = native
+            if probe_size < len(valid_inds):
+                probe, _ = diagnose(agent, b_obs, b_actions, b_logprobs, probe_inds)
+            # clipping multiplied the last minibatch's gradient by one factor: take it out again
+            unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
+            native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
+            gradients = torch.autograd.grad(minibatch_loss(probe_inds)[0], list(agent.parameters()))
+            probe = {**probe, **metrics.gradient_statistics(gradients)}
+            scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
+            scalars.update({f"probe/{name}": value for name, value in probe.items()})
+            scalars["outer/kl_behavior"] = metrics.kl_behavior(logratio)
+            scalars["outer/ddr"] = metrics.ddr(len(valid_inds), scalars["outer/kl_behavior"])
+
+        # ---- log -----------------------------------------------------------------------------------------------------
+        now = time.time()
+        if log_point:
+            num_rows = COVERAGE_ROWS * iteration // num_iterations - sum(map(len, coverage["step"]))
+            inds = probe_inds[torch.linspace(0, probe_size - 1, min(num_rows, probe_size)).long().to(device)]
+            with torch.no_grad():
+                _, row_values, hiddens = agent(b_obs.index_select(0, inds))
+            coverage["frame"].append(b_obs[inds, :, :, -1].cpu().numpy())
+            coverage["feature"].append(hiddens[0][-1].cpu().numpy().astype(np.float16))
+            coverage["value"].append(row_values.cpu().numpy())
+            coverage["step"].append(np.full(len(inds), global_step))
+            if last_returns:
+                scalars["charts/episodic_return"] = float(np.mean(last_returns))
+                scalars["charts/episodic_length"] = float(np.mean(last_lengths))
+            scalars["charts/episodes"] = episodes
+            scalars["charts/SPS"] = (global_step - log_step) / (now - log_time)
+            scalars["charts/learning_rate"] = optimizer.param_groups[0]["lr"]
+            scalars["charts/gradient_steps"] = gradient_steps
+            scalars.update({f"losses/{name}": mean for name, mean in zip(LOSSES, (totals / minibatches).tolist())})
+            scalars["losses/explained_variance"] = float(np.mean(explained))
+            for tag, value in scalars.items():
+                writer.add_scalar(tag, value, global_step)
+            if args.track:
+                wandb_run.log(scalars, step=global_step)
+            totals, minibatches, explained = torch.zeros_like(totals), 0, []
+            log_time, log_step = now, global_step
+        mean_return = f"{np.mean(last_returns):.1f}" if last_returns else "-"
+        bar.set_postfix_str(f"return {mean_return}", refresh=False)
+        bar.update(batch_size)
+        if bar.disable and (now - line_time >= 30 or iteration == num_iterations):
+            sps = (global_step - line_step) / (now - line_time)
+            seconds = int((num_iterations * batch_size - global_step) / sps)
+            print(f"{args.env_id} step {global_step:,}/{num_iterations * batch_size:,} {sps:.0f} SPS return {mean_return} "
+                  f"ETA {seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}", flush=True)
+            line_time, line_step = now, global_step
+        if stop_signal or iteration == num_iterations or now - checkpoint_time >= 60 * args.checkpoint_minutes:
+            writer.flush()  # so that no checkpoint knows of a point that is not on the disk
+            state = {
+                "agent": agent.state_dict(), "optimizer": optimizer.state_dict(), "rng": torch.get_rng_state(),
+                "iteration": iteration, "global_step": global_step, "gradient_steps": gradient_steps,
+                "episodes": episodes, "last_returns": list(last_returns), "last_lengths": list(last_lengths),
+                "totals": totals, "minibatches": minibatches, "explained": explained,
+                "wall_seconds": wall_seconds + now - start_time, "wandb_id": wandb_id,
+            }
+            if device.type == "cuda":
+                state["cuda_rng"] = torch.cuda.get_rng_state()
+            save_checkpoint(run_dir, state, coverage)
+            checkpoint_time = now
+        if stop_signal and iteration < num_iterations:
+            exit_code = 130 if stop_signal == signal.SIGINT else 143
+            break
+
+    # ---- close -------------------------------------------------------------------------------------------------------
+    bar.close()
+    writer.close()
+    if exit_code == 0:
+        if args.capture_video:
+            score = record_episode(agent, args, run_dir / "episode.mp4", device)
+            print(f"{run_dir / 'episode.mp4'}: a game of {score:g} points")
+            if args.track:
+                wandb_run.log({"episode": wandb.Video(str(run_dir / "episode.mp4"))})
+        wall_seconds += time.time() - start_time
+        done = {"global_step": global_step, "wall_seconds": wall_seconds, "sps": global_step / wall_seconds,
+                "episodic_return": float(np.mean(last_returns)) if last_returns else None}
+        write_json(run_dir / "done.json", done)
+        print(f"{run_dir} is finished: {json.dumps(done)}")
+    elif exit_code == 3:
+        print(f"error: {bad} is not finite at step {global_step:,}: {run_dir / 'failed.json'}", file=sys.stderr)
+    else:
+        print(f"{run_dir}: stopped at step {global_step:,}; the same command with --run-name {args.run_name} resumes")
+    if args.track:
+        wandb_run.finish(exit_code=exit_code)
+    sys.exit(exit_code)
+
+
+if __name__ == "__main__":
+    main(parse_args(sys.argv[1:]))
