@@ -7,17 +7,17 @@ arXiv 2603.06009 (P3: `outer/`). Reference: CleanRL's cleanrl/ppo_atari_envpool.
 defaults and names. Departures, each with its reason:
 
 1. The step after `done` only resets the game: EnvPool ignores its action and pays nothing. CleanRL trains on that row;
-   here `valid` keeps it out of the losses, the advantage statistics and the diagnostics (`--no-mask-resets` restores it).
+   here `valid` keeps it out of losses, advantage statistics and diagnostics (`--no-mask-resets` restores CleanRL's).
 2. A time limit is not a death: a truncated step bootstraps from the value of the real last observation, a terminated
-   one from 0. CleanRL bootstraps neither. (`--no-mask-resets` restores this too.)
-3. Returns and lengths are of whole games, whether game over or the time limit ends them, and all games count. CleanRL
-   carries the return of a game that the time limit cut into the next one.
-4. Logged losses are means over all minibatches since the last point. CleanRL logs the last minibatch.
-5. `--num-logs` points a curve, whatever the number of steps. CleanRL writes three scalars a game and nine an iteration.
+   one from 0. CleanRL bootstraps neither (`--no-mask-resets` again).
+3. Returns and lengths are of whole games, all of them, whether game over or the time limit ends them. CleanRL carries
+   the return of a game that the time limit cut into the next one.
+4. Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
+5. A curve has `--num-logs` points, however long the run; CleanRL writes three scalars a game and nine an iteration.
 6. Frames are stored as uint8, channels last (a quarter of CleanRL's memory), 1/255 is folded into the first
    convolution, actions are sampled by the Gumbel-max trick, Adam is fused: the same mathematics, sooner done.
-7. A batch that the minibatches do not divide is refused. CleanRL silently adds a smaller minibatch.
-8. A run is a directory that can be killed at any time and resumed by the same command.
+7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
+8. A run is a directory that can be killed at any time and is resumed by the same command.
 9. `--bf16` and `--no-shared-encoder` are additions, off by default.
 """
 
@@ -29,15 +29,14 @@ import io
 import json
 import os
 import platform
-import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Optional
 
 import ale_py
@@ -203,7 +202,7 @@ def check_env_id(args):
 
 
 def make_envs(args, seed):
-    """EnvPool's Atari with CleanRL's preprocessing: an episode ends with each life, rewards are clipped to their sign."""
+    """EnvPool's Atari, preprocessed as by CleanRL: each life is an episode, rewards are clipped to their sign."""
     threads = min(args.num_envs, torch.get_num_threads())  # EnvPool's own default sees the host, not the job
     return envpool.make(args.env_id, env_type="gymnasium", num_envs=args.num_envs, num_threads=threads,
                         episodic_life=True, reward_clip=True, seed=seed)
@@ -252,7 +251,7 @@ class Agent(nn.Module):
         return hiddens[:-1] + [hiddens[-1].float()]
 
     def forward(self, obs):
-        """obs (B, 84, 84, 4) uint8 -> logits (B, A), value (B,), and the post-ReLU layers of each encoder, actor first."""
+        """Maps obs (B, 84, 84, 4) uint8 to logits (B, A), value (B,) and the post-ReLU layers of each encoder."""
         x = obs.permute(0, 3, 1, 2)  # to PyTorch such a view is a channels_last batch: nothing moves
         hiddens = [self.encode(self.network, x)]
         if self.critic_network is not None:
@@ -290,13 +289,6 @@ def normalize_advantages(advantages, valid):
     centred = torch.where(valid, advantages - masked_mean(advantages, valid), 0.0)
     std = (centred.square().sum() / (valid.sum() - 1).clamp(min=1)).sqrt()
     return centred / (std + 1e-8)
-
-
-def explained_variance(values, returns, valid):
-    """1 - Var(returns - values) / Var(returns) over the valid rows: 1 is perfect, 0 no better than a constant."""
-    error = returns - values
-    var_error = masked_mean((error - masked_mean(error, valid)).square(), valid)
-    return 1.0 - var_error / masked_mean((returns - masked_mean(returns, valid)).square(), valid)
 
 
 def ppo_loss(logits, newvalue, actions, logprobs, values, advantages, returns, valid,
@@ -339,22 +331,12 @@ def diagnose(agent, b_obs, b_actions, b_logprobs, inds, chunk=2048):
         logits.append(mb_logits)
         features.append([layers[-1] for layers in hiddens])
         activity.append([metrics.unit_activity(layer) * len(rows) for layers in hiddens for layer in layers])
-    activity = [sum(sums)[None] / len(inds) for sums in zip(*activity)]  # mean |h| of each unit, by layers
+    features = [torch.cat(chunks) for chunks in zip(*features)]  # of each encoder, (M, 512)
+    activity = [sum(sums)[None] / len(inds) for sums in zip(*activity)]  # mean |h| of each layer's units, (1, units)
     logprobs = F.log_softmax(torch.cat(logits), dim=-1)
     logratio = logprobs.gather(-1, b_actions[inds, None]).squeeze(-1) - b_logprobs[inds]
-    out = {
-        "dormant_neurons": metrics.dormant_neurons(activity),
-        **{f"dormant_neurons/tau_{tau:g}": metrics.dormant_neurons_tau(activity, tau) for tau in (0, 0.025, 0.1)},
-        **metrics.weight_norms(agent),
-        "ess": metrics.effective_sample_size_percent(logratio),
-        "ess/samples": metrics.effective_sample_size(logratio),
-        "policy_variance": metrics.policy_variance(logprobs.exp()),
-        "policy_variance/normalized": metrics.policy_variance_normalized(logprobs.exp()),
-    }
-    for encoder, feature in zip(("", "/critic_encoder"), zip(*features)):
-        ranks = metrics.feature_ranks(torch.cat(feature))
-        out.update({name.replace("feature_rank", "feature_rank" + encoder): value for name, value in ranks.items()})
-    return out, logratio
+    values = {**metrics.network_diagnostics(features, activity), **metrics.policy_diagnostics(logprobs.exp(), logratio)}
+    return {**values, **metrics.weight_norms(agent)}, logratio
 
 
 # ---- run directory ---------------------------------------------------------------------------------------------------
@@ -370,10 +352,6 @@ def write_atomically(path, data):
         partial.unlink()
         raise
     os.replace(partial, path)
-
-
-def write_json(path, content):
-    write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
 
 
 def open_run(args, device):
@@ -400,18 +378,18 @@ def open_run(args, device):
                      f"{getattr(args, name)}: the same arguments or another name are accepted")
     else:
         git = ["git", "-C", os.path.dirname(os.path.abspath(__file__))]
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True).stdout.decode().strip()
+        commit = subprocess.run([*git, "rev-parse", "--verify", "HEAD"], capture_output=True).stdout.decode().strip()
         status = subprocess.run([*git, "status", "--porcelain"], capture_output=True).stdout
-        write_json(manifest, {
+        content = {
             "arguments": vars(args),
             "command": shlex.join([sys.executable, *sys.argv]),
             "git": {"commit": commit or None, "dirty": bool(status)},
-            "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
-            "python": platform.python_version(),
+            "versions": {"python": platform.python_version(), **{p: importlib.metadata.version(p) for p in PACKAGES}},
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}",
             "threads": torch.get_num_threads(),
             "start": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        })
+        }
+        write_atomically(manifest, json.dumps(content, indent=2).encode())
     if (run_dir / "done.json").exists():
         print(f"{run_dir} is finished: {' '.join((run_dir / 'done.json').read_text().split())}")
         sys.exit(0)
@@ -474,12 +452,19 @@ def main(args):
     run_dir, lock, checkpoint = open_run(args, device)
     batch_size = args.num_envs * args.num_steps
     num_iterations = args.total_timesteps // batch_size
-    global_step = checkpoint["global_step"] if checkpoint else 0
+    run = SimpleNamespace(  # what a checkpoint keeps beside the network, the optimiser and the state of the generator
+        iteration=0, global_step=0, gradient_steps=0, wall_seconds=0.0, wandb_id=None,
+        episodes=0, games=[],  # (return, length) of the last 100 games
+        totals=torch.zeros(len(LOSSES)), minibatches=0, explained=[],  # since the last point
+    )
+    if checkpoint:
+        vars(run).update({name: checkpoint[name] for name in vars(run)})
+        print(f"{run_dir}: resumes at step {run.global_step:,}", flush=True)
 
     torch.manual_seed(args.seed)
     torch.backends.cudnn.deterministic = args.torch_deterministic
     # games restart when a run resumes: with a seed of their own, or the first ones would be played again
-    envs = make_envs(args, (args.seed + global_step) % 2**31)
+    envs = make_envs(args, (args.seed + run.global_step) % 2**31)
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
     optimizer = optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
@@ -496,51 +481,40 @@ def main(args):
     next_done = np.zeros(args.num_envs, dtype=bool)
     episode_returns, episode_lengths = np.zeros(args.num_envs), np.zeros(args.num_envs, dtype=np.int64)
 
-    start_iteration, gradient_steps, episodes, wall_seconds, wandb_id = 1, 0, 0, 0.0, None
-    last_returns, last_lengths = deque(maxlen=100), deque(maxlen=100)  # of the last 100 games
-    totals, minibatches, explained = torch.zeros(len(LOSSES), device=device), 0, []  # since the last point
     coverage = {"frame": [], "feature": [], "value": [], "step": []}
+    run.totals = run.totals.to(device)
     if checkpoint:
         agent.load_state_dict(checkpoint["agent"])
         optimizer.load_state_dict(checkpoint["optimizer"])
         torch.set_rng_state(checkpoint["rng"])
-        if device.type == "cuda" and "cuda_rng" in checkpoint:
+        if device.type == "cuda" and checkpoint["cuda_rng"] is not None:
             torch.cuda.set_rng_state(checkpoint["cuda_rng"])
-        start_iteration, gradient_steps = checkpoint["iteration"] + 1, checkpoint["gradient_steps"]
-        episodes, wall_seconds, wandb_id = checkpoint["episodes"], checkpoint["wall_seconds"], checkpoint["wandb_id"]
-        last_returns.extend(checkpoint["last_returns"])
-        last_lengths.extend(checkpoint["last_lengths"])
-        totals += checkpoint["totals"].to(device)
-        minibatches, explained = checkpoint["minibatches"], checkpoint["explained"]
         with np.load(run_dir / "coverage.npz") as saved:  # it may be newer than the checkpoint, never older
-            coverage = {name: [saved[name][saved["step"] <= global_step]] for name in coverage}
-        print(f"{run_dir}: resumes at step {global_step:,}", flush=True)
+            coverage = {name: [saved[name][saved["step"] <= run.global_step]] for name in coverage}
 
     writer = SummaryWriter(str(run_dir))
     if args.track:
         wandb_run = wandb.init(project=args.wandb_project_name, entity=args.wandb_entity, name=args.run_name,
-                               id=wandb_id, resume="allow", config=vars(args), dir=str(run_dir), save_code=True)
-        wandb_id = wandb_run.id
+                               id=run.wandb_id, resume="allow", config=vars(args), dir=str(run_dir), save_code=True)
+        run.wandb_id = wandb_run.id
 
-    stop_signal = None
+    stop_signals = []
 
     def request_stop(signum, frame):
-        nonlocal stop_signal
-        stop_signal = signum
+        stop_signals.append(signum)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait
 
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(signum, request_stop)
-    bar = tqdm(total=num_iterations * batch_size, initial=global_step, desc=args.env_id, unit=" SPS", unit_scale=True,
-               disable=None, dynamic_ncols=True,
-               bar_format="{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} steps {rate_fmt}{postfix} ETA {remaining}")
-    start_time = log_time = line_time = checkpoint_time = time.time()
-    log_step = line_step = global_step
+    bar = tqdm(total=num_iterations * batch_size, initial=run.global_step, disable=None, dynamic_ncols=True, bar_format=
+               args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}")
+    log_time = line_time = checkpoint_time = time.time()
+    start_time, log_step, line_step = log_time - run.wall_seconds, run.global_step, run.global_step
     exit_code = 0
 
-    for iteration in range(start_iteration, num_iterations + 1):
+    for run.iteration in range(run.iteration + 1, num_iterations + 1):
         if args.anneal_lr:
-            optimizer.param_groups[0]["lr"] = (1.0 - (iteration - 1.0) / num_iterations) * args.learning_rate
+            optimizer.param_groups[0]["lr"] = (1.0 - (run.iteration - 1.0) / num_iterations) * args.learning_rate
 
         # ---- rollout -------------------------------------------------------------------------------------------------
         # argmax(logits + Gumbel noise) is a sample of the policy; the noise of the whole rollout is drawn at once
@@ -556,12 +530,11 @@ def main(args):
             next_done = terminations[step] | truncations[step]
             episode_returns += info["reward"]  # not clipped; 0 in a reset row
             episode_lengths += valid[step]
-            for i in np.flatnonzero(info["terminated"].astype(bool) | truncations[step]):  # the game is over, not a life
-                last_returns.append(float(episode_returns[i]))
-                last_lengths.append(int(episode_lengths[i]))
+            for i in np.flatnonzero(info["terminated"] | truncations[step]):  # the game is over, not only a life
+                run.games = [*run.games[-99:], (float(episode_returns[i]), int(episode_lengths[i]))]
+                run.episodes += 1
                 episode_returns[i] = episode_lengths[i] = 0
-                episodes += 1
-        global_step = iteration * batch_size
+        run.global_step += batch_size
 
         # ---- targets -------------------------------------------------------------------------------------------------
         if not args.mask_resets:
@@ -597,38 +570,36 @@ def main(args):
                 loss.backward()
                 grad_norm = nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm, foreach=True)
                 optimizer.step()
-                totals += torch.stack([*stats, grad_norm])
-                minibatches += 1
-                gradient_steps += 1
+                run.totals += torch.stack([*stats, grad_norm])
+                run.minibatches += 1
+                run.gradient_steps += 1
             if args.target_kl is not None and stats[LOSSES.index("approx_kl")] > args.target_kl:
                 break
-        explained.append(explained_variance(b_values, b_returns, b_valid).item())
+        run.explained.append(metrics.explained_variance(b_values[b_valid], b_returns[b_valid]))
 
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
         suspects = {"rewards": t_rewards, "logits": logits, "values": values, "advantages": advantages,
-                    **{f"losses/{name}": total for name, total in zip(LOSSES, totals)},
+                    **{f"losses/{name}": total for name, total in zip(LOSSES, run.totals)},
                     "parameters": torch.stack([p.detach().sum() for p in agent.parameters()])}
         finite = torch.stack([x.isfinite().all() for x in suspects.values()]).tolist()
         if not all(finite):
             bad = list(suspects)[finite.index(False)]
-            write_json(run_dir / "failed.json", {"tensor": bad, "global_step": global_step, "iteration": iteration})
+            failed = {"tensor": bad, "global_step": run.global_step, "iteration": run.iteration}
+            write_atomically(run_dir / "failed.json", json.dumps(failed).encode())
             exit_code = 3
             break
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
         scalars = {}
-        log_point = iteration * args.num_logs // num_iterations > (iteration - 1) * args.num_logs // num_iterations
+        log_point = run.iteration * args.num_logs % num_iterations < args.num_logs
         if log_point:
             valid_inds = b_valid.nonzero().squeeze(-1)
-            # one row from each of probe_size equal stretches of the rollout, by a generator that nothing else draws from
-            probe_size = min(args.probe_size, len(valid_inds))
-            jitter = torch.rand(probe_size, generator=torch.Generator().manual_seed(args.seed + global_step))
-            stretches = (torch.arange(probe_size) + jitter) * (len(valid_inds) / probe_size)
-            probe_inds = valid_inds[stretches.long().clamp(max=len(valid_inds) - 1).to(device)]
+            rows = metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)
+            probe_inds = valid_inds[rows.to(device)]
         if log_point and args.diagnostics:
             native, logratio = diagnose(agent, b_obs, b_actions, b_logprobs, valid_inds)
             probe = native
-            if probe_size < len(valid_inds):
+            if len(probe_inds) < len(valid_inds):
                 probe, _ = diagnose(agent, b_obs, b_actions, b_logprobs, probe_inds)
             # clipping multiplied the last minibatch's gradient by one factor: take it out again
             unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
@@ -643,53 +614,49 @@ def main(args):
         # ---- log -----------------------------------------------------------------------------------------------------
         now = time.time()
         if log_point:
-            num_rows = COVERAGE_ROWS * iteration // num_iterations - sum(map(len, coverage["step"]))
-            inds = probe_inds[torch.linspace(0, probe_size - 1, min(num_rows, probe_size)).long().to(device)]
+            num_rows = COVERAGE_ROWS * run.iteration // num_iterations - sum(map(len, coverage["step"]))
+            inds = probe_inds[metrics.stratified_rows(len(probe_inds), num_rows, seed=run.global_step).to(device)]
             with torch.no_grad():
                 _, row_values, hiddens = agent(b_obs.index_select(0, inds))
             coverage["frame"].append(b_obs[inds, :, :, -1].cpu().numpy())
             coverage["feature"].append(hiddens[0][-1].cpu().numpy().astype(np.float16))
             coverage["value"].append(row_values.cpu().numpy())
-            coverage["step"].append(np.full(len(inds), global_step))
-            if last_returns:
-                scalars["charts/episodic_return"] = float(np.mean(last_returns))
-                scalars["charts/episodic_length"] = float(np.mean(last_lengths))
-            scalars["charts/episodes"] = episodes
-            scalars["charts/SPS"] = (global_step - log_step) / (now - log_time)
+            coverage["step"].append(np.full(len(inds), run.global_step))
+            scalars["charts/episodes"] = run.episodes
+            if run.games:
+                scalars["charts/episodic_return"], scalars["charts/episodic_length"] = np.mean(run.games, 0).tolist()
+            scalars["charts/SPS"] = (run.global_step - log_step) / (now - log_time)
             scalars["charts/learning_rate"] = optimizer.param_groups[0]["lr"]
-            scalars["charts/gradient_steps"] = gradient_steps
-            scalars.update({f"losses/{name}": mean for name, mean in zip(LOSSES, (totals / minibatches).tolist())})
-            scalars["losses/explained_variance"] = float(np.mean(explained))
+            scalars["charts/gradient_steps"] = run.gradient_steps
+            means = (run.totals / run.minibatches).tolist()
+            scalars.update({f"losses/{name}": mean for name, mean in zip(LOSSES, means)})
+            scalars["losses/explained_variance"] = float(np.mean(run.explained))
             for tag, value in scalars.items():
-                writer.add_scalar(tag, value, global_step)
+                writer.add_scalar(tag, value, run.global_step)
             if args.track:
-                wandb_run.log(scalars, step=global_step)
-            totals, minibatches, explained = torch.zeros_like(totals), 0, []
-            log_time, log_step = now, global_step
-        mean_return = f"{np.mean(last_returns):.1f}" if last_returns else "-"
-        bar.set_postfix_str(f"return {mean_return}", refresh=False)
+                wandb_run.log(scalars, step=run.global_step)
+            run.totals, run.minibatches, run.explained = torch.zeros_like(run.totals), 0, []
+            log_time, log_step = now, run.global_step
+        mean_return = f"{np.mean(run.games, 0)[0]:.1f}" if run.games else "-"
+        progress = f"{(run.global_step - line_step) / (now - line_time):.0f} SPS  return {mean_return}"
+        bar.set_postfix_str(progress, refresh=False)
         bar.update(batch_size)
-        if bar.disable and (now - line_time >= 30 or iteration == num_iterations):
-            sps = (global_step - line_step) / (now - line_time)
-            seconds = int((num_iterations * batch_size - global_step) / sps)
-            print(f"{args.env_id} step {global_step:,}/{num_iterations * batch_size:,} {sps:.0f} SPS return {mean_return} "
-                  f"ETA {seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}", flush=True)
-            line_time, line_step = now, global_step
-        if stop_signal or iteration == num_iterations or now - checkpoint_time >= 60 * args.checkpoint_minutes:
+        if now - line_time >= 30 or run.iteration == num_iterations:
+            if bar.disable:
+                per_step = (now - line_time) / (run.global_step - line_step)
+                left = tqdm.format_interval((bar.total - run.global_step) * per_step)
+                print(f"{args.env_id} {run.global_step:,}/{bar.total:,} steps  {progress}  ETA {left}", flush=True)
+            line_time, line_step = now, run.global_step
+        if stop_signals or run.iteration == num_iterations or now - checkpoint_time >= 60 * args.checkpoint_minutes:
             writer.flush()  # so that no checkpoint knows of a point that is not on the disk
-            state = {
-                "agent": agent.state_dict(), "optimizer": optimizer.state_dict(), "rng": torch.get_rng_state(),
-                "iteration": iteration, "global_step": global_step, "gradient_steps": gradient_steps,
-                "episodes": episodes, "last_returns": list(last_returns), "last_lengths": list(last_lengths),
-                "totals": totals, "minibatches": minibatches, "explained": explained,
-                "wall_seconds": wall_seconds + now - start_time, "wandb_id": wandb_id,
-            }
-            if device.type == "cuda":
-                state["cuda_rng"] = torch.cuda.get_rng_state()
+            run.wall_seconds = now - start_time
+            state = {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
+                     "rng": torch.get_rng_state(),
+                     "cuda_rng": torch.cuda.get_rng_state() if device.type == "cuda" else None}
             save_checkpoint(run_dir, state, coverage)
             checkpoint_time = now
-        if stop_signal and iteration < num_iterations:
-            exit_code = 130 if stop_signal == signal.SIGINT else 143
+        if stop_signals and run.iteration < num_iterations:
+            exit_code = 130 if stop_signals[0] == signal.SIGINT else 143
             break
 
     # ---- close -------------------------------------------------------------------------------------------------------
@@ -701,15 +668,15 @@ def main(args):
             print(f"{run_dir / 'episode.mp4'}: a game of {score:g} points")
             if args.track:
                 wandb_run.log({"episode": wandb.Video(str(run_dir / "episode.mp4"))})
-        wall_seconds += time.time() - start_time
-        done = {"global_step": global_step, "wall_seconds": wall_seconds, "sps": global_step / wall_seconds,
-                "episodic_return": float(np.mean(last_returns)) if last_returns else None}
-        write_json(run_dir / "done.json", done)
+        done = {"global_step": run.global_step, "wall_seconds": run.wall_seconds,
+                "sps": run.global_step / run.wall_seconds,
+                "episodic_return": float(np.mean(run.games, 0)[0]) if run.games else None}
+        write_atomically(run_dir / "done.json", json.dumps(done).encode())
         print(f"{run_dir} is finished: {json.dumps(done)}")
     elif exit_code == 3:
-        print(f"error: {bad} is not finite at step {global_step:,}: {run_dir / 'failed.json'}", file=sys.stderr)
+        print(f"error: {bad} is not finite at step {run.global_step:,}: {run_dir / 'failed.json'}", file=sys.stderr)
     else:
-        print(f"{run_dir}: stopped at step {global_step:,}; the same command with --run-name {args.run_name} resumes")
+        print(f"{run_dir} stopped at step {run.global_step:,}: the same command, with this --run-name, resumes it")
     if args.track:
         wandb_run.finish(exit_code=exit_code)
     sys.exit(exit_code)
