@@ -1,14 +1,15 @@
 """Learning-dynamics diagnostics: pure functions of tensors, the only module that the training scripts share.
 
-A diagnostic with two definitions makes two curves incomparable, so each is defined here and nowhere else. "P1" is Mayor et
-al., ICML 2025 (arXiv 2506.03404), whose Appendix B names them; "P3" is Beukman et al., 2026 (arXiv 2603.06009). Docstrings
-give the definition and the reading taken where a paper is ambiguous; docs/diagnostics.md says how the numbers mislead.
+A diagnostic with two definitions makes two curves incomparable, so each is defined here and nowhere else. "P1" is Mayor
+et al., ICML 2025 (arXiv 2506.03404), whose Appendix B names them; "P3" is Beukman et al., 2026 (arXiv 2603.06009).
+Docstrings give the definition and the reading taken where a paper is ambiguous; docs/diagnostics.md says how the
+numbers mislead.
 
 Rules that hold for every function:
 - Input of any real dtype, on CPU or CUDA, with or without grad, is left as it is. The arithmetic is float64 (means over
   activations: at least float32), so bf16, autocast and TF32 do not reach it.
-- Output is a Python float (or a dict or tuple of them). A diagnostic must not end a long run: NaN or inf in, or nothing to
-  measure, gives NaN instead of an exception, unless the docstring says otherwise.
+- Output is a Python float (or a dict or tuple of them). A diagnostic must not end a long run: NaN or inf in, or nothing
+  to measure, gives NaN instead of an exception, unless the docstring says otherwise.
 - Python 3.8, for Isaac Gym.
 """
 
@@ -16,9 +17,8 @@ import math
 
 import torch
 
-NORMALIZATION_LAYERS = tuple(
-    getattr(torch.nn, name) for name in ("LayerNorm", "GroupNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
-)
+BATCH_NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
+NORMALIZATION_LAYERS = (torch.nn.LayerNorm, torch.nn.GroupNorm) + BATCH_NORMS
 GRAM_CHUNK = 4096  # rows cast to float64 at a time: 16 MB at D = 512, whatever the batch size
 SPECTRUM_FLOOR = 1e-13  # of ||Phi||_F^2: above the rounding of a float64 Gram matrix, below what float32 features hold
 THRESHOLD_SLACK = 1e-12  # relative, so that a tie (99 of 100 equal directions at tau = .99) does not hang on rounding
@@ -29,13 +29,11 @@ def _finite(value):
 
 
 # ---- feature rank ----------------------------------------------------------------------------------------------------
-
-
 def _spectra(features, *centerings):
     """(N, D) -> for each flag in `centerings` the min(N, D) singular values, descending float64; [NaN] if undefined.
 
-    The squared singular values are the eigenvalues of Phi^T Phi, or of the smaller Phi Phi^T if N < D. One pass over the rows
-    serves every definition, several times faster than an SVD and in memory that does not grow with N. It squares the
+    The squared singular values are the eigenvalues of Phi^T Phi, or of the smaller Phi Phi^T if N < D. One pass over
+    the rows serves every definition, faster than an SVD and in memory that does not grow with N. It squares the
     condition number, which float64 affords and float32 does not (there rounding alone moves an srank of 30 to 46).
     """
     undefined = torch.full((1,), math.nan, dtype=torch.float64)
@@ -91,10 +89,10 @@ def feature_rank(features, tau=0.99, centered=False):
 
     features (N, D): penultimate activations after the ReLU. From 1 to min(N, D), and 0 for an all-zero matrix.
 
-    P1 says "principal components" and "total variance", which would centre the columns; the code it cites (Moalla et al.
-    2024) does not, nor does this by default. The mean of ReLU features is one large direction that takes most of the
-    energy, so the two can differ by a lot; `centered=True` is the rank in the sense of PCA. For one and the same network
-    the rank grows with N: compare at equal N only.
+    P1 says "principal components" and "total variance", which would centre the columns; the code it cites (Moalla et
+    al. 2024) does not, nor does this by default. The mean of ReLU features is one large direction that takes most of
+    the energy, so the two can differ by a lot; `centered=True` is the rank in the sense of PCA. For one and the same
+    network the rank grows with N: compare at equal N only.
     """
     (singular_values,) = _spectra(features, centered)
     return _num_directions(singular_values.square(), tau)
@@ -103,7 +101,8 @@ def feature_rank(features, tau=0.99, centered=False):
 def srank(features, delta=0.01):
     """Number of directions that hold 1 - delta of the singular values, not squared (Kumar et al. 2021). features (N, D).
 
-    From feature_rank(features, 1 - delta) to min(N, D); 0 for an all-zero matrix. Not the "stable rank" of linear algebra.
+    From feature_rank(features, 1 - delta) to min(N, D); 0 for an all-zero matrix. Not the "stable rank" of linear
+    algebra.
     """
     (singular_values,) = _spectra(features, False)
     return _num_directions(singular_values, 1.0 - delta)
@@ -119,7 +118,7 @@ def effective_rank(features):
 
 
 def feature_ranks(features, tau=0.99, delta=0.01):
-    """The ranks above from one Gram matrix, for logging: (N, D) -> dict. `rows` is N, which bounds and biases them all."""
+    """The ranks above from one Gram matrix, for logging: (N, D) -> dict. `rows` is N, which bounds and biases them."""
     singular_values, centered_values = _spectra(features, False, True)
     return {
         "feature_rank": _num_directions(singular_values.square(), tau),
@@ -131,13 +130,11 @@ def feature_ranks(features, tau=0.99, delta=0.01):
 
 
 # ---- dormant neurons -------------------------------------------------------------------------------------------------
-
-
 def unit_activity(activation):
     """Mean |h| of each unit over the batch and, in a conv layer, over space: (N, units, ...) -> (units,) float64.
 
-    A conv unit is a channel, as in Sokar et al.'s code. The mean over a batch is the row-weighted mean over its chunks, so a
-    script can accumulate it and need not hold the activations of a whole batch (11 GB at 131072 Atari frames).
+    A conv unit is a channel, as in Sokar et al.'s code. The mean over a batch is the row-weighted mean over its chunks,
+    so a script can accumulate it and need not hold the activations of a whole batch (11 GB at 131072 Atari frames).
     """
     h = activation.detach().to(torch.promote_types(activation.dtype, torch.float32))
     return h.abs().mean(dim=[0] + list(range(2, h.dim()))).double()
@@ -157,8 +154,8 @@ def _percent_of_units(activations, is_dormant):
 def dormant_neurons(activations, eps=1e-5):
     """Percent of the units of all layers whose mean |h| is below `eps` (P1 B.2).
 
-    activations: list of post-activation layers (N, units, ...), units on axis 1, averaged by `unit_activity`. A layer may be
-    one row (1, units) of mean |h| that was accumulated over chunks: the answer is that of the full batch.
+    activations: list of post-activation layers (N, units, ...), units on axis 1, averaged by `unit_activity`. A layer
+    may be one row (1, units) of mean |h| that was accumulated over chunks: the answer is that of the full batch.
 
     P1 says "following Sokar et al." but does not divide by the layer's mean, and leaves a_i open for a batch and a conv
     channel; mean |h| is Sokar's. Undivided, it depends on the scale of the activations, hence on the weight norm. For
@@ -170,9 +167,9 @@ def dormant_neurons(activations, eps=1e-5):
 def dormant_neurons_tau(activations, tau):
     """Percent of tau-dormant units: mean |h| <= tau times the mean over the units of the layer (Sokar et al. 2023).
 
-    Input as for `dormant_neurons`, chunk averages included. Invariant to a positive rescaling of a layer. tau = 0 counts the
-    units that are zero on every row, which more rows can only lower. The product instead of the score's quotient makes an
-    all-dead layer count as 100 %, where 0/0 would count as 0 %.
+    Input as for `dormant_neurons`, chunk averages included. Invariant to a positive rescaling of a layer. tau = 0
+    counts the units that are zero on every row, which more rows can only lower. The product instead of the score's
+    quotient makes an all-dead layer count as 100 %, where 0/0 would count as 0 %.
     """
     return _percent_of_units(activations, lambda activity: activity <= tau * activity.mean())
 
@@ -186,16 +183,15 @@ def zero_fraction(activations):
     """
     zeros = units = 0.0
     for activation in activations:
-        if activation.numel() == 0 or not math.isfinite(activation.detach().abs().max().item()):
+        h = activation.detach()
+        if h.numel() == 0 or not all(math.isfinite(extreme.item()) for extreme in torch.aminmax(h)):
             return math.nan
-        zeros += activation.shape[1] * (1.0 - torch.count_nonzero(activation).item() / activation.numel())
-        units += activation.shape[1]
+        zeros += h.shape[1] * torch.count_nonzero(h == 0).item() / h.numel()
+        units += h.shape[1]
     return zeros / units if units > 0.0 else math.nan
 
 
 # ---- weight norm -----------------------------------------------------------------------------------------------------
-
-
 def weight_norm(parameters):
     """Euclidean norm of all entries of an iterable of tensors, e.g. model.parameters(): weights and biases (P1 B.3).
 
@@ -208,14 +204,15 @@ def weight_norm(parameters):
 def weight_norms(model):
     """Norms of the trainable parameters of a module and of its parts, for logging: dict of floats.
 
-    "weight_norm" is the total and "weight_norm/<layer>" each submodule that owns parameters, dots turned into underscores (a
-    parameter of the model itself, such as actor_logstd, goes by its own name): total^2 = sum of layer^2. A shared parameter
-    counts once, where it is met first. Normalisation layers, if any, add "weight_norm/normalization" and
-    "weight_norm/without_normalization": a gain starts at 1, and the 21632 gains of CleanRL's PQN (norm 147) hide the rest (37).
+    "weight_norm" is the total and "weight_norm/<layer>" each submodule that owns parameters, dots turned into
+    underscores (a parameter of the model itself, such as actor_logstd, goes by its own name): total^2 = sum of layer^2.
+    A shared parameter counts once, where it is met first. Normalisation layers, if any, add "weight_norm/normalization"
+    and "weight_norm/without_normalization": a gain starts at 1, and the 21632 gains of CleanRL's PQN (norm 147) hide
+    the rest (37).
     """
     parts, seen = {"weight_norm": []}, set()
     for module_name, module in model.named_modules():
-        module_name = module_name.replace("_orig_mod", "").strip(".")  # torch.compile's wrapper: the same tags without it
+        module_name = module_name.replace("_orig_mod", "").strip(".")  # same tags with and without torch.compile
         kind = "normalization" if isinstance(module, NORMALIZATION_LAYERS) else "without_normalization"
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.requires_grad and id(parameter) not in seen:
@@ -228,8 +225,6 @@ def weight_norms(model):
 
 
 # ---- gradient kurtosis -----------------------------------------------------------------------------------------------
-
-
 def _magnitudes(gradients):
     flat = [gradient.detach().flatten() for gradient in gradients if gradient is not None]
     return torch.cat(flat).double().abs_() if flat else torch.zeros(0, dtype=torch.float64)  # in place: cat has copied
@@ -249,25 +244,26 @@ def _nonzero_kurtosis(magnitudes):
 def _zero_fraction(magnitudes):
     if len(magnitudes) == 0 or not math.isfinite(magnitudes.sum().item()):
         return math.nan
-    return 1.0 - torch.count_nonzero(magnitudes).item() / len(magnitudes)
+    return torch.count_nonzero(magnitudes == 0.0).item() / len(magnitudes)
 
 
 def gradient_kurtosis(gradients, eps=1e-8):
     """Kurtosis of L = ln(|g| + eps) over all entries g of one gradient (P1 B.4): mean((L - mu)^4) / mean((L - mu)^2)^2.
 
-    gradients: an iterable of tensors, e.g. (p.grad for p in model.parameters()), None skipped, pooled into one vector. At least
-    1; 3 for a normal L; NaN for a constant L (Var(L) < 1e-24), so for all-zero gradients.
+    gradients: an iterable of tensors, e.g. (p.grad for p in model.parameters()), None skipped, pooled into one vector.
+    At least 1; 3 for a normal L; NaN for a constant L (Var(L) < 1e-24), so for all-zero gradients.
 
-    P1 calls sigma_L the variance yet divides by sigma_L^4: read it as the standard deviation. Eps, pooling and minibatch are
-    not given. "High kurtosis = heavy tails" does not follow after the logarithm: K is led by the gradients near zero, and as
-    eps -> 0 a Gaussian g gives 7, Student's t3 6, Laplace 5.4, Cauchy 5. Exact zeros (dead units) are a spike at ln(eps) that
-    raises it if they are few or many and lowers it in between, so read it beside the two below. Scale-free if |g| >> eps only.
+    P1 calls sigma_L the variance yet divides by sigma_L^4: read it as the standard deviation. Eps, pooling and
+    minibatch are not given. "High kurtosis = heavy tails" does not follow after the logarithm: K is led by the
+    gradients near zero, and as eps -> 0 a Gaussian g gives 7, Student's t3 6, Laplace 5.4, Cauchy 5. Exact zeros (dead
+    units) are a spike at ln(eps) that raises it if they are few or many and lowers it in between, so read it beside the
+    two below. Scale-free if |g| >> eps only.
     """
     return _kurtosis(_magnitudes(gradients).add_(eps).log_())
 
 
 def gradient_kurtosis_nonzero(gradients):
-    """Kurtosis of ln|g| over the entries that are not exactly zero: no eps, hence scale-free, and blind to dead units."""
+    """Kurtosis of ln|g| over the entries that are not exactly zero: no eps, hence scale-free; blind to dead units."""
     return _nonzero_kurtosis(_magnitudes(gradients))
 
 
@@ -281,18 +277,20 @@ def gradient_statistics(gradients, eps=1e-8):
     magnitudes = _magnitudes(gradients)
     zeros, nonzero = _zero_fraction(magnitudes), _nonzero_kurtosis(magnitudes)  # first: the next line overwrites
     kurtosis = _kurtosis(magnitudes.add_(eps).log_())
-    return {"gradient_kurtosis": kurtosis, "gradient_kurtosis/nonzero": nonzero, "gradient_kurtosis/zero_fraction": zeros}
+    return {
+        "gradient_kurtosis": kurtosis,
+        "gradient_kurtosis/nonzero": nonzero,
+        "gradient_kurtosis/zero_fraction": zeros,
+    }
 
 
 # ---- importance ratios: effective sample size and divergence ---------------------------------------------------------
-
-
 def effective_sample_size(log_ratio):
     """(sum r)^2 / sum r^2, in samples, from 1 to N (P1 B.5, Martino et al. 2017).
 
-    log_ratio: ln r, r = pi_new(a|s) / pi_behavior(a|s), any shape, one per sample (sum over action dimensions first). Taken off
-    its maximum, so nothing overflows. -inf is a weight of 0, but not all may be; +inf or NaN gives NaN. Equal ratios give
-    exactly N. It is the spread of the weights, N / (1 + CV^2), and ignores the correlation along a trajectory.
+    log_ratio: ln r, r = pi_new(a|s) / pi_behavior(a|s), any shape, one per sample (sum over action dimensions first).
+    Its maximum is taken off, so nothing overflows. -inf is a weight of 0, but not all may be; +inf or NaN gives NaN.
+    Equal ratios give exactly N. It is N / (1 + CV^2), the spread of the weights; correlation in time is not in it.
     """
     log_weights = log_ratio.detach().double().flatten()
     largest = log_weights.max().item() if len(log_weights) > 0 else math.nan  # NaN wins a max
@@ -309,10 +307,11 @@ def effective_sample_size_percent(log_ratio):
 
 
 def kl_behavior(log_ratio):
-    """KL(pi_behavior || pi_new) in nats from actions of pi_behavior: k3 = mean((r - 1) - ln r), r = pi_new / pi_behavior.
+    """KL(pi_behavior || pi_new) in nats, by k3 = mean((r - 1) - ln r), r = pi_new(a|s) / pi_behavior(a|s).
 
-    log_ratio: ln r, any shape. Unbiased, and each term is at least 0 (Schulman, "Approximating KL divergence", 2020). The choice
-    is ours: P3 states neither direction nor estimator. NaN if any ln r is not finite, or too large for exp.
+    log_ratio: ln r, any shape, for actions drawn from pi_behavior. Unbiased, and no term is negative (Schulman,
+    "Approximating KL divergence", 2020). The choice is ours: P3 states neither direction nor estimator. NaN if any ln r
+    is not finite, or too large for exp.
     """
     log_ratio = log_ratio.detach().double()
     return _finite((torch.expm1(log_ratio) - log_ratio).mean().item())
@@ -321,16 +320,16 @@ def kl_behavior(log_ratio):
 def ddr(num_samples, kl):
     """Data-to-divergence ratio: samples per nat of divergence from the behaviour policy (P3, fig. 8).
 
-    num_samples: transitions collected for this update, counted once whatever the number of epochs (ours: P3 does not say).
-    kl: `kl_behavior`; NaN if not finite. To aggregate, divide the sums: iterations that barely moved lead a mean of ratios.
+    num_samples: transitions collected for this update, counted once whatever the number of epochs (P3 does not say).
+    kl: `kl_behavior`; NaN if not finite. To aggregate, divide the sums: a mean of ratios is led by the iterations that
+    barely moved.
     """
     kl = float(kl)
-    return num_samples / max(kl, 1e-12) if math.isfinite(kl) else math.nan  # float32 log-probabilities resolve no less
+    # The floor only keeps 0 out of the denominator: rounding of float32 log-probabilities alone gives k3 around 1e-14.
+    return num_samples / max(kl, 1e-12) if math.isfinite(kl) else math.nan
 
 
 # ---- policy variance -------------------------------------------------------------------------------------------------
-
-
 def _moments_over_states(values):
     """(B, K) -> mean and population variance of each column, float64."""
     values = values.detach().double()
@@ -341,17 +340,18 @@ def _moments_over_states(values):
 def policy_variance(probs):
     """Variance over states (1/B) of each action's probability, averaged over the actions (P1 B.6). probs (B, A).
 
-    In [0, (A - 1) / A^2], so it shrinks with A. It measures how far the policy depends on the state: 0 if it is the same
-    everywhere, be it uniform or collapsed onto one action. Neither entropy nor change. Moalla et al. use 1/(B - 1).
+    In [0, (A - 1) / A^2], so it shrinks with A. It measures how far the policy depends on the state: 0 if it is the
+    same everywhere, be it uniform or collapsed onto one action. Neither entropy nor change. Moalla et al.: 1/(B - 1).
     """
     _, variance = _moments_over_states(probs)
     return _finite(variance.mean().item())
 
 
 def policy_variance_normalized(probs):
-    """Share, in [0, 1], of the variance of the one-hot action that the state explains: comparable across A. probs (B, A).
+    """Share, in [0, 1], of the variance of the one-hot action that the state explains: comparable across A.
 
-    sum_a Var_s[p_a] / sum_a m_a (1 - m_a), m = E_s[p]; the denominator is 1 - ||m||^2. If that is 0 (one action always), 0.
+    probs (B, A). sum_a Var_s[p_a] / sum_a m_a (1 - m_a) with m = E_s[p], the law of total variance; the denominator is
+    1 - ||m||^2. 0 where that is 0, i.e. one action always.
     """
     mean, variance = _moments_over_states(probs)
     explained, total = variance.sum().item(), (mean * (1.0 - mean)).sum().item()
@@ -361,9 +361,9 @@ def policy_variance_normalized(probs):
 def gaussian_policy_variance(mean, std):
     """The two above for a Gaussian policy: mean (B, K), std broadcastable to it -> (v, R).
 
-    v: Var_s[mean], averaged over the K dimensions; in squared action units, so scale the actions to one range. R = v / (v + the
-    mean of std^2), in [0, 1], scale-free: the share of the action's variance that the state explains; 0 if there is none.
-    P1 B.6 is discrete. Moalla et al. average Var_s over mean and std, which a state-independent std merely halves.
+    v: Var_s[mean], averaged over the K dimensions; in squared action units, so scale the actions to one range.
+    R = v / (v + mean of std^2), in [0, 1], scale-free: the share of the action's variance that the state explains; 0 if
+    there is none. P1 B.6 is discrete. Moalla et al. average Var_s over mean and std; a state-independent std halves it.
     """
     _, variance = _moments_over_states(mean)
     explained, noise = variance.mean().item(), std.detach().double().square().expand(mean.shape).mean().item()
@@ -373,8 +373,6 @@ def gaussian_policy_variance(mean, std):
 
 
 # ---- coverage --------------------------------------------------------------------------------------------------------
-
-
 def coverage(points, grid):
     """Fraction of the grid x grid cells of the unit square that hold a point (P1 B.7); P1 does not give the grid.
 
@@ -397,7 +395,9 @@ def explained_variance(values, returns):
     NaN if all returns are equal.
     """
     returns = returns.detach().double()
-    return float(1.0 - (returns - values.detach().double()).var(correction=0) / returns.var(correction=0))
+    residual = (returns - values.detach().double()).var(unbiased=False).item()
+    total = returns.var(unbiased=False).item()
+    return _finite(1.0 - residual / total) if total > 0.0 else math.nan
 
 
 def network_diagnostics(features, activity):

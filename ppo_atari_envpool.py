@@ -23,6 +23,7 @@ defaults and names. Departures, each with its reason:
 
 import contextlib
 import difflib
+import errno
 import fcntl
 import importlib.metadata
 import io
@@ -52,8 +53,8 @@ import tyro
 import wandb
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
-from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 import metrics
@@ -209,7 +210,7 @@ def make_envs(args, seed):
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
-def layer_init(layer, std=np.sqrt(2), bias_const=0.0):
+def layer_init(layer, std=2**0.5, bias_const=0.0):
     torch.nn.init.orthogonal_(layer.weight, std)
     torch.nn.init.constant_(layer.bias, bias_const)
     return layer
@@ -340,8 +341,9 @@ def diagnose(agent, b_obs, b_actions, b_logprobs, inds, chunk=2048):
 
 
 # ---- run directory ---------------------------------------------------------------------------------------------------
-def write_atomically(path, data):
-    """Writes bytes such that a reader, or a crash at any moment, meets the old file or the new one, whole."""
+def write_atomically(path, data, previous=None):
+    """Writes bytes such that a reader, or a crash at any moment, meets the old file or the new one, whole. The old one
+    is kept as `previous`, if that is given."""
     partial = path.with_name(path.name + ".partial")
     try:
         with open(partial, "wb") as file:
@@ -351,6 +353,8 @@ def write_atomically(path, data):
     except OSError:  # a full disk: give the room back
         partial.unlink()
         raise
+    if previous and path.exists():
+        os.replace(path, previous)
     os.replace(partial, path)
 
 
@@ -417,10 +421,7 @@ def save_checkpoint(run_dir, checkpoint, coverage):
     write_atomically(run_dir / "coverage.npz", data.getvalue())
     data = io.BytesIO()
     torch.save(checkpoint, data)
-    write_atomically(run_dir / "checkpoint.new.pt", data.getvalue())
-    if (run_dir / "checkpoint.pt").exists():
-        os.replace(run_dir / "checkpoint.pt", run_dir / "checkpoint.prev.pt")
-    os.replace(run_dir / "checkpoint.new.pt", run_dir / "checkpoint.pt")
+    write_atomically(run_dir / "checkpoint.pt", data.getvalue(), previous=run_dir / "checkpoint.prev.pt")
 
 
 @torch.no_grad()
@@ -492,7 +493,10 @@ def main(args):
         with np.load(run_dir / "coverage.npz") as saved:  # it may be newer than the checkpoint, never older
             coverage = {name: [saved[name][saved["step"] <= run.global_step]] for name in coverage}
 
-    writer = SummaryWriter(str(run_dir))
+    # one record a log point, written at once: SummaryWriter's queue can lose points that a checkpoint counts as logged
+    events = open(run_dir / f"events.out.tfevents.{time.time():.0f}.{platform.node()}.{os.getpid()}", "wb")
+    writer = RecordWriter(events)
+    writer.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
     if args.track:
         wandb_run = wandb.init(project=args.wandb_project_name, entity=args.wandb_entity, name=args.run_name,
                                id=run.wandb_id, resume="allow", config=vars(args), dir=str(run_dir), save_code=True)
@@ -512,9 +516,10 @@ def main(args):
     start_time, log_step, line_step = log_time - run.wall_seconds, run.global_step, run.global_step
     exit_code = 0
 
-    for run.iteration in range(run.iteration + 1, num_iterations + 1):
+    for iteration in range(run.iteration + 1, num_iterations + 1):
+        run.iteration = iteration
         if args.anneal_lr:
-            optimizer.param_groups[0]["lr"] = (1.0 - (run.iteration - 1.0) / num_iterations) * args.learning_rate
+            optimizer.param_groups[0]["lr"] = (1.0 - (iteration - 1.0) / num_iterations) * args.learning_rate
 
         # ---- rollout -------------------------------------------------------------------------------------------------
         # argmax(logits + Gumbel noise) is a sample of the policy; the noise of the whole rollout is drawn at once
@@ -584,14 +589,14 @@ def main(args):
         finite = torch.stack([x.isfinite().all() for x in suspects.values()]).tolist()
         if not all(finite):
             bad = list(suspects)[finite.index(False)]
-            failed = {"tensor": bad, "global_step": run.global_step, "iteration": run.iteration}
+            failed = {"tensor": bad, "global_step": run.global_step, "iteration": iteration}
             write_atomically(run_dir / "failed.json", json.dumps(failed).encode())
             exit_code = 3
             break
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
         scalars = {}
-        log_point = run.iteration * args.num_logs % num_iterations < args.num_logs
+        log_point = iteration * args.num_logs % num_iterations < args.num_logs
         if log_point:
             valid_inds = b_valid.nonzero().squeeze(-1)
             rows = metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)
@@ -614,7 +619,7 @@ def main(args):
         # ---- log -----------------------------------------------------------------------------------------------------
         now = time.time()
         if log_point:
-            num_rows = COVERAGE_ROWS * run.iteration // num_iterations - sum(map(len, coverage["step"]))
+            num_rows = COVERAGE_ROWS * iteration // num_iterations - sum(map(len, coverage["step"]))
             inds = probe_inds[metrics.stratified_rows(len(probe_inds), num_rows, seed=run.global_step).to(device)]
             with torch.no_grad():
                 _, row_values, hiddens = agent(b_obs.index_select(0, inds))
@@ -631,8 +636,9 @@ def main(args):
             means = (run.totals / run.minibatches).tolist()
             scalars.update({f"losses/{name}": mean for name, mean in zip(LOSSES, means)})
             scalars["losses/explained_variance"] = float(np.mean(run.explained))
-            for tag, value in scalars.items():
-                writer.add_scalar(tag, value, run.global_step)
+            summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()])
+            writer.write(Event(wall_time=now, step=run.global_step, summary=summary).SerializeToString())
+            events.flush()
             if args.track:
                 wandb_run.log(scalars, step=run.global_step)
             run.totals, run.minibatches, run.explained = torch.zeros_like(run.totals), 0, []
@@ -641,27 +647,26 @@ def main(args):
         progress = f"{(run.global_step - line_step) / (now - line_time):.0f} SPS  return {mean_return}"
         bar.set_postfix_str(progress, refresh=False)
         bar.update(batch_size)
-        if now - line_time >= 30 or run.iteration == num_iterations:
+        if now - line_time >= 30 or iteration == num_iterations:
             if bar.disable:
                 per_step = (now - line_time) / (run.global_step - line_step)
                 left = tqdm.format_interval((bar.total - run.global_step) * per_step)
                 print(f"{args.env_id} {run.global_step:,}/{bar.total:,} steps  {progress}  ETA {left}", flush=True)
             line_time, line_step = now, run.global_step
-        if stop_signals or run.iteration == num_iterations or now - checkpoint_time >= 60 * args.checkpoint_minutes:
-            writer.flush()  # so that no checkpoint knows of a point that is not on the disk
+        if stop_signals or iteration == num_iterations or now - checkpoint_time >= 60 * args.checkpoint_minutes:
             run.wall_seconds = now - start_time
             state = {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
                      "rng": torch.get_rng_state(),
                      "cuda_rng": torch.cuda.get_rng_state() if device.type == "cuda" else None}
             save_checkpoint(run_dir, state, coverage)
             checkpoint_time = now
-        if stop_signals and run.iteration < num_iterations:
+        if stop_signals and iteration < num_iterations:
             exit_code = 130 if stop_signals[0] == signal.SIGINT else 143
             break
 
     # ---- close -------------------------------------------------------------------------------------------------------
     bar.close()
-    writer.close()
+    events.close()
     if exit_code == 0:
         if args.capture_video:
             score = record_episode(agent, args, run_dir / "episode.mp4", device)
@@ -683,4 +688,10 @@ def main(args):
 
 
 if __name__ == "__main__":
-    main(parse_args(sys.argv[1:]))
+    try:
+        main(parse_args(sys.argv[1:]))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"error: {error.strerror}; the same command resumes from the last checkpoint", file=sys.stderr)
+        os._exit(1)  # nothing is left to flush to a full disk

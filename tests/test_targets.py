@@ -1,0 +1,289 @@
+"""The mathematics of the PPO scripts: advantages, losses, networks, and one whole update against CleanRL's."""
+
+import math
+
+import pytest
+import torch
+import torch.nn as nn
+from torch.distributions.categorical import Categorical
+
+import ppo_atari_envpool as ppo
+
+
+# ---- gae -------------------------------------------------------------------------------------------------------------
+def columns(*rows):
+    """One list for each environment, to a (T, N) tensor."""
+    return torch.tensor(rows).t().contiguous()
+
+
+def sequences():
+    """Five steps in four environments; gamma = lambda = 0.5, so that each number below can be checked in the head.
+
+    0: terminated at t=1, reset row t=2.  1: truncated at t=1, reset row t=2.  2: no end.  3: reset row t=0, end at t=4.
+    """
+    F, T = False, True
+    return dict(
+        rewards=columns(*[[1.0, 2.0, 0.0, 3.0, 4.0]] * 4),
+        values=columns(*[[10.0, 20.0, 30.0, 40.0, 50.0]] * 4),
+        next_values=columns(*[[20.0, 30.0, 40.0, 50.0, 60.0]] * 4),
+        terminations=columns([F, T, F, F, F], [F] * 5, [F] * 5, [F, F, F, F, T]),
+        truncations=columns([F] * 5, [F, T, F, F, F], [F] * 5, [F] * 5),
+        valid=columns([T, T, F, T, T], [T, T, F, T, T], [T] * 5, [F, T, T, T, T]),
+    )
+
+
+def test_gae_by_hand():
+    advantages, returns = ppo.gae(**sequences(), gamma=0.5, gae_lambda=0.5)
+    expected = columns(
+        [-3.5, -18.0, 0.0, -16.0, -16.0],  # the terminated step bootstraps 0
+        [0.25, -3.0, 0.0, -16.0, -16.0],  # the truncated step bootstraps V of the last observation, 30
+        [-0.625, -6.5, -14.0, -16.0, -16.0],
+        [0.0, -6.96875, -15.875, -23.5, -46.0],
+    )
+    torch.testing.assert_close(advantages, expected, rtol=0, atol=0)
+    torch.testing.assert_close(returns, expected + sequences()["values"], rtol=0, atol=0)
+
+
+def test_gae_lambda_0_is_the_td_error_and_lambda_1_the_return():
+    s = sequences()
+    one_step, _ = ppo.gae(**s, gamma=0.5, gae_lambda=0.0)
+    bootstrap = 0.5 * s["next_values"] * ~s["terminations"]
+    torch.testing.assert_close(one_step, (s["rewards"] + bootstrap - s["values"]) * s["valid"])
+    _, returns = ppo.gae(**s, gamma=0.5, gae_lambda=1.0)
+    # rewards to the end of the episode or of the rollout, then the bootstrap
+    assert returns[0].tolist() == [1 + 0.5 * 2, 1 + 0.5 * 2 + 0.25 * 30, 1 + 1 + 0 + 3 / 8 + 4 / 16 + 60 / 32, 10]
+    assert returns[3].tolist() == [3 + 0.5 * 4 + 0.25 * 60] * 3 + [3 + 0.5 * 4]
+
+
+def test_the_reset_row_reaches_no_other_row():
+    """Whatever value and reward stand in the reset row, and whatever follows it, the steps before it do not change."""
+    s = sequences()
+    before, _ = ppo.gae(**s, gamma=0.99, gae_lambda=0.95)
+    for name in ("rewards", "values"):
+        s[name][2, :2] = 1e6
+    s["next_values"][2, :2] = -1e6
+    after, _ = ppo.gae(**s, gamma=0.99, gae_lambda=0.95)
+    torch.testing.assert_close(before, after, rtol=0, atol=0)
+    assert (after[2, :2] == 0).all()
+
+
+@pytest.mark.parametrize("steps,envs", [(1, 3), (7, 2), (128, 8)])
+def test_gae_is_the_forward_sum(steps, envs):
+    """Random ends, time limits and reset rows against the definition, sum_k (gamma lambda)^k delta_k up to the end."""
+    generator = torch.Generator().manual_seed(steps)
+    rewards, values = torch.randn(2, steps, envs, generator=generator)
+    last = torch.randn(1, envs, generator=generator)
+    ended = torch.rand(steps, envs, generator=generator) < 0.2
+    truncations = ended & (torch.rand(steps, envs, generator=generator) < 0.5)
+    terminations = ended & ~truncations
+    valid = torch.cat([torch.ones(1, envs, dtype=torch.bool), ~ended[:-1]])
+    ended, terminations, truncations = ended & valid, terminations & valid, truncations & valid
+    next_values = torch.cat([values[1:], last])
+    advantages, _ = ppo.gae(rewards, values, terminations, truncations, next_values, valid, 0.97, 0.9)
+    for n in range(envs):
+        for t in range(steps):
+            total, weight = 0.0, 1.0
+            for k in range(t, steps):
+                if not valid[k, n]:
+                    break
+                target = rewards[k, n] + (0.0 if terminations[k, n] else 0.97 * next_values[k, n])
+                total += weight * (target - values[k, n]).item()
+                weight *= 0.97 * 0.9
+                if ended[k, n]:
+                    break
+            assert advantages[t, n].item() == pytest.approx(total, abs=1e-5)
+
+
+# ---- ppo_loss --------------------------------------------------------------------------------------------------------
+def minibatch(size=6, num_actions=4, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(size, num_actions, generator=generator)
+    actions = torch.randint(num_actions, (size,), generator=generator)
+    newvalue, values, advantages, returns = torch.randn(4, size, generator=generator)
+    logprobs = Categorical(logits=logits).log_prob(actions)
+    valid = torch.ones(size, dtype=torch.bool)
+    return dict(logits=logits, newvalue=newvalue, actions=actions, logprobs=logprobs, values=values,
+                advantages=advantages, returns=returns, valid=valid, clip_coef=0.1, ent_coef=0.01, vf_coef=0.5)
+
+
+def test_ratio_1():
+    mb = minibatch()
+    loss, (pg_loss, v_loss, entropy, old_approx_kl, approx_kl, clipfrac) = ppo.ppo_loss(**mb, clip_vloss=False)
+    assert pg_loss.item() == pytest.approx(-mb["advantages"].mean().item(), abs=1e-6)
+    assert v_loss.item() == pytest.approx(0.5 * (mb["newvalue"] - mb["returns"]).square().mean().item(), abs=1e-6)
+    assert entropy.item() == pytest.approx(Categorical(logits=mb["logits"]).entropy().mean().item(), abs=1e-6)
+    assert [old_approx_kl.item(), approx_kl.item(), clipfrac.item()] == pytest.approx([0, 0, 0], abs=1e-6)
+    assert loss.item() == pytest.approx((pg_loss - 0.01 * entropy + 0.5 * v_loss).item(), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "ratio,advantage,clipped",
+    [(1.5, 1, True), (0.5, -1, True), (0.5, 1, False), (1.5, -1, False), (1.05, 1, False), (0.95, -1, False)],
+)
+def test_both_clip_sides(ratio, advantage, clipped):
+    """Only a step that has gone too far in the direction of its advantage is clipped, and then it has no gradient."""
+    logits = torch.tensor([[0.3, -0.2, 0.1]], requires_grad=True)
+    logprob = torch.log_softmax(logits, -1)[:, 1].detach() - math.log(ratio)
+    one = torch.ones(1)
+    loss, stats = ppo.ppo_loss(logits, one, torch.tensor([1]), logprob, one, advantage * one, one, one.bool(),
+                               clip_coef=0.1, ent_coef=0.0, vf_coef=0.0)
+    loss.backward()
+    assert loss.item() == pytest.approx(-advantage * (min(max(ratio, 0.9), 1.1) if clipped else ratio), rel=1e-5)
+    assert (logits.grad.abs().max().item() == 0) == clipped
+    assert stats[5].item() == (1.0 if abs(ratio - 1) > 0.1 else 0.0)
+
+
+def test_clipped_value_loss():
+    """Old value 1, clip 0.1. A new value of 2 counts as 1.1; the worse of the two errors is the loss."""
+    one = torch.ones(2)
+    logits, actions = torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64)
+    loss, stats = ppo.ppo_loss(logits, 2 * one, actions, -math.log(2) * one, one, 0 * one, torch.tensor([2.0, 0.0]),
+                               one.bool(), 0.1, 0.0, 1.0, clip_vloss=True)
+    assert stats[1].item() == pytest.approx(0.5 * ((1.1 - 2.0) ** 2 + (2.0 - 0.0) ** 2) / 2)
+
+
+def test_masked_rows_change_nothing():
+    mb = minibatch(size=8)
+    mb["logprobs"] += 0.2 * torch.arange(8) - 0.7
+    mb["valid"] = torch.tensor([1, 0, 1, 1, 0, 1, 1, 0], dtype=torch.bool)
+    kept = {k: v[mb["valid"]] if isinstance(v, torch.Tensor) else v for k, v in mb.items()}
+    for name in ("newvalue", "values", "advantages", "returns"):
+        mb[name][~mb["valid"]] = 1e6
+    grads, losses = [], []
+    for batch in (mb, kept):
+        logits = batch["logits"].clone().requires_grad_()
+        advantages = ppo.normalize_advantages(batch["advantages"], batch["valid"])
+        loss, stats = ppo.ppo_loss(**{**batch, "logits": logits, "advantages": advantages})
+        loss.backward()
+        grads.append(logits.grad[batch["valid"]])
+        losses.append(torch.stack([loss.detach(), *stats]))
+    torch.testing.assert_close(losses[0], losses[1])
+    torch.testing.assert_close(grads[0], grads[1])
+
+
+def test_normalize_advantages():
+    x = torch.tensor([1.0, 5.0, 3.0, 100.0])
+    valid = torch.tensor([True, True, True, False])
+    expected = (x[:3] - 3.0) / 2.0  # the unbiased standard deviation of 1, 5, 3 is 2; the biased one is 1.63
+    torch.testing.assert_close(ppo.normalize_advantages(x, valid)[:3], expected)
+    assert ppo.normalize_advantages(x, valid)[3] == 0
+    alone = torch.tensor([False, False, False, True])
+    assert ppo.normalize_advantages(x, alone).tolist() == [0, 0, 0, 0]  # no spread to divide by, and no NaN
+
+
+# ---- network and update against CleanRL's ----------------------------------------------------------------------------
+class ReferenceAgent(nn.Module):
+    """CleanRL's agent in its plainest form: NCHW, x / 255, torch.distributions."""
+
+    def __init__(self, state_dict):
+        super().__init__()
+        self.network = nn.Sequential(
+            nn.Conv2d(4, 32, 8, stride=4), nn.ReLU(), nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(),
+            nn.Conv2d(64, 64, 3, stride=1), nn.ReLU(), nn.Flatten(), nn.Linear(3136, 512), nn.ReLU(),
+        )
+        self.actor = nn.Linear(512, state_dict["actor.bias"].numel())
+        self.critic = nn.Linear(512, 1)
+        self.load_state_dict(state_dict)  # strict: the names and shapes of ours are CleanRL's
+
+    def forward(self, obs):
+        hidden = self.network(obs.float().contiguous() / 255.0)
+        return Categorical(logits=self.actor(hidden)), self.critic(hidden).squeeze(-1)
+
+
+def reference_update(agent, batch, permutations, args, num_minibatches):
+    """CleanRL's targets and update, written anew from its definition for a batch with episode ends `dones`."""
+    advantages, last = torch.zeros_like(batch["rewards"]), 0.0
+    for t in reversed(range(len(advantages))):
+        nonterminal = 1.0 - batch["dones"][t].float()
+        delta = batch["rewards"][t] + args.gamma * batch["next_values"][t] * nonterminal - batch["values"][t]
+        last = delta + args.gamma * args.gae_lambda * nonterminal * last
+        advantages[t] = last
+    returns = (advantages + batch["values"]).flatten()
+    advantages, values = advantages.flatten(), batch["values"].flatten()
+    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
+    for permutation in permutations:
+        for inds in permutation.chunk(num_minibatches):
+            policy, newvalue = agent(batch["obs"][inds])
+            ratio = (policy.log_prob(batch["actions"][inds]) - batch["logprobs"][inds]).exp()
+            adv = (advantages[inds] - advantages[inds].mean()) / (advantages[inds].std() + 1e-8)
+            policy_loss = torch.max(-adv * ratio, -adv * ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)).mean()
+            clipped = values[inds] + (newvalue - values[inds]).clamp(-args.clip_coef, args.clip_coef)
+            value_loss = torch.max((newvalue - returns[inds]) ** 2, (clipped - returns[inds]) ** 2).mean() / 2
+            loss = policy_loss - args.ent_coef * policy.entropy().mean() + args.vf_coef * value_loss
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm)
+            optimizer.step()
+
+
+def test_one_iteration_of_the_script_is_cleanrls(tmp_path, monkeypatch):
+    """The script itself runs one iteration on real frames; its batch and permutations go through CleanRL's update."""
+    args = ppo.parse_args("--num-envs 4 --num-steps 64 --total-timesteps 256 --no-mask-resets --seed 3 --run-name r "
+                          f"--runs-dir {tmp_path} --num-threads 1".split())
+    seen, permutations = {}, []
+    gae, diagnose, randperm = ppo.gae, ppo.diagnose, torch.randperm
+
+    def record_gae(rewards, values, terminations, truncations, next_values, valid, *rest):
+        assert valid.all() and not truncations.any()
+        seen.update(rewards=rewards.clone(), values=values.clone(), dones=terminations.clone(), next_values=next_values)
+        return gae(rewards, values, terminations, truncations, next_values, valid, *rest)
+
+    def record_diagnose(agent, b_obs, b_actions, b_logprobs, inds):
+        seen.update(obs=b_obs.permute(0, 3, 1, 2), actions=b_actions, logprobs=b_logprobs, agent=agent.state_dict())
+        return diagnose(agent, b_obs, b_actions, b_logprobs, inds)
+
+    def record_randperm(*args, **kwargs):
+        permutations.append(randperm(*args, **kwargs))
+        return permutations[-1]
+
+    monkeypatch.setattr(ppo, "gae", record_gae)
+    monkeypatch.setattr(ppo, "diagnose", record_diagnose)
+    monkeypatch.setattr(torch, "randperm", record_randperm)
+    with pytest.raises(SystemExit) as end:
+        ppo.main(args)
+    assert end.value.code == 0
+    assert seen["dones"].any(), "an episode end must be among the rows, or the test proves little"
+    assert len(permutations) == args.update_epochs and len(seen["obs"]) == 256
+
+    torch.manual_seed(args.seed)
+    initial = ppo.Agent(4).state_dict()
+    reference = ReferenceAgent(initial)
+    with torch.no_grad():
+        policy, values = reference(seen["obs"])
+    torch.testing.assert_close(values, seen["values"].flatten(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(policy.log_prob(seen["actions"]), seen["logprobs"], rtol=1e-4, atol=1e-5)
+    reference_update(reference, seen, permutations, args, args.num_minibatches)
+    moved = 0.0
+    for name, theirs in reference.state_dict().items():
+        ours = seen["agent"][name]
+        assert (ours - theirs).norm() <= 1e-5 * theirs.norm(), f"{name}: {(ours - theirs).norm() / theirs.norm()}"
+        moved = max(moved, ((theirs - initial[name]).norm() / theirs.norm()).item())
+    assert moved > 1e-3  # two networks that did not learn would agree too
+
+
+def test_bf16_and_float32_agree():
+    torch.manual_seed(0)
+    agent = ppo.Agent(6, shared_encoder=False)
+    half = ppo.Agent(6, shared_encoder=False, bf16=True)
+    half.load_state_dict(agent.state_dict())
+    obs = torch.randint(0, 256, (32, 84, 84, 4), dtype=torch.uint8)
+    with torch.no_grad():
+        logits, values, hiddens = agent(obs)
+        half_logits, half_values, half_hiddens = half(obs)
+    # heads, and what is computed from them
+    assert half_logits.dtype == half_values.dtype == half_hiddens[0][-1].dtype == torch.float32
+    assert half_hiddens[0][0].dtype == torch.bfloat16  # the encoder
+    assert (half_values - values).norm() < 0.03 * values.norm()
+    assert (half_hiddens[0][-1] - hiddens[0][-1]).norm() < 0.03 * hiddens[0][-1].norm()
+    assert [h.shape[1] for h in hiddens[0]] == [32, 64, 64, 512]
+
+
+def test_separate_encoders_share_nothing():
+    torch.manual_seed(0)
+    agent = ppo.Agent(4, shared_encoder=False)
+    obs = torch.randint(0, 256, (8, 84, 84, 4), dtype=torch.uint8)
+    logits, values, hiddens = agent(obs)
+    assert len(hiddens) == 2 and not torch.equal(hiddens[0][-1], hiddens[1][-1])
+    values.sum().backward()
+    assert all(p.grad is None for p in agent.network.parameters())
+    assert all(p.grad is not None for p in agent.critic_network.parameters())
