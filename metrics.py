@@ -99,19 +99,19 @@ def feature_rank(features, tau=0.99, centered=False):
 
 
 def srank(features, delta=0.01):
-    """Number of directions that hold 1 - delta of the singular values, not squared (Kumar et al. 2021). features (N, D).
+    """Number of directions that hold a share 1 - delta of the singular values, not squared (Kumar et al. 2021).
 
-    From feature_rank(features, 1 - delta) to min(N, D); 0 for an all-zero matrix. Not the "stable rank" of linear
-    algebra.
+    features (N, D). From feature_rank(features, 1 - delta) to min(N, D), and 0 for an all-zero matrix. Not the "stable
+    rank" of linear algebra.
     """
     (singular_values,) = _spectra(features, False)
     return _num_directions(singular_values, 1.0 - delta)
 
 
 def effective_rank(features):
-    """exp of the entropy of the normalised singular values, not squared (Roy & Vetterli 2007). features (N, D).
+    """exp of the entropy of the singular values, not squared, divided by their sum (Roy & Vetterli 2007).
 
-    In [1, min(N, D)], without a threshold; 0 for an all-zero matrix.
+    features (N, D). In [1, min(N, D)] and without a threshold; 0 for an all-zero matrix.
     """
     (singular_values,) = _spectra(features, False)
     return _entropy_rank(singular_values)
@@ -198,7 +198,7 @@ def weight_norm(parameters):
     P1 says "the weights of the layer" but draws one curve; this is the norm of them all, as in Moalla et al. 2024.
     """
     flat = [parameter.detach().double().flatten() for parameter in parameters]
-    return _finite(math.sqrt(sum(torch.dot(p, p).item() for p in flat))) if flat else math.nan
+    return _finite(math.sqrt(sum(torch.dot(p, p).item() for p in flat))) if any(map(len, flat)) else math.nan
 
 
 def weight_norms(model):
@@ -212,12 +212,12 @@ def weight_norms(model):
     """
     parts, seen = {"weight_norm": []}, set()
     for module_name, module in model.named_modules():
-        module_name = module_name.replace("_orig_mod", "").strip(".")  # same tags with and without torch.compile
+        path = [word for word in module_name.split(".") if word != "_orig_mod"]  # what torch.compile puts in between
         kind = "normalization" if isinstance(module, NORMALIZATION_LAYERS) else "without_normalization"
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.requires_grad and id(parameter) not in seen:
                 seen.add(id(parameter))
-                for part in ("", "/" + (module_name or name).replace(".", "_"), "/" + kind):
+                for part in ("", "/" + ("_".join(path) or name), "/" + kind):
                     parts.setdefault("weight_norm" + part, []).append(parameter)
     if "weight_norm/normalization" not in parts:
         parts.pop("weight_norm/without_normalization", None)
@@ -355,7 +355,9 @@ def policy_variance_normalized(probs):
     """
     mean, variance = _moments_over_states(probs)
     explained, total = variance.sum().item(), (mean * (1.0 - mean)).sum().item()
-    return _finite(explained / total if total > 0.0 or math.isnan(total) else 0.0)
+    if not math.isfinite(explained):
+        return math.nan
+    return explained / total if total > 0.0 else 0.0
 
 
 def gaussian_policy_variance(mean, std):
@@ -395,9 +397,9 @@ def explained_variance(values, returns):
     NaN if all returns are equal.
     """
     returns = returns.detach().double()
-    residual = (returns - values.detach().double()).var(unbiased=False).item()
-    total = returns.var(unbiased=False).item()
-    return _finite(1.0 - residual / total) if total > 0.0 else math.nan
+    _, residual = _moments_over_states(returns - values.detach().double())
+    _, total = _moments_over_states(returns)
+    return _finite(1.0 - residual.item() / total.item()) if total.item() > 0.0 else math.nan
 
 
 def network_diagnostics(features, activity):

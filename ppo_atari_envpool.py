@@ -50,7 +50,6 @@ import torch.nn as nn
 import torch.nn.functional as F
 import torch.optim as optim
 import tyro
-import wandb
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
@@ -188,8 +187,11 @@ def parse_args(argv):
     args.run_name = args.run_name or f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
     if Path(args.run_name).is_absolute() or ".." in Path(args.run_name).parts:
         fail(f"--run-name {args.run_name} leaves --runs-dir: a relative path without .. is accepted")
-    if args.track and wandb.setup().settings.mode == "online" and not wandb.login(prompt=False):
-        fail("--track needs an account: `wandb login`, WANDB_API_KEY=… or WANDB_MODE=offline is accepted")
+    if args.track:
+        import wandb  # only here and below: importing it is enough to have it capture the console
+
+        if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False):
+            fail("--track needs an account: `wandb login`, WANDB_API_KEY=… or WANDB_MODE=offline is accepted")
     return args
 
 
@@ -498,6 +500,8 @@ def main(args):
     writer = RecordWriter(events)
     writer.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
     if args.track:
+        import wandb
+
         wandb_run = wandb.init(project=args.wandb_project_name, entity=args.wandb_entity, name=args.run_name,
                                id=run.wandb_id, resume="allow", config=vars(args), dir=str(run_dir), save_code=True)
         run.wandb_id = wandb_run.id

@@ -1,0 +1,861 @@
+"""metrics.py against values worked out by hand, SciPy, and the properties that its definitions imply.
+
+The hand-worked inputs are chosen where the definitions disagree, so that a test of one cannot pass with another.
+"""
+
+import ast
+import inspect
+import math
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+import scipy.stats
+import torch
+import torch.nn as nn
+from hypothesis import assume, given, settings
+
+import metrics
+
+settings.register_profile("metrics", deadline=None, derandomize=True, database=None, max_examples=200)
+settings.load_profile("metrics")
+torch.set_num_threads(1)
+
+seeds = st.integers(0, 2**31 - 1)
+factors = st.floats(1e-3, 1e3)
+NAN = math.nan
+
+
+def randn(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def rand(*shape, seed=0):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def shuffled(tensor, seed):
+    return tensor[torch.randperm(len(tensor), generator=torch.Generator().manual_seed(seed))]
+
+
+def orthogonal(size, seed):
+    return torch.linalg.qr(randn(size, size, seed=seed)).Q
+
+
+def approx(value, rel=1e-9, abs=1e-12):
+    return pytest.approx(value, rel=rel, abs=abs, nan_ok=True)
+
+
+# ---- the module ------------------------------------------------------------------------------------------------------
+def test_is_python_3_8_and_imports_only_torch_and_the_standard_library():
+    tree = ast.parse(Path(metrics.__file__).read_text(), feature_version=(3, 8))
+    imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    assert {alias.name for node in imports for alias in node.names} == {"math", "torch"}
+
+
+# name -> (call on one float tensor of shape (6, 3), does zeros((6, 3)) have an answer)
+ON_ONE_TENSOR = {
+    "feature_rank": metrics.feature_rank,
+    "feature_rank, centered": lambda x: metrics.feature_rank(x, centered=True),
+    "srank": metrics.srank,
+    "effective_rank": metrics.effective_rank,
+    "dormant_neurons": lambda x: metrics.dormant_neurons([x]),
+    "dormant_neurons_tau": lambda x: metrics.dormant_neurons_tau([x], 0.1),
+    "zero_fraction": lambda x: metrics.zero_fraction([x]),
+    "weight_norm": lambda x: metrics.weight_norm([x]),
+    "gradient_kurtosis": lambda x: metrics.gradient_kurtosis([x]),
+    "gradient_kurtosis_nonzero": lambda x: metrics.gradient_kurtosis_nonzero([x]),
+    "gradient_zero_fraction": lambda x: metrics.gradient_zero_fraction([x]),
+    "effective_sample_size": metrics.effective_sample_size,
+    "effective_sample_size_percent": metrics.effective_sample_size_percent,
+    "kl_behavior": metrics.kl_behavior,
+    "policy_variance": metrics.policy_variance,
+    "policy_variance_normalized": metrics.policy_variance_normalized,
+    "gaussian_policy_variance": lambda x: metrics.gaussian_policy_variance(x, x.abs() + 1)[0],
+    "gaussian_policy_variance, R": lambda x: metrics.gaussian_policy_variance(x, x.abs() + 1)[1],
+    "coverage": lambda x: metrics.coverage(x[:, :2], 4),
+    "explained_variance": lambda x: metrics.explained_variance(x[:, 0], x[:, 2]),
+    "feature_ranks": lambda x: metrics.feature_ranks(x)["feature_rank/srank"],
+    "gradient_statistics": lambda x: metrics.gradient_statistics([x])["gradient_kurtosis/nonzero"],
+    "policy_diagnostics": lambda x: metrics.policy_diagnostics(x, x[:, 0])["ess/samples"],
+}
+on_one_tensor = pytest.mark.parametrize("metric", ON_ONE_TENSOR.values(), ids=ON_ONE_TENSOR.keys())
+
+
+@on_one_tensor
+def test_any_dtype_with_grad_and_the_input_untouched(metric):
+    x = torch.tensor([[1, 0, 3], [0, 0, 1], [2, 0, 0], [0, 0, 5], [1, 0, 1], [4, 0, 0]], dtype=torch.float64)
+    expected = metric(x)
+    assert math.isfinite(expected)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.uint8):  # these hold the entries exactly
+        assert metric(x.to(dtype)) == approx(expected, rel=1e-6), dtype
+    leaf = x.clone().requires_grad_()
+    value = metric(leaf * 1.0)
+    assert type(value) is float and value == expected
+    before = x.clone()
+    metric(x)
+    assert torch.equal(x, before)
+
+
+@on_one_tensor
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_one_bad_entry_gives_nan_and_no_exception(metric, bad):
+    x = rand(6, 3)
+    x[0, 0] = bad  # the first row and column are in every slice above
+    assert math.isnan(metric(x))
+
+
+@on_one_tensor
+def test_nothing_to_measure_gives_nan(metric):
+    expected = 0.0 if metric is ON_ONE_TENSOR["coverage"] else NAN
+    assert metric(torch.zeros(0, 3)) == approx(expected)
+
+
+def test_no_tensor_at_all_gives_nan():
+    lists = (metrics.dormant_neurons, metrics.zero_fraction, metrics.weight_norm, metrics.gradient_kurtosis)
+    for metric in lists + (metrics.gradient_kurtosis_nonzero, metrics.gradient_zero_fraction):
+        assert math.isnan(metric([])), metric
+    assert all(math.isnan(value) for value in metrics.gradient_statistics([None]).values())
+
+
+def test_every_public_function_is_documented():
+    functions = [f for name, f in inspect.getmembers(metrics, inspect.isfunction) if not name.startswith("_")]
+    assert len(functions) > 20 and all(f.__doc__ for f in functions)
+
+
+# ---- feature rank ----------------------------------------------------------------------------------------------------
+HADAMARD = torch.tensor(scipy.linalg.hadamard(8), dtype=torch.float64) / math.sqrt(8)  # column 0 is constant
+
+
+def by_svd(features, tau=0.99, delta=0.01):
+    """The definitions written down a second time, from a float64 SVD."""
+    features = features.double()
+    s = torch.linalg.svdvals(features)
+    c = torch.linalg.svdvals(features - features.mean(0))
+    p = s / s.sum()
+    return {
+        "feature_rank": float((s.square().cumsum(0) / s.square().sum() < tau).sum() + 1),
+        "feature_rank/centered": float((c.square().cumsum(0) / c.square().sum() < tau).sum() + 1),
+        "feature_rank/srank": float((p.cumsum(0) < 1 - delta).sum() + 1),
+        "feature_rank/effective_rank": torch.special.entr(p).sum().exp().item(),
+        "feature_rank/rows": float(len(features)),
+    }
+
+
+def test_a_spectrum_on_which_all_four_ranks_differ():
+    # Squares 400, 9, 4, 1, 1 of 415: 400, 409, 413 pass 410.85 at 3. Unsquared 20, 3, 2, 1, 1 of 27: 26.73 needs all 5.
+    # Column 0 of the Hadamard matrix is constant, so that centring removes the 20: 9, 4, 1, 1 of 15 pass 14.85 at 4.
+    singular_values = torch.tensor([20.0, 3, 2, 1, 1], dtype=torch.float64)
+    features = HADAMARD[:, :5] * singular_values
+    entropy = 20 / 27 * math.log(27 / 20) + 1 / 9 * math.log(9) + 2 / 27 * math.log(27 / 2) + 2 / 27 * math.log(27)
+    expected = {"feature_rank": 3.0, "feature_rank/centered": 4.0, "feature_rank/srank": 5.0, "feature_rank/rows": 8.0}
+    expected["feature_rank/effective_rank"] = approx(math.exp(entropy))  # 2.468; of the squares it would be 1.20
+    assert metrics.feature_ranks(features) == expected
+    assert metrics.feature_rank(features) == 3.0
+    assert metrics.feature_rank(features, centered=True) == 4.0
+    assert metrics.srank(features) == 5.0
+    assert metrics.effective_rank(features) == approx(math.exp(entropy))
+    # 20 of 27 is 74 %, 400 of 415 is 96 %, 409 is 98.6 %
+    assert [metrics.feature_rank(features, tau) for tau in (0.96, 0.98, 0.99, 1.0)] == [1, 2, 3, 5]
+    assert [metrics.srank(features, delta) for delta in (0.3, 0.2, 0.1, 0.05)] == [1, 2, 3, 4]
+    assert metrics.feature_ranks(features, tau=0.96, delta=0.2)["feature_rank"] == 1.0
+    assert metrics.feature_ranks(features, tau=0.96, delta=0.2)["feature_rank/srank"] == 2.0
+
+
+def test_the_same_with_more_features_than_rows():
+    features = (HADAMARD[:, :5] * torch.tensor([20.0, 3, 2, 1, 1], dtype=torch.float64)) @ orthogonal(20, 0)[:5]
+    ranks = metrics.feature_ranks(features)  # (8, 20)
+    assert [ranks["feature_rank" + key] for key in ("", "/centered", "/srank", "/rows")] == [3, 4, 5, 8]
+
+
+@pytest.mark.parametrize("shape", [(300, 40), (40, 300), (64, 64), (1, 5), (5, 1), (1, 1), (2, 2)])
+def test_gram_route_equals_svd_route(shape):
+    features = torch.relu(randn(*shape, seed=3) @ orthogonal(shape[1], 4) + 0.3) + 0.01
+    expected = by_svd(features)
+    if shape[0] == 1:
+        expected["feature_rank/centered"] = 0.0  # one row has no variance
+    assert metrics.feature_ranks(features) == {key: approx(value, rel=1e-8) for key, value in expected.items()}
+
+
+@pytest.mark.parametrize("shape", [(50, 8), (8, 50)])
+def test_the_size_of_the_chunks_does_not_matter(monkeypatch, shape):
+    features = randn(shape[0], 3, seed=1) @ randn(3, shape[1], seed=2) + 50.0  # a wrong mean would show
+    whole = metrics.feature_ranks(features)
+    assert whole["feature_rank/centered"] == 3.0
+    monkeypatch.setattr(metrics, "GRAM_CHUNK", 7)  # the last chunk is short
+    assert metrics.feature_ranks(features) == {key: approx(value) for key, value in whole.items()}
+
+
+def test_float32_features_are_not_multiplied_in_float32():
+    # Rank 31 with a fast decay. A float32 Gram matrix adds 2e-4 of the largest singular value in each of the other 97
+    # directions: small in the squares, but the two ranks that are not squared would see them all.
+    spectrum = torch.logspace(0, -4, 31, dtype=torch.float64)
+    features = (torch.linalg.qr(randn(512, 31, seed=1)).Q * spectrum @ orthogonal(128, 2)[:31]).float()
+    expected = by_svd(features)
+    assert expected["feature_rank/srank"] < 25
+    assert metrics.feature_ranks(features) == {key: approx(value, rel=1e-3) for key, value in expected.items()}
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert metrics.feature_ranks(features) == {key: approx(value, rel=1e-3) for key, value in expected.items()}
+
+
+def test_large_offset_hides_the_rest_unless_centred():
+    features = randn(400, 6, seed=0) @ randn(6, 20, seed=1) + 1e3
+    assert metrics.feature_rank(features) == 1.0
+    assert metrics.feature_rank(features, centered=True) == by_svd(features)["feature_rank/centered"] == 6.0
+
+
+def test_equal_directions_count_exactly():
+    identities = [c * torch.eye(size, dtype=torch.float64) for size in (100, 200, 500) for c in (0.1, 0.3, 0.7, 3.3)]
+    for q in identities + [orthogonal(10, 5), orthogonal(512, 5)]:  # .99 * 100 is a tie: rounding would say 99 or 100
+        size = len(q)
+        ranks = metrics.feature_ranks(q)
+        assert ranks["feature_rank"] == ranks["feature_rank/srank"] == math.ceil(0.99 * size)
+        assert ranks["feature_rank/effective_rank"] == approx(size)
+
+
+def test_the_eigensolver_never_sees_a_nan(monkeypatch):
+    monkeypatch.setattr(torch.linalg, "eigvalsh", lambda _: pytest.fail("some LAPACKs raise, some hang"))
+    assert math.isnan(metrics.effective_rank(torch.full((9, 4), NAN)))
+
+
+def test_degenerate_features():
+    ranks = metrics.feature_ranks(torch.zeros(9, 4))
+    assert ranks == {"feature_rank": 0, "feature_rank/centered": 0, "feature_rank/srank": 0,
+                     "feature_rank/effective_rank": 0, "feature_rank/rows": 9}  # fmt: skip
+    for shape in ((200, 16), (16, 200)):  # identical rows: centring leaves only rounding, which is not a rank
+        constant = (1e3 * randn(1, shape[1])).expand(shape)
+        ranks = metrics.feature_ranks(constant)
+        assert ranks["feature_rank/centered"] == metrics.feature_rank(constant, centered=True) == 0.0
+        assert ranks["feature_rank"] == ranks["feature_rank/srank"] == 1.0
+        assert ranks["feature_rank/effective_rank"] == approx(1.0)
+    for bad in (math.nan, math.inf, -math.inf):
+        features = randn(9, 4)
+        features[3, 2] = bad
+        ranks = metrics.feature_ranks(features)
+        assert ranks.pop("feature_rank/rows") == 9 and all(math.isnan(value) for value in ranks.values())
+    assert metrics.feature_ranks(torch.zeros(0, 4))["feature_rank/rows"] == 0
+    assert math.isnan(metrics.feature_rank(torch.full((3, 3), 1e200, dtype=torch.float64)))  # overflows when squared
+
+
+def test_an_eigensolver_that_fails_costs_a_point_not_a_run(monkeypatch):
+    def fail(_):
+        raise torch.linalg.LinAlgError("did not converge")
+
+    monkeypatch.setattr(torch.linalg, "eigvalsh", fail)
+    ranks = metrics.feature_ranks(randn(9, 4))
+    assert ranks.pop("feature_rank/rows") == 9 and all(math.isnan(value) for value in ranks.values())
+
+
+@st.composite
+def features_of_any_rank(draw):
+    seed, rows, columns = draw(seeds), draw(st.integers(1, 24)), draw(st.integers(1, 24))
+    rank = draw(st.integers(1, min(rows, columns)))
+    decay = torch.exp(-draw(st.floats(0, 2)) * torch.arange(rank, dtype=torch.float64))
+    offset = draw(st.sampled_from([0.0, 1.0]))
+    return randn(rows, rank, seed=seed) * decay @ randn(rank, columns, seed=seed + 1) + offset
+
+
+def same_ranks(a, b, centered=True):
+    ignore = {"feature_rank/rows"} if centered else {"feature_rank/rows", "feature_rank/centered"}
+    return all(a[key] == approx(b[key], rel=1e-6) for key in b if key not in ignore)
+
+
+@given(features_of_any_rank(), seeds, factors)
+def test_rank_invariances(features, seed, factor):
+    ranks = metrics.feature_ranks(features)
+    rows, columns = features.shape
+    assert same_ranks(metrics.feature_ranks(features @ orthogonal(columns, seed)), ranks)
+    assert same_ranks(metrics.feature_ranks(orthogonal(rows, seed) @ features), ranks, centered=False)
+    assert same_ranks(metrics.feature_ranks(shuffled(features, seed)), ranks)
+    assert same_ranks(metrics.feature_ranks(shuffled(features.t(), seed).t()), ranks)
+    assert same_ranks(metrics.feature_ranks(-factor * features), ranks)
+    assert same_ranks(metrics.feature_ranks(features.repeat(3, 1)), ranks)  # may turn a wide matrix into a tall one
+    padding = torch.zeros(rows, 20, dtype=torch.float64)
+    assert same_ranks(metrics.feature_ranks(torch.cat([features, padding], 1)), ranks)  # may turn tall into wide
+    moved = features + randn(1, columns, seed=seed)
+    assert metrics.feature_rank(moved, centered=True) == ranks["feature_rank/centered"]
+
+
+@given(features_of_any_rank())
+def test_rank_bounds_and_order(features):
+    ranks = metrics.feature_ranks(features)
+    smaller = min(features.shape)
+    assert 1 <= ranks["feature_rank"] <= ranks["feature_rank/srank"] <= smaller
+    assert 1 - 1e-9 <= ranks["feature_rank/effective_rank"] <= smaller + 1e-9
+    assert ranks["feature_rank/centered"] <= min(smaller, len(features) - 1)  # one degree of freedom goes to the mean
+    taus = (0.1, 0.5, 0.9, 0.99, 0.999, 1.0)
+    by_tau = [metrics.feature_rank(features, tau) for tau in taus]
+    assert by_tau == sorted(by_tau) and by_tau[3] == ranks["feature_rank"]
+    sranks = [metrics.srank(features, delta) for delta in (0.5, 0.1, 0.01, 0.001)]
+    assert sranks == sorted(sranks) and sranks[2] == ranks["feature_rank/srank"]
+    assert metrics.effective_rank(features) == ranks["feature_rank/effective_rank"]
+
+
+@given(seeds, st.integers(1, 12), st.integers(1, 12))
+def test_rank_one_is_one_by_every_definition(seed, rows, columns):
+    ranks = metrics.feature_ranks(randn(rows, 1, seed=seed) @ randn(1, columns, seed=seed + 1))
+    assert ranks["feature_rank"] == ranks["feature_rank/srank"] == 1
+    assert ranks["feature_rank/effective_rank"] == approx(1.0, rel=1e-6)
+
+
+# ---- dormant neurons -------------------------------------------------------------------------------------------------
+def test_dormant_neurons_by_hand():
+    # Mean |h| of the units: 0, 8e-6, 1, 3 and, in the second layer, 0, 2.
+    first = torch.tensor([[0, 1.6e-5, 2, 1], [0, 0, 0, -5]])
+    layers = [first, torch.tensor([[0.0, 1.0], [0.0, 3.0]])]
+    assert metrics.unit_activity(first).tolist() == approx([0, 8e-6, 1, 3])
+    assert metrics.dormant_neurons(layers) == approx(100 * 3 / 6)  # of units: the mean over layers would say 50 and 50
+    assert metrics.dormant_neurons(layers, eps=1e-6) == approx(100 * 2 / 6)
+    # The first layer's mean is 1.000002, so that the unit at 1 scores just below 1 and the one at 8e-6 scores 8e-6.
+    assert metrics.dormant_neurons_tau(layers, 0.0) == approx(100 * 2 / 6)
+    assert metrics.dormant_neurons_tau(layers, 0.1) == approx(100 * 3 / 6)
+    assert metrics.dormant_neurons_tau(layers, 1.0) == approx(100 * 4 / 6)
+    # Half of the zeros: first layer 2 + 1 + 1 + 0 of 8 entries and 4 units, second 2 of 4 and 2 units.
+    assert metrics.zero_fraction(layers) == approx((4 * 4 / 8 + 2 * 2 / 4) / 6)
+
+
+def test_units_of_all_layers_count_the_same():
+    layers = [torch.zeros(5, 30), torch.ones(5, 10)]
+    assert metrics.dormant_neurons(layers) == metrics.dormant_neurons_tau(layers, 0.1) == approx(75.0)
+    assert metrics.zero_fraction(layers) == approx(0.75)
+    conv = [torch.zeros(5, 30, 9, 9), torch.ones(5, 10)]  # a unit is a channel, however many positions it has
+    assert metrics.dormant_neurons(conv) == metrics.dormant_neurons_tau(conv, 0.1) == approx(75.0)
+    assert metrics.zero_fraction(conv) == approx(0.75)
+
+
+def test_conv_channel_with_one_live_position_is_alive():
+    h = torch.zeros(4, 3, 5, 5)
+    h[2, 1, 4, 0] = 1.0
+    assert metrics.unit_activity(h).tolist() == approx([0, 1 / 100, 0], rel=1e-6)
+    assert metrics.dormant_neurons([h]) == metrics.dormant_neurons_tau([h], 0.0) == approx(200 / 3)
+    assert metrics.zero_fraction([h]) == approx(299 / 300)
+
+
+def test_planted_dead_units():
+    h = torch.relu(randn(64, 40)) + 0.01
+    h[:, [3, 5, 8, 13]] = 0.0
+    percents = metrics.dormant_neurons([h]), metrics.dormant_neurons_tau([h], 0.0), 100 * metrics.zero_fraction([h])
+    assert percents == approx((10.0, 10.0, 10.0))
+
+
+def test_an_all_dead_layer_is_wholly_dormant():
+    layers = [torch.zeros(8, 4), torch.rand(8, 4) + 0.1]
+    for tau in (0.0, 0.025, 0.1):
+        assert metrics.dormant_neurons_tau(layers, tau) == 50.0
+        assert metrics.dormant_neurons_tau(layers[:1], tau) == 100.0
+    assert metrics.dormant_neurons(layers) == 50.0
+
+
+def test_thresholds_eps_is_strict_and_tau_is_not():
+    assert metrics.dormant_neurons([torch.tensor([[0.9e-5, 1.1e-5]])]) == 50.0  # the default, P1's "e.g. 1e-5"
+    h = torch.tensor([[0.5, 1.5]], dtype=torch.float64)  # scores .5 and 1.5
+    assert metrics.dormant_neurons([h], eps=0.5) == 0.0
+    assert metrics.dormant_neurons([h], eps=math.nextafter(0.5, 1)) == 50.0
+    assert metrics.dormant_neurons_tau([h], 0.5) == 50.0
+    assert metrics.dormant_neurons_tau([h], math.nextafter(0.5, 0)) == 0.0
+
+
+def test_signs_do_not_cancel():
+    h = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    assert metrics.dormant_neurons([h]) == metrics.dormant_neurons_tau([h], 0.1) == 50.0
+
+
+def test_low_precision_activations_are_averaged_in_more():
+    h = torch.zeros(4096, 2, dtype=torch.bfloat16)
+    h[:, 0], h[0, 1] = 1.0, 1.0
+    assert metrics.unit_activity(h).tolist() == approx([1.0, 1 / 4096])
+    assert metrics.unit_activity(torch.full((4, 2), 6e4, dtype=torch.float16)).tolist() == [6e4 // 32 * 32] * 2
+    assert metrics.unit_activity(torch.full((4, 2), 200, dtype=torch.uint8)).tolist() == [200, 200]
+
+
+@given(seeds, st.integers(2, 30), st.integers(1, 12), st.floats(0, 2), st.sampled_from([(), (3,), (2, 3)]))
+def test_dormant_properties(seed, rows, units, threshold, space):
+    scale = torch.logspace(0, -6, units, dtype=torch.float64).view(1, units, *(1 for _ in space))
+    h = torch.relu(randn(rows, units, *space, seed=seed) - threshold) * scale
+    layers = [h, torch.relu(randn(rows, 5, seed=seed + 1))]
+    taus, epss = (0.0, 0.025, 0.1, 0.5, 1.0), (1e-9, 1e-7, 1e-5, 1e-3, 1e9)
+    by_tau = [metrics.dormant_neurons_tau(layers, tau) for tau in taus]
+    by_eps = [metrics.dormant_neurons(layers, eps) for eps in epss]
+    assert by_tau == sorted(by_tau) and by_eps == sorted(by_eps) and by_eps[-1] == 100.0
+    assert by_tau[0] <= 100 * metrics.zero_fraction(layers) + 1e-9  # a unit at zero on all rows is so on each
+
+    # tau: each layer has its own scale; rows, their order and their multiplicity; units in any order
+    for same in ([4 * layers[0], layers[1] / 64], [layers[1], h], [shuffled(x, seed) for x in layers],
+                 [torch.cat([x, x]) for x in layers], [shuffled(h.transpose(0, 1), seed).transpose(0, 1), layers[1]]):
+        assert [metrics.dormant_neurons_tau(same, tau) for tau in taus] == approx(by_tau)
+    # more rows can only wake a unit up
+    assert metrics.dormant_neurons_tau([x[: rows // 2 + 1] for x in layers], 0.0) >= by_tau[0]
+    # chunk sums
+    chunks = [[metrics.unit_activity(c) * len(c) for c in x.split(7)] for x in layers]
+    averages = [sum(sums)[None] / rows for sums in chunks]
+    assert [metrics.dormant_neurons_tau(averages, tau) for tau in taus] == approx(by_tau)
+    assert [metrics.dormant_neurons(averages, eps) for eps in epss] == approx(by_eps)
+    assert metrics.unit_activity(h).tolist() == approx(averages[0][0].tolist())
+    fractions = [metrics.zero_fraction([x[:7] for x in layers]), metrics.zero_fraction([x[7:] for x in layers])]
+    if rows > 7:
+        assert metrics.zero_fraction(layers) == approx((7 * fractions[0] + (rows - 7) * fractions[1]) / rows)
+
+
+@given(seeds, st.integers(1, 9))
+def test_zeroed_units_are_found_and_no_others(seed, dead):
+    h = rand(16, 10, seed=seed) + 0.5
+    h[:, torch.randperm(10, generator=torch.Generator().manual_seed(seed))[:dead]] = 0.0
+    assert metrics.dormant_neurons_tau([h], 0.0) == metrics.dormant_neurons_tau([h], 0.025) == approx(10.0 * dead)
+    assert metrics.dormant_neurons([h]) == approx(10.0 * dead)
+    assert metrics.dormant_neurons([1e-6 * h]) == 100.0  # eps knows the scale, tau does not
+    assert metrics.dormant_neurons_tau([1e-6 * h], 0.025) == approx(10.0 * dead)
+
+
+# ---- weight norm -----------------------------------------------------------------------------------------------------
+SQRT_2 = math.sqrt(2)
+
+
+def layer_init(layer, std=SQRT_2):
+    nn.init.orthogonal_(layer.weight, std)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def nature_cnn(normalization):
+    """CleanRL's Atari trunk: (64 - 8) / 4 ... on 84 x 84 frames the layers are 20, 9 and 7 wide."""
+    layers = []
+    for layer, shape in ((nn.Conv2d(4, 32, 8, 4), (32, 20, 20)), (nn.Conv2d(32, 64, 4, 2), (64, 9, 9)),
+                         (nn.Conv2d(64, 64, 3, 1), (64, 7, 7)), (nn.Linear(3136, 512), (512,))):
+        layers += [nn.Flatten()] * (len(shape) == 1) + [layer_init(layer)]
+        layers += [nn.LayerNorm(shape)] * normalization + [nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+class PPOAgent(nn.Module):
+    def __init__(self, num_actions):
+        super().__init__()
+        self.network = nature_cnn(normalization=False)
+        self.actor = layer_init(nn.Linear(512, num_actions), 0.01)
+        self.critic = layer_init(nn.Linear(512, 1), 1.0)
+
+
+def test_weight_norm_of_the_ppo_atari_network_at_initialisation():
+    # An orthogonal matrix with gain g and k rows (k <= columns) has squared norm g^2 k.
+    agent = PPOAgent(num_actions=6)
+    norms = metrics.weight_norms(agent)
+    expected = math.sqrt(2 * (32 + 64 + 64 + 512) + 1e-4 * 6 + 1)
+    assert expected == approx(36.67, abs=0.005)
+    assert norms["weight_norm"] == approx(expected, rel=1e-5)
+    assert metrics.weight_norm(agent.parameters()) == approx(norms["weight_norm"])
+    layers = {"network_0": 8, "network_2": math.sqrt(128), "network_4": math.sqrt(128), "network_7": 32,
+              "actor": 0.01 * math.sqrt(6), "critic": 1}
+    assert norms == {"weight_norm": approx(expected, rel=1e-5),
+                     **{"weight_norm/" + name: approx(value, rel=1e-5) for name, value in layers.items()}}
+
+
+def test_layer_norm_gains_are_told_apart():
+    q_network = nn.Sequential(nature_cnn(normalization=True), layer_init(nn.Linear(512, 6)))
+    norms = metrics.weight_norms(q_network)
+    gains = 32 * 20 * 20 + 64 * 9 * 9 + 64 * 7 * 7 + 512
+    weights = 2 * (32 + 64 + 64 + 512 + 6)
+    assert gains == 21632 and norms["weight_norm/normalization"] == approx(math.sqrt(gains), rel=1e-5)  # 147.1
+    assert norms["weight_norm/without_normalization"] == approx(math.sqrt(weights), rel=1e-5)  # 36.8
+    assert norms["weight_norm"] == approx(math.sqrt(gains + weights), rel=1e-5)  # 151.6
+    assert norms["weight_norm/0_1"] == approx(math.sqrt(32 * 20 * 20), rel=1e-5)
+
+
+@pytest.mark.parametrize("layer", [nn.LayerNorm(4), nn.GroupNorm(2, 4), nn.BatchNorm1d(4), nn.BatchNorm2d(4)])
+def test_each_kind_of_normalisation_layer(layer):
+    norms = metrics.weight_norms(nn.Sequential(nn.Linear(4, 4), layer))
+    assert norms["weight_norm/normalization"] == approx(2.0)
+    assert "weight_norm/normalization" not in metrics.weight_norms(nn.Sequential(nn.Linear(4, 4)))
+
+
+def test_shared_frozen_compiled_and_own_parameters():
+    model = nn.Module()
+    model.a, model.b = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
+    model.again, model.b.weight = model.a, model.a.weight  # a module met twice, and a tensor with two owners
+    model.logstd = nn.Parameter(torch.full((1, 4), 2.0))
+    model.frozen = nn.Linear(5, 5).requires_grad_(False)
+    nn.init.ones_(model.a.weight)
+    expected = {"weight_norm": 5.0, "weight_norm/logstd": 4.0, "weight_norm/a": 3.0}
+    assert metrics.weight_norms(model) == expected
+    assert metrics.weight_norm(model.parameters()) > 5.0  # counts what it is given
+    wrapper = nn.Module()
+    wrapper._orig_mod = model  # what torch.compile returns
+    assert metrics.weight_norms(wrapper) == expected
+    model.a.weight.data[0, 0] = math.inf
+    assert math.isnan(metrics.weight_norms(model)["weight_norm"])
+    assert math.isnan(metrics.weight_norm([torch.ones(2) / 0]))
+    assert math.isnan(metrics.weight_norms(nn.ReLU())["weight_norm"])
+
+
+def test_weight_norm_is_summed_in_float64():
+    assert metrics.weight_norm([torch.full((100,), 1e30)]) == approx(1e31, rel=1e-6)
+    assert metrics.weight_norm([torch.full((4096,), 300.0, dtype=torch.float16)]) == approx(300 * 64)
+    assert metrics.weight_norm([torch.tensor([3.0, 0.0]), torch.tensor([[-4.0]]), torch.tensor(12.0)]) == approx(13.0)
+
+
+@given(seeds, st.lists(st.integers(1, 20), min_size=1, max_size=5), st.floats(-1e3, 1e3))
+def test_weight_norm_properties(seed, sizes, factor):
+    parameters = [randn(size, seed=seed + i) for i, size in enumerate(sizes)]
+    norm = metrics.weight_norm(parameters)
+    assert norm == approx(torch.cat(parameters).norm().item())
+    assert norm**2 == approx(sum(metrics.weight_norm([p]) ** 2 for p in parameters))
+    assert metrics.weight_norm([-shuffled(p, seed) for p in parameters[::-1]]) == approx(norm)
+    assert metrics.weight_norm([factor * p for p in parameters]) == approx(abs(factor) * norm)
+
+
+@given(seeds)
+def test_layers_add_up_to_the_total(seed):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 2)))
+    norms = metrics.weight_norms(model)
+    total = norms.pop("weight_norm")
+    kinds = [norms.pop("weight_norm/normalization"), norms.pop("weight_norm/without_normalization")]
+    assert sorted(norms) == ["weight_norm/0", "weight_norm/1_0", "weight_norm/1_1"]
+    assert total**2 == approx(sum(value**2 for value in norms.values())) == approx(sum(value**2 for value in kinds))
+    assert total == approx(metrics.weight_norm(model.parameters()))
+
+
+# ---- gradient kurtosis -----------------------------------------------------------------------------------------------
+def test_gradient_kurtosis_by_hand():
+    # ln|g| = -1, 0, 0, 1 about 0: fourth moment 1/2, variance 1/2, K = 2. Dividing by the variance once would give 1,
+    # by its fourth power 8, the excess -1.
+    gradients = [torch.tensor([1 / math.e, -1.0], dtype=torch.float64), None, torch.tensor([[1.0, -math.e]]).double()]
+    assert metrics.gradient_kurtosis(gradients, eps=0.0) == approx(2.0)
+    assert metrics.gradient_kurtosis_nonzero(gradients) == approx(2.0)
+    # A zero is a fifth value, at ln eps = -1.
+    gradients[0] = torch.tensor([1 / math.e, -1.0, 0.0], dtype=torch.float64)
+    assert metrics.gradient_kurtosis_nonzero(gradients) == approx(2.0)
+    assert metrics.gradient_zero_fraction(gradients) == approx(0.2)
+
+
+def test_zeros_bend_the_kurtosis_both_ways():
+    # Fraction p of zeros far from the rest is a two-point distribution: K -> 1 / (p (1 - p)) - 3.
+    n = 10000
+    for p in (0.01, 0.1, 0.5, 0.9):
+        g = torch.full((n,), 1.0, dtype=torch.float64)
+        g[: int(p * n)] = 0.0
+        assert metrics.gradient_kurtosis([g]) == approx(1 / (p * (1 - p)) - 3, rel=1e-6)
+        assert metrics.gradient_zero_fraction([g]) == approx(p)
+        assert math.isnan(metrics.gradient_kurtosis_nonzero([g]))  # all the same
+    g = 1e-4 * randn(200000)
+    values = []
+    for p in (0.0, 0.01, 0.5, 0.9):
+        g[: int(p * len(g))] = 0.0
+        values.append(metrics.gradient_kurtosis([g]))
+        assert metrics.gradient_kurtosis_nonzero([g]) == approx(7.0, rel=0.15)
+    assert values == approx([6.6, 16.0, 1.09, 8.7], rel=0.1)  # up, down, up
+
+
+def test_known_distributions_as_eps_vanishes():
+    # "Heavy-tailed" here means a lower number: the Cauchy distribution is below the Gaussian.
+    n, generator = 400000, torch.Generator().manual_seed(0)
+    u = (torch.rand(n, generator=generator, dtype=torch.float64) - 0.5) * math.pi
+    assert metrics.gradient_kurtosis([randn(n)], eps=1e-30) == approx(7.0, rel=0.05)
+    assert metrics.gradient_kurtosis([torch.tan(u)], eps=1e-30) == approx(5.0, rel=0.05)
+    assert metrics.gradient_kurtosis([torch.exp(randn(n))], eps=1e-30) == approx(3.0, rel=0.05)
+
+
+def test_the_default_eps_depends_on_the_scale():
+    g = randn(400000)
+    by_scale = [metrics.gradient_kurtosis([scale * g]) for scale in (1e-1, 1e-4, 1e-6, 1e-8)]
+    assert by_scale == approx([6.96, 6.62, 4.1, 2.4], rel=0.03)
+
+
+def test_degenerate_gradients():
+    zeros = torch.zeros(50)
+    assert math.isnan(metrics.gradient_kurtosis([zeros])) and math.isnan(metrics.gradient_kurtosis_nonzero([zeros]))
+    assert metrics.gradient_zero_fraction([zeros]) == 1.0
+    assert metrics.gradient_kurtosis([1 + 1e-6 * randn(10000)]) == approx(3.0, rel=0.1)  # small is not constant
+    assert math.isnan(metrics.gradient_kurtosis([torch.tensor([0.1, -0.1] * 500)]))  # constant |g|
+    assert math.isnan(metrics.gradient_kurtosis([torch.tensor([0.3])]))
+    assert math.isnan(metrics.gradient_kurtosis([torch.tensor([0.0, 1.0])], eps=0.0))  # ln 0
+    assert metrics.gradient_zero_fraction([torch.tensor([-0.0, 1e-45, 1.0, 0.0])]) == 0.5  # subnormals are not zero
+
+
+def test_entries_are_pooled_not_averaged_over_tensors():
+    a, b = randn(1000, seed=1), 1e-3 * randn(50, 4, seed=2)
+    pooled = metrics.gradient_kurtosis([a, b])
+    flat = torch.cat([a, b.flatten()])
+    assert pooled == approx(metrics.gradient_kurtosis([flat]))
+    separate = [metrics.gradient_kurtosis([a]), metrics.gradient_kurtosis([b])]
+    assert abs(pooled - sum(separate) / 2) > 0.5
+    assert metrics.gradient_kurtosis(x for x in [a, None, b]) == approx(pooled)  # a generator will do
+
+
+def test_real_gradients_in_one_pass():
+    model = nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 1))
+    with torch.no_grad():
+        model[0].bias[:5] = -100.0  # five dead units
+    model(randn(32, 6, dtype=torch.float32)).square().mean().backward()
+    gradients = [p.grad for p in model.parameters()]
+    copies = [g.clone() for g in gradients]
+    statistics = metrics.gradient_statistics(gradients)
+    assert statistics == {
+        "gradient_kurtosis": metrics.gradient_kurtosis(gradients),
+        "gradient_kurtosis/nonzero": metrics.gradient_kurtosis_nonzero(gradients),
+        "gradient_kurtosis/zero_fraction": metrics.gradient_zero_fraction(gradients),
+    }
+    assert statistics["gradient_kurtosis/zero_fraction"] >= 5 * (6 + 1 + 1) / 161
+    assert all(torch.equal(g, copy) for g, copy in zip(gradients, copies))
+    assert metrics.gradient_statistics(gradients, eps=1e-3)["gradient_kurtosis"] != statistics["gradient_kurtosis"]
+
+
+@given(seeds, st.integers(5, 200), st.floats(0, 0.9), factors)
+def test_kurtosis_properties(seed, size, sparsity, factor):
+    g = randn(size, seed=seed).exp() * randn(size, seed=seed + 1)
+    g[rand(size, seed=seed + 2) < sparsity] = 0.0
+    assume(torch.count_nonzero(g) >= 3)
+    kurtosis, nonzero = metrics.gradient_kurtosis([g], eps=1e-3), metrics.gradient_kurtosis_nonzero([g])
+    log = torch.log(g.abs() + 1e-3)
+    assert kurtosis == approx(scipy.stats.kurtosis(log.numpy(), fisher=False, bias=True))
+    assert kurtosis >= 1 + scipy.stats.skew(log.numpy()) ** 2 - 1e-9
+    assert nonzero == approx(scipy.stats.kurtosis(g[g != 0].abs().log().numpy(), fisher=False, bias=True))
+    assert metrics.gradient_zero_fraction([g]) == approx((g == 0).double().mean().item())
+    signs = torch.sign(randn(size, seed=seed + 3))
+    for same in ([signs * g], [shuffled(g, seed)], [g, g], [g[:2], g[2:].view(1, -1)]):
+        assert metrics.gradient_kurtosis(same, eps=1e-3) == approx(kurtosis)
+        assert metrics.gradient_kurtosis_nonzero(same) == approx(nonzero)
+    assert metrics.gradient_kurtosis_nonzero([factor * g]) == approx(nonzero, rel=1e-6)
+    assert metrics.gradient_kurtosis([factor * g], eps=factor * 1e-3) == approx(kurtosis, rel=1e-6)
+
+
+# ---- importance ratios -----------------------------------------------------------------------------------------------
+log_ratios = st.lists(st.floats(-30, 30), min_size=1, max_size=50)
+
+
+def test_effective_sample_size_by_hand():
+    log_ratio = torch.tensor([1.0, 2.0, 3.0, 6.0], dtype=torch.float64).log()
+    assert metrics.effective_sample_size(log_ratio) == approx(144 / 50)
+    assert metrics.effective_sample_size_percent(log_ratio) == approx(72.0)
+    assert metrics.effective_sample_size(log_ratio.view(2, 2)) == approx(144 / 50)
+    # a weight of zero is still a sample
+    log_ratio = torch.tensor([0.0, -math.inf, 0.0, -math.inf])
+    assert metrics.effective_sample_size(log_ratio) == 2.0
+    assert metrics.effective_sample_size_percent(log_ratio) == 50.0
+
+
+def test_effective_sample_size_at_the_edges():
+    for n in (1, 3, 1000, 131072):
+        assert metrics.effective_sample_size(torch.zeros(n)) == n  # exactly: theta_new = theta_old
+        assert metrics.effective_sample_size_percent(torch.full((n,), -0.3)) == 100.0
+    rounding = max(metrics.effective_sample_size(1e-9 * randn(7, seed=seed)) for seed in range(50))
+    assert rounding <= 7.0  # seed 5 has 7 + 2e-15 before the clamp
+    assert metrics.effective_sample_size(torch.tensor([0.0, -1e4, -math.inf])) == 1.0
+    assert metrics.effective_sample_size(torch.tensor([5e3, 5e3, -5e3])) == 2.0  # exp(5000) overflows
+    assert metrics.effective_sample_size(torch.tensor([-5e3, -5e3])) == 2.0  # exp(-5000) is 0
+    for bad in ([-math.inf] * 3, [0.0, math.nan], [math.inf, 0.0], [-math.inf, math.nan], []):
+        assert math.isnan(metrics.effective_sample_size(torch.tensor(bad)))
+        assert math.isnan(metrics.effective_sample_size_percent(torch.tensor(bad)))
+
+
+@given(log_ratios, seeds, st.integers(2, 4), st.floats(-500, 500))
+def test_effective_sample_size_properties(values, seed, copies, shift):
+    log_ratio = torch.tensor(values, dtype=torch.float64)
+    n, ess = len(values), metrics.effective_sample_size(log_ratio)
+    percent = metrics.effective_sample_size_percent(log_ratio)
+    weights = torch.softmax(log_ratio, 0)
+    assert 1 <= ess <= n and percent == approx(100 * ess / n)
+    assert ess == approx(1 / weights.square().sum().item())  # the paper's form
+    assert ess == approx(torch.exp(2 * log_ratio.logsumexp(0) - (2 * log_ratio).logsumexp(0)).item())
+    assert ess <= math.exp(torch.special.entr(weights).sum().item()) * (1 + 1e-9)
+    assert ess >= 1 / weights.max().item() * (1 - 1e-9)
+    assert metrics.effective_sample_size(log_ratio + shift) == approx(ess, rel=1e-8)
+    assert metrics.effective_sample_size(shuffled(log_ratio, seed)) == approx(ess)
+    assert metrics.effective_sample_size(log_ratio.repeat(copies)) == approx(copies * ess)
+    assert metrics.effective_sample_size_percent(log_ratio.repeat(copies)) == approx(percent)
+    padded = torch.cat([log_ratio, torch.tensor([-math.inf])])
+    assert metrics.effective_sample_size(padded) == approx(ess)
+
+
+@given(seeds, st.integers(2, 60), st.floats(0.01, 0.9))
+def test_effective_sample_size_of_ratios_inside_the_clip_range(seed, n, clip):
+    low, high = 1 - clip, 1 + clip
+    ratio = low + (high - low) * rand(n, seed=seed).round(decimals=seed % 3)  # decimals=0: only the two ends
+    bound = 4 * low * high / (low + high) ** 2  # Kantorovich: 99 % for a clip of .1, 96 % for .2
+    assert metrics.effective_sample_size_percent(ratio.log()) >= 100 * bound - 1e-9
+    half = torch.tensor([low] * n + [high] * n, dtype=torch.float64)
+    worst = torch.cat([half[:n].repeat(round(1e4 * high / low)), half[n:].repeat(10**4)])
+    if n < 10:
+        assert metrics.effective_sample_size_percent(worst.log()) == approx(100 * bound, rel=1e-4)
+
+
+def test_kl_behavior_is_exact_in_expectation_and_has_its_direction():
+    # Behaviour uniform over four actions, each taken once: the average over the batch is the expectation.
+    new = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+    behaviour = torch.full((4,), 0.25, dtype=torch.float64)
+    forward, reverse = (behaviour * (behaviour / new).log()).sum().item(), (new * (new / behaviour).log()).sum().item()
+    assert abs(forward - reverse) > 0.01
+    assert metrics.kl_behavior((new / behaviour).log()) == approx(forward)
+    one_sample = torch.tensor([2.0], dtype=torch.float64).log()
+    assert metrics.kl_behavior(one_sample) == approx(1 - math.log(2))  # r - 1 - ln r
+
+
+def test_kl_behavior_at_the_edges():
+    assert metrics.kl_behavior(torch.zeros(7)) == 0.0
+    assert metrics.kl_behavior(torch.tensor([1e-6], dtype=torch.float64)) == approx(5e-13, rel=1e-5, abs=0)  # expm1
+    for bad in ([-math.inf, 0.0], [math.inf], [math.nan], [1e4], []):
+        assert math.isnan(metrics.kl_behavior(torch.tensor(bad)))
+
+
+@given(log_ratios)
+def test_kl_behavior_is_not_negative(values):
+    log_ratio = torch.tensor(values, dtype=torch.float64)
+    kl = metrics.kl_behavior(log_ratio)
+    assert kl >= 0.0
+    assert metrics.kl_behavior(log_ratio.repeat(2)) == approx(kl)
+
+
+def test_ddr():
+    assert metrics.ddr(1024, 0.5) == 2048.0
+    assert metrics.ddr(1024, torch.tensor(0.25)) == 4096.0
+    assert metrics.ddr(2048, 0.25) == 2 * metrics.ddr(1024, 0.25) and type(metrics.ddr(1, 1)) is float
+    assert math.isfinite(metrics.ddr(1024, 0.0)) and metrics.ddr(1024, 0.0) == metrics.ddr(1024, -1e-15) > 1e12
+    assert math.isnan(metrics.ddr(1024, math.nan)) and math.isnan(metrics.ddr(1024, math.inf))
+
+
+@given(st.integers(1, 10**9), st.floats(1e-9, 1e3), st.floats(1e-9, 1e3))
+def test_ddr_falls_with_divergence(num_samples, a, b):
+    assert (metrics.ddr(num_samples, a) <= metrics.ddr(num_samples, b)) or a < b
+    assert metrics.ddr(num_samples, a) * a == approx(num_samples)
+
+
+# ---- policy variance -------------------------------------------------------------------------------------------------
+def test_policy_variance_by_hand():
+    # Action 0: .2, .6 (variance .04 with 1/B, .08 with 1/(B - 1)); action 1: .8, .4 (the same); action 2 never.
+    probs = torch.tensor([[0.2, 0.8, 0.0], [0.6, 0.4, 0.0]], dtype=torch.float64)
+    assert metrics.policy_variance(probs) == approx((0.04 + 0.04 + 0) / 3)
+    assert metrics.policy_variance_normalized(probs) == approx((0.04 + 0.04) / (1 - 0.4**2 - 0.6**2))
+
+
+def test_policy_variance_at_the_edges():
+    for num_actions in (2, 6, 18):
+        one_hot = torch.eye(num_actions).repeat(5, 1)  # the largest possible
+        assert metrics.policy_variance(one_hot) == approx((num_actions - 1) / num_actions**2)
+        assert metrics.policy_variance_normalized(one_hot) == approx(1.0)
+        for row in (one_hot[:1], torch.full((1, num_actions), 1 / num_actions)):  # collapsed and uniform alike
+            assert metrics.policy_variance(row.repeat(7, 1)) == 0.0
+            assert metrics.policy_variance_normalized(row.repeat(7, 1)) == 0.0
+    saturated = torch.softmax(torch.tensor([[200.0, 0, 0], [190.0, 0, 0]]), -1)
+    assert 0.0 <= metrics.policy_variance_normalized(saturated) <= 1.0
+
+
+@given(seeds, st.integers(1, 20), st.integers(1, 8), st.floats(0.01, 30))
+def test_policy_variance_properties(seed, states, num_actions, sharpness):
+    logits = sharpness * randn(states, num_actions, seed=seed)
+    probs = torch.softmax(logits, -1)
+    v, normalized = metrics.policy_variance(probs), metrics.policy_variance_normalized(probs)
+    assert 0 <= v <= (num_actions - 1) / num_actions**2 + 1e-12 and 0 <= normalized <= 1 + 1e-9
+    # the law of total variance of the one-hot action: total = explained + E_s[p (1 - p)]
+    unexplained = (probs * (1 - probs)).sum(1).mean().item()
+    if num_actions > 1 and states > 1:
+        assert normalized == approx(num_actions * v / (num_actions * v + unexplained), rel=1e-6)
+    shift = 100 * randn(states, 1, seed=seed + 1)
+    renamed = shuffled(probs.t(), seed).t()
+    for same in (shuffled(probs, seed), renamed, probs.repeat(3, 1), torch.softmax(logits + shift, -1)):
+        assert metrics.policy_variance(same) == approx(v, rel=1e-8)
+        assert metrics.policy_variance_normalized(same) == approx(normalized, rel=1e-8)
+
+
+def test_gaussian_policy_variance_by_hand():
+    mean = torch.tensor([[1.0, 0.0], [3.0, 0.0]], dtype=torch.float64)  # Var_s 1 and 0, mean 1/2
+    v, r = metrics.gaussian_policy_variance(mean, torch.tensor([[1.0, 0.0], [2.0, 1.0]]))  # E[std^2] = 6 / 4
+    assert (v, r) == (approx(0.5), approx(0.5 / 2.0))
+    for std in (torch.tensor([[1.0, 1.0]]), torch.ones(2), torch.ones(2, 2), torch.tensor(1.0)):  # state-independent
+        assert metrics.gaussian_policy_variance(mean, std) == (approx(0.5), approx(1 / 3))
+    assert metrics.gaussian_policy_variance(mean, torch.zeros(2)) == (approx(0.5), 1.0)
+    assert metrics.gaussian_policy_variance(torch.ones(3, 2), torch.ones(2)) == (0.0, 0.0)
+    assert metrics.gaussian_policy_variance(torch.ones(3, 2), torch.zeros(2)) == (0.0, 0.0)  # no variance at all
+    for bad in (metrics.gaussian_policy_variance(mean, torch.full((2,), NAN)),
+                metrics.gaussian_policy_variance(torch.zeros(0, 2), torch.ones(2))):
+        assert all(math.isnan(value) for value in bad)
+
+
+@given(seeds, st.integers(2, 20), st.integers(1, 5), factors)
+def test_gaussian_policy_variance_properties(seed, states, dims, factor):
+    mean, std = randn(states, dims, seed=seed), randn(states, dims, seed=seed + 1).exp()
+    v, r = metrics.gaussian_policy_variance(mean, std)
+    scaled = metrics.gaussian_policy_variance(factor * mean + 3, factor * std)
+    assert scaled == (approx(factor**2 * v, rel=1e-6), approx(r, rel=1e-6)) and 0 <= r <= 1
+    assert metrics.gaussian_policy_variance(mean.repeat(2, 1), std.repeat(2, 1)) == (approx(v), approx(r))
+
+
+# ---- coverage --------------------------------------------------------------------------------------------------------
+def test_coverage_by_hand():
+    points = torch.tensor([[0.0, 0.0], [0.49, 0.49], [0.5, 0.0], [1.0, 1.0]])
+    assert metrics.coverage(points, 1) == 1.0
+    assert metrics.coverage(points, 2) == 3 / 4  # 1.0 is in the last cell
+    assert metrics.coverage(points, 4) == 4 / 16
+    # (x, y) and (y, x) are different cells, as are (0, 3) and (1, 0) on a grid where x + y or 3 x + y agree
+    assert metrics.coverage(torch.tensor([[0.1, 0.9], [0.9, 0.1], [0.4, 0.1]]), 3) == approx(3 / 9)
+    assert metrics.coverage(torch.tensor([[-0.1, 1.1], [0.1, 0.9]]), 4) == 1 / 16  # outside: the nearest cell
+    assert metrics.coverage(torch.zeros(0, 2), 8) == metrics.coverage(torch.tensor([]), 8) == 0.0
+    assert math.isnan(metrics.coverage(torch.tensor([[0.5, NAN]]), 8))
+
+
+def test_coverage_of_a_full_lattice_and_of_uniform_points():
+    for grid in (1, 3, 8, 50):
+        centres = (torch.arange(grid, dtype=torch.float64) + 0.5) / grid
+        assert metrics.coverage(torch.cartesian_prod(centres, centres), grid) == 1.0
+        assert metrics.coverage(torch.stack([centres, centres], 1), grid) == approx(1 / grid)
+    assert metrics.coverage(rand(10000, 2), 100) == approx(1 - (1 - 1e-4) ** 10000, rel=0.02)  # .63
+
+
+@given(seeds, st.integers(1, 60), st.integers(1, 60), st.integers(1, 12))
+def test_coverage_properties(seed, num_points, num_others, grid):
+    points, others = rand(num_points, 2, seed=seed), rand(num_others, 2, seed=seed + 1).square()
+    covered, union = metrics.coverage(points, grid), metrics.coverage(torch.cat([points, others]), grid)
+    assert 1 / grid**2 <= covered <= min(1, num_points / grid**2)
+    assert max(covered, metrics.coverage(others, grid)) <= union <= covered + metrics.coverage(others, grid) + 1e-12
+    for same in (shuffled(points, seed), points.repeat(2, 1), points.flip(1)):
+        assert metrics.coverage(same, grid) == covered
+    cells, finer = covered * grid**2, metrics.coverage(points, 2 * grid) * (2 * grid) ** 2
+    assert cells - 1e-9 <= finer <= 4 * cells + 1e-9
+
+
+# ---- what the scripts log, and on which rows -------------------------------------------------------------------------
+def test_explained_variance():
+    returns = torch.tensor([1.0, 2.0, 3.0, 6.0])
+    assert metrics.explained_variance(returns, returns) == 1.0
+    assert metrics.explained_variance(returns + 5, returns) == 1.0  # a constant error is not variance
+    assert metrics.explained_variance(torch.zeros(4), returns) == 0.0
+    assert metrics.explained_variance(-returns, returns) == approx(-3.0)
+    assert math.isnan(metrics.explained_variance(returns, torch.ones(4)))
+
+
+def test_what_the_scripts_log():
+    features, activity = torch.relu(randn(32, 6)), [metrics.unit_activity(torch.relu(randn(32, 6)))[None]]
+    one = metrics.network_diagnostics([features], activity)
+    two = metrics.network_diagnostics([features, features[:9]], activity)
+    assert {k: v for k, v in one.items() if k.startswith("feature")} == metrics.feature_ranks(features)
+    assert one.items() <= two.items() and len(two) == len(one) + 5
+    assert two["feature_rank/critic_encoder/rows"] == 9
+    assert two["feature_rank/critic_encoder"] == metrics.feature_rank(features[:9])
+    assert one["dormant_neurons"] == metrics.dormant_neurons(activity)
+    assert [one["dormant_neurons/tau_" + tau] for tau in ("0", "0.025", "0.1")] == [
+        metrics.dormant_neurons_tau(activity, tau) for tau in (0.0, 0.025, 0.1)
+    ]
+    probs, log_ratio = torch.softmax(randn(32, 4), 1), 0.1 * randn(32)
+    assert metrics.policy_diagnostics(probs, log_ratio) == {
+        "ess": metrics.effective_sample_size_percent(log_ratio),
+        "ess/samples": metrics.effective_sample_size(log_ratio),
+        "policy_variance": metrics.policy_variance(probs),
+        "policy_variance/normalized": metrics.policy_variance_normalized(probs),
+    }
+
+
+@given(st.integers(0, 300), st.integers(0, 300), seeds)
+def test_stratified_rows_take_one_of_each_stretch(num_rows, size, seed):
+    rows = metrics.stratified_rows(num_rows, size, seed)
+    assert rows.dtype == torch.int64 and len(rows) == min(num_rows, size)
+    assert torch.equal(rows, metrics.stratified_rows(num_rows, size, seed))
+    if len(rows) > 0:
+        assert 0 <= rows[0] and rows[-1] < num_rows and bool((rows.diff() > 0).all())
+        starts = torch.arange(len(rows)) * num_rows // len(rows)
+        assert bool((rows >= starts).all()) and bool((rows[:-1] < starts[1:]).all())
+
+
+def test_stratified_rows_leave_the_global_generator_alone():
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    counts = sum(torch.bincount(metrics.stratified_rows(10, 5, seed), minlength=10) for seed in range(400))
+    assert torch.equal(torch.rand(3), expected)
+    assert counts.sum() == 2000 and counts.min() > 140 and counts.max() < 260  # every row as likely as any other
