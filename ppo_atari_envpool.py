@@ -30,6 +30,7 @@ import io
 import json
 import os
 import platform
+import re
 import shlex
 import signal
 import subprocess
@@ -151,14 +152,14 @@ def fail(message):
 
 def parse_args(argv):
     """Returns checked Args, with `run_name`, `num_minibatches` and `minibatch_size` filled in. Touches no file."""
-    box = io.StringIO()  # tyro draws a box around its complaint; what it says is put on one line
+    box = io.StringIO()  # tyro draws a box around its complaint: what stands in it is put on one line
     try:
         with contextlib.redirect_stderr(box):
             args = tyro.cli(Args, args=argv, description=__doc__.split("\n")[0])
     except SystemExit as end:
         if end.code:
-            lines = [line.strip("│ ") for line in box.getvalue().splitlines() if line.startswith("│")]
-            fail(" ".join(line for line in lines if line and "─" not in line and "helptext" not in line))
+            text = box.getvalue().split("For full helptext")[0].partition("\n")[2]
+            fail(" ".join(re.sub("[│─|]|-{3,}", " ", text).split()))
         raise
     at_least_1, fraction, positive, not_negative = (1, 2**31 - 1), (0, 1), (1e-12, 1e12), (0, 1e12)
     ranges = dict(num_envs=at_least_1, num_steps=at_least_1, num_minibatches=at_least_1, minibatch_size=at_least_1,

@@ -1,0 +1,82 @@
+"""What the tests of whole runs share. The training scripts are run as a user runs them, in processes of their own."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+from tensorboard.compat.proto.event_pb2 import Event
+
+torch.set_num_threads(1)
+ROOT = Path(__file__).parent.parent
+# the smallest run of each script in which every part of it is reached: 8 iterations, and whole games end
+SMALL = {
+    "ppo_atari_envpool.py": "--num-envs 4 --num-steps 64 --total-timesteps 2048 --update-epochs 1",
+}
+
+
+@pytest.fixture(scope="module", params=list(SMALL))
+def script(request):
+    return request.param
+
+
+def command(script, runs_dir, *extra):
+    """The command of a small run; a later flag of `extra` overrides an earlier one."""
+    words = [*SMALL[script].split(), "--runs-dir", str(runs_dir), "--run-name", "run"]
+    return [sys.executable, str(ROOT / script), *words, *map(str, extra)]
+
+
+def environment(**extra):
+    """One thread a process, so that a run does not fight the tests, and no account that may lie on this machine."""
+    hidden = ("WANDB_API_KEY", "WANDB_MODE")
+    env = {key: value for key, value in os.environ.items() if key not in hidden}
+    return {**env, "OMP_NUM_THREADS": "1", "NETRC": "/dev/null", **extra}
+
+
+def run(script, runs_dir, *extra, code=0, **env):
+    """Runs the script to its end, in another working directory, and checks the exit code."""
+    words = command(script, runs_dir, *extra)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=runs_dir, env=environment(**env))
+    assert done.returncode == code, f"exit code {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def start(script, runs_dir, *extra, **env):
+    words = command(script, runs_dir, *extra)
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=runs_dir,
+                            env=environment(**env))
+
+
+def wait_for(condition, process, seconds=120):
+    """Polls until the condition holds. Fails if the process ends first: then the test would prove nothing."""
+    deadline = time.time() + seconds
+    while not condition():
+        assert process.poll() is None, f"the run ended too soon:\n{process.communicate()}"
+        assert time.time() < deadline, "the run did not come so far"
+        time.sleep(0.02)
+
+
+def curves(run_dir):
+    """{tag: [(step, value), …]} as TensorBoard shows it, not thinned."""
+    accumulator = EventAccumulator(str(run_dir), size_guidance={"scalars": 0})
+    accumulator.Reload()
+    tags = accumulator.Tags()["scalars"]
+    return {tag: [(event.step, event.value) for event in accumulator.Scalars(tag)] for tag in tags}
+
+
+def raw_steps(run_dir):
+    """The steps of every record in every event file, in order of the files: nothing is hidden from this view."""
+    steps = []
+    for path in sorted(Path(run_dir).glob("events.out.tfevents.*"), key=lambda path: path.stat().st_mtime):
+        records = [Event.FromString(record) for record in RawEventFileLoader(str(path)).Load()]
+        steps += [event.step for event in records if event.HasField("summary")]
+    return steps
+
+
+def load_checkpoint(run_dir, name="checkpoint.pt"):
+    return torch.load(Path(run_dir) / name, weights_only=True)

@@ -1,0 +1,97 @@
+"""Bad input ends with one line that names the flag and says what is accepted, exit code 2, and no run directory."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, command, environment
+
+BAD = [  # the words, and what the one line must say
+    ("--num-envz 8", "--num-envz"),
+    ("--learning-rte=0.1", "--learning-rte"),
+    ("stray", "stray"),
+    ("--num-envs eight", "--num-envs"),
+    ("--num-envs", "--num-envs"),
+    ("--num-envs 2.5", "--num-envs"),
+    ("--num-envs 0", "--num-envs 0 is out of range: 1 to"),
+    ("--num-envs -8", "--num-envs"),
+    ("--num-steps 0", "--num-steps 0 is out of range: 1 to"),
+    ("--total-timesteps 0", "--total-timesteps"),
+    ("--total-timesteps 100", "--total-timesteps 100 is less than one batch: at least 256"),
+    ("--learning-rate -0.1", "--learning-rate -0.1 is out of range: 0 to"),
+    ("--learning-rate nan", "--learning-rate nan"),
+    ("--learning-rate inf", "--learning-rate inf"),
+    ("--gamma 1.5", "--gamma 1.5 is out of range: 0 to 1"),
+    ("--gamma -0.1", "--gamma"),
+    ("--gae-lambda 2", "--gae-lambda"),
+    ("--num-minibatches 3", "--num-minibatches 3 does not divide the batch of 256 = 4 envs x 64 steps"),
+    ("--num-minibatches 0", "--num-minibatches 0 is out of range: 1 to"),
+    ("--update-epochs 0", "--update-epochs"),
+    ("--clip-coef -1", "--clip-coef"),
+    ("--ent-coef nan", "--ent-coef"),
+    ("--vf-coef -0.5", "--vf-coef"),
+    ("--max-grad-norm 0", "--max-grad-norm"),
+    ("--target-kl 0", "--target-kl"),
+    ("--num-logs 0", "--num-logs"),
+    ("--probe-size 0", "--probe-size"),
+    ("--checkpoint-minutes -1", "--checkpoint-minutes"),
+    ("--num-threads -1", "--num-threads"),
+    ("--seed -1", "--seed"),
+    ("--seed 99999999999", "--seed"),
+    ("--env-id Breakot-v5", "--env-id Breakot-v5 is not an Atari game of EnvPool: Breakout-v5"),
+    ("--env-id Pendulum-v1", "--env-id Pendulum-v1"),
+    ("--env-id BreakoutNoFrameskip-v4", "Breakout-v5"),
+    ("--env-id ALE/Breakout-v5", "Breakout-v5"),
+    ("--run-name ../elsewhere", "--run-name ../elsewhere"),
+    ("--run-name /tmp/elsewhere", "--run-name"),
+    ("--track", "--track"),
+]
+
+
+def check(stderr, says):
+    assert stderr.startswith("error: ") and stderr.count("\n") == 1 and stderr.endswith("\n"), stderr
+    assert says in stderr, stderr
+
+
+@pytest.mark.parametrize("words,says", BAD)
+def test_bad_input(script, words, says, tmp_path, capsys, monkeypatch):
+    for name in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", "/dev/null")
+    arguments = command(script, tmp_path / "runs")[2:] + words.split()
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module(script[: -len(".py")]).parse_args(arguments)
+    assert end.value.code == 2
+    check(capsys.readouterr().err, says)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("one,other", [("--num-minibatches 4", "--minibatch-size 64"),
+                                       ("--minibatch_size=64", "--num_minibatches=4")])
+def test_both_minibatch_flags(script, one, other, capsys):
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module(script[: -len(".py")]).parse_args([*one.split(), *other.split()])
+    assert end.value.code == 2
+    check(capsys.readouterr().err, "--num-minibatches and --minibatch-size exclude each other")
+
+
+def test_minibatch_size_must_divide(script, capsys):
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module(script[: -len(".py")]).parse_args(["--minibatch-size", "100"])
+    assert end.value.code == 2
+    check(capsys.readouterr().err, "--minibatch-size 100 does not divide the batch of ")
+
+
+def test_as_a_user_sees_it(script, tmp_path):
+    """The program itself: the exit code, one line, nothing on stdout, nothing left behind."""
+    (tmp_path / "file").write_text("")
+    for words, says in [(["--learning-rate", "-1"], "--learning-rate -1"), (["--runs-dir", "file"], "--runs-dir file")]:
+        done = subprocess.run([*command(script, "runs"), *words], capture_output=True, text=True, cwd=tmp_path,
+                              env=environment())
+        assert done.returncode == 2 and done.stdout == ""
+        check(done.stderr, says)
+        assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    words = [sys.executable, str(ROOT / script), "--help"]
+    shown = subprocess.run(words, capture_output=True, text=True, env=environment())
+    assert shown.returncode == 0 and "--num-envs INT" in shown.stdout

@@ -1,0 +1,371 @@
+"""Whole runs of each training script: what they write, and what they do when they are stopped, killed or starved."""
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import time
+import urllib.parse
+import urllib.request
+
+import imageio.v2 as imageio
+import numpy as np
+import pytest
+import torch
+from conftest import command, curves, environment, load_checkpoint, raw_steps, run, start, wait_for
+from wandb.proto.wandb_internal_pb2 import Record
+
+STEPS = [256 * i for i in range(1, 9)]  # where the curves of a small run have their points
+DIAGNOSTICS = ("feature_rank", "dormant_neurons", "weight_norm", "gradient_kurtosis", "ess", "policy_variance")
+TAGS = {
+    *(f"charts/{tag}" for tag in "episodic_return episodic_length episodes SPS learning_rate gradient_steps".split()),
+    *(f"losses/{tag}" for tag in "policy_loss value_loss entropy approx_kl old_approx_kl clipfrac".split()),
+    *("losses/explained_variance", "losses/grad_norm", "outer/kl_behavior", "outer/ddr"),
+    *(f"{place}/{tag}" for place in ("diagnostics", "probe") for tag in DIAGNOSTICS),
+    *("diagnostics/feature_rank/centered", "diagnostics/dormant_neurons/tau_0.025", "diagnostics/ess/samples"),
+}
+
+
+def check_complete(run_dir, steps=STEPS):
+    """The run is finished, and its curves have every point once."""
+    assert json.loads((run_dir / "done.json").read_text())["global_step"] == steps[-1]
+    assert raw_steps(run_dir) == steps
+    scalars = curves(run_dir)
+    assert [step for step, _ in scalars["losses/value_loss"]] == steps
+    assert [value for _, value in scalars["charts/gradient_steps"]] == [4 * i for i in range(1, len(steps) + 1)]
+    rates = [2.5e-4 * (1 - i / len(steps)) for i in range(len(steps))]
+    assert [value for _, value in scalars["charts/learning_rate"]] == pytest.approx(rates)
+    with np.load(run_dir / "coverage.npz") as coverage:
+        assert sorted(set(coverage["step"])) == steps and len(coverage["step"]) <= 4096
+
+
+# ---- what a run writes -----------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def finished(script, tmp_path_factory):
+    """One finished run with every default but its size, and a few rows for the probe to tell it from the batch."""
+    folder = tmp_path_factory.mktemp("finished")
+    done = run(script, folder, "--probe-size", 100)
+    return folder / "run", done
+
+
+def test_curves(finished):
+    run_dir, _ = finished
+    check_complete(run_dir)
+    scalars = curves(run_dir)
+    assert not TAGS - set(scalars), f"missing: {TAGS - set(scalars)}"
+    for tag, points in scalars.items():
+        steps, values = zip(*points)
+        assert all(map(math.isfinite, values)), f"{tag}: {values}"
+        if not tag.startswith("charts/episodic_"):  # which begin when the first game ends
+            assert list(steps) == STEPS, tag
+    rows = dict(scalars["diagnostics/feature_rank/rows"])
+    assert all(200 < rows[step] <= 256 for step in STEPS)  # the valid rows of the batch
+    assert {value for _, value in scalars["probe/feature_rank/rows"]} == {100}
+    assert all(0 < value <= 100 for _, value in scalars["diagnostics/ess"])
+    assert scalars["charts/episodes"][-1][1] >= 1
+    kl, ddr = (np.array([value for _, value in scalars[tag]]) for tag in ("outer/kl_behavior", "outer/ddr"))
+    np.testing.assert_allclose(kl * ddr, [rows[step] for step in STEPS], rtol=1e-4)
+
+
+def test_files(finished, script):
+    run_dir, _ = finished
+    manifest = json.loads((run_dir / "manifest.json").read_text())
+    assert manifest["arguments"]["num_envs"] == 4 and manifest["arguments"]["minibatch_size"] == 64
+    assert script in manifest["command"]
+    assert {"commit", "dirty"} == set(manifest["git"])
+    assert {"python", "torch", "envpool", "numpy"} <= set(manifest["versions"])
+    assert manifest["device"] and manifest["start"]
+    done = json.loads((run_dir / "done.json").read_text())
+    assert done["sps"] == pytest.approx(done["global_step"] / done["wall_seconds"])
+    assert done["episodic_return"] == pytest.approx(curves(run_dir)["charts/episodic_return"][-1][1])
+    assert not list(run_dir.glob("*.partial"))
+    with np.load(run_dir / "coverage.npz") as coverage:
+        count = len(coverage["step"])
+        assert count == 8 * 100  # all rows of the probe at each point: fewer than the budget of 4096
+        assert coverage["frame"].shape == (count, 84, 84) and coverage["frame"].dtype == np.uint8
+        assert coverage["feature"].shape == (count, 512) and coverage["value"].shape == (count,)
+        assert coverage["frame"].std() > 0 and np.isfinite(coverage["value"]).all()
+        assert (np.diff(coverage["step"]) >= 0).all()
+
+
+def test_the_network_has_learned_something(finished):
+    run_dir, _ = finished
+    checkpoint = load_checkpoint(run_dir)
+    before = load_checkpoint(run_dir)["agent"]
+    assert checkpoint["iteration"] == 8 and checkpoint["global_step"] == 2048
+    norms = curves(run_dir)["diagnostics/weight_norm"]
+    total = torch.stack([w.double().square().sum() for w in before.values()]).sum().sqrt().item()
+    assert norms[-1][1] == pytest.approx(total, rel=1e-6) and norms[0][1] != norms[-1][1]
+    assert all(state["step"] == 32 for state in checkpoint["optimizer"]["state"].values())
+
+
+def test_log_lines_without_a_terminal(finished):
+    _, done = finished
+    assert "\r" not in done.stdout + done.stderr and "\x1b" not in done.stdout + done.stderr
+    lines = done.stdout.strip().splitlines()
+    assert len(lines) <= 4, "no line per episode or iteration"
+    assert re.search(r"2,048/2,048 steps +\d+ SPS +return [\d.-]+ +ETA", lines[-2]), lines
+
+
+def test_tensorboard_serves_the_curves(finished):
+    run_dir, _ = finished
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    words = [sys.executable, "-m", "tensorboard.main", "--logdir", str(run_dir.parent), "--host", "127.0.0.1",
+             "--port", str(port), "--load_fast", "false"]
+    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment())
+
+    def get(path, **query):
+        url = f"http://127.0.0.1:{port}/data/plugin/scalars/{path}?{urllib.parse.urlencode(query)}"
+        return json.loads(urllib.request.urlopen(url, timeout=10).read())
+
+    def served():
+        with contextlib.suppress(OSError):
+            return "diagnostics/feature_rank" in get("tags").get("run", {})
+
+    try:
+        wait_for(served, server)
+        points = get("scalars", run="run", tag="diagnostics/feature_rank")
+        assert [(step, value) for _, step, value in points] == curves(run_dir)["diagnostics/feature_rank"]
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_a_finished_run_stays_as_it_is(finished, script):
+    run_dir, _ = finished
+    before = {path.name: path.stat().st_mtime_ns for path in run_dir.iterdir() if path.name != ".lock"}
+    again = run(script, run_dir.parent, "--probe-size", 100)
+    assert "finished" in again.stdout
+    other = run(script, run_dir.parent, "--probe-size", 100, "--gamma", 0.5, code=2)
+    assert other.stderr.startswith("error: --run-name run has run with --gamma 0.99, not 0.5")
+    assert other.stderr.count("\n") == 1
+    assert before == {path.name: path.stat().st_mtime_ns for path in run_dir.iterdir() if path.name != ".lock"}
+
+
+# ---- the same seed ---------------------------------------------------------------------------------------------------
+def test_the_same_seed_gives_the_same_bits(finished, script, tmp_path):
+    """…whether checkpoints are written or not, and whether anyone looks or not."""
+    run_dir, _ = finished
+    run(script, tmp_path, "--probe-size", 100, "--checkpoint-minutes", 0)
+    (tmp_path / "blind").mkdir()
+    run(script, tmp_path / "blind", "--no-diagnostics")
+    (tmp_path / "other").mkdir()
+    run(script, tmp_path / "other", "--no-diagnostics", "--seed", 2)
+    first, second = curves(run_dir), curves(tmp_path / "run")
+    blind, other = curves(tmp_path / "blind/run"), curves(tmp_path / "other/run")
+    assert first.keys() == second.keys()
+    for tag in first.keys() - {"charts/SPS"}:
+        assert first[tag] == second[tag], tag
+    assert not [tag for tag in blind if tag.split("/")[0] in ("diagnostics", "probe", "outer")]
+    for tag in blind.keys() - {"charts/SPS"}:
+        assert first[tag] == blind[tag], tag
+    assert other["losses/value_loss"] != blind["losses/value_loss"]
+    for name, tensor in load_checkpoint(run_dir)["agent"].items():
+        assert torch.equal(tensor, load_checkpoint(tmp_path / "run")["agent"][name]), name
+
+
+# ---- stopped, killed, starved ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("signum,code", [(signal.SIGTERM, 143), (signal.SIGUSR1, 143), (signal.SIGINT, 130)])
+def test_signals(script, tmp_path, signum, code):
+    run_dir = tmp_path / "run"
+    process = start(script, tmp_path, "--checkpoint-minutes", 1000)
+    wait_for(lambda: run_dir.exists() and raw_steps(run_dir), process)
+    process.send_signal(signum)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == code and "resumes" in out and "Traceback" not in err
+    checkpoint = load_checkpoint(run_dir)
+    assert 0 < checkpoint["global_step"] < 2048 and raw_steps(run_dir)[-1] == checkpoint["global_step"]
+    assert not (run_dir / "done.json").exists()
+    again = run(script, tmp_path, "--checkpoint-minutes", 1000)
+    assert f"resumes at step {checkpoint['global_step']:,}" in again.stdout
+    check_complete(run_dir)
+
+
+def test_kill_9_again_and_again(script, tmp_path):
+    """Before the first checkpoint, between checkpoints with points that no checkpoint knows, and with broken files."""
+    run_dir, words = tmp_path / "run", ("--checkpoint-minutes", 0)
+    process = start(script, tmp_path, *words)
+    wait_for((run_dir / "manifest.json").exists, process)
+    process.kill()
+    process.wait()
+    process = start(script, tmp_path, *words)
+    wait_for(lambda: (run_dir / "checkpoint.prev.pt").exists() and len(raw_steps(run_dir)) >= 4, process)
+    process.kill()
+    process.wait()
+    assert not (run_dir / "done.json").exists()
+    # the newest checkpoint cut in half, so that the one before it counts; the record being written cut in half too
+    data = (run_dir / "checkpoint.pt").read_bytes()
+    (run_dir / "checkpoint.pt").write_bytes(data[: len(data) // 2])
+    before = load_checkpoint(run_dir, "checkpoint.prev.pt")["global_step"]
+    newest = max(run_dir.glob("events.out.tfevents.*"), key=lambda path: path.stat().st_mtime)
+    with open(newest, "ab") as file:
+        file.write(newest.read_bytes()[24:200])
+    again = run(script, tmp_path, *words)
+    assert "checkpoint.pt cannot be read" in again.stderr
+    assert f"resumes at step {before:,}" in again.stdout
+    check_complete(run_dir)
+
+
+def test_one_process_a_directory(script, tmp_path):
+    process = start(script, tmp_path, "--total-timesteps", 1000000)
+    try:
+        wait_for((tmp_path / "run/manifest.json").exists, process)
+        second = run(script, tmp_path, "--total-timesteps", 1000000, code=2)
+        assert second.stderr == "error: --run-name run is being written by a live process: another name is accepted\n"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_not_finite(script, tmp_path):
+    """A rate of 1e9 blows the network up. The run says where, and keeps the checkpoint from before it."""
+    run_dir = tmp_path / "run"
+    words = ("--learning-rate", 1e9, "--max-grad-norm", 1e9, "--checkpoint-minutes", 0)
+    done = run(script, tmp_path, *words, code=3)
+    failed = json.loads((run_dir / "failed.json").read_text())
+    assert failed["tensor"] in done.stderr and f"step {failed['global_step']:,}" in done.stderr
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert not (run_dir / "done.json").exists()
+    if (run_dir / "checkpoint.pt").exists():
+        checkpoint = load_checkpoint(run_dir)
+        assert checkpoint["global_step"] < failed["global_step"]
+        assert all(tensor.isfinite().all() for tensor in checkpoint["agent"].values())
+    assert all(math.isfinite(value) for _, value in curves(run_dir).get("losses/value_loss", []))
+
+
+def test_full_disk(script, tmp_path):
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=30m", "tmpfs", str(tmp_path)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        done = run(script, tmp_path, "--checkpoint-minutes", 0, code=1)  # two checkpoints of 20 MB do not fit
+        assert done.stderr == "error: No space left on device; the same command resumes from the last checkpoint\n"
+        assert load_checkpoint(tmp_path / "run")["global_step"] == 256
+        subprocess.run(["mount", "-o", "remount,size=100m", str(tmp_path)], check=True)
+        assert "resumes at step 256" in run(script, tmp_path, "--checkpoint-minutes", 0).stdout
+        check_complete(tmp_path / "run")
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+# ---- watching --------------------------------------------------------------------------------------------------------
+def offline_history(path):
+    """The rows and the run ids in an offline W&B file: after 7 bytes a LevelDB log, in blocks of 32 kB."""
+    data, position, parts, rows, ids = path.read_bytes(), 7, [], [], set()
+    while position + 7 <= len(data):
+        if 32768 - position % 32768 < 7:  # no header fits here: the block ends with padding
+            position += 32768 - position % 32768
+            continue
+        _, length, kind = struct.unpack("<IHB", data[position : position + 7])
+        parts.append(data[position + 7 : position + 7 + length])
+        position += 7 + length
+        if kind in (1, 4):  # a whole record, or its last part
+            record = Record.FromString(b"".join(parts))
+            parts = []
+            if record.HasField("run"):
+                ids.add(record.run.run_id)
+            if record.HasField("history"):
+                items = record.history.item
+                rows.append({item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items})
+    return rows, ids
+
+
+def test_weights_and_biases_offline(script, tmp_path):
+    run_dir = tmp_path / "run"
+    words = ("--track", "--no-diagnostics", "--checkpoint-minutes", 0)
+    process = start(script, tmp_path, *words, WANDB_MODE="offline")
+    wait_for(lambda: (run_dir / "checkpoint.pt").exists() and len(raw_steps(run_dir)) >= 2, process)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=120)
+    assert process.returncode == 143
+    run(script, tmp_path, *words, WANDB_MODE="offline")
+    files = sorted(run_dir.glob("wandb/offline-run-*/run-*.wandb"), key=lambda path: path.stat().st_mtime)
+    assert len(files) == 2
+    rows, ids = map(list, zip(*map(offline_history, files)))
+    assert ids[0] == ids[1] == {load_checkpoint(run_dir)["wandb_id"]}
+    rows = [row for part in rows for row in part if "losses/value_loss" in row]
+    assert [row["_step"] for row in rows] == STEPS
+    expected = [value for _, value in curves(run_dir)["losses/value_loss"]]
+    assert [row["losses/value_loss"] for row in rows] == pytest.approx(expected)
+
+
+def test_progress_bar_on_a_terminal(script, tmp_path):
+    master, slave = pty.openpty()
+    words = command(script, tmp_path, "--no-diagnostics")
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 150, 0, 0))
+    env = environment(TERM="xterm")
+    process = subprocess.Popen(words, stdout=slave, stderr=slave, cwd=tmp_path, env=env)
+    os.close(slave)
+    shown, deadline = b"", time.time() + 120
+    while time.time() < deadline:
+        if select.select([master], [], [], 1)[0]:
+            try:
+                shown += os.read(master, 65536)
+            except OSError:  # the other end is closed
+                break
+    assert process.wait(timeout=60) == 0
+    bars = [line for line in shown.decode().split("\r") if "%|" in line]
+    assert re.search(r"100%\|.*2,048/2,048 steps, \d+ SPS +return [\d.-]+ +ETA", bars[-1]), bars[-1]
+
+
+def test_video(script, tmp_path):
+    done = run(script, tmp_path, "--no-diagnostics", "--capture-video", "--total-timesteps", 256)
+    video = np.stack([frame for _, frame in zip(range(30), imageio.get_reader(tmp_path / "run/episode.mp4"))])
+    assert "points" in done.stdout and len(video) == 30
+    assert (video[..., 0].astype(int) != video[..., 2]).mean() > 0.01, "not in colour"
+    assert (video[0] != video[-1]).any(), "nothing moves"
+
+
+# ---- options ---------------------------------------------------------------------------------------------------------
+def last(run_dir, tag):
+    return curves(run_dir)[tag][-1][1]
+
+
+@pytest.fixture(scope="module")
+def option(script, tmp_path_factory):
+    """Runs two iterations with some options, and gives the run directory."""
+
+    def run_with(*words):
+        folder = tmp_path_factory.mktemp("option")
+        run(script, folder, "--total-timesteps", 512, *words)
+        return folder / "run"
+
+    return run_with
+
+
+def test_options_do_what_they_say(option):
+    plain = option("--update-epochs", 4)
+    assert last(plain, "charts/gradient_steps") == 32
+    # the first epoch's last minibatch moves more than this KL, so no second epoch begins
+    assert last(option("--update-epochs", 4, "--target-kl", 1e-12), "charts/gradient_steps") == 8
+    by_size = option("--update-epochs", 4, "--minibatch-size", 32)
+    assert last(by_size, "charts/gradient_steps") == 64
+    assert json.loads((by_size / "manifest.json").read_text())["arguments"]["num_minibatches"] == 8
+    constant = option("--update-epochs", 4, "--no-anneal-lr")
+    assert [value for _, value in curves(constant)["charts/learning_rate"]] == pytest.approx([2.5e-4] * 2)
+    masked, unmasked = curves(plain)["diagnostics/feature_rank/rows"], curves(
+        option("--update-epochs", 4, "--no-mask-resets"))["diagnostics/feature_rank/rows"]
+    assert all(value == 256 for _, value in unmasked) and all(value < 256 for _, value in masked)
+    separate = option("--no-shared-encoder")
+    assert "diagnostics/feature_rank/critic_encoder" in curves(separate)
+    assert any(name.startswith("critic_network") for name in load_checkpoint(separate)["agent"])
+    half = load_checkpoint(option("--update-epochs", 4, "--bf16"))
+    assert all(tensor.dtype == torch.float32 for tensor in half["agent"].values())
+    for other in (half["agent"], *(load_checkpoint(option("--update-epochs", 4, flag))["agent"] for flag in
+                                   ("--no-norm-adv", "--no-clip-vloss"))):
+        difference = (other["network.7.weight"] - load_checkpoint(plain)["agent"]["network.7.weight"]).norm()
+        assert 0 < difference < 5
+    few = option("--num-logs", 1)
+    assert raw_steps(few) == [512]
