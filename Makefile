@@ -29,7 +29,8 @@ $(VENV)/.installed: requirements.txt
 	@touch $@
 
 train: setup
-	$(PY) ppo_atari_envpool.py --env-id $(GAME) --total-timesteps $(STEPS) --seed $(SEED) --run-name $(NAME) $(BF16)
+	$(PY) ppo_atari_envpool.py --env-id $(GAME) --total-timesteps $(STEPS) --seed $(SEED) --num-logs 100 \
+		--run-name $(NAME) $(BF16)
 	@echo
 	@echo "The curves:   $(VENV)/bin/tensorboard --logdir runs      then open http://localhost:6006"
 	@echo "A longer run: $(PY) ppo_atari_envpool.py --env-id $(GAME) --num-envs 128 --num-steps 8 $(BF16)"

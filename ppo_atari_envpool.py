@@ -18,7 +18,7 @@ defaults and names. Departures, each with its reason:
    convolution, actions are sampled by the Gumbel-max trick, Adam is fused: the same mathematics, sooner done.
 7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 8. A run is a directory that can be killed at any time and is resumed by the same command.
-9. `--bf16` and `--no-shared-encoder` are additions, off by default.
+9. `--bf16`, `--no-shared-encoder` and `--minibatch-size` are additions, off by default.
 """
 
 import contextlib
@@ -174,10 +174,8 @@ def parse_args(argv):
     check_env_id(args)
     batch_size = args.num_envs * args.num_steps
     if args.total_timesteps < batch_size:
-        fail(f"--total-timesteps {args.total_timesteps} is less than one batch: at least {batch_size} is accepted, or "
-             f"a smaller --num-envs {args.num_envs} or --num-steps {args.num_steps}")
-    given = {arg.split("=")[0].replace("_", "-") for arg in argv}
-    if {"--num-minibatches", "--minibatch-size"} <= given:
+        fail(f"--total-timesteps {args.total_timesteps} is less than one batch: at least {batch_size} is accepted")
+    if {"--num-minibatches", "--minibatch-size"} <= {word.split("=")[0].replace("_", "-") for word in argv}:
         fail("--num-minibatches and --minibatch-size exclude each other: give one")
     flag = "minibatch_size" if args.minibatch_size else "num_minibatches"
     if batch_size % getattr(args, flag):
@@ -329,18 +327,19 @@ def ppo_loss(logits, newvalue, actions, logprobs, values, advantages, returns, v
 def diagnose(agent, b_obs, b_actions, b_logprobs, inds, chunk=2048):
     """Looks at the rows `inds` of the batch with the updated network, by chunks, so that no layer's output is held for
     more than one. Returns {name: value} (definitions: metrics.py) and the log-ratios new/old of the taken actions."""
-    logits, features, activity = [], [], []
+    logits, features, activity, zeros = [], [], [], 0.0
     for rows in inds.split(chunk):
         mb_logits, _, hiddens = agent(b_obs.index_select(0, rows))
         logits.append(mb_logits)
         features.append([layers[-1] for layers in hiddens])
         activity.append([metrics.unit_activity(layer) * len(rows) for layers in hiddens for layer in layers])
+        zeros += metrics.zero_fraction([layer for layers in hiddens for layer in layers]) * len(rows) / len(inds)
     features = [torch.cat(chunks) for chunks in zip(*features)]  # of each encoder, (M, 512)
     activity = [sum(sums)[None] / len(inds) for sums in zip(*activity)]  # mean |h| of each layer's units, (1, units)
     logprobs = F.log_softmax(torch.cat(logits), dim=-1)
     logratio = logprobs.gather(-1, b_actions[inds, None]).squeeze(-1) - b_logprobs[inds]
     values = {**metrics.network_diagnostics(features, activity), **metrics.policy_diagnostics(logprobs.exp(), logratio)}
-    return {**values, **metrics.weight_norms(agent)}, logratio
+    return {**values, "dormant_neurons/zero_fraction": zeros, **metrics.weight_norms(agent)}, logratio
 
 
 # ---- run directory ---------------------------------------------------------------------------------------------------
@@ -476,8 +475,7 @@ def main(args):
     shape = (args.num_steps, args.num_envs)  # (T, N)
     obs = torch.zeros((*shape, 84, 84, 4), dtype=torch.uint8, device=device)
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
-    logits = torch.zeros((*shape, num_actions), device=device)
-    values = torch.zeros(shape, device=device)
+    logits, values = torch.zeros((*shape, num_actions), device=device), torch.zeros(shape, device=device)
     # rewards[t], terminations[t] and truncations[t] follow actions[t]; valid[t] is of the whole row t
     rewards = np.zeros(shape, dtype=np.float32)
     terminations, truncations, valid = (np.zeros(shape, dtype=bool) for _ in range(3))
@@ -589,8 +587,7 @@ def main(args):
 
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
         suspects = {"rewards": t_rewards, "logits": logits, "values": values, "advantages": advantages,
-                    **{f"losses/{name}": total for name, total in zip(LOSSES, run.totals)},
-                    "parameters": torch.stack([p.detach().sum() for p in agent.parameters()])}
+                    **dict(zip(LOSSES, run.totals)), "parameters": nn.utils.get_total_norm(agent.parameters())}
         finite = torch.stack([x.isfinite().all() for x in suspects.values()]).tolist()
         if not all(finite):
             bad = list(suspects)[finite.index(False)]
@@ -638,8 +635,7 @@ def main(args):
             scalars["charts/SPS"] = (run.global_step - log_step) / (now - log_time)
             scalars["charts/learning_rate"] = optimizer.param_groups[0]["lr"]
             scalars["charts/gradient_steps"] = run.gradient_steps
-            means = (run.totals / run.minibatches).tolist()
-            scalars.update({f"losses/{name}": mean for name, mean in zip(LOSSES, means)})
+            scalars.update(zip([f"losses/{name}" for name in LOSSES], (run.totals / run.minibatches).tolist()))
             scalars["losses/explained_variance"] = float(np.mean(run.explained))
             summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()])
             writer.write(Event(wall_time=now, step=run.global_step, summary=summary).SerializeToString())
@@ -654,9 +650,9 @@ def main(args):
         bar.update(batch_size)
         if now - line_time >= 30 or iteration == num_iterations:
             if bar.disable:
-                per_step = (now - line_time) / (run.global_step - line_step)
-                left = tqdm.format_interval((bar.total - run.global_step) * per_step)
-                print(f"{args.env_id} {run.global_step:,}/{bar.total:,} steps  {progress}  ETA {left}", flush=True)
+                left = (bar.total - run.global_step) * (now - line_time) / (run.global_step - line_step)
+                print(f"{args.env_id} {run.global_step:,}/{bar.total:,} steps  {progress}  "
+                      f"ETA {tqdm.format_interval(left)}", flush=True)
             line_time, line_step = now, run.global_step
         if stop_signals or iteration == num_iterations or now - checkpoint_time >= 60 * args.checkpoint_minutes:
             run.wall_seconds = now - start_time
