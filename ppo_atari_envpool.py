@@ -144,6 +144,15 @@ class Args:
     """computes the encoder in bfloat16 (autocast); heads, losses, GAE and Adam stay in float32"""
 
 
+COUNT, FRACTION, POSITIVE, NOT_NEGATIVE = (1, 2**31 - 1), (0, 1), (1e-12, 1e12), (0, 1e12)
+RANGES = dict(  # what is accepted, both ends included
+    seed=(0, 2**31 - 1), num_logs=COUNT, probe_size=COUNT, checkpoint_minutes=NOT_NEGATIVE, num_threads=(0, 1024),
+    total_timesteps=(1, 2**63 - 1), learning_rate=NOT_NEGATIVE, num_envs=COUNT, num_steps=COUNT, gamma=FRACTION,
+    gae_lambda=FRACTION, num_minibatches=COUNT, minibatch_size=COUNT, update_epochs=COUNT, clip_coef=NOT_NEGATIVE,
+    ent_coef=NOT_NEGATIVE, vf_coef=NOT_NEGATIVE, max_grad_norm=POSITIVE, target_kl=POSITIVE,
+)
+
+
 def fail(message):
     """Ends the program with one line and exit code 2: bad input."""
     print(f"error: {message}", file=sys.stderr)
@@ -161,13 +170,7 @@ def parse_args(argv):
             text = box.getvalue().split("For full helptext")[0].partition("\n")[2]
             fail(" ".join(re.sub("[│─|]|-{3,}", " ", text).split()))
         raise
-    at_least_1, fraction, positive, not_negative = (1, 2**31 - 1), (0, 1), (1e-12, 1e12), (0, 1e12)
-    ranges = dict(num_envs=at_least_1, num_steps=at_least_1, num_minibatches=at_least_1, minibatch_size=at_least_1,
-                  update_epochs=at_least_1, num_logs=at_least_1, probe_size=at_least_1, seed=(0, 2**31 - 1),
-                  total_timesteps=(1, 2**63 - 1), num_threads=(0, 1024), gamma=fraction, gae_lambda=fraction,
-                  learning_rate=not_negative, clip_coef=not_negative, ent_coef=not_negative, vf_coef=not_negative,
-                  checkpoint_minutes=not_negative, max_grad_norm=positive, target_kl=positive)
-    for name, (low, high) in ranges.items():
+    for name, (low, high) in RANGES.items():
         value = getattr(args, name)
         if value is not None and not low <= value <= high:  # also catches nan
             fail(f"--{name.replace('_', '-')} {value} is out of range: {low:g} to {high:g} is accepted")
@@ -384,8 +387,8 @@ def open_run(args, device):
                      f"{getattr(args, name)}: the same arguments or another name are accepted")
     else:
         git = ["git", "-C", os.path.dirname(os.path.abspath(__file__))]
-        commit = subprocess.run([*git, "rev-parse", "--verify", "HEAD"], capture_output=True).stdout.decode().strip()
-        status = subprocess.run([*git, "status", "--porcelain"], capture_output=True).stdout
+        commit, status = (subprocess.run([*git, *words], capture_output=True).stdout.decode().strip()
+                          for words in (["rev-parse", "--verify", "HEAD"], ["status", "--porcelain"]))
         content = {
             "arguments": vars(args),
             "command": shlex.join([sys.executable, *sys.argv]),
@@ -399,7 +402,7 @@ def open_run(args, device):
     if (run_dir / "done.json").exists():
         print(f"{run_dir} is finished: {' '.join((run_dir / 'done.json').read_text().split())}")
         sys.exit(0)
-    (run_dir / "failed.json").unlink(missing_ok=True)
+    (run_dir / "failed.json").unlink(missing_ok=True)  # it may go better from the checkpoint, with other games
     checkpoint = None
     for path in (run_dir / "checkpoint.pt", run_dir / "checkpoint.prev.pt"):
         if checkpoint is None and path.exists():
@@ -427,8 +430,9 @@ def save_checkpoint(run_dir, checkpoint, coverage):
 
 
 @torch.no_grad()
-def record_episode(agent, args, path, device):
-    """Plays one game with ale-py through gymnasium, in colour and preprocessed as by EnvPool. Returns its score."""
+def record_episode(choose, args, path):
+    """Plays one game with ale-py through gymnasium, in colour and preprocessed as by EnvPool. Returns its score.
+    `choose` maps obs (1, 84, 84, 4) uint8 to an action."""
     gymnasium.register_envs(ale_py)
     env = gymnasium.make(f"ALE/{args.env_id}", frameskip=1, repeat_action_probability=0.0, render_mode="rgb_array")
     env = gymnasium.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=84)
@@ -440,9 +444,8 @@ def record_episode(agent, args, path, device):
             if "FIRE" in meanings and ale.lives() != lives:  # EnvPool presses it at the start of every life
                 env.unwrapped.step(meanings.index("FIRE"))
             lives = ale.lives()
-            logits, _, _ = agent(torch.from_numpy(next_obs)[None].permute(0, 2, 3, 1).to(device))
-            action = torch.multinomial(logits.softmax(-1), 1).item()
-            next_obs, reward, terminated, truncated, _ = env.step(action)
+            action = choose(torch.from_numpy(next_obs)[None].permute(0, 2, 3, 1))
+            next_obs, reward, terminated, truncated, _ = env.step(int(action))
             score, done = score + float(reward), terminated or truncated
             video.append_data(env.render().repeat(2, axis=0).repeat(2, axis=1))
     return score
@@ -548,8 +551,7 @@ def main(args):
         if not args.mask_resets:
             terminations, truncations, valid = terminations | truncations, np.zeros_like(valid), np.ones_like(valid)
         t_rewards, t_terminations, t_truncations, t_valid = (
-            torch.from_numpy(x).to(device) for x in (rewards, terminations, truncations, valid)
-        )
+            torch.from_numpy(x).to(device) for x in (rewards, terminations, truncations, valid))
         with torch.no_grad():
             logprobs = F.log_softmax(logits, dim=-1).gather(-1, actions[..., None]).squeeze(-1)
             _, next_value, _ = agent(torch.from_numpy(next_obs).to(device).permute(0, 2, 3, 1))
@@ -558,8 +560,7 @@ def main(args):
             advantages, returns = gae(t_rewards, values, t_terminations, t_truncations, next_values, t_valid,
                                       args.gamma, args.gae_lambda)
         b_obs, b_actions, b_logprobs, b_values, b_advantages, b_returns, b_valid = (
-            x.flatten(0, 1) for x in (obs, actions, logprobs, values, advantages, returns, t_valid)
-        )
+            x.flatten(0, 1) for x in (obs, actions, logprobs, values, advantages, returns, t_valid))
 
         # ---- update --------------------------------------------------------------------------------------------------
         def minibatch_loss(mb_inds):
@@ -605,9 +606,8 @@ def main(args):
             probe_inds = valid_inds[rows.to(device)]
         if log_point and args.diagnostics:
             native, logratio = diagnose(agent, b_obs, b_actions, b_logprobs, valid_inds)
-            probe = native
-            if len(probe_inds) < len(valid_inds):
-                probe, _ = diagnose(agent, b_obs, b_actions, b_logprobs, probe_inds)
+            same = len(probe_inds) == len(valid_inds)
+            probe = native if same else diagnose(agent, b_obs, b_actions, b_logprobs, probe_inds)[0]
             # clipping multiplied the last minibatch's gradient by one factor: take it out again
             unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
             native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
@@ -670,10 +670,11 @@ def main(args):
     events.close()
     if exit_code == 0:
         if args.capture_video:
-            score = record_episode(agent, args, run_dir / "episode.mp4", device)
-            print(f"{run_dir / 'episode.mp4'}: a game of {score:g} points")
+            path = run_dir / "episode.mp4"
+            score = record_episode(lambda x: agent(x.to(device))[0].softmax(-1).multinomial(1), args, path)
+            print(f"{path}: a game of {score:g} points")
             if args.track:
-                wandb_run.log({"episode": wandb.Video(str(run_dir / "episode.mp4"))})
+                wandb_run.log({"episode": wandb.Video(str(path))})
         done = {"global_step": run.global_step, "wall_seconds": run.wall_seconds,
                 "sps": run.global_step / run.wall_seconds,
                 "episodic_return": float(np.mean(run.games, 0)[0]) if run.games else None}
