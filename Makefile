@@ -36,7 +36,7 @@ train: setup
 	@echo "A longer run: $(PY) ppo_atari_envpool.py --env-id $(GAME) --num-envs 128 --num-steps 8 $(BF16)"
 
 test: setup system lint
-	$(PY) -m pytest
+	$(PY) -m pytest -n 2
 
 lint: setup
 	$(PY) -m ruff check .

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent.parent
 # the smallest run of each script in which every part of it is reached: 8 iterations, and whole games end
 SMALL = {
     "ppo_atari_envpool.py": "--num-envs 4 --num-steps 64 --total-timesteps 2048 --update-epochs 1",
+    "pqn_atari_envpool.py": "--num-envs 4 --num-steps 64 --total-timesteps 2048 --update-epochs 1",
 }
 
 

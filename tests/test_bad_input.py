@@ -49,6 +49,9 @@ BAD = [  # the words, and what the one line must say
 ]
 
 
+PPO_ONLY = ("gae_lambda", "clip_coef", "ent_coef", "vf_coef", "target_kl")
+
+
 def check(stderr, says):
     assert stderr.startswith("error: ") and stderr.count("\n") == 1 and stderr.endswith("\n"), stderr
     assert says in stderr, stderr
@@ -56,6 +59,9 @@ def check(stderr, says):
 
 @pytest.mark.parametrize("words,says", BAD)
 def test_bad_input(script, words, says, tmp_path, capsys, monkeypatch):
+    flag = words.split()[0].partition("=")[0][2:].replace("-", "_")
+    if flag in PPO_ONLY and script.startswith("pqn"):
+        pytest.skip("PQN has no such flag")
     for name in ("WANDB_API_KEY", "WANDB_MODE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NETRC", "/dev/null")

@@ -26,13 +26,22 @@ from conftest import command, curves, environment, load_checkpoint, raw_steps, r
 from wandb.proto.wandb_internal_pb2 import Record
 
 STEPS = [256 * i for i in range(1, 9)]  # where the curves of a small run have their points
-DIAGNOSTICS = ("feature_rank", "dormant_neurons", "weight_norm", "gradient_kurtosis", "ess", "policy_variance")
-TAGS = {
+NETWORK = ("feature_rank", "dormant_neurons", "weight_norm", "gradient_kurtosis")
+NETWORK += ("feature_rank/centered", "dormant_neurons/tau_0.025", "gradient_kurtosis/nonzero")
+POLICY = ("ess", "ess/samples", "policy_variance", "policy_variance/normalized")
+EVERY = {
     *(f"charts/{tag}" for tag in "episodic_return episodic_length episodes SPS learning_rate gradient_steps".split()),
+    *(f"{place}/{tag}" for place in ("diagnostics", "probe") for tag in NETWORK),
+    *("losses/explained_variance", "losses/grad_norm"),
+}
+PPO = {
     *(f"losses/{tag}" for tag in "policy_loss value_loss entropy approx_kl old_approx_kl clipfrac".split()),
-    *("losses/explained_variance", "losses/grad_norm", "outer/kl_behavior", "outer/ddr"),
-    *(f"{place}/{tag}" for place in ("diagnostics", "probe") for tag in DIAGNOSTICS),
-    *("diagnostics/feature_rank/centered", "diagnostics/dormant_neurons/tau_0.025", "diagnostics/ess/samples"),
+    *(f"{place}/{tag}" for place in ("diagnostics", "probe") for tag in POLICY),
+    *("outer/kl_behavior", "outer/ddr"),
+}
+TAGS = {  # what each script logs beside what every script does
+    "ppo_atari_envpool.py": PPO,
+    "pqn_atari_envpool.py": {"losses/td_loss", "losses/q_values", "charts/epsilon", "outer/greedy_churn"},
 }
 
 
@@ -41,7 +50,7 @@ def check_complete(run_dir, steps=STEPS):
     assert json.loads((run_dir / "done.json").read_text())["global_step"] == steps[-1]
     assert raw_steps(run_dir) == steps
     scalars = curves(run_dir)
-    assert [step for step, _ in scalars["losses/value_loss"]] == steps
+    assert [step for step, _ in scalars["losses/grad_norm"]] == steps
     assert [value for _, value in scalars["charts/gradient_steps"]] == [4 * i for i in range(1, len(steps) + 1)]
     rates = [2.5e-4 * (1 - i / len(steps)) for i in range(len(steps))]
     assert [value for _, value in scalars["charts/learning_rate"]] == pytest.approx(rates)
@@ -58,11 +67,13 @@ def finished(script, tmp_path_factory):
     return folder / "run", done
 
 
-def test_curves(finished):
+def test_curves(finished, script):
     run_dir, _ = finished
     check_complete(run_dir)
     scalars = curves(run_dir)
-    assert not TAGS - set(scalars), f"missing: {TAGS - set(scalars)}"
+    assert not (EVERY | TAGS[script]) - set(scalars), f"missing: {(EVERY | TAGS[script]) - set(scalars)}"
+    unasked = {tag for tags in TAGS.values() for tag in tags} - TAGS[script]
+    assert not unasked & set(scalars), f"of another algorithm: {unasked & set(scalars)}"
     for tag, points in scalars.items():
         steps, values = zip(*points)
         assert all(map(math.isfinite, values)), f"{tag}: {values}"
@@ -71,10 +82,11 @@ def test_curves(finished):
     rows = dict(scalars["diagnostics/feature_rank/rows"])
     assert all(200 < rows[step] <= 256 for step in STEPS)  # the valid rows of the batch
     assert {value for _, value in scalars["probe/feature_rank/rows"]} == {100}
-    assert all(0 < value <= 100 for _, value in scalars["diagnostics/ess"])
     assert scalars["charts/episodes"][-1][1] >= 1
-    kl, ddr = (np.array([value for _, value in scalars[tag]]) for tag in ("outer/kl_behavior", "outer/ddr"))
-    np.testing.assert_allclose(kl * ddr, [rows[step] for step in STEPS], rtol=1e-4)
+    if TAGS[script] is PPO:
+        assert all(0 < value <= 100 for _, value in scalars["diagnostics/ess"])
+        kl, ddr = (np.array([value for _, value in scalars[tag]]) for tag in ("outer/kl_behavior", "outer/ddr"))
+        np.testing.assert_allclose(kl * ddr, [rows[step] for step in STEPS], rtol=1e-4)
 
 
 def test_files(finished, script):
@@ -171,7 +183,7 @@ def test_the_same_seed_gives_the_same_bits(finished, script, tmp_path):
     assert not [tag for tag in blind if tag.split("/")[0] in ("diagnostics", "probe", "outer")]
     for tag in blind.keys() - {"charts/SPS"}:
         assert first[tag] == blind[tag], tag
-    assert other["losses/value_loss"] != blind["losses/value_loss"]
+    assert other["losses/grad_norm"] != blind["losses/grad_norm"]
     for name, tensor in load_checkpoint(run_dir)["agent"].items():
         assert torch.equal(tensor, load_checkpoint(tmp_path / "run")["agent"][name]), name
 
@@ -242,7 +254,7 @@ def test_not_finite(script, tmp_path):
         checkpoint = load_checkpoint(run_dir)
         assert checkpoint["global_step"] < failed["global_step"]
         assert all(tensor.isfinite().all() for tensor in checkpoint["agent"].values())
-    assert all(math.isfinite(value) for _, value in curves(run_dir).get("losses/value_loss", []))
+    assert all(math.isfinite(value) for _, value in curves(run_dir).get("losses/grad_norm", []))
 
 
 def test_full_disk(script, tmp_path):
@@ -295,10 +307,10 @@ def test_weights_and_biases_offline(script, tmp_path):
     assert len(files) == 2
     rows, ids = map(list, zip(*map(offline_history, files)))
     assert ids[0] == ids[1] == {load_checkpoint(run_dir)["wandb_id"]}
-    rows = [row for part in rows for row in part if "losses/value_loss" in row]
+    rows = [row for part in rows for row in part if "losses/grad_norm" in row]
     assert [row["_step"] for row in rows] == STEPS
-    expected = [value for _, value in curves(run_dir)["losses/value_loss"]]
-    assert [row["losses/value_loss"] for row in rows] == pytest.approx(expected)
+    expected = [value for _, value in curves(run_dir)["losses/grad_norm"]]
+    assert [row["losses/grad_norm"] for row in rows] == pytest.approx(expected)
 
 
 def test_progress_bar_on_a_terminal(script, tmp_path):
@@ -348,8 +360,6 @@ def option(script, tmp_path_factory):
 def test_options_do_what_they_say(option):
     plain = option("--update-epochs", 4)
     assert last(plain, "charts/gradient_steps") == 32
-    # the first epoch's last minibatch moves more than this KL, so no second epoch begins
-    assert last(option("--update-epochs", 4, "--target-kl", 1e-12), "charts/gradient_steps") == 8
     by_size = option("--update-epochs", 4, "--minibatch-size", 32)
     assert last(by_size, "charts/gradient_steps") == 64
     assert json.loads((by_size / "manifest.json").read_text())["arguments"]["num_minibatches"] == 8
@@ -358,14 +368,33 @@ def test_options_do_what_they_say(option):
     masked, unmasked = curves(plain)["diagnostics/feature_rank/rows"], curves(
         option("--update-epochs", 4, "--no-mask-resets"))["diagnostics/feature_rank/rows"]
     assert all(value == 256 for _, value in unmasked) and all(value < 256 for _, value in masked)
+    half = load_checkpoint(option("--update-epochs", 4, "--bf16"))["agent"]
+    assert all(tensor.dtype == torch.float32 for tensor in half.values())
+    assert 0 < (half["network.0.weight"] - load_checkpoint(plain)["agent"]["network.0.weight"]).norm() < 1
+    few = option("--num-logs", 1)
+    assert raw_steps(few) == [512]
+
+
+def test_ppo_options(option, script):
+    if TAGS[script] is not PPO:
+        pytest.skip("options of PPO")
+    # the first epoch's last minibatch moves more than this KL, so no second epoch begins
+    assert last(option("--update-epochs", 4, "--target-kl", 1e-12), "charts/gradient_steps") == 8
     separate = option("--no-shared-encoder")
     assert "diagnostics/feature_rank/critic_encoder" in curves(separate)
     assert any(name.startswith("critic_network") for name in load_checkpoint(separate)["agent"])
-    half = load_checkpoint(option("--update-epochs", 4, "--bf16"))
-    assert all(tensor.dtype == torch.float32 for tensor in half["agent"].values())
-    for other in (half["agent"], *(load_checkpoint(option("--update-epochs", 4, flag))["agent"] for flag in
-                                   ("--no-norm-adv", "--no-clip-vloss"))):
-        difference = (other["network.7.weight"] - load_checkpoint(plain)["agent"]["network.7.weight"]).norm()
-        assert 0 < difference < 5
-    few = option("--num-logs", 1)
-    assert raw_steps(few) == [512]
+    plain, *others = (load_checkpoint(option(*flag))["agent"]["network.7.weight"] for flag in
+                      ((), ("--no-norm-adv",), ("--no-clip-vloss",), ("--clip-coef", 0.01), ("--vf-coef", 0.1)))
+    assert all(0 < (other - plain).norm() < 5 for other in others)
+
+
+def test_pqn_options(option, script):
+    if script != "pqn_atari_envpool.py":
+        pytest.skip("options of PQN")
+    weights = load_checkpoint(option("--layer-norm", "channels"))["agent"]
+    assert [weights[f"network.{i}.weight"].numel() for i in (1, 4, 7, 11)] == [32, 64, 64, 512]
+    greedy = option("--start-e", 0, "--end-e", 0)
+    assert last(greedy, "charts/epsilon") == 0
+    plain, *others = (load_checkpoint(option(*flag))["agent"]["network.0.weight"] for flag in
+                      ((), ("--q-lambda", 0), ("--td-coef", 0.5), ("--exploration-fraction", 1)))
+    assert all(0 < (other - plain).norm() < 5 for other in others)

@@ -1,0 +1,674 @@
+"""PQN on EnvPool's Atari: what N_envs parallel games and N_RO rollout steps do to a network that learns values.
+
+    python pqn_atari_envpool.py --env-id Breakout-v5 --num-envs 128 --num-steps 8
+
+The recipe of the paper's own code (purejaxql @47af6d7) in place of CleanRL's defaults, but for its initialisation:
+
+    python pqn_atari_envpool.py --num-envs 128 --num-steps 32 --update-epochs 2 --num-minibatches 32 --total-timesteps \
+        50000000 --layer-norm channels --td-coef 0.5 --end-e 0.001 --no-anneal-lr
+
+Papers: Gallici et al. 2024, arXiv 2407.04811 (PQN); Mayor et al. 2025, arXiv 2506.03404 (P1: the diagnostics).
+Reference: CleanRL's cleanrl/pqn_atari_envpool.py @fe8d8a0, with the same algorithm, defaults and names. Departures,
+each with its reason:
+
+1. The step after `done` only resets the game: EnvPool ignores its action and pays nothing. CleanRL trains on that row;
+   here `valid` keeps it out of the loss and the diagnostics (`--no-mask-resets` restores CleanRL's).
+2. A time limit is not a death: a truncated step bootstraps from the value of the real last observation, a terminated
+   one from 0. CleanRL bootstraps neither (`--no-mask-resets` again).
+3. Returns and lengths are of whole games, all of them, whether game over or the time limit ends them. CleanRL carries
+   the return of a game that the time limit cut into the next one.
+4. Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
+5. A curve has `--num-logs` points, however long the run; CleanRL writes three scalars a game and three an iteration.
+6. Frames are stored as uint8, channels last (a quarter of CleanRL's memory), and 1/255 is folded into the first
+   convolution: the same mathematics, sooner done.
+7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
+8. A run is a directory that can be killed at any time and is resumed by the same command.
+9. `--bf16`, `--layer-norm`, `--td-coef` and `--minibatch-size` are additions that change nothing by default.
+10. ESS and policy variance are of a policy that is sampled from; a value method has none, so they are not logged.
+    `outer/greedy_churn` stands for the KL: how much of the batch the update gives another greedy action.
+"""
+
+import contextlib
+import difflib
+import errno
+import fcntl
+import importlib.metadata
+import io
+import json
+import os
+import platform
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Literal, Optional
+
+import ale_py
+import envpool
+import gymnasium
+import imageio.v2 as imageio
+import numpy as np
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+import torch.optim as optim
+import tyro
+from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
+from tqdm import tqdm
+
+import metrics
+
+LOSSES = ("td_loss", "q_values", "grad_norm")
+COVERAGE_ROWS = 4096  # in coverage.npz, over the whole run: as many as UMAP takes with ease
+PACKAGES = ("torch", "envpool", "gymnasium", "ale-py", "numpy", "tyro", "tensorboard", "wandb")
+
+
+# ---- Args ------------------------------------------------------------------------------------------------------------
+@dataclass
+class Args:
+    exp_name: str = os.path.basename(__file__)[: -len(".py")]
+    """the name of this experiment, a part of the default run name"""
+    seed: int = 1
+    """the seed of the network, of the sampled actions and of the environments"""
+    torch_deterministic: bool = True
+    """makes cuDNN use deterministic kernels only"""
+    cuda: bool = True
+    """runs on the GPU, if there is one"""
+    track: bool = False
+    """mirrors the curves to Weights and Biases (`WANDB_MODE=offline` works without an account)"""
+    wandb_project_name: str = "cleanRL"
+    """the project in Weights and Biases"""
+    wandb_entity: Optional[str] = None
+    """the entity (team) in Weights and Biases"""
+    capture_video: bool = False
+    """plays one game at the end of the run, with ale-py and in colour, and writes `episode.mp4` beside the curves"""
+    run_name: Optional[str] = None
+    """the run's directory below runs-dir (default `{env_id}__{exp_name}__{seed}__{unix time}`); the same command with
+    the same name again resumes the run"""
+    runs_dir: str = "runs"
+    """the directory that holds the run directories"""
+    num_logs: int = 1000
+    """the number of points in every curve (at most one an iteration)"""
+    diagnostics: bool = True
+    """logs `diagnostics/`, `probe/` and `outer/` at those points"""
+    probe_size: int = 1024
+    """rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes"""
+    checkpoint_minutes: float = 10.0
+    """minutes between checkpoints; 0 writes one after every iteration"""
+    num_threads: int = 0
+    """CPU threads of PyTorch and of EnvPool; 0 takes what PyTorch takes: every core, or OMP_NUM_THREADS"""
+
+    # Algorithm specific arguments
+    env_id: str = "Breakout-v5"
+    """the id of EnvPool's Atari game"""
+    total_timesteps: int = 10000000
+    """environment steps of the whole run, over all environments (each is 4 frames)"""
+    learning_rate: float = 2.5e-4
+    """the learning rate of RAdam"""
+    num_envs: int = 8
+    """the number of parallel games: N_envs"""
+    num_steps: int = 128
+    """the number of steps in each game per rollout: N_RO"""
+    anneal_lr: bool = True
+    """anneals the learning rate linearly to 0"""
+    gamma: float = 0.99
+    """the discount factor"""
+    num_minibatches: int = 4
+    """minibatches per epoch; the batch is num_envs * num_steps"""
+    minibatch_size: Optional[int] = None
+    """rows per minibatch, in place of num-minibatches: it stays fixed as the batch grows (P3's recipe)"""
+    update_epochs: int = 4
+    """passes over each batch"""
+    max_grad_norm: float = 10.0
+    """the gradient's norm is clipped to this"""
+    start_e: float = 1.0
+    """the probability of a random action at the start"""
+    end_e: float = 0.01
+    """the probability of a random action once exploration-fraction is over"""
+    exploration_fraction: float = 0.1
+    """the fraction of total-timesteps over which that probability falls, linearly"""
+    q_lambda: float = 0.65
+    """lambda of the Q(lambda) targets: 0 is the one-step target"""
+    td_coef: float = 1.0
+    """a factor of the mean squared TD error; the paper's code has 0.5"""
+    layer_norm: Literal["chw", "channels"] = "chw"
+    """what LayerNorm spans after a convolution: channels and space (CleanRL), or the channels of each pixel (paper)"""
+    mask_resets: bool = True
+    """keeps EnvPool's reset rows out of training and bootstraps at time limits (departures 1 and 2)"""
+    bf16: bool = False
+    """computes the encoder in bfloat16 (autocast); head, loss, targets and RAdam stay in float32"""
+
+
+COUNT, FRACTION, POSITIVE, NOT_NEGATIVE = (1, 2**31 - 1), (0, 1), (1e-12, 1e12), (0, 1e12)
+RANGES = dict(  # what is accepted, both ends included
+    seed=(0, 2**31 - 1), num_logs=COUNT, probe_size=COUNT, checkpoint_minutes=NOT_NEGATIVE, num_threads=(0, 1024),
+    total_timesteps=(1, 2**63 - 1), learning_rate=NOT_NEGATIVE, num_envs=COUNT, num_steps=COUNT, gamma=FRACTION,
+    num_minibatches=COUNT, minibatch_size=COUNT, update_epochs=COUNT, max_grad_norm=POSITIVE, start_e=FRACTION,
+    end_e=FRACTION, exploration_fraction=(1e-12, 1), q_lambda=FRACTION, td_coef=POSITIVE,
+)
+
+
+def fail(message):
+    """Ends the program with one line and exit code 2: bad input."""
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def parse_args(argv):
+    """Returns checked Args, with `run_name`, `num_minibatches` and `minibatch_size` filled in. Touches no file."""
+    box = io.StringIO()  # tyro draws a box around its complaint: what stands in it is put on one line
+    try:
+        with contextlib.redirect_stderr(box):
+            args = tyro.cli(Args, args=argv, description=__doc__.split("\n")[0])
+    except SystemExit as end:
+        if end.code:
+            text = box.getvalue().split("For full helptext")[0].partition("\n")[2]
+            fail(" ".join(re.sub("[│─|]|-{3,}", " ", text).split()))
+        raise
+    for name, (low, high) in RANGES.items():
+        value = getattr(args, name)
+        if value is not None and not low <= value <= high:  # also catches nan
+            fail(f"--{name.replace('_', '-')} {value} is out of range: {low:g} to {high:g} is accepted")
+    check_env_id(args)
+    batch_size = args.num_envs * args.num_steps
+    if args.total_timesteps < batch_size:
+        fail(f"--total-timesteps {args.total_timesteps} is less than one batch: at least {batch_size} is accepted")
+    if {"--num-minibatches", "--minibatch-size"} <= {word.split("=")[0].replace("_", "-") for word in argv}:
+        fail("--num-minibatches and --minibatch-size exclude each other: give one")
+    flag = "minibatch_size" if args.minibatch_size else "num_minibatches"
+    if batch_size % getattr(args, flag):
+        fail(f"--{flag.replace('_', '-')} {getattr(args, flag)} does not divide the batch of {batch_size} = "
+             f"{args.num_envs} envs x {args.num_steps} steps: a divisor of it is accepted")
+    args.minibatch_size = args.minibatch_size or batch_size // args.num_minibatches
+    args.num_minibatches = batch_size // args.minibatch_size
+    args.run_name = args.run_name or f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
+    if Path(args.run_name).is_absolute() or ".." in Path(args.run_name).parts:
+        fail(f"--run-name {args.run_name} leaves --runs-dir: a relative path without .. is accepted")
+    if args.track:
+        import wandb  # only here and below: importing it is enough to have it capture the console
+
+        if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False):
+            fail("--track needs an account: `wandb login`, WANDB_API_KEY=… or WANDB_MODE=offline is accepted")
+    return args
+
+
+# ---- environments ----------------------------------------------------------------------------------------------------
+def check_env_id(args):
+    """Refuses what is not one of EnvPool's Atari games, with the nearest names."""
+    games = [name for name, spec in envpool.registration.registry.specs.items() if spec[0] == "envpool.atari"]
+    if args.env_id not in games:
+        near = difflib.get_close_matches(args.env_id.replace("NoFrameskip-v4", "").split("/")[-1], games, 3, 0.3)
+        fail(f"--env-id {args.env_id} is not an Atari game of EnvPool: {' '.join(near) or 'Breakout-v5'} … is accepted")
+
+
+def make_envs(args, seed):
+    """EnvPool's Atari, preprocessed as by CleanRL: each life is an episode, rewards are clipped to their sign."""
+    threads = min(args.num_envs, torch.get_num_threads())  # EnvPool's own default sees the host, not the job
+    return envpool.make(args.env_id, env_type="gymnasium", num_envs=args.num_envs, num_threads=threads,
+                        episodic_life=True, reward_clip=True, seed=seed)
+
+
+# ---- networks --------------------------------------------------------------------------------------------------------
+def layer_init(layer, std=2**0.5, bias_const=0.0):
+    torch.nn.init.orthogonal_(layer.weight, std)
+    torch.nn.init.constant_(layer.bias, bias_const)
+    return layer
+
+
+class ChannelNorm(nn.LayerNorm):
+    """LayerNorm over the channels of each pixel of (B, C, H, W): flax's default, and so the paper's own code's."""
+
+    def forward(self, x):
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class QNetwork(nn.Module):
+    """The encoder of Mnih et al. 2015 with a LayerNorm before each ReLU. With layer_norm "chw" the parameters have the
+    names and shapes of CleanRL's, so that weights can be exchanged."""
+
+    def __init__(self, num_actions, layer_norm="chw", bf16=False):
+        super().__init__()
+        self.bf16 = bf16
+
+        def norm(channels, size):
+            return nn.LayerNorm([channels, size, size]) if layer_norm == "chw" else ChannelNorm(channels, eps=1e-6)
+
+        self.network = nn.Sequential(
+            layer_init(nn.Conv2d(4, 32, 8, stride=4)), norm(32, 20), nn.ReLU(),
+            layer_init(nn.Conv2d(32, 64, 4, stride=2)), norm(64, 9), nn.ReLU(),
+            layer_init(nn.Conv2d(64, 64, 3, stride=1)), norm(64, 7), nn.ReLU(),
+            nn.Flatten(),
+            layer_init(nn.Linear(64 * 7 * 7, 512)), nn.LayerNorm(512), nn.ReLU(),
+            layer_init(nn.Linear(512, num_actions)),
+        )
+
+    def forward(self, obs):
+        """Maps obs (B, 84, 84, 4) uint8 to Q(obs, .) (B, A) and the outputs of the four ReLUs; the last of them,
+        (B, 512) in float32, is the representation."""
+        x = obs.permute(0, 3, 1, 2)  # to PyTorch such a view is a channels_last batch: nothing moves
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bf16):
+            x = x.to(torch.bfloat16 if self.bf16 else torch.float32)
+            # x / 255 would round in bfloat16 and pass over the whole batch; the 8192 weights scale for nothing
+            x = F.conv2d(x, self.network[0].weight / 255.0, self.network[0].bias, self.network[0].stride)
+            hiddens = []
+            for layer in self.network[1:-1]:
+                x = layer(x)
+                if isinstance(layer, nn.ReLU):
+                    hiddens.append(x)
+        hiddens[-1] = hiddens[-1].float()
+        return self.network[-1](hiddens[-1]), hiddens
+
+
+# ---- targets and loss ------------------------------------------------------------------------------------------------
+def linear_schedule(start_e, end_e, duration, t):
+    """The probability of a random action at step t."""
+    return max(start_e + (end_e - start_e) / duration * t, end_e)
+
+
+def q_lambda_returns(rewards, terminations, truncations, next_values, gamma, q_lambda):
+    """Q(lambda) targets of a whole rollout (Gallici et al. 2024), in Peng's form: no cut at exploratory actions.
+
+    All tensors are (T, N). `next_values[t]` is max_a Q of the observation that step t led to, before any reset.
+    `terminations` and `truncations` (bool) say how step t ended its episode: a terminated step bootstraps 0, a
+    truncated one `next_values[t]`, and neither looks further. So what stands in EnvPool's reset rows reaches no other
+    row; their own targets mean nothing. Returns float32 (T, N).
+    """
+    returns = torch.zeros_like(rewards)
+    nonterminal = 1.0 - terminations.to(rewards.dtype)
+    trace = q_lambda * (1.0 - truncations.to(rewards.dtype))
+    following = next_values[-1]
+    for t in reversed(range(rewards.shape[0])):
+        mixed = trace[t] * following + (1.0 - trace[t]) * next_values[t]
+        returns[t] = following = rewards[t] + gamma * mixed * nonterminal[t]
+    return returns
+
+
+def masked_mean(x, valid):
+    """The mean of x over the rows where `valid` (bool, same shape) holds; 0 where there are none."""
+    return torch.where(valid, x, 0.0).sum() / valid.sum().clamp(min=1)
+
+
+def td_loss(q_values, actions, returns, valid):
+    """The mean squared TD error over the valid rows of a minibatch.
+
+    q_values (B, A) come from the network that is being trained; actions (B,) int64, returns (B,) float32 and valid (B,)
+    bool from the rollout. Returns the loss and the 0-d tensors of LOSSES but its last: the loss, and the mean Q(s, a).
+    """
+    q_taken = q_values.gather(-1, actions[:, None]).squeeze(-1)
+    loss = masked_mean((q_taken - returns).square(), valid)
+    return loss, (loss.detach(), masked_mean(q_taken.detach(), valid))
+
+
+# ---- diagnostics -----------------------------------------------------------------------------------------------------
+@torch.no_grad()
+def diagnose(agent, b_obs, inds, chunk=2048):
+    """Looks at the rows `inds` of the batch with the updated network, by chunks, so that no layer's output is held for
+    more than one. Returns {name: value} (definitions: metrics.py) and the greedy actions (M,)."""
+    q_values, features, activity, zeros = [], [], [], 0.0
+    for rows in inds.split(chunk):
+        mb_q_values, hiddens = agent(b_obs.index_select(0, rows))
+        q_values.append(mb_q_values)
+        features.append(hiddens[-1])
+        activity.append([metrics.unit_activity(layer) * len(rows) for layer in hiddens])
+        zeros += metrics.zero_fraction(hiddens) * len(rows) / len(inds)
+    activity = [sum(sums)[None] / len(inds) for sums in zip(*activity)]  # mean |h| of each layer's units, (1, units)
+    values = metrics.network_diagnostics([torch.cat(features)], activity)
+    values = {**values, "dormant_neurons/zero_fraction": zeros, **metrics.weight_norms(agent)}
+    return values, torch.cat(q_values).argmax(-1)
+
+
+# ---- run directory ---------------------------------------------------------------------------------------------------
+def write_atomically(path, data, previous=None):
+    """Writes bytes such that a reader, or a crash at any moment, meets the old file or the new one, whole. The old one
+    is kept as `previous`, if that is given."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:  # a full disk: give the room back
+        partial.unlink()
+        raise
+    if previous and path.exists():
+        os.replace(path, previous)
+    os.replace(partial, path)
+
+
+def open_run(args, device):
+    """Claims the run's directory. Returns its path, its lock, and the checkpoint to go on from (None: from the start).
+
+    Exits 0 if the run is finished; 2 if the name belongs to other arguments or to a live process. Points of the curves
+    that lie after the checkpoint will be written again: they are cut off here, with any half-written record.
+    """
+    run_dir = Path(args.runs_dir, args.run_name)
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        lock = open(run_dir / ".lock", "w")  # the kernel frees it when this process ends, however it ends
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        fail(f"--run-name {args.run_name} is being written by a live process: another name is accepted")
+    except OSError as error:
+        fail(f"--runs-dir {args.runs_dir} ({error.strerror}): a directory that can be written to is accepted")
+    manifest = run_dir / "manifest.json"
+    if manifest.exists():
+        before = json.loads(manifest.read_text())["arguments"]
+        for name in vars(args).keys() - {"runs_dir", "num_threads"}:  # where it runs, not what is run
+            if before.get(name) != getattr(args, name):
+                fail(f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before.get(name)}, not "
+                     f"{getattr(args, name)}: the same arguments or another name are accepted")
+    else:
+        git = ["git", "-C", os.path.dirname(os.path.abspath(__file__))]
+        commit, status = (subprocess.run([*git, *words], capture_output=True).stdout.decode().strip()
+                          for words in (["rev-parse", "--verify", "HEAD"], ["status", "--porcelain"]))
+        content = {
+            "arguments": vars(args),
+            "command": shlex.join([sys.executable, *sys.argv]),
+            "git": {"commit": commit or None, "dirty": bool(status)},
+            "versions": {"python": platform.python_version(), **{p: importlib.metadata.version(p) for p in PACKAGES}},
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}",
+            "threads": torch.get_num_threads(),
+            "start": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        }
+        write_atomically(manifest, json.dumps(content, indent=2).encode())
+    if (run_dir / "done.json").exists():
+        print(f"{run_dir} is finished: {' '.join((run_dir / 'done.json').read_text().split())}")
+        sys.exit(0)
+    (run_dir / "failed.json").unlink(missing_ok=True)  # it may go better from the checkpoint, with other games
+    checkpoint = None
+    for path in (run_dir / "checkpoint.pt", run_dir / "checkpoint.prev.pt"):
+        if checkpoint is None and path.exists():
+            try:
+                checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+            except Exception as error:
+                print(f"{path} cannot be read ({type(error).__name__}): trying the one before it", file=sys.stderr)
+    for path in run_dir.glob("events.out.tfevents.*"):
+        kept = io.BytesIO()
+        for record in RawEventFileLoader(str(path)).Load():
+            if checkpoint and Event.FromString(record).step <= checkpoint["global_step"]:
+                RecordWriter(kept).write(record)
+        write_atomically(path, kept.getvalue())
+    return run_dir, lock, checkpoint
+
+
+def save_checkpoint(run_dir, checkpoint, coverage):
+    """Writes coverage.npz and checkpoint.pt; the checkpoint before it becomes checkpoint.prev.pt."""
+    data = io.BytesIO()
+    np.savez_compressed(data, **{name: np.concatenate(rows) for name, rows in coverage.items()})
+    write_atomically(run_dir / "coverage.npz", data.getvalue())
+    data = io.BytesIO()
+    torch.save(checkpoint, data)
+    write_atomically(run_dir / "checkpoint.pt", data.getvalue(), previous=run_dir / "checkpoint.prev.pt")
+
+
+@torch.no_grad()
+def record_episode(choose, args, path):
+    """Plays one game with ale-py through gymnasium, in colour and preprocessed as by EnvPool. Returns its score.
+    `choose` maps obs (1, 84, 84, 4) uint8 to an action."""
+    gymnasium.register_envs(ale_py)
+    env = gymnasium.make(f"ALE/{args.env_id}", frameskip=1, repeat_action_probability=0.0, render_mode="rgb_array")
+    env = gymnasium.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=84)
+    env = gymnasium.wrappers.FrameStackObservation(env, 4)
+    meanings, ale = env.unwrapped.get_action_meanings(), env.unwrapped.ale
+    (next_obs, _), lives, score, done = env.reset(seed=args.seed), 0, 0.0, False
+    with imageio.get_writer(path, fps=15, macro_block_size=2) as video:
+        while not done and ale.getEpisodeFrameNumber() < 108000:  # EnvPool's time limit: 27000 steps
+            if "FIRE" in meanings and ale.lives() != lives:  # EnvPool presses it at the start of every life
+                env.unwrapped.step(meanings.index("FIRE"))
+            lives = ale.lives()
+            action = choose(torch.from_numpy(next_obs)[None].permute(0, 2, 3, 1))
+            next_obs, reward, terminated, truncated, _ = env.step(int(action))
+            score, done = score + float(reward), terminated or truncated
+            video.append_data(env.render().repeat(2, axis=0).repeat(2, axis=1))
+    return score
+
+
+def main(args):
+    # ---- setup -------------------------------------------------------------------------------------------------------
+    device = torch.device("cuda" if torch.cuda.is_available() and args.cuda else "cpu")
+    torch.set_num_threads(args.num_threads or torch.get_num_threads())
+    run_dir, lock, checkpoint = open_run(args, device)
+    batch_size = args.num_envs * args.num_steps
+    num_iterations = args.total_timesteps // batch_size
+    run = SimpleNamespace(  # what a checkpoint keeps beside the network, the optimiser and the state of the generator
+        iteration=0, global_step=0, gradient_steps=0, wall_seconds=0.0, wandb_id=None,
+        episodes=0, games=[],  # (return, length) of the last 100 games
+        totals=torch.zeros(len(LOSSES)), minibatches=0, explained=[],  # since the last point
+    )
+    if checkpoint:
+        vars(run).update({name: checkpoint[name] for name in vars(run)})
+        print(f"{run_dir}: resumes at step {run.global_step:,}", flush=True)
+
+    torch.manual_seed(args.seed)
+    torch.backends.cudnn.deterministic = args.torch_deterministic
+    # games restart when a run resumes: with a seed of their own, or the first ones would be played again
+    envs = make_envs(args, (args.seed + run.global_step) % 2**31)
+    num_actions = int(envs.action_space.n)
+    agent = QNetwork(num_actions, args.layer_norm, args.bf16).to(device, memory_format=torch.channels_last)
+    optimizer = optim.RAdam(agent.parameters(), lr=args.learning_rate, foreach=True)
+
+    shape = (args.num_steps, args.num_envs)  # (T, N)
+    obs = torch.zeros((*shape, 84, 84, 4), dtype=torch.uint8, device=device)
+    actions = torch.zeros(shape, dtype=torch.int64, device=device)
+    q_values = torch.zeros((*shape, num_actions), device=device)
+    # rewards[t], terminations[t] and truncations[t] follow actions[t]; valid[t] is of the whole row t
+    rewards = np.zeros(shape, dtype=np.float32)
+    terminations, truncations, valid = (np.zeros(shape, dtype=bool) for _ in range(3))
+    next_obs, _ = envs.reset()  # (N, 4, 84, 84) uint8
+    next_done = np.zeros(args.num_envs, dtype=bool)
+    episode_returns, episode_lengths = np.zeros(args.num_envs), np.zeros(args.num_envs, dtype=np.int64)
+
+    coverage = {"frame": [], "feature": [], "value": [], "step": []}
+    run.totals = run.totals.to(device)
+    if checkpoint:
+        agent.load_state_dict(checkpoint["agent"])
+        optimizer.load_state_dict(checkpoint["optimizer"])
+        torch.set_rng_state(checkpoint["rng"])
+        if device.type == "cuda" and checkpoint["cuda_rng"] is not None:
+            torch.cuda.set_rng_state(checkpoint["cuda_rng"])
+        with np.load(run_dir / "coverage.npz") as saved:  # it may be newer than the checkpoint, never older
+            coverage = {name: [saved[name][saved["step"] <= run.global_step]] for name in coverage}
+
+    # one record a log point, written at once: SummaryWriter's queue can lose points that a checkpoint counts as logged
+    events = open(run_dir / f"events.out.tfevents.{time.time():.0f}.{platform.node()}.{os.getpid()}", "wb")
+    writer = RecordWriter(events)
+    writer.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
+    if args.track:
+        import wandb
+
+        wandb_run = wandb.init(project=args.wandb_project_name, entity=args.wandb_entity, name=args.run_name,
+                               id=run.wandb_id, resume="allow", config=vars(args), dir=str(run_dir), save_code=True)
+        run.wandb_id = wandb_run.id
+
+    stop_signals = []
+
+    def request_stop(signum, frame):
+        stop_signals.append(signum)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait
+
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(signum, request_stop)
+    bar = tqdm(total=num_iterations * batch_size, initial=run.global_step, disable=None, dynamic_ncols=True, bar_format=
+               args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}")
+    log_time = line_time = checkpoint_time = time.time()
+    start_time, log_step, line_step = log_time - run.wall_seconds, run.global_step, run.global_step
+    exit_code = 0
+
+    for iteration in range(run.iteration + 1, num_iterations + 1):
+        run.iteration = iteration
+        if args.anneal_lr:
+            optimizer.param_groups[0]["lr"] = (1.0 - (iteration - 1.0) / num_iterations) * args.learning_rate
+
+        # ---- rollout -------------------------------------------------------------------------------------------------
+        random_actions = torch.randint(num_actions, shape, device=device)
+        chance = torch.rand(shape, device=device)
+        for step in range(args.num_steps):
+            obs[step] = torch.from_numpy(next_obs).to(device).permute(0, 2, 3, 1)
+            valid[step] = ~next_done
+            with torch.no_grad():
+                q_values[step], _ = agent(obs[step])
+            epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps,
+                                      run.global_step + (step + 1) * args.num_envs)
+            actions[step] = torch.where(chance[step] < epsilon, random_actions[step], q_values[step].argmax(-1))
+            action = actions[step].to("cpu", torch.int32).numpy()
+            next_obs, rewards[step], terminations[step], truncations[step], info = envs.step(action)
+            next_done = terminations[step] | truncations[step]
+            episode_returns += info["reward"]  # not clipped; 0 in a reset row
+            episode_lengths += valid[step]
+            for i in np.flatnonzero(info["terminated"] | truncations[step]):  # the game is over, not only a life
+                run.games = [*run.games[-99:], (float(episode_returns[i]), int(episode_lengths[i]))]
+                run.episodes += 1
+                episode_returns[i] = episode_lengths[i] = 0
+        run.global_step += batch_size
+
+        # ---- targets -------------------------------------------------------------------------------------------------
+        if not args.mask_resets:
+            terminations, truncations, valid = terminations | truncations, np.zeros_like(valid), np.ones_like(valid)
+        t_rewards, t_terminations, t_truncations, t_valid = (
+            torch.from_numpy(x).to(device) for x in (rewards, terminations, truncations, valid))
+        with torch.no_grad():
+            next_q_values, _ = agent(torch.from_numpy(next_obs).to(device).permute(0, 2, 3, 1))
+            # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
+            next_values = torch.cat([q_values[1:], next_q_values[None]]).amax(-1)
+            returns = q_lambda_returns(t_rewards, t_terminations, t_truncations, next_values, args.gamma, args.q_lambda)
+        b_obs, b_actions, b_q_values, b_returns, b_valid = (
+            x.flatten(0, 1) for x in (obs, actions, q_values, returns, t_valid))
+
+        # ---- update --------------------------------------------------------------------------------------------------
+        def minibatch_loss(mb_inds):
+            mb_q_values, _ = agent(b_obs.index_select(0, mb_inds))
+            loss, stats = td_loss(mb_q_values, b_actions[mb_inds], b_returns[mb_inds], b_valid[mb_inds])
+            return args.td_coef * loss, stats
+
+        for _epoch in range(args.update_epochs):
+            for mb_inds in torch.randperm(batch_size, device=device).split(args.minibatch_size):
+                loss, stats = minibatch_loss(mb_inds)
+                optimizer.zero_grad()
+                loss.backward()
+                grad_norm = nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm, foreach=True)
+                optimizer.step()
+                run.totals += torch.stack([*stats, grad_norm])
+                run.minibatches += 1
+                run.gradient_steps += 1
+        b_q_taken = b_q_values.gather(-1, b_actions[:, None]).squeeze(-1)
+        run.explained.append(metrics.explained_variance(b_q_taken[b_valid], b_returns[b_valid]))
+
+        # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
+        suspects = {"rewards": t_rewards, "q_values": q_values, "returns": returns,
+                    **dict(zip(LOSSES, run.totals)), "parameters": nn.utils.get_total_norm(agent.parameters())}
+        finite = torch.stack([x.isfinite().all() for x in suspects.values()]).tolist()
+        if not all(finite):
+            bad = list(suspects)[finite.index(False)]
+            failed = {"tensor": bad, "global_step": run.global_step, "iteration": iteration}
+            write_atomically(run_dir / "failed.json", json.dumps(failed).encode())
+            exit_code = 3
+            break
+
+        # ---- diagnostics ---------------------------------------------------------------------------------------------
+        scalars = {}
+        log_point = iteration * args.num_logs % num_iterations < args.num_logs
+        if log_point:
+            valid_inds = b_valid.nonzero().squeeze(-1)
+            rows = metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)
+            probe_inds = valid_inds[rows.to(device)]
+        if log_point and args.diagnostics:
+            native, greedy = diagnose(agent, b_obs, valid_inds)
+            same = len(probe_inds) == len(valid_inds)
+            probe = native if same else diagnose(agent, b_obs, probe_inds)[0]
+            # clipping multiplied the last minibatch's gradient by one factor: take it out again
+            unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
+            native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
+            gradients = torch.autograd.grad(minibatch_loss(probe_inds)[0], list(agent.parameters()))
+            probe = {**probe, **metrics.gradient_statistics(gradients)}
+            scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
+            scalars.update({f"probe/{name}": value for name, value in probe.items()})
+            scalars["outer/greedy_churn"] = (greedy != b_q_values[valid_inds].argmax(-1)).float().mean().item()
+
+        # ---- log -----------------------------------------------------------------------------------------------------
+        now = time.time()
+        if log_point:
+            num_rows = COVERAGE_ROWS * iteration // num_iterations - sum(map(len, coverage["step"]))
+            inds = probe_inds[metrics.stratified_rows(len(probe_inds), num_rows, seed=run.global_step).to(device)]
+            with torch.no_grad():
+                row_q_values, hiddens = agent(b_obs.index_select(0, inds))
+            coverage["frame"].append(b_obs[inds, :, :, -1].cpu().numpy())
+            coverage["feature"].append(hiddens[-1].cpu().numpy().astype(np.float16))
+            coverage["value"].append(row_q_values.amax(-1).cpu().numpy())
+            coverage["step"].append(np.full(len(inds), run.global_step))
+            scalars["charts/episodes"] = run.episodes
+            if run.games:
+                scalars["charts/episodic_return"], scalars["charts/episodic_length"] = np.mean(run.games, 0).tolist()
+            scalars["charts/SPS"] = (run.global_step - log_step) / (now - log_time)
+            scalars["charts/learning_rate"] = optimizer.param_groups[0]["lr"]
+            scalars["charts/gradient_steps"] = run.gradient_steps
+            scalars["charts/epsilon"] = epsilon
+            scalars.update(zip([f"losses/{name}" for name in LOSSES], (run.totals / run.minibatches).tolist()))
+            scalars["losses/explained_variance"] = float(np.mean(run.explained))
+            summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()])
+            writer.write(Event(wall_time=now, step=run.global_step, summary=summary).SerializeToString())
+            events.flush()
+            if args.track:
+                wandb_run.log(scalars, step=run.global_step)
+            run.totals, run.minibatches, run.explained = torch.zeros_like(run.totals), 0, []
+            log_time, log_step = now, run.global_step
+        mean_return = f"{np.mean(run.games, 0)[0]:.1f}" if run.games else "-"
+        progress = f"{(run.global_step - line_step) / (now - line_time):.0f} SPS  return {mean_return}"
+        bar.set_postfix_str(progress, refresh=False)
+        bar.update(batch_size)
+        if now - line_time >= 30 or iteration == num_iterations:
+            if bar.disable:
+                left = (bar.total - run.global_step) * (now - line_time) / (run.global_step - line_step)
+                print(f"{args.env_id} {run.global_step:,}/{bar.total:,} steps  {progress}  "
+                      f"ETA {tqdm.format_interval(left)}", flush=True)
+            line_time, line_step = now, run.global_step
+        if stop_signals or iteration == num_iterations or now - checkpoint_time >= 60 * args.checkpoint_minutes:
+            run.wall_seconds = now - start_time
+            state = {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
+                     "rng": torch.get_rng_state(),
+                     "cuda_rng": torch.cuda.get_rng_state() if device.type == "cuda" else None}
+            save_checkpoint(run_dir, state, coverage)
+            checkpoint_time = now
+        if stop_signals and iteration < num_iterations:
+            exit_code = 130 if stop_signals[0] == signal.SIGINT else 143
+            break
+
+    # ---- close -------------------------------------------------------------------------------------------------------
+    bar.close()
+    events.close()
+    if exit_code == 0:
+        if args.capture_video:
+            path = run_dir / "episode.mp4"
+            score = record_episode(lambda x: agent(x.to(device))[0].argmax(-1), args, path)
+            print(f"{path}: a game of {score:g} points")
+            if args.track:
+                wandb_run.log({"episode": wandb.Video(str(path))})
+        done = {"global_step": run.global_step, "wall_seconds": run.wall_seconds,
+                "sps": run.global_step / run.wall_seconds,
+                "episodic_return": float(np.mean(run.games, 0)[0]) if run.games else None}
+        write_atomically(run_dir / "done.json", json.dumps(done).encode())
+        print(f"{run_dir} is finished: {json.dumps(done)}")
+    elif exit_code == 3:
+        print(f"error: {bad} is not finite at step {run.global_step:,}: {run_dir / 'failed.json'}", file=sys.stderr)
+    else:
+        print(f"{run_dir} stopped at step {run.global_step:,}: the same command, with this --run-name, resumes it")
+    if args.track:
+        wandb_run.finish(exit_code=exit_code)
+    sys.exit(exit_code)
+
+
+if __name__ == "__main__":
+    try:
+        main(parse_args(sys.argv[1:]))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"error: {error.strerror}; the same command resumes from the last checkpoint", file=sys.stderr)
+        os._exit(1)  # nothing is left to flush to a full disk

@@ -1,0 +1,122 @@
+"""The mathematics of PQN: Q(lambda) targets, the exploration schedule, the loss and the two LayerNorms."""
+
+import pytest
+import torch
+import torch.nn as nn
+
+import pqn_atari_envpool as pqn
+
+
+def columns(*rows):
+    """One list for each environment, to a (T, N) tensor."""
+    return torch.tensor(rows).t().contiguous()
+
+
+def sequences():
+    """Five steps in four environments; gamma = lambda = 0.5, so that each number below can be checked in the head.
+
+    0: terminated at t=1, reset row t=2.  1: truncated at t=1, reset row t=2.  2: no end.  3: terminated at t=4.
+    """
+    F, T = False, True
+    return dict(
+        rewards=columns(*[[1.0, 2.0, 0.0, 3.0, 4.0]] * 4),
+        next_values=columns(*[[20.0, 30.0, 40.0, 50.0, 60.0]] * 4),
+        terminations=columns([F, T, F, F, F], [F] * 5, [F] * 5, [F, F, F, F, T]),
+        truncations=columns([F] * 5, [F, T, F, F, F], [F] * 5, [F] * 5),
+    )
+
+
+def test_q_lambda_by_hand():
+    returns = pqn.q_lambda_returns(**sequences(), gamma=0.5, q_lambda=0.5)
+    # the last row bootstraps: 4 + 60 / 2 = 34; the row before it mixes: 3 + (34 + 50) / 4 = 24
+    assert returns[3:, :3].tolist() == [[24.0] * 3, [34.0] * 3]
+    assert returns[:2, 0].tolist() == [1 + (2 + 20) / 4, 2.0]  # the terminated step has its reward alone
+    assert returns[:2, 1].tolist() == [1 + (17 + 20) / 4, 2 + 30 / 2]  # the truncated one bootstraps in full
+    assert returns[:3, 2].tolist() == [1 + (13.5 + 20) / 4, 2 + (16 + 30) / 4, (24 + 40) / 4]
+    assert returns[3:, 3].tolist() == [3 + (4 + 50) / 4, 4.0]
+
+
+def test_q_lambda_0_and_1():
+    s = sequences()
+    one_step = pqn.q_lambda_returns(**s, gamma=0.5, q_lambda=0.0)
+    torch.testing.assert_close(one_step, s["rewards"] + 0.5 * s["next_values"] * ~s["terminations"])
+    monte_carlo = pqn.q_lambda_returns(**s, gamma=0.5, q_lambda=1.0)
+    whole = 1 + 2 / 2 + 0 / 4 + 3 / 8 + 4 / 16
+    assert monte_carlo[0].tolist() == [1 + 2 / 2, 1 + 2 / 2 + 30 / 4, whole + 60 / 32, whole]
+
+
+def test_the_reset_row_reaches_no_other_row():
+    s = sequences()
+    before = pqn.q_lambda_returns(**s, gamma=0.99, q_lambda=0.65)
+    s["rewards"][2, :2] = 1e6
+    s["next_values"][2, :2] = -1e6
+    after = pqn.q_lambda_returns(**s, gamma=0.99, q_lambda=0.65)
+    torch.testing.assert_close(before[[0, 1, 3, 4]], after[[0, 1, 3, 4]], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("steps,envs", [(1, 3), (9, 2), (128, 8)])
+def test_q_lambda_is_the_forward_mixture(steps, envs):
+    """The recursion against the definition: sum of (1 - lambda) lambda^(n-1) times the n-step targets up to an end."""
+    generator = torch.Generator().manual_seed(steps)
+    rewards, next_values = torch.randn(2, steps, envs, generator=generator)
+    ended = torch.rand(steps, envs, generator=generator) < 0.2
+    truncations = ended & (torch.rand(steps, envs, generator=generator) < 0.5)
+    terminations = ended & ~truncations
+    returns = pqn.q_lambda_returns(rewards, terminations, truncations, next_values, 0.97, 0.65)
+    for n in range(envs):
+        for t in range(steps):
+            total, weight, discounted = 0.0, 1.0, 0.0
+            for k in range(t, steps):
+                discounted += 0.97 ** (k - t) * rewards[k, n].item()
+                bootstrap = 0.0 if terminations[k, n] else 0.97 ** (k - t + 1) * next_values[k, n].item()
+                if ended[k, n] or k == steps - 1:
+                    total += weight * (discounted + bootstrap)
+                    break
+                total += weight * 0.35 * (discounted + bootstrap)
+                weight *= 0.65
+            assert returns[t, n].item() == pytest.approx(total, abs=1e-5)
+
+
+def test_linear_schedule():
+    values = [pqn.linear_schedule(1.0, 0.01, 1000, t) for t in (0, 500, 1000, 5000)]
+    assert values == pytest.approx([1.0, 0.505, 0.01, 0.01])
+
+
+def test_td_loss_and_its_mask():
+    q_values = torch.tensor([[1.0, 5.0], [2.0, 3.0], [9.0, 9.0]], requires_grad=True)
+    valid = torch.tensor([True, True, False])
+    loss, stats = pqn.td_loss(q_values, torch.tensor([1, 0, 0]), torch.tensor([4.0, 4.0, 1e6]), valid)
+    loss.backward()
+    assert loss.item() == pytest.approx((1 + 4) / 2)
+    assert [stat.item() for stat in stats] == pytest.approx([2.5, 3.5])
+    assert q_values.grad.tolist() == [[0.0, 1.0], [-2.0, 0.0], [0.0, 0.0]]
+
+
+def test_the_network_is_cleanrls():
+    """The same weights under CleanRL's names give CleanRL's values."""
+    torch.manual_seed(0)
+    ours = pqn.QNetwork(4)
+    theirs = nn.Sequential(
+        nn.Conv2d(4, 32, 8, stride=4), nn.LayerNorm([32, 20, 20]), nn.ReLU(),
+        nn.Conv2d(32, 64, 4, stride=2), nn.LayerNorm([64, 9, 9]), nn.ReLU(),
+        nn.Conv2d(64, 64, 3, stride=1), nn.LayerNorm([64, 7, 7]), nn.ReLU(),
+        nn.Flatten(), nn.Linear(3136, 512), nn.LayerNorm(512), nn.ReLU(), nn.Linear(512, 4),
+    )
+    theirs.load_state_dict({name[len("network."):]: tensor for name, tensor in ours.state_dict().items()})
+    obs = torch.randint(0, 256, (8, 84, 84, 4), dtype=torch.uint8)
+    with torch.no_grad():
+        q_values, hiddens = ours(obs)
+        expected = theirs(obs.permute(0, 3, 1, 2).float().contiguous() / 255)
+        torch.testing.assert_close(q_values, expected, rtol=1e-4, atol=1e-4)
+        half = pqn.QNetwork(4, bf16=True)
+        half.load_state_dict(ours.state_dict())
+        assert (half(obs)[0] - q_values).norm() < 0.05 * q_values.norm()
+    assert [h.shape[1] for h in hiddens] == [32, 64, 64, 512] and all((h >= 0).all() for h in hiddens)
+
+
+def test_channel_norm_is_of_each_pixel():
+    norm = pqn.ChannelNorm(3, eps=0.0)
+    x = torch.randn(2, 3, 5, 5, generator=torch.Generator().manual_seed(0))
+    y = norm(x)
+    torch.testing.assert_close(y.mean(1), torch.zeros(2, 5, 5), atol=1e-5, rtol=0)
+    torch.testing.assert_close(y.var(1, unbiased=False), torch.ones(2, 5, 5), atol=1e-4, rtol=0)
