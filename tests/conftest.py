@@ -42,7 +42,7 @@ def environment(**extra):
 def run(script, runs_dir, *extra, code=0, **env):
     """Runs the script to its end, in another working directory, and checks the exit code."""
     words = command(script, runs_dir, *extra)
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=runs_dir, env=environment(**env))
+    done = subprocess.run(words, capture_output=True, text=True, timeout=900, cwd=runs_dir, env=environment(**env))
     assert done.returncode == code, f"exit code {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
     return done
 
