@@ -67,6 +67,15 @@ def test_the_reset_row_reaches_no_other_row():
     assert (after[2, :2] == 0).all()
 
 
+def test_an_end_cuts_the_trace_without_a_reset_row_too():
+    """A simulator that resets within the step: the row after the end is the first of the next episode, and valid."""
+    s = sequences()
+    s["valid"] = torch.ones_like(s["valid"])
+    advantages, _ = ppo.gae(**s, gamma=0.5, gae_lambda=0.5)
+    assert advantages[:, 0].tolist() == [-3.5, -18.0, -14.0, -16.0, -16.0]
+    assert advantages[:, 1].tolist() == [0.25, -3.0, -14.0, -16.0, -16.0]
+
+
 @pytest.mark.parametrize("steps,envs", [(1, 3), (7, 2), (128, 8)])
 def test_gae_is_the_forward_sum(steps, envs):
     """Random ends, time limits and reset rows against the definition, sum_k (gamma lambda)^k delta_k up to the end."""
