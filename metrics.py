@@ -417,6 +417,43 @@ def network_diagnostics(features, activity):
     return out
 
 
+@torch.no_grad()
+def diagnose_network(forward, inds, chunk=2048):
+    """Looks at rows of a batch through a network, by chunks, so that no layer's output is held for more than one.
+
+    `forward` maps row numbers (m,) to a pair: any output (m, ...), and for each encoder the list of its post-activation
+    layers, the last of them the representation (m, D). `inds` (M,) int64 are the rows. Returns the output of all rows
+    (M, ...) and {name: value}: `network_diagnostics` and the fraction of activations that are exactly zero.
+    """
+    outputs, features, activity, zeros = [], [], [], 0.0
+    for rows in inds.split(chunk):
+        output, encoders = forward(rows)
+        layers = [layer for encoder in encoders for layer in encoder]
+        outputs.append(output)
+        features.append([encoder[-1] for encoder in encoders])
+        activity.append([unit_activity(layer) * len(rows) for layer in layers])
+        zeros += zero_fraction(layers) * len(rows) / len(inds)
+    features = [torch.cat(parts) for parts in zip(*features)]
+    activity = [sum(sums)[None] / len(inds) for sums in zip(*activity)]
+    return torch.cat(outputs), {**network_diagnostics(features, activity), "dormant_neurons/zero_fraction": zeros}
+
+
+def merge_moments(moments, batch):
+    """Joins the moments of what was seen before with those of a batch (Chan, Golub and LeVeque 1979).
+
+    `moments` is (mean, variance, count); `batch` is a numpy array or a tensor whose first axis is joined, and whose
+    other axes are those of mean and variance. Variances divide by the count. An empty batch changes nothing.
+    """
+    mean, var, count = moments
+    if len(batch) == 0:
+        return moments
+    batch_mean = batch.mean(0)
+    batch_var = ((batch - batch_mean) ** 2).mean(0)
+    delta, total = batch_mean - mean, count + len(batch)
+    squares = var * count + batch_var * len(batch) + delta**2 * (count * len(batch) / total)
+    return mean + delta * (len(batch) / total), squares / total, total
+
+
 def policy_diagnostics(probs, log_ratio):
     """Dispersion of a categorical policy and of its importance weights as the scripts log them: {name: value}.
 

@@ -35,6 +35,7 @@ import fcntl
 import importlib.metadata
 import io
 import json
+import math
 import os
 import platform
 import re
@@ -48,10 +49,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal, Optional
 
-import ale_py
 import envpool
-import gymnasium
-import imageio.v2 as imageio
 import numpy as np
 import torch
 import torch.nn as nn
@@ -68,83 +66,48 @@ import metrics
 
 LOSSES = ("td_loss", "q_values", "grad_norm")
 COVERAGE_ROWS = 4096  # in coverage.npz, over the whole run: as many as UMAP takes with ease
-PACKAGES = ("torch", "envpool", "gymnasium", "ale-py", "numpy", "tyro", "tensorboard", "wandb")
+OBS_SHAPE = (84, 84, 4)  # channels last
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
 @dataclass
 class Args:
-    exp_name: str = os.path.basename(__file__)[: -len(".py")]
-    """the name of this experiment, a part of the default run name"""
-    seed: int = 1
-    """the seed of the network, of the sampled actions and of the environments"""
-    torch_deterministic: bool = True
-    """makes cuDNN use deterministic kernels only"""
-    cuda: bool = True
-    """runs on the GPU, if there is one"""
-    track: bool = False
-    """mirrors the curves to Weights and Biases (`WANDB_MODE=offline` works without an account)"""
-    wandb_project_name: str = "cleanRL"
-    """the project in Weights and Biases"""
-    wandb_entity: Optional[str] = None
-    """the entity (team) in Weights and Biases"""
-    capture_video: bool = False
-    """plays one game at the end of the run, with ale-py and in colour, and writes `episode.mp4` beside the curves"""
-    run_name: Optional[str] = None
-    """the run's directory below runs-dir (default `{env_id}__{exp_name}__{seed}__{unix time}`); the same command with
-    the same name again resumes the run"""
-    runs_dir: str = "runs"
-    """the directory that holds the run directories"""
-    num_logs: int = 1000
-    """the number of points in every curve (at most one an iteration)"""
-    diagnostics: bool = True
-    """logs `diagnostics/`, `probe/` and `outer/` at those points"""
-    probe_size: int = 1024
-    """rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes"""
-    checkpoint_minutes: float = 10.0
-    """minutes between checkpoints; 0 writes one after every iteration"""
-    num_threads: int = 0
-    """CPU threads of PyTorch and of EnvPool; 0 takes what PyTorch takes: every core, or OMP_NUM_THREADS"""
+    exp_name: str = os.path.basename(__file__)[: -len(".py")]  # this experiment's part of the default run name
+    seed: int = 1  # the seed of the network, of the sampled actions and of the environments
+    torch_deterministic: bool = True  # makes cuDNN use deterministic kernels only
+    cuda: bool = True  # runs on the GPU, if there is one
+    track: bool = False  # mirrors the curves to Weights and Biases (`WANDB_MODE=offline` works without an account)
+    wandb_project_name: str = "cleanRL"  # the project in Weights and Biases
+    wandb_entity: Optional[str] = None  # the entity (team) in Weights and Biases
+    capture_video: bool = False  # plays a game at the end (scripts/evaluate.py): `episode.mp4`, in colour
+    run_name: Optional[str] = None  # the directory below runs-dir; default {env_id}__{exp_name}__{seed}__{unix time}
+    runs_dir: str = "runs"  # the directory that holds the run directories
+    num_logs: int = 1000  # the number of points in every curve (at most one an iteration)
+    diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
+    probe_size: int = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
+    checkpoint_minutes: float = 10.0  # minutes between checkpoints; 0 writes one after every iteration
+    num_threads: int = 0  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
 
     # Algorithm specific arguments
-    env_id: str = "Breakout-v5"
-    """the id of EnvPool's Atari game"""
-    total_timesteps: int = 10000000
-    """environment steps of the whole run, over all environments (each is 4 frames)"""
-    learning_rate: float = 2.5e-4
-    """the learning rate of RAdam"""
-    num_envs: int = 8
-    """the number of parallel games: N_envs"""
-    num_steps: int = 128
-    """the number of steps in each game per rollout: N_RO"""
-    anneal_lr: bool = True
-    """anneals the learning rate linearly to 0"""
-    gamma: float = 0.99
-    """the discount factor"""
-    num_minibatches: int = 4
-    """minibatches per epoch; the batch is num_envs * num_steps"""
-    minibatch_size: Optional[int] = None
-    """rows per minibatch, in place of num-minibatches: it stays fixed as the batch grows (P3's recipe)"""
-    update_epochs: int = 4
-    """passes over each batch"""
-    max_grad_norm: float = 10.0
-    """the gradient's norm is clipped to this"""
-    start_e: float = 1.0
-    """the probability of a random action at the start"""
-    end_e: float = 0.01
-    """the probability of a random action once exploration-fraction is over"""
-    exploration_fraction: float = 0.1
-    """the fraction of total-timesteps over which that probability falls, linearly"""
-    q_lambda: float = 0.65
-    """lambda of the Q(lambda) targets: 0 is the one-step target"""
-    td_coef: float = 1.0
-    """a factor of the mean squared TD error; the paper's code has 0.5"""
-    layer_norm: Literal["chw", "channels"] = "chw"
-    """what LayerNorm spans after a convolution: channels and space (CleanRL), or the channels of each pixel (paper)"""
-    mask_resets: bool = True
-    """keeps EnvPool's reset rows out of training and bootstraps at time limits (departures 1 and 2)"""
-    bf16: bool = False
-    """computes the encoder in bfloat16 (autocast); head, loss, targets and RAdam stay in float32"""
+    env_id: str = "Breakout-v5"  # the id of EnvPool's Atari game
+    total_timesteps: int = 10000000  # environment steps of the whole run, over all environments (each is 4 frames)
+    learning_rate: float = 2.5e-4  # the learning rate of RAdam
+    num_envs: int = 8  # the number of parallel games: N_envs
+    num_steps: int = 128  # the number of steps in each game per rollout: N_RO
+    anneal_lr: bool = True  # anneals the learning rate linearly to 0
+    gamma: float = 0.99  # the discount factor
+    num_minibatches: int = 4  # minibatches per epoch; the batch is num_envs * num_steps
+    minibatch_size: Optional[int] = None  # rows per minibatch, in place of num-minibatches (P3's recipe)
+    update_epochs: int = 4  # passes over each batch
+    max_grad_norm: float = 10.0  # the gradient's norm is clipped to this
+    start_e: float = 1.0  # the probability of a random action at the start
+    end_e: float = 0.01  # the probability of a random action once exploration-fraction is over
+    exploration_fraction: float = 0.1  # the fraction of total-timesteps over which that probability falls, linearly
+    q_lambda: float = 0.65  # lambda of the Q(lambda) targets: 0 is the one-step target
+    td_coef: float = 1.0  # a factor of the mean squared TD error; the paper's code has 0.5
+    layer_norm: Literal["chw", "channels"] = "chw"  # LayerNorm over (C, H, W) as in CleanRL, or over C as in the paper
+    mask_resets: bool = True  # trains on no reset row and bootstraps at time limits (departures 1 and 2)
+    bf16: bool = False  # computes the encoder in bfloat16 (autocast); head, loss, targets and RAdam stay in float32
 
 
 COUNT, FRACTION, POSITIVE, NOT_NEGATIVE = (1, 2**31 - 1), (0, 1), (1e-12, 1e12), (0, 1e12)
@@ -158,7 +121,7 @@ RANGES = dict(  # what is accepted, both ends included
 
 def fail(message):
     """Ends the program with one line and exit code 2: bad input."""
-    print(f"error: {message}", file=sys.stderr)
+    print("error:", " ".join(str(message).split()), file=sys.stderr)
     sys.exit(2)
 
 
@@ -171,7 +134,9 @@ def parse_args(argv):
     except SystemExit as end:
         if end.code:
             text = box.getvalue().split("For full helptext")[0].partition("\n")[2]
-            fail(" ".join(re.sub("[│─|]|-{3,}", " ", text).split()))
+            flag = re.search(r"--(?:no-)?([\w-]+) (?:true|false)\b", " ".join(argv), re.I)  # as CleanRL once had it
+            fail(f"--{flag[1]} takes no value: --{flag[1]} or --no-{flag[1]} is accepted" if flag else
+                 " ".join(re.sub("[│─|]|-{3,}", " ", text).split()))
         raise
     for name, (low, high) in RANGES.items():
         value = getattr(args, name)
@@ -183,6 +148,9 @@ def parse_args(argv):
         fail(f"--total-timesteps {args.total_timesteps} is less than one batch: at least {batch_size} is accepted")
     if {"--num-minibatches", "--minibatch-size"} <= {word.split("=")[0].replace("_", "-") for word in argv}:
         fail("--num-minibatches and --minibatch-size exclude each other: give one")
+    fits = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // math.prod(OBS_SHAPE)
+    if batch_size > fits:
+        fail(f"--num-envs {args.num_envs} x --num-steps {args.num_steps} does not fit in memory: {fits} is accepted")
     flag = "minibatch_size" if args.minibatch_size else "num_minibatches"
     if batch_size % getattr(args, flag):
         fail(f"--{flag.replace('_', '-')} {getattr(args, flag)} does not divide the batch of {batch_size} = "
@@ -190,11 +158,10 @@ def parse_args(argv):
     args.minibatch_size = args.minibatch_size or batch_size // args.num_minibatches
     args.num_minibatches = batch_size // args.minibatch_size
     args.run_name = args.run_name or f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
-    if Path(args.run_name).is_absolute() or ".." in Path(args.run_name).parts:
-        fail(f"--run-name {args.run_name} leaves --runs-dir: a relative path without .. is accepted")
+    if Path(args.run_name).is_absolute() or ".." in Path(args.run_name).parts or not Path(args.run_name).parts:
+        fail(f"--run-name {args.run_name} is no directory below --runs-dir: a relative path without .. is accepted")
     if args.track:
         import wandb  # only here and below: importing it is enough to have it capture the console
-
         if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False):
             fail("--track needs an account: `wandb login`, WANDB_API_KEY=… or WANDB_MODE=offline is accepted")
     return args
@@ -309,34 +276,28 @@ def td_loss(q_values, actions, returns, valid):
 
 # ---- diagnostics -----------------------------------------------------------------------------------------------------
 @torch.no_grad()
-def diagnose(agent, b_obs, inds, chunk=2048):
-    """Looks at the rows `inds` of the batch with the updated network, by chunks, so that no layer's output is held for
-    more than one. Returns {name: value} (definitions: metrics.py) and the greedy actions (M,)."""
-    q_values, features, activity, zeros = [], [], [], 0.0
-    for rows in inds.split(chunk):
-        mb_q_values, hiddens = agent(b_obs.index_select(0, rows))
-        q_values.append(mb_q_values)
-        features.append(hiddens[-1])
-        activity.append([metrics.unit_activity(layer) * len(rows) for layer in hiddens])
-        zeros += metrics.zero_fraction(hiddens) * len(rows) / len(inds)
-    activity = [sum(sums)[None] / len(inds) for sums in zip(*activity)]  # mean |h| of each layer's units, (1, units)
-    values = metrics.network_diagnostics([torch.cat(features)], activity)
-    values = {**values, "dormant_neurons/zero_fraction": zeros, **metrics.weight_norms(agent)}
-    return values, torch.cat(q_values).argmax(-1)
+def diagnose(agent, b_obs, inds):
+    """Looks at the rows `inds` of the batch with the updated network. Returns {name: value} (definitions: metrics.py)
+    and the greedy actions (M,)."""
+    def forward(rows):
+        q_values, hiddens = agent(b_obs.index_select(0, rows))
+        return q_values, [hiddens]  # one encoder
+
+    q_values, values = metrics.diagnose_network(forward, inds)
+    return {**values, **metrics.weight_norms(agent)}, q_values.argmax(-1)
 
 
 # ---- run directory ---------------------------------------------------------------------------------------------------
 def write_atomically(path, data, previous=None):
-    """Writes bytes such that a reader, or a crash at any moment, meets the old file or the new one, whole. The old one
-    is kept as `previous`, if that is given."""
-    partial = path.with_name(path.name + ".partial")
+    """Writes bytes; a reader, or a crash at any time, meets the old file, kept as `previous`, or the new one, whole."""
+    partial = path.with_name(f".{path.name}.partial")  # hidden: no glob and no TensorBoard takes it for the file
     try:
         with open(partial, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
     except OSError:  # a full disk: give the room back
-        partial.unlink()
+        partial.unlink(missing_ok=True)
         raise
     if previous and path.exists():
         os.replace(path, previous)
@@ -346,8 +307,8 @@ def write_atomically(path, data, previous=None):
 def open_run(args, device):
     """Claims the run's directory. Returns its path, its lock, and the checkpoint to go on from (None: from the start).
 
-    Exits 0 if the run is finished; 2 if the name belongs to other arguments or to a live process. Points of the curves
-    that lie after the checkpoint will be written again: they are cut off here, with any half-written record.
+    Exits 0 if the run is finished, 2 if the name belongs to other arguments or to a live process. Points of the curves
+    after the checkpoint will be written again: they are cut off here, with any half-written record.
     """
     run_dir = Path(args.runs_dir, args.run_name)
     try:
@@ -366,14 +327,14 @@ def open_run(args, device):
                 fail(f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before.get(name)}, not "
                      f"{getattr(args, name)}: the same arguments or another name are accepted")
     else:
-        git = ["git", "-C", os.path.dirname(os.path.abspath(__file__))]
-        commit, status = (subprocess.run([*git, *words], capture_output=True).stdout.decode().strip()
-                          for words in (["rev-parse", "--verify", "HEAD"], ["status", "--porcelain"]))
+        git = ["git", "-C", Path(__file__).parent, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        commit, dirty, _ = subprocess.run(git, capture_output=True).stdout.decode().strip().partition("-dirty")
         content = {
             "arguments": vars(args),
             "command": shlex.join([sys.executable, *sys.argv]),
-            "git": {"commit": commit or None, "dirty": bool(status)},
-            "versions": {"python": platform.python_version(), **{p: importlib.metadata.version(p) for p in PACKAGES}},
+            "git": {"commit": commit or None, "dirty": bool(dirty)},
+            "versions": {"python": platform.python_version(),
+                         **{d.metadata["Name"]: d.version for d in importlib.metadata.distributions()}},
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}",
             "threads": torch.get_num_threads(),
             "start": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -409,30 +370,14 @@ def save_checkpoint(run_dir, checkpoint, coverage):
     write_atomically(run_dir / "checkpoint.pt", data.getvalue(), previous=run_dir / "checkpoint.prev.pt")
 
 
-@torch.no_grad()
-def record_episode(choose, args, path):
-    """Plays one game with ale-py through gymnasium, in colour and preprocessed as by EnvPool. Returns its score.
-    `choose` maps obs (1, 84, 84, 4) uint8 to an action."""
-    gymnasium.register_envs(ale_py)
-    env = gymnasium.make(f"ALE/{args.env_id}", frameskip=1, repeat_action_probability=0.0, render_mode="rgb_array")
-    env = gymnasium.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=84)
-    env = gymnasium.wrappers.FrameStackObservation(env, 4)
-    meanings, ale = env.unwrapped.get_action_meanings(), env.unwrapped.ale
-    (next_obs, _), lives, score, done = env.reset(seed=args.seed), 0, 0.0, False
-    with imageio.get_writer(path, fps=15, macro_block_size=2) as video:
-        while not done and ale.getEpisodeFrameNumber() < 108000:  # EnvPool's time limit: 27000 steps
-            if "FIRE" in meanings and ale.lives() != lives:  # EnvPool presses it at the start of every life
-                env.unwrapped.step(meanings.index("FIRE"))
-            lives = ale.lives()
-            action = choose(torch.from_numpy(next_obs)[None].permute(0, 2, 3, 1))
-            next_obs, reward, terminated, truncated, _ = env.step(int(action))
-            score, done = score + float(reward), terminated or truncated
-            video.append_data(env.render().repeat(2, axis=0).repeat(2, axis=1))
-    return score
-
-
 def main(args):
     # ---- setup -------------------------------------------------------------------------------------------------------
+    stop_signals = []
+    def request_stop(signum, frame):
+        stop_signals.append(signum)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(signum, request_stop)
     device = torch.device("cuda" if torch.cuda.is_available() and args.cuda else "cpu")
     torch.set_num_threads(args.num_threads or torch.get_num_threads())
     run_dir, lock, checkpoint = open_run(args, device)
@@ -446,7 +391,6 @@ def main(args):
     if checkpoint:
         vars(run).update({name: checkpoint[name] for name in vars(run)})
         print(f"{run_dir}: resumes at step {run.global_step:,}", flush=True)
-
     torch.manual_seed(args.seed)
     torch.backends.cudnn.deterministic = args.torch_deterministic
     # games restart when a run resumes: with a seed of their own, or the first ones would be played again
@@ -456,7 +400,7 @@ def main(args):
     optimizer = optim.RAdam(agent.parameters(), lr=args.learning_rate, foreach=True)
 
     shape = (args.num_steps, args.num_envs)  # (T, N)
-    obs = torch.zeros((*shape, 84, 84, 4), dtype=torch.uint8, device=device)
+    obs = torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device)
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
     q_values = torch.zeros((*shape, num_actions), device=device)
     # rewards[t], terminations[t] and truncations[t] follow actions[t]; valid[t] is of the whole row t
@@ -465,7 +409,6 @@ def main(args):
     next_obs, _ = envs.reset()  # (N, 4, 84, 84) uint8
     next_done = np.zeros(args.num_envs, dtype=bool)
     episode_returns, episode_lengths = np.zeros(args.num_envs), np.zeros(args.num_envs, dtype=np.int64)
-
     coverage = {"frame": [], "feature": [], "value": [], "step": []}
     run.totals = run.totals.to(device)
     if checkpoint:
@@ -483,19 +426,9 @@ def main(args):
     writer.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
     if args.track:
         import wandb
-
         wandb_run = wandb.init(project=args.wandb_project_name, entity=args.wandb_entity, name=args.run_name,
                                id=run.wandb_id, resume="allow", config=vars(args), dir=str(run_dir), save_code=True)
         run.wandb_id = wandb_run.id
-
-    stop_signals = []
-
-    def request_stop(signum, frame):
-        stop_signals.append(signum)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait
-
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(signum, request_stop)
     bar = tqdm(total=num_iterations * batch_size, initial=run.global_step, disable=None, dynamic_ncols=True, bar_format=
                args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}")
     log_time = line_time = checkpoint_time = time.time()
@@ -645,10 +578,9 @@ def main(args):
     events.close()
     if exit_code == 0:
         if args.capture_video:
-            path = run_dir / "episode.mp4"
-            score = record_episode(lambda x: agent(x.to(device))[0].argmax(-1), args, path)
-            print(f"{path}: a game of {score:g} points")
-            if args.track:
+            path, evaluate = run_dir / "episode.mp4", Path(__file__).resolve().parent / "scripts" / "evaluate.py"
+            subprocess.run([sys.executable, evaluate, run_dir, "--episodes", "1", "--video", path])
+            if args.track and path.exists():
                 wandb_run.log({"episode": wandb.Video(str(path))})
         done = {"global_step": run.global_step, "wall_seconds": run.wall_seconds,
                 "sps": run.global_step / run.wall_seconds,

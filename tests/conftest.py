@@ -18,6 +18,8 @@ ROOT = Path(__file__).parent.parent
 SMALL = {
     "ppo_atari_envpool.py": "--num-envs 4 --num-steps 64 --total-timesteps 2048 --update-epochs 1",
     "pqn_atari_envpool.py": "--num-envs 4 --num-steps 64 --total-timesteps 2048 --update-epochs 1",
+    "ppo_procgen.py": "--num-envs 4 --num-steps 64 --total-timesteps 2048 --update-epochs 1 --env-id bigfish --num-minibatches 4 "
+                      "--num-levels 5 --eval-envs 1 --anneal-lr --learning-rate 2.5e-4",
 }
 
 
@@ -71,9 +73,10 @@ def curves(run_dir):
 
 
 def raw_steps(run_dir):
-    """The steps of every record in every event file, in order of the files: nothing is hidden from this view."""
+    """The steps of every record in every event file: nothing is hidden from this view. The order is that of the names,
+    as in TensorBoard; the times of the files say nothing, for each resume writes all of them again."""
     steps = []
-    for path in sorted(Path(run_dir).glob("events.out.tfevents.*"), key=lambda path: path.stat().st_mtime):
+    for path in sorted(Path(run_dir).glob("events.out.tfevents.*")):
         records = [Event.FromString(record) for record in RawEventFileLoader(str(path)).Load()]
         steps += [event.step for event in records if event.HasField("summary")]
     return steps

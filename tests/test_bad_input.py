@@ -45,7 +45,25 @@ BAD = [  # the words, and what the one line must say
     ("--env-id ALE/Breakout-v5", "Breakout-v5"),
     ("--run-name ../elsewhere", "--run-name ../elsewhere"),
     ("--run-name /tmp/elsewhere", "--run-name"),
+    ("--run-name .", "--run-name . is no directory below --runs-dir"),
     ("--track", "--track"),
+    ("--num-steps 1e3", "--num-steps"),
+    ("--total-timesteps 99999999999999999999", "--total-timesteps 99999999999999999999 is out of range: 1 to"),
+    ("--learning-rate 1e13", "--learning-rate 10000000000000.0 is out of range: 0 to 1e+12"),
+    ("--learning-rate 1e999", "--learning-rate inf"),
+    ("--gamma nan", "--gamma nan"),
+    ("--clip-coef inf", "--clip-coef inf"),
+    ("--max-grad-norm inf", "--max-grad-norm inf"),
+    ("--target-kl nan", "--target-kl nan"),
+    ("--checkpoint-minutes nan", "--checkpoint-minutes nan"),
+    ("--num-minibatches -4", "--num-minibatches"),
+    ("--minibatch-size 0", "--minibatch-size"),
+    ("--num-threads 99999", "--num-threads 99999 is out of range: 0 to 1024"),
+    ("--env-id Pong-V5", "Pong-v5"),
+    ("--run-name a/../../elsewhere", "--run-name a/../../elsewhere"),
+    ("--anneal-lr False", "--anneal-lr"),  # what CleanRL's users know as a value is a pair of flags
+    # 56 TB of frames: an input, not a crash of the allocator
+    ("--num-steps 2000000000 --num-envs 1 --total-timesteps 4000000000", "--num-steps"),
 ]
 
 
@@ -87,6 +105,13 @@ def test_minibatch_size_must_divide(script, capsys):
         importlib.import_module(script[: -len(".py")]).parse_args(["--minibatch-size", "100"])
     assert end.value.code == 2
     check(capsys.readouterr().err, "--minibatch-size 100 does not divide the batch of ")
+
+
+def test_a_line_break_in_a_value(script, capsys):
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module(script[: -len(".py")]).parse_args(["--env-id", "Break\nout-v5"])
+    assert end.value.code == 2
+    check(capsys.readouterr().err, "--env-id Break")
 
 
 def test_as_a_user_sees_it(script, tmp_path):

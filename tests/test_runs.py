@@ -2,12 +2,14 @@
 
 import contextlib
 import fcntl
+import importlib
 import json
 import math
 import os
 import pty
 import re
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -93,32 +95,64 @@ def test_files(finished, script):
     run_dir, _ = finished
     manifest = json.loads((run_dir / "manifest.json").read_text())
     assert manifest["arguments"]["num_envs"] == 4 and manifest["arguments"]["minibatch_size"] == 64
+    module = importlib.import_module(script[: -len(".py")])
+    assert manifest["arguments"].keys() == vars(module.Args()).keys()
     assert script in manifest["command"]
     assert {"commit", "dirty"} == set(manifest["git"])
     assert {"python", "torch", "envpool", "numpy"} <= set(manifest["versions"])
-    assert manifest["device"] and manifest["start"]
+    assert re.fullmatch(r"[0-9a-f]{40}", manifest["git"]["commit"] or "0" * 40)
+    assert isinstance(manifest["git"]["dirty"], bool)
+    assert manifest["device"] and time.strptime(manifest["start"], "%Y-%m-%dT%H:%M:%S%z")
     done = json.loads((run_dir / "done.json").read_text())
+    types = {"global_step": int, "wall_seconds": float, "sps": float, "episodic_return": float}
+    assert {name: type(value) for name, value in done.items()} == types
     assert done["sps"] == pytest.approx(done["global_step"] / done["wall_seconds"])
     assert done["episodic_return"] == pytest.approx(curves(run_dir)["charts/episodic_return"][-1][1])
-    assert not list(run_dir.glob("*.partial"))
+    assert not list(run_dir.glob(".*.partial"))
     with np.load(run_dir / "coverage.npz") as coverage:
         count = len(coverage["step"])
         assert count == 8 * 100  # all rows of the probe at each point: fewer than the budget of 4096
         assert coverage["frame"].shape == (count, 84, 84) and coverage["frame"].dtype == np.uint8
         assert coverage["feature"].shape == (count, 512) and coverage["value"].shape == (count,)
+        assert coverage["feature"].dtype == np.float16 and coverage["value"].dtype == np.float32
+        assert set(coverage) == {"frame", "feature", "value", "step"}
         assert coverage["frame"].std() > 0 and np.isfinite(coverage["value"]).all()
         assert (np.diff(coverage["step"]) >= 0).all()
 
 
-def test_the_network_has_learned_something(finished):
+def test_the_network_has_moved(finished, script):
+    """Every parameter, and from the start that the seed gives: from any other it would be far away."""
     run_dir, _ = finished
+    module = importlib.import_module(script[: -len(".py")])
+    torch.manual_seed(1)
+    start_weights = (module.Agent if TAGS[script] is PPO else module.QNetwork)(4).state_dict()
+    weights = load_checkpoint(run_dir)["agent"]
+    assert weights.keys() == start_weights.keys()
+    assert not [name for name, tensor in weights.items() if torch.equal(tensor, start_weights[name])]
+    for name, tensor in weights.items():
+        if name.endswith("weight"):
+            assert (tensor - start_weights[name]).norm() < 0.5 * start_weights[name].norm(), name
     checkpoint = load_checkpoint(run_dir)
-    before = load_checkpoint(run_dir)["agent"]
     assert checkpoint["iteration"] == 8 and checkpoint["global_step"] == 2048
     norms = curves(run_dir)["diagnostics/weight_norm"]
-    total = torch.stack([w.double().square().sum() for w in before.values()]).sum().sqrt().item()
+    total = torch.stack([w.double().square().sum() for w in weights.values()]).sum().sqrt().item()
     assert norms[-1][1] == pytest.approx(total, rel=1e-6) and norms[0][1] != norms[-1][1]
     assert all(state["step"] == 32 for state in checkpoint["optimizer"]["state"].values())
+
+
+def test_points_and_coverage_have_their_budget(script, tmp_path):
+    """Fewer points than iterations, spread evenly; more rows to look at than coverage.npz has room for."""
+    words = ("--no-diagnostics", "--total-timesteps", 5120)
+    run(script, tmp_path, *words, "--num-envs", 16, "--num-steps", 64, "--probe-size", 5000)
+    with np.load(tmp_path / "run/coverage.npz") as coverage:
+        steps, counts = np.unique(coverage["step"], return_counts=True)
+    assert steps.tolist() == [1024, 2048, 3072, 4096, 5120] and counts.tolist() == [819, 819, 819, 819, 820]
+    (tmp_path / "few").mkdir()
+    run(script, tmp_path / "few", "--no-diagnostics", "--total-timesteps", 1280, "--num-logs", 3)
+    assert raw_steps(tmp_path / "few/run") == [512, 1024, 1280]
+    scalars = curves(tmp_path / "few/run")
+    assert all([step for step, _ in points] == [512, 1024, 1280] for tag, points in scalars.items()
+               if not tag.startswith("charts/episodic_"))
 
 
 def test_log_lines_without_a_terminal(finished):
@@ -148,8 +182,9 @@ def test_tensorboard_serves_the_curves(finished):
 
     try:
         wait_for(served, server)
-        points = get("scalars", run="run", tag="diagnostics/feature_rank")
-        assert [(step, value) for _, step, value in points] == curves(run_dir)["diagnostics/feature_rank"]
+        for tag in ("diagnostics/feature_rank", "charts/episodic_return"):
+            points = get("scalars", run="run", tag=tag)
+            assert [(step, value) for _, step, value in points] == curves(run_dir)[tag]
     finally:
         server.kill()
         server.wait()
@@ -184,8 +219,10 @@ def test_the_same_seed_gives_the_same_bits(finished, script, tmp_path):
     for tag in blind.keys() - {"charts/SPS"}:
         assert first[tag] == blind[tag], tag
     assert other["losses/grad_norm"] != blind["losses/grad_norm"]
-    for name, tensor in load_checkpoint(run_dir)["agent"].items():
-        assert torch.equal(tensor, load_checkpoint(tmp_path / "run")["agent"][name]), name
+    for same in ("run", "blind/run"):
+        weights = load_checkpoint(tmp_path / same)["agent"]
+        for name, tensor in load_checkpoint(run_dir)["agent"].items():
+            assert torch.equal(tensor, weights[name]), f"{same}: {name}"
 
 
 # ---- stopped, killed, starved ----------------------------------------------------------------------------------------
@@ -199,6 +236,7 @@ def test_signals(script, tmp_path, signum, code):
     assert process.returncode == code and "resumes" in out and "Traceback" not in err
     checkpoint = load_checkpoint(run_dir)
     assert 0 < checkpoint["global_step"] < 2048 and raw_steps(run_dir)[-1] == checkpoint["global_step"]
+    assert checkpoint["global_step"] == 256 * checkpoint["iteration"], "not at an iteration's end"
     assert not (run_dir / "done.json").exists()
     again = run(script, tmp_path, "--checkpoint-minutes", 1000)
     assert f"resumes at step {checkpoint['global_step']:,}" in again.stdout
@@ -230,6 +268,62 @@ def test_kill_9_again_and_again(script, tmp_path):
     check_complete(run_dir)
 
 
+@pytest.fixture
+def reopen(finished, script, tmp_path):
+    """Copies the finished run to `name`, does `damage` to the copy as if it had been killed there, and opens it again.
+    Gives the directory and the checkpoint that it would resume from."""
+    run_dir, _ = finished
+    module = importlib.import_module(script[: -len(".py")])
+
+    def open_copy(name, damage):
+        copy = tmp_path / name / "run"
+        shutil.copytree(run_dir, copy, ignore=shutil.ignore_patterns("done.json"))
+        damage(copy)
+        args = module.parse_args(command(script, copy.parent, "--probe-size", 100)[2:])
+        _, lock, checkpoint = module.open_run(args, torch.device("cpu"))
+        lock.close()
+        return copy, checkpoint
+
+    return open_copy
+
+
+def test_killed_while_it_resumes(reopen):
+    """A resume cuts the event files and writes each as a hidden `….partial` first: one that a kill leaves there is no
+    event file, wherever the directory lists it. Its place depends on a hash of its name, so several are tried."""
+    for i in range(8):
+        def leave_partial(copy, i=i):
+            (path,) = copy.glob("events.out.tfevents.*")
+            path = path.rename(copy / f"events.out.tfevents.17952503{i:02d}.host.{11000 + 7 * i}")
+            shutil.copy(path, copy / f".{path.name}.partial")
+
+        copy, checkpoint = reopen(str(i), leave_partial)
+        assert checkpoint["global_step"] == 2048 and raw_steps(copy) == STEPS
+        assert not list(copy.glob(".*.partial"))
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 4096, bytes(range(256)) * 16, b"\x18"])
+def test_broken_end_of_an_event_file(reopen, tail):
+    """Zeros, as a file system may leave them after a loss of power, garbage, and a single byte of the next record."""
+    def append(copy):
+        (path,) = copy.glob("events.out.tfevents.*")
+        path.write_bytes(path.read_bytes() + tail)
+
+    copy, _ = reopen("copy", append)
+    assert raw_steps(copy) == STEPS and [step for step, _ in curves(copy)["losses/grad_norm"]] == STEPS
+
+
+@pytest.mark.parametrize("broken", [b"", b"\0" * 4096])
+def test_no_checkpoint_can_be_read(reopen, broken, capsys):
+    """Then the run begins anew, and so do its curves."""
+    def break_both(copy):
+        for name in ("checkpoint.pt", "checkpoint.prev.pt"):
+            (copy / name).write_bytes(broken)
+
+    copy, checkpoint = reopen("copy", break_both)
+    assert checkpoint is None and raw_steps(copy) == []
+    assert capsys.readouterr().err.count("cannot be read") == 2
+
+
 def test_one_process_a_directory(script, tmp_path):
     process = start(script, tmp_path, "--total-timesteps", 1000000)
     try:
@@ -257,19 +351,37 @@ def test_not_finite(script, tmp_path):
     assert all(math.isfinite(value) for _, value in curves(run_dir).get("losses/grad_norm", []))
 
 
-def test_full_disk(script, tmp_path):
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=30m", "tmpfs", str(tmp_path)], capture_output=True)
+@contextlib.contextmanager
+def small_disk(path, options):
+    words = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(path)]
+    mounted = subprocess.run(words, capture_output=True)
     if mounted.returncode:
         pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
     try:
-        done = run(script, tmp_path, "--checkpoint-minutes", 0, code=1)  # two checkpoints of 20 MB do not fit
-        assert done.stderr == "error: No space left on device; the same command resumes from the last checkpoint\n"
-        assert load_checkpoint(tmp_path / "run")["global_step"] == 256
-        subprocess.run(["mount", "-o", "remount,size=100m", str(tmp_path)], check=True)
-        assert "resumes at step 256" in run(script, tmp_path, "--checkpoint-minutes", 0).stdout
-        check_complete(tmp_path / "run")
+        yield
     finally:
-        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+@pytest.mark.parametrize("options,checkpoint_minutes,left", [
+    ("size=30m", 0, 256),  # two checkpoints of 20 MB do not fit
+    ("size=16k", 1000, None),  # the event file fills the disk, in the middle of a record
+    ("nr_inodes=5", 0, None),  # room enough, but no new file: coverage.npz cannot be opened
+])
+def test_full_disk(script, tmp_path, options, checkpoint_minutes, left):
+    run_dir, words = tmp_path / "run", ("--checkpoint-minutes", checkpoint_minutes)
+    with small_disk(tmp_path, options):
+        done = run(script, tmp_path, *words, code=1)
+        assert done.stderr == "error: No space left on device; the same command resumes from the last checkpoint\n"
+        assert json.loads((run_dir / "manifest.json").read_text()) and not (run_dir / "done.json").exists()
+        assert raw_steps(run_dir)[:1] in ([256], []), "the curves cannot be read"
+        assert not list(run_dir.glob(".*.partial")), "it keeps room that it does not need"
+        if left:
+            assert load_checkpoint(run_dir)["global_step"] == left
+        subprocess.run(["mount", "-o", "remount,size=100m,nr_inodes=1000", str(tmp_path)], check=True)
+        again = run(script, tmp_path, *words)
+        assert (f"resumes at step {left}" in again.stdout) == bool(left)
+        check_complete(run_dir)
 
 
 # ---- watching --------------------------------------------------------------------------------------------------------
@@ -335,7 +447,8 @@ def test_progress_bar_on_a_terminal(script, tmp_path):
 def test_video(script, tmp_path):
     done = run(script, tmp_path, "--no-diagnostics", "--capture-video", "--total-timesteps", 256)
     video = np.stack([frame for _, frame in zip(range(30), imageio.get_reader(tmp_path / "run/episode.mp4"))])
-    assert "points" in done.stdout and len(video) == 30
+    score = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    assert score["episodes"] == 1 and len(video) == 30
     assert (video[..., 0].astype(int) != video[..., 2]).mean() > 0.01, "not in colour"
     assert (video[0] != video[-1]).any(), "nothing moves"
 

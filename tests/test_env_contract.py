@@ -1,0 +1,237 @@
+"""What the Atari scripts take for granted about EnvPool, asserted on EnvPool itself: a new version may not break it."""
+
+import envpool
+import numpy as np
+import pytest
+import torch
+
+RESET_FIELDS = ("elapsed_step", "lives", "reward", "terminated")
+
+
+def make(game, num_envs=2, seed=1, threads=1, **options):
+    """The environments as the scripts make them."""
+    options = {"episodic_life": True, "reward_clip": True, **options}
+    return envpool.make(game, env_type="gymnasium", num_envs=num_envs, num_threads=threads, seed=seed, **options)
+
+
+def random_actions(envs, num_steps, num_envs, seed=0):
+    """(T, N) int32, from a generator of its own: two plays with one seed get the same actions."""
+    return np.random.default_rng(seed).integers(0, envs.action_space.n, (num_steps, num_envs)).astype(np.int32)
+
+
+def play(envs, actions):
+    """Steps through the actions; returns {name: (T, N, …)} of all that comes back, and the first observation."""
+    first, _ = envs.reset()
+    rows = []
+    for action in actions:
+        obs, rewards, terminations, truncations, info = envs.step(action)
+        rows.append({"obs": obs, "rewards": rewards, "terminations": terminations, "truncations": truncations,
+                     "score": breakout_score(info["ram"]), **{f"info_{name}": info[name] for name in RESET_FIELDS}})
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}, first
+
+
+def breakout_score(ram):
+    """The score that the console itself keeps, binary coded decimals in two bytes; of other games, no meaning."""
+    return (ram[:, 76] & 15) * 100 + (ram[:, 77] >> 4) * 10 + (ram[:, 77] & 15).astype(int)
+
+
+@pytest.fixture(scope="module")
+def breakout():
+    """300 random steps of four games of Breakout; lives and games are lost on the way."""
+    envs = make("Breakout-v5", 4)
+    played, first = play(envs, random_actions(envs, 300, 4))
+    played["done"] = played["terminations"] | played["truncations"]
+    played["reset_row"] = np.concatenate([np.zeros((1, 4), bool), played["done"][:-1]])
+    played["before"] = np.concatenate([first[None], played["obs"][:-1]])
+    assert played["reset_row"].sum() > 20 and played["info_terminated"].sum() > 4, "too few ends to prove a thing"
+    return played
+
+
+# ---- shapes and types ------------------------------------------------------------------------------------------------
+def test_shapes_and_types():
+    envs = make("Breakout-v5", 3)
+    assert envs.action_space.n == 4
+    obs, info = envs.reset()
+    assert obs.shape == (3, 4, 84, 84) and obs.dtype == np.uint8
+    result = envs.step(np.zeros(3, dtype=np.int32))
+    assert isinstance(result, tuple) and len(result) == 5
+    obs, rewards, terminations, truncations, info = result
+    assert obs.shape == (3, 4, 84, 84) and obs.dtype == np.uint8
+    assert rewards.shape == (3,) and rewards.dtype == np.float32
+    for flags in (terminations, truncations):
+        assert flags.shape == (3,) and flags.dtype == np.bool_
+    for name in RESET_FIELDS:
+        assert info[name].shape == (3,), name
+    assert info["env_id"].tolist() == [0, 1, 2], "rows are not in the order of the environments"
+
+
+def test_actions_are_int32_and_each_reaches_its_own_game():
+    envs = make("Breakout-v5", 2)
+    assert envs.spec.action_array_spec["action"].dtype == np.int32
+    actions = np.full((20, 2), 2, dtype=np.int32)  # right
+    both, _ = play(envs, actions)
+    actions[:, 1] = 3  # left
+    one, _ = play(make("Breakout-v5", 2), actions)
+    assert np.array_equal(both["obs"][:, 0], one["obs"][:, 0])
+    assert not np.array_equal(both["obs"][:, 1], one["obs"][:, 1]), "the action changes nothing"
+
+
+def test_the_registry_lists_the_atari_games():
+    """check_env_id reads it: the name of the module that holds a task is the first field of its entry."""
+    games = {name for name, spec in envpool.registration.registry.specs.items() if spec[0] == "envpool.atari"}
+    assert len(games) >= 57 and {"Breakout-v5", "Pong-v5", "SpaceInvaders-v5", "Qbert-v5"} <= games
+    assert "Pendulum-v1" in envpool.registration.registry.specs and "Pendulum-v1" not in games
+
+
+def test_the_newest_frame_is_the_last(breakout):
+    """…and the three before it are those of the step before: coverage.npz keeps the last one."""
+    inside = ~breakout["reset_row"]
+    assert np.array_equal(breakout["obs"][inside][:, :3], breakout["before"][inside][:, 1:])
+    assert not np.array_equal(breakout["obs"][inside][:, 3], breakout["obs"][inside][:, 2])
+
+
+def test_frames_are_not_overwritten_by_the_next_step():
+    """The scripts hand the array to torch.from_numpy, which copies nothing, and step on."""
+    envs = make("Pong-v5", 2)
+    obs, _ = envs.reset()
+    kept, copies = [torch.from_numpy(obs)], [obs.copy()]
+    for action in random_actions(envs, 60, 2):
+        obs, *_ = envs.step(action)
+        kept.append(torch.from_numpy(obs))
+        copies.append(obs.copy())
+    for tensor, copy in zip(kept, copies):
+        assert np.array_equal(tensor.numpy(), copy), "a later step wrote into an array that was returned before"
+    assert any(not np.array_equal(copies[0], copy) for copy in copies), "nothing moved: the test proved nothing"
+
+
+# ---- the end of a life and of a game ---------------------------------------------------------------------------------
+def test_the_step_after_done_pays_nothing_and_ends_nothing(breakout):
+    row = breakout["reset_row"]
+    assert (breakout["rewards"][row] == 0).all() and (breakout["info_reward"][row] == 0).all()
+    assert not breakout["done"][row].any() and not breakout["info_terminated"][row].any()
+    assert (breakout["rewards"] != 0).any(), "no reward at all: the test proved nothing"
+
+
+def test_the_step_after_done_ignores_its_action():
+    """Two pools with one seed: other actions in the reset rows, and in no other, lead to the same games."""
+    plain, changed = make("Breakout-v5", 3), make("Breakout-v5", 3)
+    plain.reset(), changed.reset()
+    done, resets = np.zeros(3, bool), 0  # no step has come before the first: nothing to reset
+    for action in random_actions(plain, 300, 3):
+        resets += done.sum()
+        obs, rewards, terminations, truncations, info = plain.step(action)
+        there = changed.step(np.where(done, (action + 1) % 4, action).astype(np.int32))
+        for mine, theirs in zip((obs, rewards, terminations, truncations), there):
+            assert np.array_equal(mine, theirs)
+        assert np.array_equal(info["lives"], there[4]["lives"])
+        done = terminations | truncations
+    assert resets > 10
+
+
+def test_a_lost_life_ends_the_episode_but_not_the_game(breakout):
+    lives, elapsed, over = (breakout[f"info_{name}"] for name in ("lives", "elapsed_step", "terminated"))
+    lost = breakout["terminations"] & (lives > 0)
+    assert lost.any() and not over[lost].any()
+    steps, envs = np.nonzero(lost[:-1])
+    # the game goes on where it was: neither its lives nor its clock start again in the reset row
+    assert (lives[steps + 1, envs] == lives[steps, envs]).all()
+    assert (elapsed[steps + 1, envs] >= elapsed[steps, envs]).all() and (elapsed[steps, envs] > 0).all()
+    assert (breakout["score"][steps + 1, envs] == breakout["score"][steps, envs]).all()
+
+
+def test_game_over_is_told_in_info(breakout):
+    lives, elapsed, over = (breakout[f"info_{name}"] for name in ("lives", "elapsed_step", "terminated"))
+    assert (breakout["terminations"][over == 1]).all() and (lives[over == 1] == 0).all()
+    assert not breakout["truncations"].any(), "300 steps are no time limit"
+    steps, envs = np.nonzero(over[:-1])
+    assert (lives[steps + 1, envs] == 5).all() and (elapsed[steps + 1, envs] == 0).all()
+    assert (breakout["score"][steps + 1, envs] == 0).all()
+
+
+def test_without_episodic_life_only_game_over_ends():
+    """What the flag adds: without it the same play has no end while lives remain."""
+    envs = make("Breakout-v5", 2, episodic_life=False)
+    played, _ = play(envs, random_actions(envs, 200, 2))
+    ended = played["terminations"]
+    assert ended.any() and (played["info_lives"][ended] == 0).all()
+
+
+# ---- the time limit --------------------------------------------------------------------------------------------------
+def test_the_time_limit_shows_in_truncated_alone():
+    limit = 20
+    envs = make("Pong-v5", 2, max_episode_steps=limit)
+    played, first = play(envs, random_actions(envs, 2 * limit + 2, 2))
+    expected = np.zeros((2 * limit + 2, 2), bool)
+    expected[[limit - 1, 2 * limit]] = True  # the second game begins with its reset row
+    assert np.array_equal(played["truncations"], expected)
+    assert not played["terminations"].any() and not played["info_terminated"].any()
+    assert (played["info_elapsed_step"][limit - 1] == limit).all()
+    assert (played["info_elapsed_step"][limit] == 0).all()
+
+
+def test_the_observation_at_the_time_limit_is_the_last_of_the_episode():
+    """A truncated step bootstraps from its value. The same play with a later limit shows what it has to be."""
+    envs = make("Pong-v5", 2, max_episode_steps=30)
+    actions = random_actions(envs, 32, 2)
+    short, _ = play(envs, actions)
+    long, _ = play(make("Pong-v5", 2, max_episode_steps=60), actions)
+    assert short["truncations"][29].all() and not long["truncations"].any()
+    assert np.array_equal(short["obs"][:30], long["obs"][:30])
+    assert not np.array_equal(short["obs"][30], long["obs"][30]), "the reset shows one row later"
+
+
+def test_the_game_starts_again_in_full_after_the_time_limit():
+    """With lives and score anew: the raw return of a game that the limit cut does not leak into the next."""
+    envs = make("Breakout-v5", 4, max_episode_steps=60)  # two lives are lost by then
+    played, _ = play(envs, random_actions(envs, 300, 4))
+    steps, rows = np.nonzero(played["truncations"][:-1])
+    assert (played["info_lives"][steps, rows] < 5).any() and (played["score"][steps, rows] > 0).any()
+    assert (played["info_lives"][steps + 1, rows] == 5).all()
+    assert (played["info_elapsed_step"][steps + 1, rows] == 0).all()
+    assert (played["score"][steps + 1, rows] == 0).all() and (played["info_reward"][steps + 1, rows] == 0).all()
+
+
+def test_returns_of_whole_games_are_the_scores_on_the_screen():
+    """The scripts' account, sums of info["reward"] up to info["terminated"] or truncated, against the console's own
+    score: over lost lives, games that end, and games that the time limit cuts."""
+    envs = make("Breakout-v5", 4, max_episode_steps=125)
+    played, _ = play(envs, random_actions(envs, 500, 4))
+    returns, ends = np.zeros(4), {"over": [], "limit": []}
+    for t in range(500):
+        returns += played["info_reward"][t]
+        for i in np.flatnonzero(played["info_terminated"][t] | played["truncations"][t]):
+            assert returns[i] == played["score"][t, i], f"game {i} at step {t}"
+            ends["limit" if played["truncations"][t, i] else "over"].append(returns[i])
+            returns[i] = 0
+    assert min(map(len, ends.values())) >= 1 and max(ends["limit"]) > 0, f"too few ends to prove a thing: {ends}"
+
+
+def test_the_default_time_limit():
+    """27,000 steps of 4 frames, the 108,000 frames to which record_episode plays."""
+    assert make("Breakout-v5", 1).spec.config.max_episode_steps == 27000
+
+
+# ---- rewards and seeds -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("game", ["SpaceInvaders-v5", "Qbert-v5"])
+def test_rewards_are_clipped_and_info_has_them_raw(game):
+    envs = make(game, 4)
+    played, _ = play(envs, random_actions(envs, 200, 4))
+    assert (played["info_reward"] > 1).any(), "no large reward: the test proved nothing"
+    assert np.array_equal(played["rewards"], np.sign(played["info_reward"]))
+
+
+def test_one_seed_one_play_whatever_the_threads():
+    actions = random_actions(make("Breakout-v5", 1), 150, 4)
+    one, first = play(make("Breakout-v5", 4, threads=1), actions)
+    for threads, seed in ((1, 1), (2, 1), (2, 1), (1, 2)):
+        again, first_again = play(make("Breakout-v5", 4, seed=seed, threads=threads), actions)
+        same = np.array_equal(first, first_again) and all(np.array_equal(one[name], again[name]) for name in one)
+        assert same == (seed == 1), f"seed {seed}, {threads} threads"
+
+
+def test_games_of_one_pool_differ():
+    """Each has a seed of its own, also at the largest seed that the scripts accept."""
+    for seed in (1, 2**31 - 1):
+        envs = make("Breakout-v5", 4, seed=seed)
+        played, _ = play(envs, np.ones((60, 4), dtype=np.int32))  # FIRE, and nothing else
+        assert len({played["obs"][:, i].tobytes() for i in range(4)}) > 1, f"seed {seed}: four times the same game"
