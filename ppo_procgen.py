@@ -110,14 +110,14 @@ class Args:
     bf16: bool = False  # computes the encoder in bfloat16 (autocast); heads, losses, GAE and Adam stay in float32
 
 
-COUNT, FRACTION, POSITIVE, NOT_NEGATIVE = (1, 2**31 - 1), (0, 1), (1e-12, 1e12), (0, 1e12)
-RANGES = dict(  # what is accepted, both ends included
-    seed=(0, 2**31 - 1), num_logs=COUNT, probe_size=COUNT, checkpoint_minutes=NOT_NEGATIVE, num_threads=(0, 1024),
-    total_timesteps=(1, 2**63 - 1), learning_rate=NOT_NEGATIVE, num_envs=COUNT, num_steps=COUNT, gamma=FRACTION,
-    gae_lambda=FRACTION, num_minibatches=COUNT, minibatch_size=COUNT, update_epochs=COUNT, clip_coef=NOT_NEGATIVE,
-    ent_coef=NOT_NEGATIVE, vf_coef=NOT_NEGATIVE, max_grad_norm=POSITIVE, target_kl=POSITIVE,
-    num_levels=(0, 2**30), start_level=(0, 2**30), eval_envs=(0, 2**20),
-)
+RANGES = {  # what is accepted, both ends included
+    (1, 2**31 - 1): "num_envs num_steps num_minibatches minibatch_size update_epochs num_logs probe_size",
+    (0, 1): "gamma gae_lambda",
+    (0, 1e12): "learning_rate checkpoint_minutes clip_coef ent_coef vf_coef",
+    (1e-12, 1e12): "max_grad_norm target_kl",
+    (0, 1024): "num_threads eval_envs", (0, 2**30): "num_levels start_level",
+    (0, 2**31 - 1): "seed", (1, 2**63 - 1): "total_timesteps",
+}
 
 
 def fail(message):
@@ -139,7 +139,7 @@ def parse_args(argv):
             fail(f"--{flag[1]} takes no value: --{flag[1]} or --no-{flag[1]} is accepted" if flag else
                  " ".join(re.sub("[│─|]|-{3,}", " ", text).split()))
         raise
-    for name, (low, high) in RANGES.items():
+    for (low, high), name in ((limits, name) for limits, names in RANGES.items() for name in names.split()):
         value = getattr(args, name)
         if value is not None and not low <= value <= high:  # also catches nan
             fail(f"--{name.replace('_', '-')} {value} is out of range: {low:g} to {high:g} is accepted")
@@ -290,16 +290,16 @@ def gae(rewards, values, terminations, truncations, next_values, valid, gamma, g
     All tensors are (T, N). `values[t]` is V(obs[t]); `next_values[t]` is V of the observation that step t led to,
     before any reset. `terminations` and `truncations` (bool) say how step t ended its episode: a terminated step
     bootstraps 0, a truncated one `next_values[t]`, and neither passes the trace on. Rows that are not `valid` (bool)
-    get the advantage 0 and cut the trace. Returns (advantages, returns), both float32 (T, N).
+    get the advantage 0 and take no time: no trace begins in them. Returns (advantages, returns), both float32 (T, N).
     """
     advantages = torch.zeros_like(rewards)
     nonterminal = 1.0 - terminations.to(rewards.dtype)
     nonend = nonterminal * (1.0 - truncations.to(rewards.dtype))
-    mask = valid.to(rewards.dtype)
     lastgaelam = torch.zeros_like(rewards[0])
     for t in reversed(range(rewards.shape[0])):
         delta = rewards[t] + gamma * next_values[t] * nonterminal[t] - values[t]
-        advantages[t] = lastgaelam = mask[t] * (delta + gamma * gae_lambda * nonend[t] * lastgaelam)
+        lastgaelam = torch.where(valid[t], delta + gamma * gae_lambda * nonend[t] * lastgaelam, lastgaelam)
+        advantages[t] = torch.where(valid[t], lastgaelam, 0.0)
     return advantages, advantages + values
 
 
@@ -373,10 +373,8 @@ def write_atomically(path, data, previous=None):
 
 def open_run(args, device):
     """Claims the run's directory. Returns its path, its lock, and the checkpoint to go on from (None: from the start).
-
     Exits 0 if the run is finished, 2 if the name belongs to other arguments or to a live process. Points of the curves
-    after the checkpoint will be written again: they are cut off here, with any half-written record.
-    """
+    after the checkpoint will be written again: they are cut off here, with any half-written record."""
     run_dir = Path(args.runs_dir, args.run_name)
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -415,7 +413,7 @@ def open_run(args, device):
     for path in (run_dir / "checkpoint.pt", run_dir / "checkpoint.prev.pt"):
         if checkpoint is None and path.exists():
             try:
-                checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+                checkpoint = torch.load(path, map_location=device, weights_only=True)
             except Exception as error:
                 print(f"{path} cannot be read ({type(error).__name__}): trying the one before it", file=sys.stderr)
     for path in run_dir.glob("events.out.tfevents.*"):
@@ -454,19 +452,19 @@ def main(args):
         iteration=0, global_step=0, gradient_steps=0, wall_seconds=0.0, wandb_id=None,
         episodes=0, games=[],  # (return, length) of the last 100 games
         eval_games=[], reward_moments=(0.0, 1.0, 1e-4),  # returns on unseen levels; what normalises the rewards
-        totals=torch.zeros(len(LOSSES)), minibatches=0, explained=[],  # since the last point
+        totals=torch.zeros(len(LOSSES), device=device), minibatches=0, explained=[],  # since the last point
     )
     if checkpoint:
         vars(run).update({name: checkpoint[name] for name in vars(run)})
         print(f"{run_dir}: resumes at step {run.global_step:,}", flush=True)
     torch.manual_seed(args.seed)
+    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that the run draws after the weights
     torch.backends.cudnn.deterministic = args.torch_deterministic
     # games restart when a run resumes: with a seed of their own, or the first ones would be played again
     envs = make_envs(args, (args.seed + run.global_step) % 2**31)
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
     optimizer = optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
-
     shape = (args.num_steps, args.num_envs)  # (T, N)
     obs = torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device)
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
@@ -483,13 +481,10 @@ def main(args):
                               (args.seed + run.global_step + 1) % 2**31)
         eval_obs, eval_returns = eval_envs.reset()[0], np.zeros(args.eval_envs)
     coverage = {"frame": [], "feature": [], "value": [], "step": []}
-    run.totals = run.totals.to(device)
     if checkpoint:
         agent.load_state_dict(checkpoint["agent"])
         optimizer.load_state_dict(checkpoint["optimizer"])
-        torch.set_rng_state(checkpoint["rng"])
-        if device.type == "cuda" and checkpoint["cuda_rng"] is not None:
-            torch.cuda.set_rng_state(checkpoint["cuda_rng"])
+        rng.set_state(checkpoint["rng"].cpu())
         with np.load(run_dir / "coverage.npz") as saved:  # it may be newer than the checkpoint, never older
             coverage = {name: [saved[name][saved["step"] <= run.global_step]] for name in coverage}
 
@@ -505,8 +500,7 @@ def main(args):
     bar = tqdm(total=num_iterations * batch_size, initial=run.global_step, disable=None, dynamic_ncols=True, bar_format=
                args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}")
     log_time = line_time = checkpoint_time = time.time()
-    start_time, log_step, line_step = log_time - run.wall_seconds, run.global_step, run.global_step
-    exit_code = 0
+    start_time, log_step, line_step, exit_code = log_time - run.wall_seconds, run.global_step, run.global_step, 0
 
     for iteration in range(run.iteration + 1, num_iterations + 1):
         run.iteration = iteration
@@ -515,7 +509,7 @@ def main(args):
 
         # ---- rollout -------------------------------------------------------------------------------------------------
         # argmax(logits + Gumbel noise) is a sample of the policy; the noise of the whole rollout is drawn at once
-        noise = -torch.empty_like(logits).exponential_().log_()
+        noise = -torch.empty_like(logits).exponential_(generator=rng).log_()
         for step in range(args.num_steps):
             obs[step] = torch.from_numpy(next_obs)
             valid[step] = ~next_done
@@ -561,7 +555,7 @@ def main(args):
                             args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
 
         for _epoch in range(args.update_epochs):
-            for mb_inds in torch.randperm(batch_size, device=device).split(args.minibatch_size):
+            for mb_inds in torch.randperm(batch_size, generator=rng, device=device).split(args.minibatch_size):
                 loss, stats = minibatch_loss(mb_inds)
                 optimizer.zero_grad()
                 loss.backward()
@@ -590,8 +584,7 @@ def main(args):
         log_point = iteration * args.num_logs % num_iterations < args.num_logs
         if log_point:
             valid_inds = b_valid.nonzero().squeeze(-1)
-            rows = metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)
-            probe_inds = valid_inds[rows.to(device)]
+            probe_inds = valid_inds[metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)]
         if log_point and args.diagnostics:
             native, logratio = diagnose(agent, b_obs, b_actions, b_logprobs, valid_inds)
             same = len(probe_inds) == len(valid_inds)
@@ -621,7 +614,7 @@ def main(args):
         now = time.time()
         if log_point:
             num_rows = COVERAGE_ROWS * iteration // num_iterations - sum(map(len, coverage["step"]))
-            inds = probe_inds[metrics.stratified_rows(len(probe_inds), num_rows, seed=run.global_step).to(device)]
+            inds = probe_inds[metrics.stratified_rows(len(probe_inds), num_rows, seed=run.global_step)]
             with torch.no_grad():
                 _, row_values, hiddens = agent(b_obs.index_select(0, inds))
             coverage["frame"].append(b_obs[inds].cpu().numpy())
@@ -646,21 +639,19 @@ def main(args):
                 wandb_run.log(scalars, step=run.global_step)
             run.totals, run.minibatches, run.explained = torch.zeros_like(run.totals), 0, []
             log_time, log_step = now, run.global_step
-        mean_return = f"{np.mean(run.games, 0)[0]:.1f}" if run.games else "-"
-        progress = f"{(run.global_step - line_step) / (now - line_time):.0f} SPS  return {mean_return}"
+        sps = (run.global_step - line_step) / (now - line_time)
+        progress = f"{sps:.0f} SPS  return " + (f"{np.mean(run.games, 0)[0]:.1f}" if run.games else "-")
         bar.set_postfix_str(progress, refresh=False)
         bar.update(batch_size)
         if now - line_time >= 30 or iteration == num_iterations:
             if bar.disable:
-                left = (bar.total - run.global_step) * (now - line_time) / (run.global_step - line_step)
-                print(f"{args.env_id} {run.global_step:,}/{bar.total:,} steps  {progress}  "
-                      f"ETA {tqdm.format_interval(left)}", flush=True)
+                eta = tqdm.format_interval((bar.total - run.global_step) / sps)
+                print(f"{args.env_id} {run.global_step:,}/{bar.total:,} steps  {progress}  ETA {eta}", flush=True)
             line_time, line_step = now, run.global_step
         if stop_signals or iteration == num_iterations or now - checkpoint_time >= 60 * args.checkpoint_minutes:
             run.wall_seconds = now - start_time
             state = {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
-                     "rng": torch.get_rng_state(),
-                     "cuda_rng": torch.cuda.get_rng_state() if device.type == "cuda" else None}
+                     "rng": rng.get_state()}
             save_checkpoint(run_dir, state, coverage)
             checkpoint_time = now
         if stop_signals and iteration < num_iterations:

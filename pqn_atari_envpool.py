@@ -110,13 +110,14 @@ class Args:
     bf16: bool = False  # computes the encoder in bfloat16 (autocast); head, loss, targets and RAdam stay in float32
 
 
-COUNT, FRACTION, POSITIVE, NOT_NEGATIVE = (1, 2**31 - 1), (0, 1), (1e-12, 1e12), (0, 1e12)
-RANGES = dict(  # what is accepted, both ends included
-    seed=(0, 2**31 - 1), num_logs=COUNT, probe_size=COUNT, checkpoint_minutes=NOT_NEGATIVE, num_threads=(0, 1024),
-    total_timesteps=(1, 2**63 - 1), learning_rate=NOT_NEGATIVE, num_envs=COUNT, num_steps=COUNT, gamma=FRACTION,
-    num_minibatches=COUNT, minibatch_size=COUNT, update_epochs=COUNT, max_grad_norm=POSITIVE, start_e=FRACTION,
-    end_e=FRACTION, exploration_fraction=(1e-12, 1), q_lambda=FRACTION, td_coef=POSITIVE,
-)
+RANGES = {  # what is accepted, both ends included
+    (1, 2**31 - 1): "num_envs num_steps num_minibatches minibatch_size update_epochs num_logs probe_size",
+    (0, 1): "gamma q_lambda start_e end_e",
+    (0, 1e12): "learning_rate checkpoint_minutes",
+    (1e-12, 1e12): "max_grad_norm td_coef",
+    (1e-12, 1): "exploration_fraction",
+    (0, 1024): "num_threads", (0, 2**31 - 1): "seed", (1, 2**63 - 1): "total_timesteps",
+}
 
 
 def fail(message):
@@ -138,7 +139,7 @@ def parse_args(argv):
             fail(f"--{flag[1]} takes no value: --{flag[1]} or --no-{flag[1]} is accepted" if flag else
                  " ".join(re.sub("[│─|]|-{3,}", " ", text).split()))
         raise
-    for name, (low, high) in RANGES.items():
+    for (low, high), name in ((limits, name) for limits, names in RANGES.items() for name in names.split()):
         value = getattr(args, name)
         if value is not None and not low <= value <= high:  # also catches nan
             fail(f"--{name.replace('_', '-')} {value} is out of range: {low:g} to {high:g} is accepted")
@@ -306,10 +307,8 @@ def write_atomically(path, data, previous=None):
 
 def open_run(args, device):
     """Claims the run's directory. Returns its path, its lock, and the checkpoint to go on from (None: from the start).
-
     Exits 0 if the run is finished, 2 if the name belongs to other arguments or to a live process. Points of the curves
-    after the checkpoint will be written again: they are cut off here, with any half-written record.
-    """
+    after the checkpoint will be written again: they are cut off here, with any half-written record."""
     run_dir = Path(args.runs_dir, args.run_name)
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -348,7 +347,7 @@ def open_run(args, device):
     for path in (run_dir / "checkpoint.pt", run_dir / "checkpoint.prev.pt"):
         if checkpoint is None and path.exists():
             try:
-                checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+                checkpoint = torch.load(path, map_location=device, weights_only=True)
             except Exception as error:
                 print(f"{path} cannot be read ({type(error).__name__}): trying the one before it", file=sys.stderr)
     for path in run_dir.glob("events.out.tfevents.*"):
@@ -386,19 +385,19 @@ def main(args):
     run = SimpleNamespace(  # what a checkpoint keeps beside the network, the optimiser and the state of the generator
         iteration=0, global_step=0, gradient_steps=0, wall_seconds=0.0, wandb_id=None,
         episodes=0, games=[],  # (return, length) of the last 100 games
-        totals=torch.zeros(len(LOSSES)), minibatches=0, explained=[],  # since the last point
+        totals=torch.zeros(len(LOSSES), device=device), minibatches=0, explained=[],  # since the last point
     )
     if checkpoint:
         vars(run).update({name: checkpoint[name] for name in vars(run)})
         print(f"{run_dir}: resumes at step {run.global_step:,}", flush=True)
     torch.manual_seed(args.seed)
+    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that the run draws after the weights
     torch.backends.cudnn.deterministic = args.torch_deterministic
     # games restart when a run resumes: with a seed of their own, or the first ones would be played again
     envs = make_envs(args, (args.seed + run.global_step) % 2**31)
     num_actions = int(envs.action_space.n)
     agent = QNetwork(num_actions, args.layer_norm, args.bf16).to(device, memory_format=torch.channels_last)
     optimizer = optim.RAdam(agent.parameters(), lr=args.learning_rate, foreach=True)
-
     shape = (args.num_steps, args.num_envs)  # (T, N)
     obs = torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device)
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
@@ -410,13 +409,10 @@ def main(args):
     next_done = np.zeros(args.num_envs, dtype=bool)
     episode_returns, episode_lengths = np.zeros(args.num_envs), np.zeros(args.num_envs, dtype=np.int64)
     coverage = {"frame": [], "feature": [], "value": [], "step": []}
-    run.totals = run.totals.to(device)
     if checkpoint:
         agent.load_state_dict(checkpoint["agent"])
         optimizer.load_state_dict(checkpoint["optimizer"])
-        torch.set_rng_state(checkpoint["rng"])
-        if device.type == "cuda" and checkpoint["cuda_rng"] is not None:
-            torch.cuda.set_rng_state(checkpoint["cuda_rng"])
+        rng.set_state(checkpoint["rng"].cpu())
         with np.load(run_dir / "coverage.npz") as saved:  # it may be newer than the checkpoint, never older
             coverage = {name: [saved[name][saved["step"] <= run.global_step]] for name in coverage}
 
@@ -432,8 +428,7 @@ def main(args):
     bar = tqdm(total=num_iterations * batch_size, initial=run.global_step, disable=None, dynamic_ncols=True, bar_format=
                args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}")
     log_time = line_time = checkpoint_time = time.time()
-    start_time, log_step, line_step = log_time - run.wall_seconds, run.global_step, run.global_step
-    exit_code = 0
+    start_time, log_step, line_step, exit_code = log_time - run.wall_seconds, run.global_step, run.global_step, 0
 
     for iteration in range(run.iteration + 1, num_iterations + 1):
         run.iteration = iteration
@@ -441,8 +436,8 @@ def main(args):
             optimizer.param_groups[0]["lr"] = (1.0 - (iteration - 1.0) / num_iterations) * args.learning_rate
 
         # ---- rollout -------------------------------------------------------------------------------------------------
-        random_actions = torch.randint(num_actions, shape, device=device)
-        chance = torch.rand(shape, device=device)
+        random_actions = torch.randint(num_actions, shape, generator=rng, device=device)
+        chance = torch.rand(shape, generator=rng, device=device)
         for step in range(args.num_steps):
             obs[step] = torch.from_numpy(next_obs).to(device).permute(0, 2, 3, 1)
             valid[step] = ~next_done
@@ -482,7 +477,7 @@ def main(args):
             return args.td_coef * loss, stats
 
         for _epoch in range(args.update_epochs):
-            for mb_inds in torch.randperm(batch_size, device=device).split(args.minibatch_size):
+            for mb_inds in torch.randperm(batch_size, generator=rng, device=device).split(args.minibatch_size):
                 loss, stats = minibatch_loss(mb_inds)
                 optimizer.zero_grad()
                 loss.backward()
@@ -510,8 +505,7 @@ def main(args):
         log_point = iteration * args.num_logs % num_iterations < args.num_logs
         if log_point:
             valid_inds = b_valid.nonzero().squeeze(-1)
-            rows = metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)
-            probe_inds = valid_inds[rows.to(device)]
+            probe_inds = valid_inds[metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)]
         if log_point and args.diagnostics:
             native, greedy = diagnose(agent, b_obs, valid_inds)
             same = len(probe_inds) == len(valid_inds)
@@ -529,7 +523,7 @@ def main(args):
         now = time.time()
         if log_point:
             num_rows = COVERAGE_ROWS * iteration // num_iterations - sum(map(len, coverage["step"]))
-            inds = probe_inds[metrics.stratified_rows(len(probe_inds), num_rows, seed=run.global_step).to(device)]
+            inds = probe_inds[metrics.stratified_rows(len(probe_inds), num_rows, seed=run.global_step)]
             with torch.no_grad():
                 row_q_values, hiddens = agent(b_obs.index_select(0, inds))
             coverage["frame"].append(b_obs[inds, :, :, -1].cpu().numpy())
@@ -552,21 +546,19 @@ def main(args):
                 wandb_run.log(scalars, step=run.global_step)
             run.totals, run.minibatches, run.explained = torch.zeros_like(run.totals), 0, []
             log_time, log_step = now, run.global_step
-        mean_return = f"{np.mean(run.games, 0)[0]:.1f}" if run.games else "-"
-        progress = f"{(run.global_step - line_step) / (now - line_time):.0f} SPS  return {mean_return}"
+        sps = (run.global_step - line_step) / (now - line_time)
+        progress = f"{sps:.0f} SPS  return " + (f"{np.mean(run.games, 0)[0]:.1f}" if run.games else "-")
         bar.set_postfix_str(progress, refresh=False)
         bar.update(batch_size)
         if now - line_time >= 30 or iteration == num_iterations:
             if bar.disable:
-                left = (bar.total - run.global_step) * (now - line_time) / (run.global_step - line_step)
-                print(f"{args.env_id} {run.global_step:,}/{bar.total:,} steps  {progress}  "
-                      f"ETA {tqdm.format_interval(left)}", flush=True)
+                eta = tqdm.format_interval((bar.total - run.global_step) / sps)
+                print(f"{args.env_id} {run.global_step:,}/{bar.total:,} steps  {progress}  ETA {eta}", flush=True)
             line_time, line_step = now, run.global_step
         if stop_signals or iteration == num_iterations or now - checkpoint_time >= 60 * args.checkpoint_minutes:
             run.wall_seconds = now - start_time
             state = {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
-                     "rng": torch.get_rng_state(),
-                     "cuda_rng": torch.cuda.get_rng_state() if device.type == "cuda" else None}
+                     "rng": rng.get_state()}
             save_checkpoint(run_dir, state, coverage)
             checkpoint_time = now
         if stop_signals and iteration < num_iterations:

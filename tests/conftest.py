@@ -15,11 +15,13 @@ from tensorboard.compat.proto.event_pb2 import Event
 torch.set_num_threads(1)
 ROOT = Path(__file__).parent.parent
 # the smallest run of each script in which every part of it is reached: 8 iterations, and whole games end
+SIZE = "--num-envs 4 --num-steps 64 --total-timesteps 2048 --update-epochs 1 "
 SMALL = {
-    "ppo_atari_envpool.py": "--num-envs 4 --num-steps 64 --total-timesteps 2048 --update-epochs 1",
-    "pqn_atari_envpool.py": "--num-envs 4 --num-steps 64 --total-timesteps 2048 --update-epochs 1",
-    "ppo_procgen.py": "--num-envs 4 --num-steps 64 --total-timesteps 2048 --update-epochs 1 --env-id bigfish --num-minibatches 4 "
-                      "--num-levels 5 --eval-envs 1 --anneal-lr --learning-rate 2.5e-4",
+    "ppo_atari_envpool.py": SIZE,
+    "pqn_atari_envpool.py": SIZE,
+    "ppo_procgen.py": SIZE + "--env-id bigfish --num-levels 5 --eval-envs 1 --num-minibatches 4 --anneal-lr "
+                             "--learning-rate 2.5e-4",
+    "ppo_rnd_envpool.py": SIZE + "--env-id Breakout-v5 --num-iterations-obs-norm-init 1 --learning-rate 2.5e-4",
 }
 
 

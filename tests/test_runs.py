@@ -44,7 +44,11 @@ PPO = {
 TAGS = {  # what each script logs beside what every script does
     "ppo_atari_envpool.py": PPO,
     "pqn_atari_envpool.py": {"losses/td_loss", "losses/q_values", "charts/epsilon", "outer/greedy_churn"},
+    "ppo_procgen.py": PPO | {"charts/eval_episodic_return", "charts/generalization_gap"},
+    "ppo_rnd_envpool.py": PPO | {"losses/int_value_loss", "losses/fwd_loss", "charts/intrinsic_reward"},
 }
+SHAPES = {"ppo_procgen.py": ((64, 64, 3), 256), "ppo_rnd_envpool.py": ((84, 84), 448)}  # of a frame, of a feature
+AFTER_A_GAME = ("charts/episodic_", "charts/eval_", "charts/generalization_gap")  # curves that begin when one has ended
 
 
 def check_complete(run_dir, steps=STEPS):
@@ -79,13 +83,13 @@ def test_curves(finished, script):
     for tag, points in scalars.items():
         steps, values = zip(*points)
         assert all(map(math.isfinite, values)), f"{tag}: {values}"
-        if not tag.startswith("charts/episodic_"):  # which begin when the first game ends
+        if not tag.startswith(AFTER_A_GAME):  # which begin when the first game ends
             assert list(steps) == STEPS, tag
     rows = dict(scalars["diagnostics/feature_rank/rows"])
     assert all(200 < rows[step] <= 256 for step in STEPS)  # the valid rows of the batch
     assert {value for _, value in scalars["probe/feature_rank/rows"]} == {100}
     assert scalars["charts/episodes"][-1][1] >= 1
-    if TAGS[script] is PPO:
+    if TAGS[script] >= PPO:
         assert all(0 < value <= 100 for _, value in scalars["diagnostics/ess"])
         kl, ddr = (np.array([value for _, value in scalars[tag]]) for tag in ("outer/kl_behavior", "outer/ddr"))
         np.testing.assert_allclose(kl * ddr, [rows[step] for step in STEPS], rtol=1e-4)
@@ -109,11 +113,12 @@ def test_files(finished, script):
     assert done["sps"] == pytest.approx(done["global_step"] / done["wall_seconds"])
     assert done["episodic_return"] == pytest.approx(curves(run_dir)["charts/episodic_return"][-1][1])
     assert not list(run_dir.glob(".*.partial"))
+    frame, feature = SHAPES.get(script, ((84, 84), 512))
     with np.load(run_dir / "coverage.npz") as coverage:
         count = len(coverage["step"])
         assert count == 8 * 100  # all rows of the probe at each point: fewer than the budget of 4096
-        assert coverage["frame"].shape == (count, 84, 84) and coverage["frame"].dtype == np.uint8
-        assert coverage["feature"].shape == (count, 512) and coverage["value"].shape == (count,)
+        assert coverage["frame"].shape == (count, *frame) and coverage["frame"].dtype == np.uint8
+        assert coverage["feature"].shape == (count, feature) and coverage["value"].shape == (count,)
         assert coverage["feature"].dtype == np.float16 and coverage["value"].dtype == np.float32
         assert set(coverage) == {"frame", "feature", "value", "step"}
         assert coverage["frame"].std() > 0 and np.isfinite(coverage["value"]).all()
@@ -125,13 +130,14 @@ def test_the_network_has_moved(finished, script):
     run_dir, _ = finished
     module = importlib.import_module(script[: -len(".py")])
     torch.manual_seed(1)
-    start_weights = (module.Agent if TAGS[script] is PPO else module.QNetwork)(4).state_dict()
+    network = module.Agent if TAGS[script] >= PPO else module.QNetwork
+    start_weights = network(15 if script == "ppo_procgen.py" else 4).state_dict()
     weights = load_checkpoint(run_dir)["agent"]
     assert weights.keys() == start_weights.keys()
     assert not [name for name, tensor in weights.items() if torch.equal(tensor, start_weights[name])]
     for name, tensor in weights.items():
         if name.endswith("weight"):
-            assert (tensor - start_weights[name]).norm() < 0.5 * start_weights[name].norm(), name
+            assert (tensor - start_weights[name]).norm() < 0.5 * start_weights[name].norm() + 0.1, name
     checkpoint = load_checkpoint(run_dir)
     assert checkpoint["iteration"] == 8 and checkpoint["global_step"] == 2048
     norms = curves(run_dir)["diagnostics/weight_norm"]
@@ -152,7 +158,7 @@ def test_points_and_coverage_have_their_budget(script, tmp_path):
     assert raw_steps(tmp_path / "few/run") == [512, 1024, 1280]
     scalars = curves(tmp_path / "few/run")
     assert all([step for step, _ in points] == [512, 1024, 1280] for tag, points in scalars.items()
-               if not tag.startswith("charts/episodic_"))
+               if not tag.startswith(AFTER_A_GAME))
 
 
 def test_log_lines_without_a_terminal(finished):
@@ -364,13 +370,14 @@ def small_disk(path, options):
 
 
 @pytest.mark.parametrize("options,checkpoint_minutes,left", [
-    ("size=30m", 0, 256),  # two checkpoints of 20 MB do not fit
+    ("size={room}", 0, 256),  # one checkpoint fits, two do not
     ("size=16k", 1000, None),  # the event file fills the disk, in the middle of a record
     ("nr_inodes=5", 0, None),  # room enough, but no new file: coverage.npz cannot be opened
 ])
-def test_full_disk(script, tmp_path, options, checkpoint_minutes, left):
+def test_full_disk(finished, script, tmp_path, options, checkpoint_minutes, left):
     run_dir, words = tmp_path / "run", ("--checkpoint-minutes", checkpoint_minutes)
-    with small_disk(tmp_path, options):
+    size, coverage = ((finished[0] / name).stat().st_size for name in ("checkpoint.pt", "coverage.npz"))
+    with small_disk(tmp_path, options.format(room=size * 3 // 2 + coverage // 4)):
         done = run(script, tmp_path, *words, code=1)
         assert done.stderr == "error: No space left on device; the same command resumes from the last checkpoint\n"
         assert json.loads((run_dir / "manifest.json").read_text()) and not (run_dir / "done.json").exists()
@@ -378,7 +385,7 @@ def test_full_disk(script, tmp_path, options, checkpoint_minutes, left):
         assert not list(run_dir.glob(".*.partial")), "it keeps room that it does not need"
         if left:
             assert load_checkpoint(run_dir)["global_step"] == left
-        subprocess.run(["mount", "-o", "remount,size=100m,nr_inodes=1000", str(tmp_path)], check=True)
+        subprocess.run(["mount", "-o", "remount,size=300m,nr_inodes=1000", str(tmp_path)], check=True)
         again = run(script, tmp_path, *words)
         assert (f"resumes at step {left}" in again.stdout) == bool(left)
         check_complete(run_dir)
@@ -483,20 +490,22 @@ def test_options_do_what_they_say(option):
     assert all(value == 256 for _, value in unmasked) and all(value < 256 for _, value in masked)
     half = load_checkpoint(option("--update-epochs", 4, "--bf16"))["agent"]
     assert all(tensor.dtype == torch.float32 for tensor in half.values())
-    assert 0 < (half["network.0.weight"] - load_checkpoint(plain)["agent"]["network.0.weight"]).norm() < 1
+    first = next(iter(half))
+    assert 0 < (half[first] - load_checkpoint(plain)["agent"][first]).norm() < 1
     few = option("--num-logs", 1)
     assert raw_steps(few) == [512]
 
 
 def test_ppo_options(option, script):
-    if TAGS[script] is not PPO:
+    if not TAGS[script] >= PPO:
         pytest.skip("options of PPO")
     # the first epoch's last minibatch moves more than this KL, so no second epoch begins
     assert last(option("--update-epochs", 4, "--target-kl", 1e-12), "charts/gradient_steps") == 8
     separate = option("--no-shared-encoder")
     assert "diagnostics/feature_rank/critic_encoder" in curves(separate)
     assert any(name.startswith("critic_network") for name in load_checkpoint(separate)["agent"])
-    plain, *others = (load_checkpoint(option(*flag))["agent"]["network.7.weight"] for flag in
+    layer = "network.5.weight" if script == "ppo_procgen.py" else "network.7.weight"
+    plain, *others = (load_checkpoint(option(*flag))["agent"][layer] for flag in
                       ((), ("--no-norm-adv",), ("--no-clip-vloss",), ("--clip-coef", 0.01), ("--vf-coef", 0.1)))
     assert all(0 < (other - plain).norm() < 5 for other in others)
 

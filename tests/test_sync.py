@@ -37,6 +37,9 @@ EXCEPT = {  # (passage, script): why it is not the same there
     ("games", "ppo_procgen.py"): "Procgen has no lives, and no raw reward beside the one it pays",
     ("what the host knows", "ppo_procgen.py"): "its rewards are normalised first",
     ("log", "ppo_procgen.py"): "it logs the return on unseen levels as well",
+    ("resume to the loop", "ppo_rnd_envpool.py"): "it loads the RND networks, and plays the random steps first",
+    ("minibatches", "ppo_rnd_envpool.py"): "it clips the predictor's gradient with the agent's",
+    ("log", "ppo_rnd_envpool.py"): "it logs the intrinsic reward and the rooms as well",
 }
 
 
