@@ -25,7 +25,6 @@ import contextlib
 import difflib
 import errno
 import fcntl
-import importlib
 import importlib.metadata
 import io
 import json
@@ -186,9 +185,9 @@ def check_env_id(args):
     if args.start_level and not args.num_levels:
         fail(f"--start-level {args.start_level} means nothing without --num-levels: 1 or more of these is accepted")
     try:
-        importlib.import_module("envpool.procgen")
-    except ImportError as error:  # Procgen draws with Qt, which EnvPool's wheel has from Python 3.12 on only
-        fail(f"--env-id {args.env_id} needs Qt 5 ({error}): `sudo apt-get install -y libqt5gui5`, or Python 3.12")
+        envpool.make_spec(task_id(args))
+    except ImportError:  # Procgen draws with Qt, which EnvPool's wheel has from Python 3.12 on only
+        fail(f"--env-id {args.env_id} needs Qt 5: `sudo apt-get install -y libqt5gui5` installs it on Debian")
 
 
 def make_envs(args, seed):
@@ -281,7 +280,7 @@ def normalize_rewards(rewards, ends, valid, discounted, moments, gamma):
         moments = metrics.merge_moments(moments, discounted[valid[t]])
         normalized[t] = (rewards[t] / np.sqrt(moments[1] + 1e-8)).clip(-10, 10)
         discounted = np.where(ends[t], 0.0, discounted)
-    return normalized, discounted, moments
+    return normalized, discounted, tuple(map(float, moments))
 
 
 def gae(rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda):

@@ -163,8 +163,8 @@ def play_atari(choose, args, episodes, num_envs, seed, video):
 def play_procgen(choose, args, module, episodes, num_envs, train_levels, seed, video):
     """Returns the scores of `episodes` games, in equal shares of the parallel environments."""
     num_envs = min(num_envs, episodes)
-    levels = (args.num_levels, args.start_level) if train_levels else (0, 0)
-    envs = module.make_envs(SimpleNamespace(**{**vars(args), "num_envs": num_envs}), seed, *levels)
+    levels = {} if train_levels else {"num_levels": 0, "start_level": 0}
+    envs = module.make_envs(SimpleNamespace(**{**vars(args), **levels, "num_envs": num_envs}), seed)
     share = [len(range(i, episodes, num_envs)) for i in range(num_envs)]
     obs, _ = envs.reset()
     running, scores = np.zeros(num_envs), []

@@ -88,7 +88,8 @@ def test_same_name_same_text():
 
 @pytest.mark.parametrize("name", SHARED)
 def test_shared_passages(name):
-    passages = {script: passage(text, *SHARED[name]) for script, text in SCRIPTS.items() if (name, script) not in EXCEPT}
+    texts = {script: text for script, text in SCRIPTS.items() if (name, script) not in EXCEPT}
+    passages = {script: passage(text, *SHARED[name]) for script, text in texts.items()}
     first = next(iter(passages.values()))
     assert len(first) > 1
     for script, lines in passages.items():

@@ -1,0 +1,211 @@
+"""Procgen: the rewards' normalisation, the IMPALA network, levels, and what the script takes for granted of EnvPool."""
+
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import envpool
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import ROOT, command, environment, run
+
+import metrics
+import ppo_procgen as procgen
+
+GAMES = ("bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper maze miner ninja "
+         "plunder starpilot").split()
+
+
+# ---- reward normalisation --------------------------------------------------------------------------------------------
+def test_normalize_rewards_by_hand():
+    """One game: 1, then 2 and the end; a reset row; 3. With gamma 1/2 the sums are 1, 2.5, and 3 in the new episode."""
+    rewards = np.array([[1.0], [2.0], [0.0], [3.0]], dtype=np.float32)
+    ends = np.array([[False], [True], [False], [False]])
+    valid = np.array([[True], [True], [False], [True]])
+    normalized, discounted, (mean, var, count) = procgen.normalize_rewards(
+        rewards, ends, valid, np.zeros(1), (0.0, 1.0, 1e-9), 0.5)
+    assert count == pytest.approx(3) and mean == pytest.approx(6.5 / 3) and discounted.tolist() == [3.0]
+    assert var == pytest.approx(np.var([1.0, 2.5, 3.0]), rel=1e-6)
+    assert normalized[0, 0] == 10.0  # one sum has no deviation yet: the clip is all that holds it
+    assert normalized[1, 0] == pytest.approx(2 / np.std([1.0, 2.5]), rel=1e-5)
+    assert normalized[2, 0] == 0.0
+    assert normalized[3, 0] == pytest.approx(3 / np.std([1.0, 2.5, 3.0]), rel=1e-5)
+
+
+def test_normalize_rewards_is_gyms():
+    """Against gym's NormalizeReward, written as it is: a running mean and variance, an epsilon, a step at a time."""
+    generator = np.random.default_rng(0)
+    rewards = generator.normal(size=(50, 4)).astype(np.float32)
+    ends = generator.random((50, 4)) < 0.1
+    mean, var, count, sums, expected = 0.0, 1.0, 1e-4, np.zeros(4), []
+    for reward, end in zip(rewards, ends):
+        sums = sums * 0.9 + reward
+        delta, total = sums.mean() - mean, count + 4
+        mean, var = mean + delta * 4 / total, (var * count + sums.var() * 4 + delta**2 * count * 4 / total) / total
+        count = total
+        expected.append(np.clip(reward / np.sqrt(var + 1e-8), -10, 10))
+        sums[end] = 0.0
+    whole, discounted, moments = procgen.normalize_rewards(
+        rewards, ends, np.ones_like(ends), np.zeros(4), (0.0, 1.0, 1e-4), 0.9)
+    np.testing.assert_allclose(whole, expected, rtol=1e-5)
+    np.testing.assert_allclose(discounted, sums)
+    assert moments == pytest.approx((mean, var, count))
+    # and in two rollouts as in one
+    first, *carried = procgen.normalize_rewards(
+        rewards[:20], ends[:20], np.ones((20, 4), bool), np.zeros(4), (0.0, 1.0, 1e-4), 0.9)
+    second, *_ = procgen.normalize_rewards(rewards[20:], ends[20:], np.ones((30, 4), bool), *carried, 0.9)
+    np.testing.assert_allclose(np.concatenate([first, second]), whole)
+
+
+def test_merge_moments_is_that_of_the_whole():
+    data = np.random.default_rng(1).normal(3.0, 2.0, size=(90, 2, 3))
+    for convert in (np.asarray, torch.tensor):
+        moments = (0.0, 1.0, 0)
+        for part in np.split(data, [10, 10, 55]):  # one of them empty
+            moments = metrics.merge_moments(moments, convert(part))
+        mean, var, count = moments
+        np.testing.assert_allclose(mean, data.mean(0), rtol=1e-12)
+        np.testing.assert_allclose(var, data.var(0), rtol=1e-12)
+        assert count == 90
+
+
+# ---- the network -----------------------------------------------------------------------------------------------------
+def test_the_network_is_cleanrls():
+    """The weights under CleanRL's names, put through the network as CleanRL writes it."""
+    torch.manual_seed(0)
+    agent = procgen.Agent(15)
+    weights = agent.state_dict()
+
+    def conv(name, x):
+        return F.conv2d(x, weights[f"{name}.weight"], weights[f"{name}.bias"], padding=1)
+
+    obs = torch.randint(0, 256, (6, 64, 64, 3), dtype=torch.uint8)
+    x, layers = obs.permute(0, 3, 1, 2).float() / 255, []
+    for i in range(3):
+        x = F.max_pool2d(conv(f"network.{i}.conv", x), kernel_size=3, stride=2, padding=1)
+        for block in ("res_block0", "res_block1"):
+            first = x.relu()
+            second = conv(f"network.{i}.{block}.conv0", first).relu()
+            layers += [first, second]
+            x = x + conv(f"network.{i}.{block}.conv1", second)
+    layers.append(x.relu())
+    hidden = F.linear(x.flatten(1).relu(), weights["network.5.weight"], weights["network.5.bias"]).relu()
+    with torch.no_grad():
+        logits, value, hiddens = agent(obs)
+        torch.testing.assert_close(logits, F.linear(hidden, weights["actor.weight"], weights["actor.bias"]))
+        torch.testing.assert_close(value[:, None], F.linear(hidden, weights["critic.weight"], weights["critic.bias"]))
+        assert len(hiddens[0]) == 14
+        for ours, theirs in zip(hiddens[0], [*layers, hidden]):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+        half = procgen.Agent(15, bf16=True)
+        half.load_state_dict(weights)
+        assert (half(obs)[2][0][-1] - hidden).norm() < 0.05 * hidden.norm()
+        separate = procgen.Agent(15, shared_encoder=False)
+        assert [len(layers) for layers in separate(obs)[2]] == [14, 14]
+
+
+# ---- games and levels ------------------------------------------------------------------------------------------------
+def arguments(tmp_path, *words):
+    return procgen.parse_args(command("ppo_procgen.py", tmp_path, *words)[2:])
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_all_sixteen_games_easy_and_hard(game, tmp_path):
+    for mode in ("easy", "hard"):
+        args = arguments(tmp_path, "--env-id", game, "--distribution-mode", mode, "--num-envs", 4)
+        envs = procgen.make_envs(args, seed=1)
+        obs, _ = envs.reset()
+        assert obs.shape == (4, 64, 64, 3) and obs.dtype == np.uint8 and envs.action_space.n == 15
+        obs, rewards, *_ = envs.step(np.zeros(4, dtype=np.int32))
+        assert rewards.shape == (4,) and rewards.dtype == np.float32 and obs.std() > 0
+        assert procgen.task_id(args) == f"{game.capitalize()}{mode.capitalize()}-v0"
+
+
+def test_ids(tmp_path):
+    assert procgen.task_id(arguments(tmp_path)) == "BigfishEasy-v0"
+    assert procgen.task_id(arguments(tmp_path, "--env-id", "StarpilotHard-v0")) == "StarpilotHard-v0"
+    assert procgen.task_id(arguments(tmp_path, "--env-id", "maze", "--distribution-mode", "memory")) == "MazeMemory-v0"
+
+
+@pytest.mark.parametrize("words,says", [
+    ("--env-id bigfsh", "--env-id bigfsh (BigfshEasy-v0) is not a Procgen game of EnvPool: BigfishEasy-v0"),
+    ("--env-id Breakout-v5", "--env-id Breakout-v5"),
+    ("--env-id bigfish --distribution-mode memory", "--env-id bigfish (BigfishMemory-v0)"),
+    ("--env-id bigfish --distribution-mode nightmare", "--distribution-mode"),
+    ("--env-id BigfishEasy-v0 --distribution-mode hard", "--distribution-mode hard contradicts --env-id Bigfish"),
+    ("--num-levels 0 --start-level 5", "--start-level 5 means nothing without --num-levels"),
+    ("--num-levels -1", "--num-levels"),
+    ("--eval-envs -1", "--eval-envs"),
+])
+def test_bad_levels_and_games(words, says, tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
+        arguments(tmp_path / "runs", *words.split())
+    stderr = capsys.readouterr().err
+    assert end.value.code == 2 and stderr.startswith("error: ") and stderr.count("\n") == 1 and says in stderr, stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="EnvPool's wheel brings its own Qt")
+def test_without_qt(tmp_path):
+    """A file that is no library, found before Debian's: what the loader says is not what the user needs to hear."""
+    (tmp_path / "libQt5Gui.so.5").write_bytes(b"")
+    words = command("ppo_procgen.py", tmp_path / "runs")
+    done = subprocess.run(words, capture_output=True, text=True, env=environment(LD_LIBRARY_PATH=str(tmp_path)))
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: --env-id bigfish needs Qt 5")
+    assert "apt-get install -y libqt5gui5" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_levels_are_those_asked_for(tmp_path):
+    args = arguments(tmp_path, "--num-levels", 3, "--start-level", 10, "--num-envs", 8)
+    envs = procgen.make_envs(args, seed=1)
+    _, info = envs.reset()
+    seen, actions = set(info["level_seed"].tolist()), np.random.default_rng(0)
+    for _ in range(300):
+        info = envs.step(actions.integers(15, size=8).astype(np.int32))[4]
+        seen |= set(info["level_seed"].tolist())
+    assert seen == {10, 11, 12}
+    everything = procgen.make_envs(SimpleNamespace(**{**vars(args), "num_levels": 0, "start_level": 0}), seed=1)
+    assert min(everything.reset()[1]["level_seed"]) > 1000  # of 2**31: the test set meets the training set hardly ever
+
+
+def test_the_time_limit_truncates_and_the_next_step_resets():
+    """In the maze a player who stays meets the limit of 500 steps: the frame there is the last one of the episode."""
+    envs = envpool.make("MazeEasy-v0", env_type="gymnasium", num_envs=2, num_threads=1, seed=1, channel_first=False)
+    obs, _ = envs.reset()
+    stay = np.full(2, 4, dtype=np.int32)
+    for _ in range(499):
+        obs, _, terminated, truncated, _ = envs.step(stay)
+        assert not (terminated | truncated).any()
+    last, rewards, terminated, truncated, _ = envs.step(stay)
+    assert truncated.all() and not terminated.any() and np.array_equal(last, obs)
+    first, rewards, terminated, truncated, info = envs.step(stay)
+    assert not (terminated | truncated).any() and (rewards == 0).all() and (info["elapsed_step"] == 0).all()
+    assert not np.array_equal(first, last)
+
+
+# ---- evaluation ------------------------------------------------------------------------------------------------------
+def evaluate(run_dir, *words, code=0):
+    words = [sys.executable, str(ROOT / "scripts/evaluate.py"), str(run_dir), *map(str, words)]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment())
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout) if code == 0 else done.stderr
+
+
+def test_evaluate_on_seen_and_unseen_levels(tmp_path):
+    run("ppo_procgen.py", tmp_path, "--no-diagnostics", "--total-timesteps", 128)
+    unseen = evaluate(tmp_path / "run", "--episodes", 12, "--num-envs", 4)
+    assert unseen["episodes"] == len(unseen["scores"]) == 12 and unseen["env_id"] == "bigfish"
+    low, high = unseen["ci95"]
+    assert low <= unseen["mean"] <= high and unseen["mean"] == pytest.approx(np.mean(unseen["scores"]))
+    again = evaluate(tmp_path / "run", "--episodes", 12, "--num-envs", 4)
+    assert again == unseen
+    seen = evaluate(tmp_path / "run", "--episodes", 12, "--num-envs", 4, "--train-levels")
+    assert seen["scores"] != unseen["scores"]
+    os.remove(tmp_path / "run/checkpoint.pt")
+    assert evaluate(tmp_path / "run", code=2).count("\n") == 1
