@@ -31,7 +31,7 @@ AGENTS = {  # how each script builds the network that its checkpoint fills
     "ppo_atari_envpool": lambda module, actions, args: module.Agent(actions, args.shared_encoder, args.bf16),
     "pqn_atari_envpool": lambda module, actions, args: module.QNetwork(actions, args.layer_norm, args.bf16),
     "ppo_procgen": lambda module, actions, args: module.Agent(actions, args.shared_encoder, args.bf16),
-    "ppo_rnd_envpool": lambda module, actions, args: module.Agent(actions, args.bf16),
+    "ppo_rnd_envpool": lambda module, actions, args: module.Agent(actions, args.shared_encoder, args.bf16),
 }
 OUTPUT_LAYERS = ("actor.bias", "actor.2.bias", "network.13.bias")  # of PPO, RND and PQN: one entry an action
 

@@ -24,7 +24,7 @@ import imageio.v2 as imageio
 import numpy as np
 import pytest
 import torch
-from conftest import command, curves, environment, load_checkpoint, raw_steps, run, start, wait_for
+from conftest import SMALL, command, curves, environment, load_checkpoint, raw_steps, run, start, wait_for
 from wandb.proto.wandb_internal_pb2 import Record
 
 STEPS = [128 * i for i in range(1, 9)]  # where the curves of a small run have their points
@@ -204,7 +204,7 @@ def test_a_finished_run_stays_as_it_is(finished, script):
     again = run(script, run_dir.parent, "--probe-size", 100)
     assert "finished" in again.stdout
     other = run(script, run_dir.parent, "--probe-size", 100, "--gamma", 0.5, code=2)
-    assert other.stderr.startswith("error: --run-name run has run with --gamma 0.99, not 0.5")
+    assert re.match(r"error: --run-name run has run with --gamma 0.999?, not 0.5", other.stderr)
     assert other.stderr.count("\n") == 1
     assert before == {path.name: path.stat().st_mtime_ns for path in run_dir.iterdir() if path.name != ".lock"}
 
@@ -216,21 +216,24 @@ def test_the_same_seed_gives_the_same_bits(finished, script, tmp_path):
     run(script, tmp_path, "--probe-size", 100, "--checkpoint-minutes", 0)
     (tmp_path / "blind").mkdir()
     run(script, tmp_path / "blind", "--no-diagnostics")
-    (tmp_path / "other").mkdir()
-    run(script, tmp_path / "other", "--no-diagnostics", "--seed", 2)
     first, second = curves(run_dir), curves(tmp_path / "run")
-    blind, other = curves(tmp_path / "blind/run"), curves(tmp_path / "other/run")
+    blind = curves(tmp_path / "blind/run")
     assert first.keys() == second.keys()
     for tag in first.keys() - {"charts/SPS"}:
         assert first[tag] == second[tag], tag
     assert not [tag for tag in blind if tag.split("/")[0] in ("diagnostics", "probe", "outer")]
     for tag in blind.keys() - {"charts/SPS"}:
         assert first[tag] == blind[tag], tag
-    assert other["losses/grad_norm"] != blind["losses/grad_norm"]
     for same in ("run", "blind/run"):
         weights = load_checkpoint(tmp_path / same)["agent"]
         for name, tensor in load_checkpoint(run_dir)["agent"].items():
             assert torch.equal(tensor, weights[name]), f"{same}: {name}"
+
+
+@pytest.mark.once
+def test_another_seed_gives_another_run(finished, script, tmp_path):
+    run(script, tmp_path, "--no-diagnostics", "--seed", 2, "--total-timesteps", 128)
+    assert curves(tmp_path / "run")["losses/grad_norm"][0] != curves(finished[0])["losses/grad_norm"][0]
 
 
 # ---- stopped, killed, starved ----------------------------------------------------------------------------------------
@@ -491,18 +494,19 @@ def option(script, tmp_path_factory):
     return run_with
 
 
-def test_options_do_what_they_say(option):
-    plain = option("--update-epochs", 4)
-    assert last(plain, "charts/gradient_steps") == 32
-    by_size = option("--update-epochs", 4, "--minibatch-size", 16)
-    assert last(by_size, "charts/gradient_steps") == 64
+def test_options_do_what_they_say(option, script):
+    plain = option("--update-epochs", 2)
+    assert last(plain, "charts/gradient_steps") == 16
+    by_size = option("--update-epochs", 2, *(
+        ("--num-minibatches", 8) if "--num-minibatches" in SMALL[script] else ("--minibatch-size", 16)))
+    assert last(by_size, "charts/gradient_steps") == 32
     assert json.loads((by_size / "manifest.json").read_text())["arguments"]["num_minibatches"] == 8
-    constant = option("--update-epochs", 4, "--no-anneal-lr")
+    constant = option("--update-epochs", 2, "--no-anneal-lr")
     assert [value for _, value in curves(constant)["charts/learning_rate"]] == pytest.approx([2.5e-4] * 2)
     masked, unmasked = curves(plain)["diagnostics/feature_rank/rows"], curves(
-        option("--update-epochs", 4, "--no-mask-resets"))["diagnostics/feature_rank/rows"]
+        option("--update-epochs", 2, "--no-mask-resets"))["diagnostics/feature_rank/rows"]
     assert all(value == 128 for _, value in unmasked) and any(value < 128 for _, value in masked)
-    half = load_checkpoint(option("--update-epochs", 4, "--bf16"))["agent"]
+    half = load_checkpoint(option("--update-epochs", 2, "--bf16"))["agent"]
     assert all(tensor.dtype == torch.float32 for tensor in half.values())
     first = next(iter(half))
     assert 0 < (half[first] - load_checkpoint(plain)["agent"][first]).norm() < 1

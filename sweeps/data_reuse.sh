@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# P1, Fig. 1c: more passes over each batch.
+# Claim: 8 epochs cost performance at the base, and doubling N undoes the loss; doubling T does so less.
+# Grid:  Atari-10 x epochs {4, 8, 16} x {base 8x128, N x 2, T x 2} x 5 seeds.
+# Cost:  450 runs, 45 billion steps: 27,000 A100-hours at P1's own speed; 150 of the runs are scaling_data's.
+. "$(dirname "$0")/lib.sh"
+GAMES=${GAMES:-$ATARI_10}
+BASE=${BASE:-8x128}
+EPOCHS=${EPOCHS:-4 8 16}
+
+for seed in $SEEDS; do
+    for game in $GAMES; do
+        for epochs in $EPOCHS; do
+            for factors in "1 1" "2 1" "1 2"; do
+                shape "$BASE" $factors
+                run ppo_atari_envpool.py "_e$epochs" --update-epochs "$epochs"
+            done
+        done
+    done
+done | launch "$@"

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# P1, Fig. 12: does a longer rollout need another discount factor?
+# Claim: gamma changes little, at the base and at T x 2.
+# Grid:  Atari-10 x {base 8x128, T x 2} x gamma {.9, .95, .97, .99, .995} (ours) x 5 seeds.
+# Cost:  500 runs, 50 billion steps: 30,000 A100-hours at P1's own speed; 100 of the runs are scaling_data's.
+. "$(dirname "$0")/lib.sh"
+GAMES=${GAMES:-$ATARI_10}
+BASE=${BASE:-8x128}
+GAMMAS=${GAMMAS:-0.9 0.95 0.97 0.99 0.995}
+
+for seed in $SEEDS; do
+    for game in $GAMES; do
+        for gamma in $GAMMAS; do
+            for factor in 1 2; do
+                shape "$BASE" 1 $factor
+                run ppo_atari_envpool.py "_g$gamma" --gamma "$gamma"
+            done
+        done
+    done
+done | launch "$@"

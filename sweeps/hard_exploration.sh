@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# P1, Fig. 15: more environments where rewards are rare.
+# Claim: N helps to find them.
+# Grid:  the seven hard-exploration games of Taiga et al. and Phoenix x {base 8x128, N x 2 4 (ours)} x 5 seeds.
+# Cost:  120 runs, 12 billion steps: 7,200 A100-hours at P1's own speed; Phoenix's 15 runs are scaling_data's.
+. "$(dirname "$0")/lib.sh"
+GAMES=${GAMES:-Freeway-v5 Gravitar-v5 MontezumaRevenge-v5 Pitfall-v5 PrivateEye-v5 Solaris-v5 Venture-v5 Phoenix-v5}
+BASE=${BASE:-8x128}
+FACTORS=${FACTORS:-1 2 4}
+
+for seed in $SEEDS; do
+    for game in $GAMES; do
+        for factor in $FACTORS; do
+            shape "$BASE" "$factor"
+            run ppo_atari_envpool.py ""
+        done
+    done
+done | launch "$@"

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# P1, Fig. 6, 13, 14: the same question for PQN, which learns values and has no policy loss.
+# Claim: PQN gains little from a larger N.
+# Grid:  Atari-10 x {base 8x128, N x 2 4, T x 2 4 (ours)} x 5 seeds.
+# Cost:  250 runs, 25 billion steps: 15,000 A100-hours at P1's own speed for PPO.
+. "$(dirname "$0")/lib.sh"
+GAMES=${GAMES:-$ATARI_10}
+BASE=${BASE:-8x128}
+FACTORS=${FACTORS:-2 4}
+
+for seed in $SEEDS; do
+    for game in $GAMES; do
+        shape "$BASE"
+        run pqn_atari_envpool.py ""
+        for factor in $FACTORS; do
+            shape "$BASE" "$factor" 1
+            run pqn_atari_envpool.py ""
+            shape "$BASE" 1 "$factor"
+            run pqn_atari_envpool.py ""
+        done
+    done
+done | launch "$@"

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# P1, Fig. 1b, 3, 4, 10, 17: a larger batch, by more environments or by longer rollouts; returns and all diagnostics.
+# Claim: scaling N beats scaling T; with N feature rank and ESS rise, dormant neurons, weight norm, gradient kurtosis
+#        and policy variance fall.
+# Grid:  Atari-10 x {base 8x128, N x 2 4 8 16, T x 2 4 8 16 (ours)} x 5 seeds.
+# Cost:  450 runs, 45 billion steps: 27,000 A100-hours at P1's own speed. The base is shared with other sweeps.
+. "$(dirname "$0")/lib.sh"
+GAMES=${GAMES:-$ATARI_10}
+BASE=${BASE:-8x128}
+FACTORS=${FACTORS:-2 4 8 16}
+
+for seed in $SEEDS; do
+    for game in $GAMES; do
+        shape "$BASE"
+        run ppo_atari_envpool.py ""
+        for factor in $FACTORS; do
+            shape "$BASE" "$factor" 1
+            run ppo_atari_envpool.py ""
+            shape "$BASE" 1 "$factor"
+            run ppo_atari_envpool.py ""
+        done
+    done
+done | launch "$@"

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# P3, Fig. 5 and 8: the step of PPO's outer loop, by the clip range and by the epochs, at several budgets.
+# Claim: the final score is an inverted U in the samples per unit of KL (DDR), and its top moves to a higher DDR as the
+#        budget grows.
+# Grid:  Atari-5 (8x128) and 3 tasks of GPU physics (4096x16) x {clip .05 .1 .2 .4 .6 (ours) at 4 epochs; epochs 1 2 8
+#        at clip .1} x budgets {STEPS/10, STEPS/3, STEPS} (ours) x 5 seeds.
+# Cost:  960 runs, 46 billion steps: of these 600 on Atari, 17,000 A100-hours at P1's own speed.
+. "$(dirname "$0")/lib.sh"
+GAMES=${GAMES:-$ATARI_5 $PHYSICS}
+BUDGETS=${BUDGETS:-$STEPS $((STEPS / 3)) $((STEPS / 10))}
+CLIPS=${CLIPS:-0.05 0.1 0.2 0.4 0.6}
+EPOCHS=${EPOCHS:-1 2 8}
+
+for seed in $SEEDS; do
+    for game in $GAMES; do
+        script=$(script_of "$game")
+        flags=""
+        case $script in
+            ppo_atari_envpool.py) shape "${BASE:-8x128}" ;;
+            *) shape "${BASE:-4096x16}" && flags="--desired-kl None" ;; # no rate that adapts itself
+        esac
+        for STEPS in $BUDGETS; do
+            for clip in $CLIPS; do
+                run "$script" "_clip${clip}_e4_b$STEPS" --clip-coef "$clip" --update-epochs 4 $flags
+            done
+            for epochs in $EPOCHS; do
+                run "$script" "_clip0.1_e${epochs}_b$STEPS" --clip-coef 0.1 --update-epochs "$epochs" $flags
+            done
+        done
+    done
+done | launch "$@"

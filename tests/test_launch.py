@@ -1,0 +1,282 @@
+"""scripts/launch.py and sweeps/: real runs, and everything that can happen to them and to the launcher."""
+
+import fcntl
+import os
+import pty
+import re
+import shlex
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, environment, load_checkpoint, raw_steps, wait_for
+
+sys.path.insert(0, str(ROOT / "scripts"))
+import launch
+
+BILLION = 10**9
+SWEEPS = {  # runs, and environment steps of all of them
+    "coverage": (300, 30 * BILLION),
+    "data_reuse": (450, 45 * BILLION),
+    "decoupled": (200, 20 * BILLION),
+    "fixed_budget": (100, 10 * BILLION),
+    "gamma": (500, 50 * BILLION),
+    "hard_exploration": (120, 12 * BILLION),
+    "isaacgym": (90, 9 * BILLION),
+    "learning_rate": (250, 25 * BILLION),
+    "num_envs_trend": (550, 55 * BILLION),
+    "outer_loop": (400, 40 * BILLION),
+    "pqn": (250, 25 * BILLION),
+    "procgen": (50, 5 * BILLION),
+    "rnd": (120, 12 * BILLION),
+    "scaling_data": (450, 45 * BILLION),
+    "step_size": (960, 320 * (100000000 + 33333333 + 10000000)),
+}
+
+
+def line(runs_dir, name, *extra, steps=1024):
+    """A command for stdin: a small run with a checkpoint after each of its iterations of 256 steps."""
+    words = ["python", "ppo_atari_envpool.py", "--env-id", "Breakout-v5", "--num-envs", 4, "--num-steps", 64,
+             "--update-epochs", 1, "--total-timesteps", steps, "--no-diagnostics", "--checkpoint-minutes", 0,
+             "--runs-dir", runs_dir, "--run-name", name, *extra]
+    return shlex.join(map(str, words))
+
+
+def start(lines, *options, **env):
+    """A launcher with these commands on its stdin."""
+    words = [sys.executable, "scripts/launch.py", *map(str, options)]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               text=True, cwd=ROOT, env=environment(**env))
+    process.stdin.write("\n".join(lines) + "\n")
+    process.stdin.close()
+    process.stdin = None  # for communicate
+    return process
+
+
+def finish(process, code=0):
+    """Its whole output, once it has ended with this exit code."""
+    out = process.communicate(timeout=900)[0]
+    assert process.returncode == code, f"exit code {process.returncode}, not {code}\n{out}"
+    return out
+
+
+def sweep(name, *options, code=0, **env):
+    words = ["bash", str(ROOT / "sweeps" / f"{name}.sh"), *options]
+    hidden = ("GAMES", "SEEDS", "STEPS", "FULL", "BASE", "SPS", "FLAGS")
+    env = {key: value for key, value in environment(PYTHON=sys.executable, **env).items()
+           if key not in hidden or key in env}
+    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=env)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def pid(run_dir):
+    """The process that writes the newest event file."""
+    newest = max(run_dir.glob("events.out.tfevents.*"), key=lambda path: path.stat().st_mtime)
+    return int(newest.name.rsplit(".", 1)[1])
+
+
+def attempts(run_dir):
+    """How often the run was started: the lines before its attempts in the log."""
+    return len(re.findall(r"^\[launch \S+ \S+\] .*ppo_atari_envpool.py", (run_dir / "log.txt").read_text(), re.M))
+
+
+def check_complete(run_dir, steps=1024):
+    """The run is finished, and its curves have every point once."""
+    assert (run_dir / "done.json").exists() and raw_steps(run_dir) == list(range(256, steps + 1, 256))
+
+
+# ---- what is run -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", SWEEPS)
+def test_the_grid_of(name, tmp_path):
+    runs, steps = SWEEPS[name]
+    shown = sweep(name, "--dry-run", RUNS_DIR=str(tmp_path))
+    lines = [words for words in shown.splitlines() if words.startswith("python ")]
+    assert len(lines) == runs and f"{runs:,} runs, {steps:,} steps; 0 runs are finished" in shown
+    assert all(re.search(rf"--run-name {name}/\S+__n\d+_t\d+\S*__s\d ", words) for words in lines)
+    assert len({launch.Run(words).key for words in lines}) == runs, "two runs of one sweep are the same"
+    header = (ROOT / "sweeps" / f"{name}.sh").read_text()
+    assert f"{runs} runs, {steps / BILLION:.0f} billion steps" in header
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_sweep_is_listed():
+    files = {path.stem for path in (ROOT / "sweeps").glob("*.sh")} - {"lib", "all", "smoke"}
+    assert files == set(SWEEPS) and all(name in (ROOT / "sweeps/all.sh").read_text() for name in files)
+
+
+def test_the_base_is_one_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    keys = {name: [launch.Run(words).key for words in sweep(name, "--dry-run", SEEDS="1", GAMES="Phoenix-v5",
+                                                            RUNS_DIR=str(tmp_path)).splitlines()
+                   if words.startswith("python ")] for name in SWEEPS}
+    ppo = "fixed_budget scaling_data coverage data_reuse decoupled gamma hard_exploration num_envs_trend outer_loop"
+    assert len(set.intersection(*(set(keys[name]) for name in [*ppo.split(), "step_size"]))) == 1
+    assert set(keys["coverage"]) <= {*keys["fixed_budget"], *keys["scaling_data"]}
+    assert len({*keys["learning_rate"]} & {*keys["scaling_data"]}) == 1
+
+
+def test_scaling_a_sweep():
+    shown = sweep("fixed_budget", "--dry-run", GAMES="Pong-v5 Breakout-v5", SEEDS="1 2", STEPS="20000", SPS="100")
+    assert "8 runs, 160,000 steps" in shown and "at 100 steps/s each (given)" in shown
+    assert "700 runs" not in shown and "350 runs" in sweep("fixed_budget", "--dry-run", FULL="1")
+    assert "--bf16" in sweep("pqn", "--dry-run", SEEDS="1", FLAGS="--bf16").splitlines()[0]
+
+
+@pytest.mark.parametrize("lines,options,message", [
+    ([], (), "stdin: no commands"),
+    (["echo hello"], (), "runs no .py script"),
+    (["python ppo_atari_envpool.py --seed 1"], (), "no --run-name"),
+    ([line("x", "a"), line("x", "a", "--seed", 2)], (), "--run-name a is given to 2 commands"),
+    ([line("x", "a"), line("y", "b")], (), "--runs-dir differs"),
+    ([line("x", "a", steps=255)], (), "--total-timesteps 255 of a is less than one batch of 4 envs x 64 steps: at "
+                                      "least 256 is accepted"),
+    ([line("x", "a", "--num-envs", 2**20, steps=2**30)], ("--workers", 1),
+     r"--num-envs 1048576 of a needs [\d.]+ GB of main memory, 1 at a time: at most \d+"),
+    ([line("x", "a").replace("ppo_atari", "no_such")], (), "there is no no_such_envpool.py"),
+    ([line("x", "a")], ("--workers", 0), "--workers: 0: a positive number is accepted"),
+    ([line("x", "a")], ("--workers", 1, "--gpus", 0), "--workers and --gpus exclude each other"),
+    ([line("/proc/x", "a")], (), "--runs-dir /proc/x"),
+])
+def test_bad_input(lines, options, message):
+    out = finish(start(lines, *options), code=2)
+    assert out.startswith("error: ") and out.count("\n") == 1 and re.search(message, out), out
+    assert not (ROOT / "x").exists()
+
+
+# ---- what happens to runs --------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory):
+    """A sweep with a good run, one that is killed by -9, one that diverges and one that the script refuses."""
+    runs = tmp_path_factory.mktemp("faulty")
+    lines = [line(runs, "s/killed", steps=2048), line(runs, "s/good", "--seed", 2),
+             line(runs, "s/diverges", "--learning-rate", 1e9, "--max-grad-norm", 1e9),
+             line(runs, "s/refused", "--num-minibatches", 7)]
+    process = start(lines, "--workers", 2)
+    wait_for(lambda: (runs / "s/killed/checkpoint.prev.pt").exists(), process, seconds=600)
+    os.kill(pid(runs / "s/killed"), signal.SIGKILL)
+    return runs, lines, finish(process, code=1)
+
+
+def test_it_goes_on_past_failures(faulty):
+    runs, _, out = faulty
+    check_complete(runs / "s/good")
+    check_complete(runs / "s/killed", 2048)
+    assert attempts(runs / "s/killed") == 2 and "retries   s/killed  exit code -9" in out
+    assert attempts(runs / "s/diverges") == attempts(runs / "s/refused") == attempts(runs / "s/good") == 1
+    table = out[out.index("4 runs: ") :]
+    assert table.startswith("4 runs: 2 done, 1 failed, 1 diverged, 0 skipped (finished before), 0 left")
+    assert re.search(r"diverged  s/diverges  error: \w+ is not finite", table)
+    assert re.search(r"failed    s/refused  error: --num-minibatches 7 does not divide", table)
+    assert f"python scripts/figures.py s --runs {runs}/s --out figures/" in table
+    assert "\x1b" not in out and "\r" not in out
+
+
+def test_launched_again(faulty):
+    runs, lines, _ = faulty
+    out = finish(start(lines, "--workers", 2), code=1)
+    assert "4 runs: 0 done, 1 failed, 1 diverged, 2 skipped" in out and "starts    s/refused" in out
+    assert attempts(runs / "s/diverges") == 1, "what diverged would diverge again"
+    again = finish(start(lines[2:3], "--retry-diverged"), code=1)
+    assert "0 done, 0 failed, 1 diverged" in again and attempts(runs / "s/diverges") == 2
+
+
+def test_status(faulty):
+    runs, lines, _ = faulty
+    out = finish(start([*lines, line(runs, "s/later")], "--status"))
+    words = {words[1]: words[0] for words in map(str.split, out.splitlines()[:-1])}
+    assert words == {"s/good": "done", "s/killed": "done", "s/diverges": "diverged", "s/refused": "failed",
+                     "s/later": "missing"}
+    assert out.splitlines()[-1].startswith("5 runs: 2 done, 0 running, 0 stale, 1 failed, 1 diverged, 1 missing")
+    scanned = finish(start([], "status", "--runs-dir", runs))
+    assert "done      s/good  1,024/1,024 steps" in scanned
+    assert launch.progress(runs / "s/good")[0] == 1024
+
+
+def test_an_identical_run_is_shared(faulty):
+    runs, lines, _ = faulty
+    twin = line(runs, "t/twin", "--seed", 2, "--gamma", 0.99, "--num-minibatches", 4)  # both are the defaults
+    out = finish(start([twin, line(runs, "s/good", "--seed", 2)]))
+    assert "0 done, 0 failed, 0 diverged, 2 skipped" in out
+    assert os.readlink(runs / "t/twin") == "../s/good" and attempts(runs / "s/good") == 1
+    assert finish(start([twin], "--status")).startswith("done      t/twin")
+    refused = finish(start([line(runs, "s/good", "--seed", 3)]), code=2)
+    assert "--run-name s/good has run with --seed 2, not 3: RUNS_DIR=… keeps" in refused
+    assert sorted(path.name for path in (runs / ".launch").iterdir() if path.name[0] == ".") == []
+
+
+def test_the_bar_on_a_terminal(faulty):
+    """…and what is finished costs no process."""
+    runs, lines, _ = faulty
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 150, 0, 0))
+    process = subprocess.Popen([sys.executable, "scripts/launch.py"], stdin=subprocess.PIPE, stdout=slave, stderr=slave,
+                               cwd=ROOT, env=environment(TERM="xterm"))
+    process.communicate(lines[1].encode(), timeout=60)
+    os.close(slave)
+    shown = os.read(master, 65536).decode()
+    os.close(master)
+    assert re.search(r"100%\|.*1,024/1,024 steps, 0 running +1 done +0 failed +0 waiting +0 steps/s +ETA", shown), shown
+
+
+def test_full_disk(tmp_path):
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=30m", "tmpfs", str(tmp_path)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        lines = [line(tmp_path, "s/run", steps=512)]  # two checkpoints of 20 MB do not fit
+        out = finish(start(lines), code=1)
+        assert "retries   s/run" in out and "failed    s/run  error: No space left on device" in out
+        assert attempts(tmp_path / "s/run") == 2
+        subprocess.run(["mount", "-o", "remount,size=100m", str(tmp_path)], check=True)
+        assert "1 done" in finish(start(lines))
+        check_complete(tmp_path / "s/run", 512)
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+# ---- what happens to launchers ---------------------------------------------------------------------------------------
+def test_two_launchers_one_of_them_killed(tmp_path):
+    """The second takes only what the first is not running, and all of it once the first is gone."""
+    lines = [line(tmp_path, "s/a", steps=2048), line(tmp_path, "s/b", "--seed", 2)]
+    first, second = tmp_path / "s/a", tmp_path / "s/b"
+    one = start(lines, "--gpus", 30, "--jobs-per-gpu", 1)
+    wait_for(lambda: raw_steps(first), one, seconds=600)
+    os.kill(pid(first), signal.SIGSTOP)  # it goes on living, and gets no further, until the second has begun
+    two = start(lines, "--gpus", "31,32")  # no such cards: the runs take the CPU
+    wait_for(lambda: list(second.glob("events*")), two, seconds=600)
+    assert "running   s/a" in finish(start(lines, "--status"))
+    given = {run: Path(f"/proc/{pid(run)}/environ").read_bytes().split(b"\0") for run in (first, second)}
+    assert b"CUDA_VISIBLE_DEVICES=30" in given[first] and b"CUDA_VISIBLE_DEVICES=31" in given[second]
+    threads = max(1, len(os.sched_getaffinity(0)) // 2)
+    assert f"OMP_NUM_THREADS={threads}".encode() in given[second] and attempts(first) == 1
+    stopped = pid(first)
+    one.kill()
+    one.wait()
+    os.kill(stopped, signal.SIGCONT)
+    assert "2 runs: 2 done" in finish(two)
+    assert attempts(first) == 2 and attempts(second) == 1
+    assert "resumes at step" in (first / "log.txt").read_text(), "the run outlived its launcher without a checkpoint"
+    check_complete(first, 2048)
+    check_complete(second)
+
+
+def test_ctrl_c_and_a_broken_checkpoint(tmp_path):
+    lines, run_dir = [line(tmp_path, "s/run", steps=2048), line(tmp_path, "s/next")], tmp_path / "s/run"
+    process = start(lines, "--workers", 1)
+    wait_for(lambda: (run_dir / "checkpoint.prev.pt").exists(), process, seconds=600)
+    process.send_signal(signal.SIGINT)
+    out = finish(process, code=130)
+    assert "stopped   s/run  at step" in out and "the same command goes on" in out and "starts    s/next" not in out
+    assert "stopped at step" in (run_dir / "log.txt").read_text() and not launch.is_locked(run_dir / "log.txt")
+    assert launch.state(run_dir) == "stale" and launch.state(tmp_path / "s/next") == "missing"
+    data = (run_dir / "checkpoint.pt").read_bytes()
+    (run_dir / "checkpoint.pt").write_bytes(data[: len(data) // 2])
+    before = load_checkpoint(run_dir, "checkpoint.prev.pt")["global_step"]
+    assert "1 done" in finish(start(lines[:1]))
+    assert f"resumes at step {before:,}" in (run_dir / "log.txt").read_text()
+    check_complete(run_dir, 2048)

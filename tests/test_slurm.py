@@ -1,0 +1,97 @@
+"""`--slurm` on a real Slurm of one node, which scripts/slurm_local.sh starts: real runs in a real job array."""
+
+import os
+import re
+import subprocess
+import time
+
+import pytest
+from conftest import ROOT
+from test_launch import attempts, check_complete, finish, line, raw_steps, start
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    """The environment that reaches a running Slurm. With REQUIRE_SLURM, as in .ci/run, not having one is a failure."""
+    folder, script = tmp_path_factory.mktemp("slurm"), str(ROOT / "scripts/slurm_local.sh")
+    started = subprocess.run(["bash", script, "start", str(folder)], capture_output=True, text=True)
+    if started.returncode:
+        reason = f"no Slurm here: {(started.stdout + started.stderr).strip()}"
+        (pytest.fail if os.environ.get("REQUIRE_SLURM") else pytest.skip)(reason)
+    yield {"SLURM_CONF": str(folder / "slurm.conf")}
+    subprocess.run(["bash", script, "stop", str(folder)], check=True)
+
+
+def until(condition, what):
+    """Polls: there is no process to wait for."""
+    deadline = time.time() + 900
+    while not condition():
+        assert time.time() < deadline, what
+        time.sleep(0.1)
+
+
+def test_a_job_array(slurm, tmp_path):
+    """One run is told of its time limit, one is cancelled, one fails, one is undisturbed; then the same line again."""
+    names = ("limited", "cancelled", "refused", "good")
+    limited, cancelled, refused, good = (tmp_path / "s" / name for name in names)
+    lines = [line(tmp_path, "s/limited", steps=2048), line(tmp_path, "s/cancelled", "--seed", 2, steps=2048),
+             line(tmp_path, "s/refused", "--num-minibatches", 7), line(tmp_path, "s/good", "--seed", 3, steps=256)]
+    options = ("--slurm", "--cpus-per-task", 1, "--time", 30, "--array-parallelism", 2)
+
+    def tasks():
+        """{index in the array: job id} of what is queued or running."""
+        words = ["squeue", "--noheader", "--array", "--format=%K %A"]
+        return dict(task.split() for task in subprocess.check_output(words, text=True, env=env).splitlines())
+
+    def scancel(*words):
+        done = subprocess.run(["scancel", *words], check=True, env=env, capture_output=True, text=True)
+        assert not done.stderr
+
+    env = {**os.environ, **slurm}
+    out = finish(start(lines, *options, **slurm))
+    assert "4 to submit" in out
+    array = re.search(r"submitted job array (\d+):", out)[1]
+    assert "4 queued or running, 0 to submit" in finish(start(lines, *options, **slurm))
+    twin = line(tmp_path, "t/good", "--seed", 3, steps=256)  # another sweep does not submit what this one has queued
+    assert "1 queued or running, 0 to submit" in finish(start([twin], *options, **slurm))
+
+    until(lambda: limited.exists() and raw_steps(limited), "the first task does not run")
+    # to the step, as Slurm does two minutes before the limit
+    scancel("--signal=USR1", f"{tasks()['0']}.0")
+    until(lambda: cancelled.exists() and raw_steps(cancelled), "the second task does not run")
+    scancel(f"{array}_1")
+    until(lambda: not tasks(), "the array does not end")
+
+    check_complete(limited, 2048)
+    assert attempts(limited) == 2 and "resumes at step" in (limited / "log.txt").read_text()
+    check_complete(good, 256)
+    assert attempts(good) == attempts(cancelled) == attempts(refused) == 1
+    assert not (cancelled / "done.json").exists() and not (refused / "manifest.json").exists()
+    shown = finish(start(lines, "--status"))
+    assert "stale     s/cancelled" in shown
+    assert "failed    s/refused  0/1,024 steps  error: --num-minibatches 7 does not divide" in shown
+
+    out = finish(start(lines, *options, **slurm))
+    assert "4 runs: 2 finished, 0 diverged, 0 queued or running, 2 to submit" in out
+    until(lambda: not tasks(), "the second array does not end")
+    check_complete(cancelled, 2048)
+    assert attempts(cancelled) == 2 and attempts(limited) == 2 and attempts(good) == 1
+
+
+def test_what_slurm_refuses(slurm, tmp_path):
+    out = finish(start([line(tmp_path, "s/run")], "--slurm", "--partition", "no_such", **slurm), code=2)
+    assert out.splitlines()[-1].startswith("error: --slurm: sbatch: error: invalid partition specified: no_such")
+
+
+def test_the_array_that_would_be_submitted(tmp_path):
+    """Needs no Slurm."""
+    out = finish(start([line(tmp_path, "s/run")], "--slurm", "--dry-run", "--partition", "gpu", "--time", "2-0",
+                       "--gpus-per-task", 1, "--cpus-per-task", 8, "--mem", "32G", "--array-parallelism", 20,
+                       "--sbatch", "--account=x --qos=y"))
+    for word in ("partition=gpu", "time=2-0", "gpus-per-task=1", "cpus-per-task=8", "mem=32G", "account=x", "qos=y",
+                 "array=0-0%20", "signal=USR1@120", "requeue", "open-mode=append"):
+        assert f"#SBATCH --{word}\n" in out
+    assert subprocess.run(["bash", "-n"], input=out[out.index("#!/bin/bash") :], text=True).returncode == 0
+    huge = line(tmp_path, "s/run", "--num-envs", 4096, steps=2**20)
+    refused = finish(start([huge], "--slurm", "--mem", "8G"), code=2)
+    assert "--num-envs 4096 of s/run needs" in refused
