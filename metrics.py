@@ -16,6 +16,7 @@ Rules that hold for every function:
 import math
 
 import torch
+import torch.distributed as dist
 
 BATCH_NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
 NORMALIZATION_LAYERS = (torch.nn.LayerNorm, torch.nn.GroupNorm) + BATCH_NORMS
@@ -418,12 +419,16 @@ def network_diagnostics(features, activity):
 
 
 @torch.no_grad()
-def diagnose_network(forward, inds, chunk=2048):
+def diagnose_network(forward, inds, chunk=2048, deviation=False):
     """Looks at rows of a batch through a network, by chunks, so that no layer's output is held for more than one.
 
     `forward` maps row numbers (m,) to a pair: any output (m, ...), and for each encoder the list of its post-activation
     layers, the last of them the representation (m, D). `inds` (M,) int64 are the rows. Returns the output of all rows
     (M, ...) and {name: value}: `network_diagnostics` and the fraction of activations that are exactly zero.
+
+    With `deviation` a unit's activity is its standard deviation over the rows in place of mean |h|, and a dormant
+    one has less than 1e-3: for Tanh and the like, where a unit that is saturated is silent though far from zero.
+    Activations (M, units) only.
     """
     outputs, features, activity, zeros = [], [], [], 0.0
     for rows in inds.split(chunk):
@@ -431,11 +436,21 @@ def diagnose_network(forward, inds, chunk=2048):
         layers = [layer for encoder in encoders for layer in encoder]
         outputs.append(output)
         features.append([encoder[-1] for encoder in encoders])
-        activity.append([unit_activity(layer) * len(rows) for layer in layers])
+        if deviation:
+            sums = [layer.double() for layer in layers]
+            activity.append([torch.stack([h.sum(0), h.square().sum(0)]) for h in sums])
+        else:
+            activity.append([unit_activity(layer) * len(rows) for layer in layers])
         zeros += zero_fraction(layers) * len(rows) / len(inds)
     features = [torch.cat(parts) for parts in zip(*features)]
-    activity = [sum(sums)[None] / len(inds) for sums in zip(*activity)]
-    return torch.cat(outputs), {**network_diagnostics(features, activity), "dormant_neurons/zero_fraction": zeros}
+    activity = [sum(sums) / len(inds) for sums in zip(*activity)]
+    if deviation:
+        activity = [(square - mean.square()).clamp(min=0.0).sqrt() for mean, square in activity]
+    activity = [row[None] for row in activity]
+    values = {**network_diagnostics(features, activity), "dormant_neurons/zero_fraction": zeros}
+    if deviation:
+        values["dormant_neurons"] = dormant_neurons(activity, eps=1e-3)
+    return torch.cat(outputs), values
 
 
 def merge_moments(moments, batch):
@@ -467,6 +482,22 @@ def policy_diagnostics(probs, log_ratio):
     }
 
 
+def gaussian_policy_diagnostics(mean, std, log_ratio):
+    """Dispersion of a Gaussian policy and of its importance weights as the scripts log them: {name: value}.
+
+    `mean` (M, A) and `std` (1, A) or (M, A) under the updated policy, `log_ratio` (M,) of the actions taken, new over
+    old.
+    """
+    variance, share = gaussian_policy_variance(mean, std)
+    return {
+        "ess": effective_sample_size_percent(log_ratio),
+        "ess/samples": effective_sample_size(log_ratio),
+        "policy_variance": variance,
+        "policy_variance/normalized": share,
+        "policy_variance/std": std.mean().item(),
+    }
+
+
 def stratified_rows(num_rows, size, seed):
     """Picks min(size, num_rows) different rows of a batch, one at random from each of that many equal stretches of it.
 
@@ -477,3 +508,28 @@ def stratified_rows(num_rows, size, seed):
     jitter = torch.rand(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     edges = torch.arange(size + 1) * num_rows // max(size, 1)  # stretches of whole rows, none of them empty
     return edges[:-1] + (jitter * (edges[1:] - edges[:-1])).long()
+
+
+# ---- several processes -----------------------------------------------------------------------------------------------
+def sum_over_ranks(x):
+    """The sum of the tensor x over all processes of torch.distributed; x itself where there is one."""
+    if dist.is_initialized():
+        x = x.clone()
+        dist.all_reduce(x)
+    return x
+
+
+def add_over_ranks(tensors):
+    """Replaces each of the tensors by its sum over all processes: one message for all of them."""
+    if dist.is_initialized():
+        flat = sum_over_ranks(torch.cat([x.flatten() for x in tensors]))
+        for x, total in zip(tensors, flat.split([x.numel() for x in tensors])):
+            x.copy_(total.view_as(x))
+
+
+def gather(x):
+    """A list of every process's x, which may be anything small."""
+    xs = [x] * (dist.get_world_size() if dist.is_initialized() else 1)
+    if dist.is_initialized():
+        dist.all_gather_object(xs, x)
+    return xs

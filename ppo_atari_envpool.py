@@ -230,13 +230,12 @@ class Agent(nn.Module):
 
 # ---- targets and loss ------------------------------------------------------------------------------------------------
 def gae(rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda):
-    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), cut at the ends of episodes.
+    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), cut at the ends of episodes. Tensors are (T, N).
 
-    All tensors are (T, N). `values[t]` is V(obs[t]); `next_values[t]` is V of the observation that step t led to,
-    before any reset. `terminations` and `truncations` (bool) say how step t ended its episode: a terminated step
-    bootstraps 0, a truncated one `next_values[t]`, and neither passes the trace on. Rows that are not `valid` (bool)
-    get the advantage 0 and take no time: no trace begins in them. Returns (advantages, returns), both float32 (T, N).
-    """
+    `values[t]` is V(obs[t]), `next_values[t]` V of what step t led to, before any reset. `terminations`, `truncations`
+    (bool) say how step t ended its episode: the first bootstrap 0, the second `next_values[t]`, and neither passes the
+    trace on. Rows that are not `valid` (bool) get the advantage 0 and take no time: no trace begins in them. Returns
+    (advantages, returns), both float32 (T, N)."""
     advantages = torch.zeros_like(rewards)
     nonterminal = 1.0 - terminations.to(rewards.dtype)
     nonend = nonterminal * (1.0 - truncations.to(rewards.dtype))
@@ -426,7 +425,6 @@ def main(args):
         rng.set_state(checkpoint["rng"].cpu())
         with np.load(run_dir / "coverage.npz") as saved:  # it may be newer than the checkpoint, never older
             coverage = {name: [saved[name][saved["step"] <= run.global_step]] for name in coverage}
-
     # one record a log point, written at once: SummaryWriter's queue can lose points that a checkpoint counts as logged
     events = open(run_dir / f"events.out.tfevents.{time.time():.0f}.{platform.node()}.{os.getpid()}", "wb")
     writer = RecordWriter(events)
@@ -440,7 +438,6 @@ def main(args):
                args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}")
     log_time = line_time = checkpoint_time = time.time()
     start_time, log_step, line_step, exit_code = log_time - run.wall_seconds, run.global_step, run.global_step, 0
-
     for iteration in range(run.iteration + 1, num_iterations + 1):
         run.iteration = iteration
         if args.anneal_lr:

@@ -415,7 +415,6 @@ def main(args):
         rng.set_state(checkpoint["rng"].cpu())
         with np.load(run_dir / "coverage.npz") as saved:  # it may be newer than the checkpoint, never older
             coverage = {name: [saved[name][saved["step"] <= run.global_step]] for name in coverage}
-
     # one record a log point, written at once: SummaryWriter's queue can lose points that a checkpoint counts as logged
     events = open(run_dir / f"events.out.tfevents.{time.time():.0f}.{platform.node()}.{os.getpid()}", "wb")
     writer = RecordWriter(events)
@@ -429,7 +428,6 @@ def main(args):
                args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}")
     log_time = line_time = checkpoint_time = time.time()
     start_time, log_step, line_step, exit_code = log_time - run.wall_seconds, run.global_step, run.global_step, 0
-
     for iteration in range(run.iteration + 1, num_iterations + 1):
         run.iteration = iteration
         if args.anneal_lr:

@@ -1,0 +1,388 @@
+"""ppo_isaacgym.py: both simulators' resets, the Gaussian policy, several processes, Python 3.8. Isaac Gym cannot be
+installed from any index, so a stand-in with its interface and its late reset (tests/stand_in) takes its place."""
+
+import ast
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT, curves, environment, load_checkpoint
+
+import ppo_isaacgym as ppo
+
+SCRIPT = "ppo_isaacgym.py"
+STAND_IN = ROOT / "tests" / "stand_in"
+needs_mjlab = pytest.mark.skipif(importlib.util.find_spec("mjlab") is None, reason="requirements-mjlab.txt")
+
+
+@pytest.fixture
+def isaacgym(monkeypatch):
+    """Gives this process the stand-in. (The script's own import of it is refused here: torch is loaded.)"""
+    spec = importlib.util.spec_from_file_location("isaacgymenvs", STAND_IN / "isaacgymenvs/__init__.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(ppo, "isaacgymenvs", module)
+
+
+def run(runs_dir, words, code=0, launcher=(), **env):
+    """Runs the script to its end in a process of its own and checks the exit code."""
+    command = [sys.executable, *launcher, str(ROOT / SCRIPT), *words.split(), "--runs-dir", str(runs_dir),
+               "--run-name", "run"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=runs_dir,
+                          env=environment(PYTHONPATH=str(STAND_IN), **env))
+    assert done.returncode == code, f"exit code {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def run_here(monkeypatch, tmp_path, words):
+    """Runs the script in this process. Returns its agent and what it gave to `gae`, one tuple an iteration, and the
+    observations before any reset that its steps led to."""
+    calls, lasts, make_envs, gae = [], [], ppo.make_envs, ppo.gae
+
+    def spy_make_envs(*args):
+        envs = make_envs(*args)
+        step = envs.env.step
+        flatten = lambda obs: torch.cat([*obs.values()], 1)  # noqa: E731
+
+        def spy_step(action):
+            out = step(action)
+            lasts.append(flatten(out[0]).clone())
+            return out
+
+        envs.env.step = spy_step
+        return envs
+
+    def spy_gae(*args):
+        calls.append([x.clone() if torch.is_tensor(x) else x for x in args])
+        return gae(*args)
+
+    monkeypatch.setattr(ppo, "make_envs", spy_make_envs)
+    monkeypatch.setattr(ppo, "gae", spy_gae)
+    monkeypatch.setattr(ppo.signal, "signal", lambda *_: None)
+    args = ppo.parse_args(f"{words} --no-diagnostics --runs-dir {tmp_path} --run-name run".split())
+    with pytest.raises(SystemExit) as end:
+        ppo.main(args)
+    assert end.value.code == 0
+    weights = load_checkpoint(tmp_path / "run")["agent"]
+    num_actions, num_obs = weights["actor_mean.4.weight"].shape[0], weights["actor_mean.0.weight"].shape[1]
+    agent = ppo.Agent(num_obs, lasts[0].shape[1] - num_obs, num_actions, args)
+    agent.load_state_dict(weights)
+    return agent, calls, lasts
+
+
+# ---- resets ----------------------------------------------------------------------------------------------------------
+def test_isaac_gym_resets_one_step_late(isaacgym):
+    """The stand-in's clock: environment 0 dies 3 steps after its reset, environment 1 meets its time limit after 5."""
+    envs = ppo.make_envs(SimpleNamespace(env_id="Ant", num_envs=2), 2, 1, torch.device("cpu"))
+    assert envs.sizes == (2, 2, 3)
+    obs, valid = envs.reset(0)
+    assert not valid and obs.tolist() == [[0, 0, 0, 0]] * 2  # not computed yet: the first step only resets
+    clocks, valids, rewards, terminations, truncations = [], [], [], [], []
+    for _ in range(8):
+        obs, reward, terminated, truncated, valid, ended, _ = envs.step(torch.full((2, 3), 5.0))  # it needs clipping
+        assert len(ended) == 0 and obs[:, 0].tolist() == [0, 1] and torch.equal(obs[:, 2:], -obs[:, :2])
+        for rows, x in zip((clocks, valids, rewards, terminations, truncations),
+                           (obs[:, 1], valid, reward, terminated, truncated)):
+            rows.append(x.clone().tolist())
+    F, T = False, True
+    assert clocks == [[0, 0], [1, 1], [2, 2], [3, 3], [0, 4], [1, 5], [2, 0], [3, 1]]
+    assert rewards == [[clock + 1 for clock in row] for row in clocks]
+    assert terminations == [[F, F], [F, F], [F, F], [T, F], [F, F], [F, F], [F, F], [T, F]]
+    assert truncations == [[F, F], [F, F], [F, F], [F, F], [F, F], [F, T], [F, F], [F, F]]
+    assert valids == [[T, T], [T, T], [T, T], [F, T], [T, T], [T, F], [T, T], [F, T]]  # of the next row
+
+
+def test_late_resets_in_a_run(isaacgym, monkeypatch, tmp_path):
+    """What the loop makes of them: rows, returns and bootstraps, all told in advance."""
+    words = "--env-id Ant --num-envs 2 --num-steps 16 --total-timesteps 64 --learning-rate 0 --reward-scaler 0.5"
+    agent, calls, lasts = run_here(monkeypatch, tmp_path, words)
+    rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda = (
+        torch.cat(xs) if torch.is_tensor(xs[0]) else xs[0] for xs in zip(*calls))
+    assert (gamma, gae_lambda) == (0.99, 0.95)
+    steps = torch.arange(32)
+    torch.testing.assert_close(valid, torch.stack([steps % 4 > 0, steps % 6 > 0], 1))
+    torch.testing.assert_close(terminations, torch.stack([steps % 4 == 3, steps < 0], 1))
+    torch.testing.assert_close(truncations, torch.stack([steps < 0, steps % 6 == 5], 1))
+    torch.testing.assert_close(rewards, 0.5 * torch.stack([steps % 4 + 1.0, steps % 6 + 1.0], 1))
+    with torch.no_grad():
+        torch.testing.assert_close(next_values, torch.stack([agent(obs)[1] for obs in lasts]))
+    scalars = curves(tmp_path / "run")
+    episodes = [9.0] * 8 + [20.0] * 5  # 2 + 3 + 4, and 2 + 3 + 4 + 5 + 6: raw rewards, without those of reset rows
+    assert scalars["charts/episodes"][-1][1] == len(episodes)
+    assert scalars["charts/episodic_return"][-1][1] == pytest.approx(np.mean(episodes))
+    assert scalars["charts/episodic_length"][-1][1] == pytest.approx((8 * 3 + 5 * 5) / 13)
+
+
+def test_no_mask_resets_is_cleanrls(isaacgym, monkeypatch, tmp_path):
+    words = "--env-id Ant --num-envs 2 --num-steps 16 --total-timesteps 64 --no-mask-resets"
+    _, calls, _ = run_here(monkeypatch, tmp_path, words)
+    assert [call[2].sum().item() for call in calls] == [6, 7]  # every end is a death
+    assert not any(call[3].any() for call in calls) and all(call[5].all() for call in calls)
+
+
+@needs_mjlab
+def test_mjlab_bootstraps_from_the_true_last_observation(monkeypatch, tmp_path):
+    """Episodes of 5 steps, cut by the time limit: no row is lost, and each cut row's next value is V of the observation
+    that mjlab's own reset would have replaced."""
+    import mjlab.tasks.registry
+
+    load_env_cfg = mjlab.tasks.registry.load_env_cfg
+
+    def short(task):
+        cfg = load_env_cfg(task)
+        cfg.episode_length_s = 0.25
+        return cfg
+
+    monkeypatch.setattr(mjlab.tasks.registry, "load_env_cfg", short)
+    words = "--env-id Mjlab-Cartpole-Balance --num-envs 4 --num-steps 8 --total-timesteps 64 --learning-rate 0"
+    agent, calls, lasts = run_here(monkeypatch, tmp_path, words + " --desired-kl None")
+    for iteration, (_, values, terminations, truncations, next_values, valid, *_) in enumerate(calls):
+        steps = torch.arange(8 * iteration, 8 * iteration + 8)
+        assert valid.all() and not terminations.any()
+        torch.testing.assert_close(truncations, (steps % 5 == 4)[:, None].expand(8, 4))
+        with torch.no_grad():
+            expected = torch.stack([agent(lasts[step])[1] for step in steps])
+        torch.testing.assert_close(next_values, expected)
+        cut = truncations[:-1]
+        assert (next_values[:-1][cut] - values[1:][cut]).abs().min() > 0  # the next row is of another episode
+        torch.testing.assert_close(next_values[:-1][~cut], values[1:][~cut])
+    scalars = curves(tmp_path / "run")
+    assert {value for _, value in scalars["charts/episodic_length"]} == {5.0}
+    assert scalars["charts/episodes"][-1][1] == 3 * 4
+
+
+# ---- the policy ------------------------------------------------------------------------------------------------------
+def agent_of(num_obs=3, num_states=2, num_actions=2, **args):
+    words = [f"--{name.replace('_', '-')} {value}" for name, value in args.items()]
+    return ppo.Agent(num_obs, num_states, num_actions, ppo.tyro.cli(ppo.Args, args=" ".join(words).split()))
+
+
+def test_gaussian_policy_against_torch():
+    generator = torch.Generator().manual_seed(1)
+    mean, actions = torch.randn(2, 7, 3, generator=generator)
+    logstd = torch.randn(1, 3, generator=generator)
+    normal = torch.distributions.Normal(mean, logstd.exp().expand_as(mean))
+    logprobs = normal.log_prob(actions).sum(-1)
+    torch.testing.assert_close(ppo.gaussian_logprobs(mean, logstd, actions), logprobs)
+    valid = torch.arange(7) < 5
+    newvalue, values, advantages, returns = torch.randn(4, 7, generator=generator)
+    loss, stats = ppo.ppo_loss(mean, logstd, newvalue, actions, logprobs + 0.1, values, advantages, returns, valid,
+                               0.2, 0.5, 2.0, clip_vloss=False)
+    pg_loss, v_loss, entropy, old_approx_kl, _, clipfrac = stats
+    torch.testing.assert_close(entropy, normal.entropy().sum(-1)[:5].mean())
+    torch.testing.assert_close(pg_loss, -(advantages[:5] * np.exp(-0.1)).mean())
+    torch.testing.assert_close(v_loss, 0.5 * (newvalue - returns)[:5].square().mean())
+    torch.testing.assert_close(loss, pg_loss - 0.5 * entropy + 2.0 * v_loss)
+    assert old_approx_kl.item() == pytest.approx(0.1, abs=1e-5) and clipfrac == 0
+
+
+def test_actor_and_critic_see_their_own_columns():
+    agent = agent_of()
+    obs = torch.randn(5, 5, requires_grad=True)
+    mean, value, hiddens = agent(obs)
+    assert mean.shape == (5, 2) and value.shape == (5,) and [h[-1].shape for h in hiddens] == [(5, 256)] * 2
+    (actor,) = torch.autograd.grad(mean.sum(), obs, retain_graph=True)
+    (critic,) = torch.autograd.grad(value.sum(), obs)
+    assert actor[:, :3].any(0).all() and not actor[:, 3:].any() and critic[:, 3:].any(0).all()
+    assert not critic[:, :3].any()
+    shared = ppo.Agent(3, 0, 2, ppo.Args(shared_encoder=True, hidden_sizes=(8, 4), activation="elu"))
+    mean, value, hiddens = shared(torch.randn(5, 3))
+    assert [h.shape[1] for h in hiddens[0]] == [8, 4] and len(hiddens) == 1 and shared.critic[0].in_features == 4
+    names = {f"{net}.{layer}.{part}" for net in ("critic", "actor_mean") for layer in (0, 2, 4)
+             for part in ("weight", "bias")}
+    assert agent.state_dict().keys() == names | {"actor_logstd"}  # CleanRL's
+    with torch.no_grad():
+        torch.testing.assert_close(agent_of(bf16="").actor_mean[0].weight.norm(), torch.tensor((2 * 3) ** 0.5))
+
+
+def test_normalised_observations(isaacgym, monkeypatch, tmp_path):
+    """The statistics are those of every valid row so far and one row of mean 0 and variance 1; they are in the
+    checkpoint, and within an iteration they do not move: the first minibatch's ratios are 1."""
+    words = "--env-id Ant --num-envs 2 --num-steps 16 --total-timesteps 64 --norm-obs"
+    agent, calls, lasts = run_here(monkeypatch, tmp_path, words + " --update-epochs 1 --num-minibatches 1")
+    rows = torch.cat([torch.zeros(1, 2, 4), torch.stack(lasts[:-1])])[torch.cat([call[5] for call in calls])]
+    assert agent.obs_sums[0].tolist() == [len(rows) + 1] * 4
+    mean, square = agent.obs_sums[1:] / agent.obs_sums[0]
+    torch.testing.assert_close(mean, rows.double().sum(0) / (len(rows) + 1))
+    torch.testing.assert_close(square, (rows.double().square().sum(0) + 1) / (len(rows) + 1))
+    assert [abs(value) < 1e-6 for _, value in curves(tmp_path / "run")["losses/approx_kl"]] == [True, True]
+    plain = ppo.Agent(2, 2, 3, ppo.Args())
+    plain.load_state_dict({name: x for name, x in agent.state_dict().items() if name != "obs_sums"})
+    obs = torch.randn(6, 4)
+    std = (square - mean.square()).sqrt()
+    for x, y in zip(agent(obs)[:2], plain(((obs - mean) / (std + 0.01)).float())[:2]):
+        torch.testing.assert_close(x, y)
+
+
+def test_learning_rate_follows_the_divergence(isaacgym, monkeypatch, tmp_path):
+    """Two steps an iteration. Before the first the divergence is 0 and the rate rises by 1.5; after it the divergence
+    decides whether it rises again, stays or falls. It ends where its bounds are."""
+    words = "--env-id Cartpole --num-envs 16 --num-steps 8 --total-timesteps 6400 --update-epochs 2 --num-minibatches 1"
+    run_here(monkeypatch, tmp_path, words + " --desired-kl 0.001 --learning-rate 0.0001")
+    rates = np.array([value for _, value in curves(tmp_path / "run")["charts/learning_rate"]])
+    steps = np.log(rates[1:] / rates[:-1]) / np.log(1.5)
+    inside = rates[:-1] < 0.0066  # or the first step meets the bound
+    np.testing.assert_allclose(steps[inside], np.round(steps[inside]), atol=1e-4)
+    assert set(np.round(steps[inside])) == {0, 1, 2} and rates.max() <= 1e-2
+
+
+def test_defaults_of_a_task(monkeypatch):
+    monkeypatch.setattr(ppo, "mjlab_tasks", lambda: ["Mjlab-Cartpole-Balance", "Mjlab-Velocity-Flat-Unitree-G1"])
+    args = ppo.parse_args("--env-id Mjlab-Velocity-Flat-Unitree-G1".split())
+    assert (args.hidden_sizes, args.activation, args.norm_obs, args.num_steps) == ([512, 256, 128], "elu", True, 24)
+    args = ppo.parse_args("--env_id=Mjlab-Cartpole-Balance --num-steps 16 --no-clip-vloss --hidden-sizes 8 8".split())
+    assert (args.hidden_sizes, args.norm_obs, args.num_steps, args.desired_kl) == ([8, 8], False, 16, 0.01)
+    assert not args.clip_vloss and args.num_minibatches == 4
+    fields = {name for values in ppo.TASKS.values() for name in values}
+    assert fields <= vars(ppo.Args()).keys()
+
+
+# ---- several processes -----------------------------------------------------------------------------------------------
+UPDATE = """
+import os, sys
+import torch
+import torch.distributed as dist
+sys.path[:0] = [{root!r}, {tests!r}]
+import ppo_isaacgym as ppo
+if ppo.NUM_RANKS > 1:
+    dist.init_process_group("gloo")
+data = torch.load({path!r})
+torch.manual_seed(1)
+agent = ppo.Agent(3, 0, 2, ppo.Args(hidden_sizes=(16, 16), norm_obs=True))
+optimizer = torch.optim.Adam(agent.parameters(), lr=0.01, eps=1e-5)
+for _ in range(3):
+    for minibatch in data:
+        obs, actions, logprobs, values, advantages, returns, valid = (x[ppo.RANK :: ppo.NUM_RANKS] for x in minibatch)
+        advantages = ppo.normalize_advantages(advantages, valid)
+        mean, newvalue, _ = agent(obs)
+        loss, stats = ppo.ppo_loss(mean, agent.actor_logstd, newvalue, actions, logprobs, values, advantages, returns,
+                                   valid, 0.2, 0.01, 2.0)
+        optimizer.zero_grad()
+        loss.backward()
+        ppo.metrics.add_over_ranks([*(p.grad for p in agent.parameters()), *stats])
+        torch.nn.utils.clip_grad_norm_(agent.parameters(), 1.0)
+        optimizer.step()
+assert ppo.metrics.gather(ppo.RANK) == list(range(ppo.NUM_RANKS))
+torch.save((agent.state_dict(), stats), {path!r} + f".{{ppo.NUM_RANKS}}.{{ppo.RANK}}")
+"""
+
+
+def test_two_processes_update_as_one(tmp_path):
+    """The same rows, whole or split over two processes, uneven numbers of which are valid: the same network."""
+    generator = torch.Generator().manual_seed(0)
+    data = []
+    for _ in range(2):
+        logprobs, values, advantages, returns = torch.randn(4, 20, generator=generator)
+        obs, actions = torch.randn(20, 3, generator=generator), torch.randn(20, 2, generator=generator)
+        valid = (torch.arange(20) % 2 == 0) | (torch.arange(20) < 5)  # 10 of the first process, 2 of the second
+        data.append((obs, actions, logprobs - 3.0, values, advantages, returns, valid))
+    path = str(tmp_path / "data.pt")
+    torch.save(data, path)
+    code = UPDATE.format(root=str(ROOT), tests=str(ROOT / "tests"), path=path)
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    ranks = [environment()] + [environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=port)
+                               for rank in range(2)]
+    processes = [subprocess.Popen([sys.executable, "-c", code], env=env) for env in ranks]
+    assert [process.wait(timeout=300) for process in processes] == [0, 0, 0]
+    alone, first, second = (torch.load(f"{path}.{end}") for end in ("1.0", "2.0", "2.1"))
+    torch.testing.assert_close(first, alone, rtol=0, atol=1e-5)
+    torch.testing.assert_close(second, first, rtol=0, atol=0)
+
+
+def test_torchrun(tmp_path):
+    """One directory, one voice, every environment's episodes, and the same command again resumes: finished."""
+    words = "--env-id Ant --num-envs 4 --num-steps 16 --total-timesteps 128 --norm-obs --probe-size 8"
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    done = run(tmp_path, words, launcher=launcher)
+    assert done.stdout.count("is finished") == 1 and "128/128" in done.stdout
+    scalars = curves(tmp_path / "run")
+    assert [step for step, _ in scalars["charts/episodes"]] == [64, 128]
+    assert scalars["charts/episodes"][-1][1] == 2 * 13  # as in one process with these environments
+    assert scalars["charts/episodic_return"][-1][1] == pytest.approx((8 * 9 + 5 * 20) / 13)
+    assert scalars["outer/ddr"][0][1] * scalars["outer/kl_behavior"][0][1] == pytest.approx(2 * 25, rel=1e-4)
+    weights = load_checkpoint(tmp_path / "run")["agent"]
+    assert weights["obs_sums"][0, 0] == 1 + 2 * 50
+    assert json.loads((tmp_path / "run/done.json").read_text())["global_step"] == 128
+    again = run(tmp_path, words, launcher=launcher)
+    assert again.stdout.count("is finished") == 1 and len(list((tmp_path / "run").glob("events*"))) == 1
+    assert "does not split over 2 processes" in run(tmp_path, words.replace("envs 4", "envs 3").replace("128", "96"),
+                                                    code=1, launcher=launcher).stderr
+
+
+# ---- simulators ------------------------------------------------------------------------------------------------------
+@needs_mjlab
+def test_mjlab_run(tmp_path):
+    """A real run: complete, resumed where it was, and without a word from Warp or mjlab."""
+    words = "--env-id Mjlab-Cartpole-Balance --num-envs 8 --num-steps 8 --norm-obs --probe-size 16"
+    done = run(tmp_path, words + " --total-timesteps 256")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["Mjlab-Cartpole-Balance", f"{tmp_path}/run"]
+    assert all("NVIDIA CUDA driver" in line for line in done.stderr.splitlines())  # Warp's own one line without a GPU
+    scalars = curves(tmp_path / "run")
+    assert all(np.isfinite([value for _, value in points]).all() for points in scalars.values())
+    assert {"diagnostics/policy_variance/normalized", "probe/ess", "outer/ddr"} <= scalars.keys()
+    rates = [value for _, value in scalars["charts/learning_rate"]]
+    assert len(set(rates)) > 1 and all(1e-5 <= rate <= 1e-2 for rate in rates)
+    with np.load(tmp_path / "run/coverage.npz") as coverage:
+        assert coverage["obs"].shape[1] == 10 and coverage["feature"].shape[1] == 64
+    checkpoint = load_checkpoint(tmp_path / "run")
+    assert checkpoint["agent"]["obs_sums"][0, 0] == 1 + 256
+    assert "is finished" in run(tmp_path, words + " --total-timesteps 256").stdout
+
+
+@pytest.mark.parametrize("env_id,says", [
+    ("Ant", "runs on Isaac Gym, which is not here (No module named 'isaacgym')"),
+    ("Humanoid", "developer.nvidia.com/isaac-gym"),
+    ("Mjlab-Cartpole-Balance", "runs on mjlab, which is not here: pip install -r requirements-mjlab.txt"),
+])
+def test_missing_simulator(env_id, says, tmp_path):
+    """One line, exit code 2 and no run directory, where neither simulator is installed."""
+    (tmp_path / "warp.py").write_text("raise ImportError")
+    done = subprocess.run([sys.executable, str(ROOT / SCRIPT), "--env-id", env_id], capture_output=True, text=True,
+                          cwd=tmp_path, env=environment(PYTHONPATH=str(tmp_path)), timeout=120)
+    assert done.returncode == 2 and done.stdout == "" and not (tmp_path / "runs").exists()
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and says in done.stderr
+    assert "Mjlab-" in done.stderr
+
+
+def test_isaac_gym_comes_before_torch_and_knows_its_tasks(tmp_path):
+    """The stand-in refuses, as Isaac Gym does, to be imported after torch."""
+    done = run(tmp_path, "--env-id Cartpole --num-envs 16 --total-timesteps 512 --no-diagnostics")
+    assert "is finished" in done.stdout
+    done = run(tmp_path, "--env-id Cartpol", code=2)
+    assert done.stderr == "error: --env-id Cartpol is not a task that runs here: Cartpole … is accepted\n"
+
+
+def test_it_learns(tmp_path):
+    """The stand-in's pole: 30 at random, 498 at most."""
+    run(tmp_path, "--env-id Cartpole --num-envs 64 --total-timesteps 122880 --no-diagnostics --num-logs 8")
+    returns = [value for _, value in curves(tmp_path / "run")["charts/episodic_return"]]
+    assert max(returns) > 250, returns
+
+
+# ---- Python 3.8 ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", [SCRIPT, "metrics.py"])
+def test_python_3_8(name):
+    """Isaac Gym ends at Python 3.8: by the grammar and, where there is one, by such an interpreter."""
+    source = (ROOT / name).read_text()
+    tree = ast.parse(source, feature_version=(3, 8))
+    for node in ast.walk(tree):  # what parses, but is 3.9 or later when it runs
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+            assert node.value.id not in ("list", "dict", "tuple", "set", "type"), ast.unparse(node)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            assert node.func.attr not in ("removeprefix", "removesuffix", "is_relative_to"), ast.unparse(node)
+    candidates = [shutil.which("python3.8"), *Path.home().glob(".pyenv/versions/3.8*/bin/python")]
+    for python in filter(None, candidates):
+        done = subprocess.run([python, "-c", f"compile(open({str(ROOT / name)!r}).read(), {name!r}, 'exec')"],
+                              capture_output=True, text=True, env={**os.environ, "PYENV_VERSION": ""})
+        assert done.returncode == 0 or "command not found" in done.stderr, done.stderr
