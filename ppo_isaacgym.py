@@ -219,13 +219,13 @@ def mjlab_tasks():
 
 class MjlabEnvs:
     """mjlab, told not to reset by itself, which would lose the last observations, and reset within the step here."""
-    def __init__(self, args, num_envs, seed, device):
+    def __init__(self, args, num_envs, seed, device, render_mode=None):
         from mjlab.envs import ManagerBasedRlEnv
         from mjlab.tasks.registry import load_env_cfg
         cfg = load_env_cfg(args.env_id)
         cfg.scene.num_envs, cfg.seed, cfg.auto_reset = num_envs, seed, False
         with contextlib.redirect_stdout(io.StringIO()):  # it prints a table of each kind of term
-            self.env = ManagerBasedRlEnv(cfg, str(device))
+            self.env = ManagerBasedRlEnv(cfg, str(device), render_mode)
         spaces = self.env.single_observation_space.spaces
         self.sizes = spaces["actor"].shape + spaces["critic"].shape + self.env.single_action_space.shape
 

@@ -6,11 +6,14 @@
 Atari is played through ale-py and gymnasium: the training ran on EnvPool, so that agreement of the two scores checks
 both. Procgen is played on EnvPool, on the whole distribution of levels (Cobbe et al. 2020's test set) or, with
 `--train-levels`, on those of the training. Actions are drawn as in training (PPO samples, PQN is epsilon-greedy with
-its last epsilon); `--greedy` takes the most likely one. Prints one line of JSON: mean, 95 % bootstrap interval, scores.
+its last epsilon); `--greedy` takes the most likely one. A task of mjlab is played in mjlab, its film 100 steps long.
+Prints one line of JSON: mean, 95 % bootstrap interval, scores.
 """
 
+import ctypes.util
 import importlib
 import json
+import os
 import shlex
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +30,8 @@ import torch
 import tyro
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-AGENTS = {  # how each script builds the network that its checkpoint fills
+FILMED_STEPS = 100  # of mjlab: a second each where no GPU draws them
+AGENTS = {  # how each EnvPool script builds the network that its checkpoint fills
     "ppo_atari_envpool": lambda module, actions, args: module.Agent(actions, args.shared_encoder, args.bf16),
     "pqn_atari_envpool": lambda module, actions, args: module.QNetwork(actions, args.layer_norm, args.bf16),
     "ppo_procgen": lambda module, actions, args: module.Agent(actions, args.shared_encoder, args.bf16),
@@ -61,9 +65,9 @@ def fail(message):
 
 
 def load(run_dir):
-    """Returns the agent of the run's last checkpoint, on the CPU, its arguments, and the name of its script.
+    """Returns the weights of the run's last checkpoint, its arguments, and the name of its script.
 
-    Exits 2 with one line if the directory holds no run or no checkpoint of one of the four EnvPool scripts.
+    Exits 2 with one line if the directory holds no run or no checkpoint of one of the five scripts.
     """
     try:
         manifest = json.loads((run_dir / "manifest.json").read_text())
@@ -72,13 +76,17 @@ def load(run_dir):
         fail(f"{run_dir} has no {Path(error.filename).name}: a run directory with a checkpoint is accepted")
     args = SimpleNamespace(**manifest["arguments"])
     script = next(Path(word).stem for word in shlex.split(manifest["command"]) if word.endswith(".py"))
-    if script not in AGENTS:
-        fail(f"{run_dir} is a run of {script}.py: one of {' '.join(AGENTS)} is accepted")
-    weights = checkpoint["agent"]
+    if script not in {*AGENTS, "ppo_isaacgym"}:
+        fail(f"{run_dir} is a run of {script}.py: one of {' '.join(AGENTS)} ppo_isaacgym is accepted")
+    return checkpoint["agent"], args, script
+
+
+def make_agent(weights, args, script):
+    """The network of a run of one of the EnvPool scripts, on the CPU."""
     num_actions = next(len(weights[name]) for name in OUTPUT_LAYERS if name in weights)
     agent = AGENTS[script](importlib.import_module(script), num_actions, args)
     agent.load_state_dict(weights)
-    return agent.to(memory_format=torch.channels_last), args, script
+    return agent.to(memory_format=torch.channels_last)
 
 
 def make_policy(agent, args, greedy, seed):
@@ -183,6 +191,40 @@ def play_procgen(choose, args, module, episodes, num_envs, train_levels, seed, v
     return scores
 
 
+@torch.no_grad()
+def play_mjlab(weights, args, episodes, num_envs, greedy, seed, video):
+    """Returns the scores of `episodes` episodes, in equal shares of the parallel environments; films the start."""
+    if video:  # mujoco looks when it is imported
+        libraries = [name for name in ("EGL", "OSMesa") if ctypes.util.find_library(name)]
+        if not libraries:
+            fail("--video needs EGL (libegl1) or OSMesa (libosmesa6), and neither is here")
+        os.environ["MUJOCO_GL"] = libraries[0].lower()
+    module = importlib.import_module("ppo_isaacgym")
+    if args.env_id not in module.mjlab_tasks():
+        fail(f"--env-id {args.env_id} cannot be played here: a task of mjlab (requirements-mjlab.txt) is accepted")
+    num_envs = min(num_envs, episodes)
+    torch.manual_seed(seed)
+    envs = module.MjlabEnvs(args, num_envs, seed, "cpu", "rgb_array" if video else None)
+    agent = module.Agent(*envs.sizes, args)
+    agent.load_state_dict(weights)
+    share = [len(range(i, episodes, num_envs)) for i in range(num_envs)]
+    obs, running, scores, filmed = envs.reset(0)[0], torch.zeros(num_envs), [], 0
+    while any(share):
+        mean = agent(obs)[0]
+        obs, reward, _, _, _, ended, _ = envs.step(mean if greedy else torch.normal(mean, agent.actor_logstd.exp()))
+        running += reward
+        if video and filmed < FILMED_STEPS:
+            video.append_data(envs.env.render())
+            filmed += 1
+        for i in ended.tolist():
+            if share[i]:
+                share[i] -= 1
+                scores.append(running[i].item())
+            running[i] = 0.0
+    envs.env.close()
+    return scores
+
+
 def bootstrap(scores, seed=0, resamples=10000):
     """The 95 % percentile interval of the mean; None for fewer than two scores."""
     if len(scores) < 2:
@@ -196,17 +238,20 @@ def main(options):
         fail(f"--episodes {options.episodes} --num-envs {options.num_envs}: 1 or more is accepted")
     if options.video and options.video.suffix not in (".mp4", ".gif"):
         fail(f"--video {options.video}: a .mp4 or .gif file is accepted")
-    agent, args, script = load(options.run_dir)
-    choose = make_policy(agent, args, options.greedy, options.seed)
+    weights, args, script = load(options.run_dir)
     if options.train_levels and not getattr(args, "num_levels", 0):
         fail("--train-levels: a run of ppo_procgen.py with --num-levels is accepted")
     settings = {"macro_block_size": 2} if options.video and options.video.suffix == ".mp4" else {}
     video = imageio.get_writer(options.video, fps=15, **settings) if options.video else None
+    if script == "ppo_isaacgym":
+        scores = play_mjlab(weights, args, options.episodes, options.num_envs, options.greedy, options.seed, video)
+    else:
+        choose = make_policy(make_agent(weights, args, script), args, options.greedy, options.seed)
     if script == "ppo_procgen":
         module = importlib.import_module(script)
         scores = play_procgen(choose, args, module, options.episodes, options.num_envs, options.train_levels,
                               options.seed, video)
-    else:
+    elif script != "ppo_isaacgym":
         scores = play_atari(choose, args, options.episodes, options.num_envs, options.seed, video)
     if video:
         video.close()
