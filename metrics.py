@@ -1,4 +1,5 @@
-"""Learning-dynamics diagnostics: pure functions of tensors, the only module that the training scripts share.
+"""Learning-dynamics diagnostics: pure functions of tensors, the only module that the training scripts share. What
+torchrun's processes say to each other stands at its end.
 
 A diagnostic with two definitions makes two curves incomparable, so each is defined here and nowhere else. "P1" is Mayor
 et al., ICML 2025 (arXiv 2506.03404), whose Appendix B names them; "P3" is Beukman et al., 2026 (arXiv 2603.06009).
@@ -14,6 +15,11 @@ Rules that hold for every function:
 """
 
 import math
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -510,7 +516,36 @@ def stratified_rows(num_rows, size, seed):
     return edges[:-1] + (jitter * (edges[1:] - edges[:-1])).long()
 
 
-# ---- several processes -----------------------------------------------------------------------------------------------
+def column_sums(x):
+    """Count, sum and sum of squares of each column of x (M, D), float64 (3, D): they add up over batches, processes."""
+    x = x.double()
+    return torch.stack([torch.ones_like(x).sum(0), x.sum(0), x.square().sum(0)])
+
+
+# ---- several processes: what the scripts that know torchrun need beside pure functions -------------------------------
+def join_processes(args, device, rank):
+    """Joins the processes that torchrun has started, each with its share of the environments.
+
+    The first of them writes the run. The others work in silence, in a copy of what it resumes from, which the caller
+    keeps alive by holding what is returned: their `args` are changed to lead there.
+    """
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    args.run_name = gather(args.run_name)[0]  # by default it has the time in it
+    if rank == 0:
+        return None
+    scratch = tempfile.TemporaryDirectory()
+    copy = Path(scratch.name, args.run_name)
+    copy.mkdir(parents=True)
+    for path in Path(args.runs_dir, args.run_name).glob("[cd]*"):  # checkpoints, coverage.npz, done.json
+        shutil.copy(path, copy)
+    args.runs_dir, args.track, args.capture_video = scratch.name, False, False
+    sys.stdout = open(os.devnull, "w")
+    sys.stderr.isatty = lambda: False  # errors are shown, a second bar is not
+    return scratch
+
+
 def sum_over_ranks(x):
     """The sum of the tensor x over all processes of torch.distributed; x itself where there is one."""
     if dist.is_initialized():

@@ -1,6 +1,7 @@
 """PPO on EnvPool's Atari: what N_envs parallel games and N_RO rollout steps do to the network that learns from them.
 
     python ppo_atari_envpool.py --env-id Breakout-v5 --num-envs 128 --num-steps 8 --bf16
+    torchrun --nproc-per-node 4 ppo_atari_envpool.py --num-envs 512    # each process, and GPU, its share of the games
 
 Papers: Schulman et al. 2017 (PPO); Mayor et al. 2025, arXiv 2506.03404 (P1: the diagnostics); Beukman et al. 2026,
 arXiv 2603.06009 (P3: `outer/`). Reference: CleanRL's cleanrl/ppo_atari_envpool.py @fe8d8a0, with the same algorithm,
@@ -18,7 +19,7 @@ defaults and names. Departures, each with its reason:
    convolution, actions are sampled by the Gumbel-max trick, Adam is fused: the same mathematics, sooner done.
 7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 8. A run is a directory that can be killed at any time and is resumed by the same command.
-9. `--bf16`, `--no-shared-encoder` and `--minibatch-size` are additions, off by default.
+9. torchrun, `--bf16`, `--no-shared-encoder` and `--minibatch-size` are additions, off by default.
 """
 
 import contextlib
@@ -37,7 +38,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Optional
@@ -60,6 +61,8 @@ import metrics
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac", "grad_norm")
 COVERAGE_ROWS = 4096  # in coverage.npz, over the whole run: as many as UMAP takes with ease
 OBS_SHAPE = (84, 84, 4)  # channels last
+RANK, NUM_RANKS, LOCAL_RANK = (  # of the processes of torchrun, each with its share of the environments
+    int(os.environ.get(name, number)) for name, number in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -80,7 +83,6 @@ class Args:
     probe_size: int = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: float = 10.0  # minutes between checkpoints; 0 writes one after every iteration
     num_threads: int = 0  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
-
     # Algorithm specific arguments
     env_id: str = "Breakout-v5"  # the id of EnvPool's Atari game
     total_timesteps: int = 10000000  # environment steps of the whole run, over all environments (each is 4 frames)
@@ -152,6 +154,8 @@ def parse_args(argv):
              f"{args.num_envs} envs x {args.num_steps} steps: a divisor of it is accepted")
     args.minibatch_size = args.minibatch_size or batch_size // args.num_minibatches
     args.num_minibatches = batch_size // args.minibatch_size
+    if args.num_envs % NUM_RANKS or args.minibatch_size % NUM_RANKS:
+        fail(f"--num-envs {args.num_envs} or a minibatch does not split over {NUM_RANKS} processes")
     args.run_name = args.run_name or f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
     if Path(args.run_name).is_absolute() or ".." in Path(args.run_name).parts or not Path(args.run_name).parts:
         fail(f"--run-name {args.run_name} is no directory below --runs-dir: a relative path without .. is accepted")
@@ -248,14 +252,16 @@ def gae(rewards, values, terminations, truncations, next_values, valid, gamma, g
 
 
 def masked_mean(x, valid):
-    """The mean of x over the rows where `valid` (bool, same shape) holds; 0 where there are none."""
-    return torch.where(valid, x, 0.0).sum() / valid.sum().clamp(min=1)
+    """The mean of x over the rows where `valid` (bool, same shape) holds; 0 where there are none. Each of several
+    processes gets its share of the mean over the rows of all: these, and their gradients, add up to the whole."""
+    return torch.where(valid, x, 0.0).sum() / metrics.sum_over_ranks(valid.sum()).clamp(min=1)
 
 
 def normalize_advantages(advantages, valid):
     """Zero mean and unit (unbiased) standard deviation over the valid rows, as CleanRL has it in each minibatch."""
-    centred = torch.where(valid, advantages - masked_mean(advantages, valid), 0.0)
-    std = (centred.square().sum() / (valid.sum() - 1).clamp(min=1)).sqrt()
+    centred = torch.where(valid, advantages - metrics.sum_over_ranks(masked_mean(advantages, valid)), 0.0)
+    squares, count = metrics.sum_over_ranks(torch.stack([centred.square().sum(), valid.sum()]))
+    std = (squares / (count - 1).clamp(min=1)).sqrt()
     return centred / (std + 1e-8)
 
 
@@ -387,8 +393,9 @@ def main(args):
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(signum, request_stop)
-    device = torch.device("cuda" if torch.cuda.is_available() and args.cuda else "cpu")
+    device = torch.device(f"cuda:{LOCAL_RANK}" if torch.cuda.is_available() and args.cuda else "cpu")
     torch.set_num_threads(args.num_threads or torch.get_num_threads())
+    scratch = metrics.join_processes(args, device, RANK) if NUM_RANKS > 1 else None  # noqa: F841 - of ranks above 0
     run_dir, lock, checkpoint = open_run(args, device)
     batch_size = args.num_envs * args.num_steps
     num_iterations = args.total_timesteps // batch_size
@@ -404,11 +411,12 @@ def main(args):
     rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that the run draws after the weights
     torch.backends.cudnn.deterministic = args.torch_deterministic
     # games restart when a run resumes: with a seed of their own, or the first ones would be played again
-    envs = make_envs(args, (args.seed + run.global_step) % 2**31)
+    num_envs, mb_size = args.num_envs // NUM_RANKS, args.minibatch_size // NUM_RANKS  # of this process
+    envs = make_envs(replace(args, num_envs=num_envs), (args.seed + run.global_step + RANK * num_envs) % 2**31)
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
     optimizer = optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
-    shape = (args.num_steps, args.num_envs)  # (T, N)
+    shape = (args.num_steps, num_envs)  # (T, N)
     obs = torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device)
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
     logits, values = torch.zeros((*shape, num_actions), device=device), torch.zeros(shape, device=device)
@@ -416,8 +424,8 @@ def main(args):
     rewards = np.zeros(shape, dtype=np.float32)
     terminations, truncations, valid = (np.zeros(shape, dtype=bool) for _ in range(3))
     next_obs, _ = envs.reset()  # (N, 4, 84, 84) uint8
-    next_done = np.zeros(args.num_envs, dtype=bool)
-    episode_returns, episode_lengths = np.zeros(args.num_envs), np.zeros(args.num_envs, dtype=np.int64)
+    next_done = np.zeros(num_envs, dtype=bool)
+    episode_returns, episode_lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
     coverage = {"frame": [], "feature": [], "value": [], "step": []}
     if checkpoint:
         agent.load_state_dict(checkpoint["agent"])
@@ -425,6 +433,8 @@ def main(args):
         rng.set_state(checkpoint["rng"].cpu())
         with np.load(run_dir / "coverage.npz") as saved:  # it may be newer than the checkpoint, never older
             coverage = {name: [saved[name][saved["step"] <= run.global_step]] for name in coverage}
+    if RANK > 0:  # each process draws its own actions
+        rng.manual_seed(2**32 + args.seed + run.global_step + RANK)
     # one record a log point, written at once: SummaryWriter's queue can lose points that a checkpoint counts as logged
     events = open(run_dir / f"events.out.tfevents.{time.time():.0f}.{platform.node()}.{os.getpid()}", "wb")
     writer = RecordWriter(events)
@@ -445,6 +455,7 @@ def main(args):
 
         # ---- rollout -------------------------------------------------------------------------------------------------
         # argmax(logits + Gumbel noise) is a sample of the policy; the noise of the whole rollout is drawn at once
+        new_games = []
         noise = -torch.empty_like(logits).exponential_(generator=rng).log_()
         for step in range(args.num_steps):
             obs[step] = torch.from_numpy(next_obs).to(device).permute(0, 2, 3, 1)
@@ -458,10 +469,11 @@ def main(args):
             episode_returns += info["reward"]  # not clipped; 0 in a reset row
             episode_lengths += valid[step]
             for i in np.flatnonzero(info["terminated"] | truncations[step]):  # the game is over, not only a life
-                run.games = [*run.games[-99:], (float(episode_returns[i]), int(episode_lengths[i]))]
-                run.episodes += 1
+                new_games.append((float(episode_returns[i]), int(episode_lengths[i])))
                 episode_returns[i] = episode_lengths[i] = 0
         run.global_step += batch_size
+        for games in metrics.gather(new_games):
+            run.episodes, run.games = run.episodes + len(games), [*run.games, *games][-100:]
 
         # ---- targets -------------------------------------------------------------------------------------------------
         if not args.mask_resets:
@@ -489,10 +501,11 @@ def main(args):
                             args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
 
         for _epoch in range(args.update_epochs):
-            for mb_inds in torch.randperm(batch_size, generator=rng, device=device).split(args.minibatch_size):
+            for mb_inds in torch.randperm(len(b_obs), generator=rng, device=device).split(mb_size):
                 loss, stats = minibatch_loss(mb_inds)
                 optimizer.zero_grad()
                 loss.backward()
+                metrics.add_over_ranks([*(p.grad for p in agent.parameters()), *stats])
                 grad_norm = nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm, foreach=True)
                 optimizer.step()
                 run.totals += torch.stack([*stats, grad_norm])
@@ -505,9 +518,9 @@ def main(args):
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
         suspects = {"rewards": t_rewards, "logits": logits, "values": values, "advantages": advantages,
                     **dict(zip(LOSSES, run.totals)), "parameters": nn.utils.get_total_norm(agent.parameters())}
-        finite = torch.stack([x.isfinite().all() for x in suspects.values()]).tolist()
-        if not all(finite):
-            bad = list(suspects)[finite.index(False)]
+        finite = metrics.sum_over_ranks(torch.stack([x.isfinite().all() for x in suspects.values()]).int()).tolist()
+        if min(finite) < NUM_RANKS:
+            bad = list(suspects)[finite.index(min(finite))]
             failed = {"tensor": bad, "global_step": run.global_step, "iteration": iteration}
             write_atomically(run_dir / "failed.json", json.dumps(failed).encode())
             exit_code = 3
@@ -526,14 +539,16 @@ def main(args):
             # clipping multiplied the last minibatch's gradient by one factor: take it out again
             unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
             native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
-            gradients = torch.autograd.grad(minibatch_loss(probe_inds)[0], list(agent.parameters()))
+            gradients = torch.autograd.grad(minibatch_loss(probe_inds[RANK::NUM_RANKS])[0], list(agent.parameters()))
+            metrics.add_over_ranks(gradients)
             probe = {**probe, **metrics.gradient_statistics(gradients)}
             scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
             scalars.update({f"probe/{name}": value for name, value in probe.items()})
             scalars["outer/kl_behavior"] = metrics.kl_behavior(logratio)
-            scalars["outer/ddr"] = metrics.ddr(len(valid_inds), scalars["outer/kl_behavior"])
+            scalars["outer/ddr"] = metrics.ddr(NUM_RANKS * len(valid_inds), scalars["outer/kl_behavior"])
 
         # ---- log -----------------------------------------------------------------------------------------------------
+        stop_signals[:] = sum(metrics.gather(stop_signals), [])  # all processes stop together
         now = time.time()
         if log_point:
             num_rows = COVERAGE_ROWS * iteration // num_iterations - sum(map(len, coverage["step"]))

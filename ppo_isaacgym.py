@@ -10,11 +10,10 @@ Reference: CleanRL's ppo_continuous_action_isaacgym.py @fe8d8a0, with its algori
    CleanRL trains on that row; `valid` keeps it out here (`--no-mask-resets` restores CleanRL's). mjlab has none.
 2. A truncated step bootstraps from the value of the real last observation, a terminated one from 0; CleanRL bootstraps
    neither. (Isaac Gym reports a death in the time limit's own step as a time-out.)
-3. Returns are of all episodes, whole: CleanRL prints one that ends in the first steps of a rollout.
-   Logged losses are means over all minibatches since the last point, of which a curve has `--num-logs`.
+3. Returns are of all episodes, whole; logged losses are means over all minibatches since the last point.
 4. `--reward-scaler` is applied; CleanRL only declares it. A critic sees the privileged states that a task has for it.
-5. A batch that the minibatches do not divide is refused; a run can be killed at any time and resumed.
-6. On mjlab the defaults are those of TASKS. torchrun and the arguments that CleanRL lacks are off by default.
+5. A batch that the minibatches do not divide is refused; a run can be killed at any time and resumed. On mjlab the
+   defaults are those of TASKS. torchrun and the arguments that CleanRL lacks are off by default.
 """
 
 import contextlib
@@ -29,11 +28,9 @@ import os
 import platform
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +46,6 @@ except ImportError as error:
     isaacgymenvs, no_isaacgym = None, str(error)
 import numpy as np
 import torch
-import torch.distributed as dist
 import torch.nn as nn
 import torch.optim as optim
 import tyro
@@ -63,7 +59,6 @@ import metrics
 
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac", "grad_norm")
 COVERAGE_ROWS = 4096  # in coverage.npz, over the whole run: as many as UMAP takes with ease
-OBS_SHAPE = (16,)  # no task has a smaller row, in bytes
 RANK, NUM_RANKS, LOCAL_RANK = (  # of the processes of torchrun, each with its share of the environments
     int(os.environ.get(name, number)) for name, number in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
 
@@ -86,7 +81,6 @@ class Args:
     probe_size: int = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: float = 10.0  # minutes between checkpoints; 0 writes one after every iteration
     num_threads: int = 0  # CPU threads of PyTorch; 0 takes every core, or OMP_NUM_THREADS
-
     # Algorithm specific arguments
     env_id: str = "Ant"  # the id of the task: `Mjlab-…` runs on mjlab, every other on Isaac Gym
     total_timesteps: int = 30000000  # environment steps of the whole run, over all environments
@@ -163,9 +157,6 @@ def parse_args(argv):
         fail(f"--total-timesteps {args.total_timesteps} is less than one batch: at least {batch_size} is accepted")
     if {"--num-minibatches", "--minibatch-size"} <= {word.split("=")[0].replace("_", "-") for word in argv}:
         fail("--num-minibatches and --minibatch-size exclude each other: give one")
-    fits = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // math.prod(OBS_SHAPE)
-    if batch_size > fits:
-        fail(f"--num-envs {args.num_envs} x --num-steps {args.num_steps} does not fit in memory: {fits} is accepted")
     flag = "minibatch_size" if args.minibatch_size else "num_minibatches"
     if batch_size % getattr(args, flag):
         fail(f"--{flag.replace('_', '-')} {getattr(args, flag)} does not divide the batch of {batch_size} = "
@@ -228,12 +219,10 @@ class MjlabEnvs:
             self.env = ManagerBasedRlEnv(cfg, str(device), render_mode)
         spaces = self.env.single_observation_space.spaces
         self.sizes = spaces["actor"].shape + spaces["critic"].shape + self.env.single_action_space.shape
-
     def reset(self, steps_done):
         self.env.common_step_counter = steps_done  # its curricula go by it
         obs, _ = self.env.reset()
         return torch.cat([obs["actor"], obs["critic"]], dim=1), True
-
     def step(self, action):
         obs, reward, terminated, truncated, _ = self.env.step(action)  # mjlab's actions have no bounds
         next_obs = torch.cat([obs["actor"], obs["critic"]], dim=1)
@@ -250,15 +239,11 @@ class IsaacGymEnvs:
     """Isaac Gym. `done` comes with the last observation; the next step resets, and is a row of two episodes."""
     def __init__(self, args, num_envs, seed, device):
         torch.manual_seed(seed)  # its tasks draw from torch's generator
-        self.env = isaacgymenvs.make(
-            seed=seed, task=args.env_id, num_envs=num_envs, sim_device=str(device), rl_device=str(device),
-            graphics_device_id=device.index or 0, headless=True, multi_gpu=False, virtual_screen_capture=False,
-            force_render=False)
+        self.env = isaacgymenvs.make(seed, args.env_id, num_envs, str(device), str(device), device.index or 0, True,
+                                     force_render=False)
         self.sizes = (*self.env.observation_space.shape, self.env.num_states, *self.env.action_space.shape)
-
     def reset(self, steps_done):
         return torch.cat([*self.env.reset().values()], dim=1), False  # zeros, whatever the task: the first step resets
-
     def step(self, action):
         obs, reward, done, extras = self.env.step(action.clamp(-1.0, 1.0))  # the bounds of every task
         done, time_outs = done.bool(), extras["time_outs"].bool()
@@ -298,7 +283,6 @@ class Agent(nn.Module):
         # of each column: count, sum and sum of squares, as if one row of mean 0 and variance 1 had been seen
         sums = torch.tensor([[1.0], [0.0], [1.0]], dtype=torch.float64).repeat(1, num_obs + num_states)
         self.register_buffer("obs_sums", sums, persistent=args.norm_obs)
-
     def encode(self, network, x):
         """Returns the outputs of the activations; the last, (B, hidden_sizes[-1]) float32, is the representation."""
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bf16):
@@ -307,7 +291,6 @@ class Agent(nn.Module):
                 x = layer(x)
                 outputs.append(x)
         return [*outputs[1:-2:2], outputs[-1].float()]
-
     def forward(self, obs):
         """Maps obs (B, D) to the mean of the actions (B, A), value (B,) and the activations of each encoder."""
         if self.norm_obs:
@@ -487,17 +470,7 @@ def main(args):
         signal.signal(signum, request_stop)
     device = torch.device(f"cuda:{LOCAL_RANK}" if torch.cuda.is_available() and args.cuda else "cpu")
     torch.set_num_threads(args.num_threads or torch.get_num_threads())
-    if NUM_RANKS > 1:
-        torch.cuda.set_device(device) if device.type == "cuda" else None
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-        args.run_name = metrics.gather(args.run_name)[0]  # by default it has the time in it
-    if RANK > 0:  # one process writes the run; the others work, in silence, in a copy of what it resumes from
-        scratch, resumed = tempfile.TemporaryDirectory(), Path(args.runs_dir, args.run_name).glob("[cd]*")
-        Path(scratch.name, args.run_name).mkdir(parents=True)
-        for path in resumed:
-            shutil.copy(path, Path(scratch.name, args.run_name))
-        args.runs_dir, args.track, args.capture_video = scratch.name, False, False
-        sys.stdout, sys.stderr.isatty = open(os.devnull, "w"), lambda: False  # no bar
+    scratch = metrics.join_processes(args, device, RANK) if NUM_RANKS > 1 else None  # noqa: F841 - of ranks above 0
     run_dir, lock, checkpoint = open_run(args, device)
     batch_size = args.num_envs * args.num_steps
     num_iterations = args.total_timesteps // batch_size
@@ -597,7 +570,6 @@ def main(args):
             return ppo_loss(newmean, agent.actor_logstd, newvalue, b_actions[mb_inds], b_logprobs[mb_inds],
                             b_values[mb_inds], mb_advantages, b_returns[mb_inds], mb_valid,
                             args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
-
         for _epoch in range(args.update_epochs):
             for mb_inds in torch.randperm(len(b_obs), generator=rng, device=device).split(mb_size):
                 loss, stats = minibatch_loss(mb_inds)
@@ -615,7 +587,6 @@ def main(args):
             if args.target_kl is not None and stats[LOSSES.index("approx_kl")] > args.target_kl:
                 break
         run.explained.append(metrics.explained_variance(b_values[b_valid], b_returns[b_valid]))
-
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
         suspects = {"obs": obs, "rewards": rewards, "values": values, "advantages": advantages,
                     **dict(zip(LOSSES, run.totals)), "parameters": nn.utils.parameters_to_vector(agent.parameters())}
@@ -648,9 +619,7 @@ def main(args):
             scalars["outer/kl_behavior"] = metrics.kl_behavior(logratio)
             scalars["outer/ddr"] = metrics.ddr(NUM_RANKS * len(valid_inds), scalars["outer/kl_behavior"])
         if args.norm_obs:  # last: rollout, update and diagnostics have seen the same normalisation
-            x = b_obs[b_valid].double()
-            sums = torch.stack([torch.ones_like(x).sum(0), x.sum(0), x.square().sum(0)])
-            agent.obs_sums += metrics.sum_over_ranks(sums)
+            agent.obs_sums += metrics.sum_over_ranks(metrics.column_sums(b_obs[b_valid]))
 
         # ---- log -----------------------------------------------------------------------------------------------------
         stop_signals[:] = sum(metrics.gather(stop_signals), [])  # all processes stop together

@@ -80,7 +80,6 @@ class Args:
     probe_size: int = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: float = 10.0  # minutes between checkpoints; 0 writes one after every iteration
     num_threads: int = 0  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
-
     # Algorithm specific arguments
     env_id: str = "starpilot"  # one of the 16 games (bigfish, coinrun, …) or of EnvPool's ids (BigfishEasy-v0, …)
     distribution_mode: Optional[Literal["easy", "hard", "extreme", "memory", "exploration"]] = None  # default easy

@@ -87,7 +87,6 @@ class Args:
     probe_size: int = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: float = 10.0  # minutes between checkpoints; 0 writes one after every iteration
     num_threads: int = 0  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
-
     # Algorithm specific arguments
     env_id: str = "Breakout-v5"  # the id of EnvPool's Atari game
     total_timesteps: int = 10000000  # environment steps of the whole run, over all environments (each is 4 frames)

@@ -1,0 +1,107 @@
+"""ppo_atari_envpool.py in several processes: two update as one, and a run has one directory and one voice."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+import torch
+from conftest import ROOT, command, curves, environment, load_checkpoint, raw_steps, wait_for
+
+SCRIPT = "ppo_atari_envpool.py"
+LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+UPDATE = """
+import sys
+import torch
+import torch.distributed as dist
+sys.path.insert(0, {root!r})
+import ppo_atari_envpool as ppo
+torch.set_num_threads(1)
+if ppo.NUM_RANKS > 1:
+    dist.init_process_group("gloo")
+torch.manual_seed(1)
+agent = ppo.Agent(4)
+optimizer = torch.optim.Adam(agent.parameters(), lr=2.5e-4, eps=1e-5, fused=True)
+for minibatch in torch.load({path!r}):
+    obs, actions, logprobs, values, advantages, returns, valid = (x[ppo.RANK :: ppo.NUM_RANKS] for x in minibatch)
+    logits, newvalue, _ = agent(obs)
+    loss, stats = ppo.ppo_loss(logits, newvalue, actions, logprobs, values,
+                               ppo.normalize_advantages(advantages, valid), returns, valid, 0.1, 0.01, 0.5)
+    optimizer.zero_grad()
+    loss.backward()
+    ppo.metrics.add_over_ranks([*(p.grad for p in agent.parameters()), *stats])
+    torch.nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
+    optimizer.step()
+torch.save((agent.state_dict(), stats), {path!r} + f".{{ppo.NUM_RANKS}}.{{ppo.RANK}}")
+"""
+
+
+def test_two_processes_update_as_one(tmp_path):
+    """The same rows, whole or split over two processes, uneven numbers of which are valid: the same network."""
+    generator, data = torch.Generator().manual_seed(0), []
+    for _ in range(4):
+        logprobs, values, advantages, returns = torch.randn(4, 24, generator=generator)
+        obs = torch.randint(0, 256, (24, 84, 84, 4), generator=generator, dtype=torch.uint8)
+        actions = torch.randint(0, 4, (24,), generator=generator)
+        valid = (torch.arange(24) % 2 == 0) | (torch.arange(24) < 5)  # 12 of the first process, 2 of the second
+        data.append((obs, actions, 0.1 * logprobs - 1.4, values, advantages, returns, valid))
+    path = str(tmp_path / "data.pt")
+    torch.save(data, path)
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    ranks = [environment()] + [environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=port)
+                               for rank in range(2)]
+    code = UPDATE.format(root=str(ROOT), path=path)
+    processes = [subprocess.Popen([sys.executable, "-c", code], env=env) for env in ranks]
+    assert [process.wait(timeout=300) for process in processes] == [0, 0, 0]
+    alone, first, second = (torch.load(f"{path}.{end}") for end in ("1.0", "2.0", "2.1"))
+    torch.testing.assert_close(first, alone, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(second, first, rtol=0, atol=0)
+    torch.manual_seed(1)
+    import ppo_atari_envpool as ppo
+
+    assert (ppo.Agent(4).state_dict()["network.0.weight"] - alone[0]["network.0.weight"]).abs().max() > 1e-4
+
+
+@pytest.fixture(scope="module")
+def words():
+    return ("--num-steps", 32, "--total-timesteps", 1024, "--checkpoint-minutes", 0)
+
+
+def launch(folder, words):
+    python, *rest = command(SCRIPT, folder, *words)
+    return subprocess.Popen([python, *LAUNCHER, *rest], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            cwd=folder, env=environment())
+
+
+def test_a_run_of_two_processes(words, tmp_path):
+    """Stopped, resumed by the same command, and finished: every point once, and the games of both."""
+    run_dir = tmp_path / "run"
+    process = launch(tmp_path, words)
+    wait_for(lambda: (run_dir / "checkpoint.pt").exists() and len(raw_steps(run_dir)) >= 2, process)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode != 0 and not (run_dir / "done.json").exists(), out + err
+    step = load_checkpoint(run_dir)["global_step"]
+    assert 0 < step < 1024
+    process = launch(tmp_path, words)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, out + err
+    assert out.count(f"resumes at step {step:,}") == 1 and out.count("is finished") == 1
+    assert raw_steps(run_dir) == [128 * i for i in range(1, 9)]
+    assert json.loads((run_dir / "done.json").read_text())["global_step"] == 1024
+    scalars = curves(run_dir)
+    rows = dict(scalars["diagnostics/feature_rank/rows"])
+    assert all(50 < value <= 64 for value in rows.values())  # of the first process's half
+    assert [value for _, value in scalars["charts/gradient_steps"]] == [4 * i for i in range(1, 9)]
+    assert list(tmp_path.iterdir()) == [run_dir]
+
+
+def test_what_does_not_split(tmp_path):
+    process = launch(tmp_path, ("--num-envs", 3, "--num-minibatches", 1, "--num-steps", 32))
+    out, err = process.communicate(timeout=120)
+    assert process.returncode != 0 and "--num-envs 3 or a minibatch does not split over 2 processes" in err
+    assert not list(tmp_path.iterdir())
