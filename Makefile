@@ -14,7 +14,7 @@ NAME   ?= quickstart/$(GAME)__$(STEPS)__s$(SEED)
 # bfloat16 doubles the speed where the CPU (avx512_bf16) or the GPU computes in it
 BF16   ?= $(shell (grep -qs avx512_bf16 /proc/cpuinfo || command -v nvidia-smi >/dev/null) && echo --bf16)
 
-.PHONY: setup train test lint system clean
+.PHONY: setup train test lint system mjlab clean
 
 setup: $(VENV)/.installed
 
@@ -35,7 +35,7 @@ train: setup
 	@echo "The curves:   $(VENV)/bin/tensorboard --logdir runs      then open http://localhost:6006"
 	@echo "A longer run: $(PY) ppo_atari_envpool.py --env-id $(GAME) --num-envs 128 --num-steps 8 $(BF16)"
 
-test: setup system lint
+test: setup system mjlab lint
 	$(PY) -m pytest -n 2
 
 lint: setup
@@ -46,6 +46,13 @@ system: setup
 	@if $(PY) -c 'import ctypes, sys; sys.version_info >= (3, 12) or ctypes.CDLL("libQt5Gui.so.5")' 2>/dev/null; then :; \
 	else echo "installing Debian's libqt5gui5"; $(call APT,libqt5gui5) \
 		|| echo "note: not installed (no apt or no rights): Procgen needs it, nothing else does"; fi
+
+# The simulator of ppo_isaacgym.py's Mjlab-* tasks; nothing else needs it.
+mjlab: setup $(VENV)/.mjlab
+
+$(VENV)/.mjlab: requirements-mjlab.txt $(VENV)/.installed
+	$(PY) -m pip install --quiet -r requirements-mjlab.txt
+	@touch $@
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis __pycache__ */__pycache__

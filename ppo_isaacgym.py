@@ -164,6 +164,8 @@ def parse_args(argv):
     args.minibatch_size = args.minibatch_size or batch_size // args.num_minibatches
     args.num_minibatches = batch_size // args.minibatch_size
     args.hidden_sizes = list(args.hidden_sizes)  # as it is read from a manifest
+    if min(args.hidden_sizes, default=0) < 1:
+        fail(f"--hidden-sizes {args.hidden_sizes}: one number or more, each at least 1, is accepted")
     if args.num_envs % NUM_RANKS or args.minibatch_size % NUM_RANKS:
         fail(f"--num-envs {args.num_envs} or a minibatch does not split over {NUM_RANKS} processes")
     args.run_name = args.run_name or f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
@@ -280,8 +282,7 @@ class Agent(nn.Module):
         self.critic = mlp((*inputs, args.hidden_sizes[-1], 1), args.activation, std=1.0)
         self.actor_mean = mlp((num_obs, *args.hidden_sizes, num_actions), args.activation, std=0.01)
         self.actor_logstd = nn.Parameter(torch.zeros(1, num_actions))
-        # of each column: count, sum and sum of squares, as if one row of mean 0 and variance 1 had been seen
-        sums = torch.tensor([[1.0], [0.0], [1.0]], dtype=torch.float64).repeat(1, num_obs + num_states)
+        sums = torch.tensor([[1.0], [0.0], [1.0]]).double().repeat(1, num_obs + num_states)  # as of one row: 0 +- 1
         self.register_buffer("obs_sums", sums, persistent=args.norm_obs)
     def encode(self, network, x):
         """Returns the outputs of the activations; the last, (B, hidden_sizes[-1]) float32, is the representation."""
@@ -551,8 +552,7 @@ def main(args):
         if not args.mask_resets:
             terminations, truncations, valid = terminations | truncations, truncations & False, valid | True
         with torch.no_grad():
-            # after a late reset's done, obs[t + 1] is still the true last observation; `lasts` has the others
-            next_values = torch.cat([values[1:], agent(next_obs)[1][None]])
+            next_values = torch.cat([values[1:], agent(next_obs)[1][None]])  # a late reset shows one row later
             for step, (ended, last_obs) in enumerate(lasts):
                 if len(ended) > 0:
                     next_values[step, ended] = agent(last_obs)[1]

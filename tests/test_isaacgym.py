@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, curves, environment, load_checkpoint
+from conftest import ROOT, curves, environment, load_checkpoint, raw_steps, wait_for
 
 import ppo_isaacgym as ppo
 
@@ -368,6 +369,86 @@ def test_it_learns(tmp_path):
     run(tmp_path, "--env-id Cartpole --num-envs 64 --total-timesteps 122880 --no-diagnostics --num-logs 8")
     returns = [value for _, value in curves(tmp_path / "run")["charts/episodic_return"]]
     assert max(returns) > 250, returns
+
+
+# ---- the contracts of every script -----------------------------------------------------------------------------------
+SMALL = "--env-id Cartpole --num-envs 4 --num-steps 64 --total-timesteps 4096 --update-epochs 1 --num-minibatches 4 "
+TAGS = {
+    *(f"charts/{tag}" for tag in "episodic_return episodic_length episodes SPS learning_rate gradient_steps".split()),
+    *(f"losses/{tag}" for tag in "policy_loss value_loss entropy approx_kl old_approx_kl clipfrac grad_norm "
+                                 "explained_variance".split()),
+    *(f"{place}/{tag}" for place in ("diagnostics", "probe") for tag in
+      "feature_rank dormant_neurons weight_norm gradient_kurtosis ess policy_variance".split()),
+    *("outer/kl_behavior", "outer/ddr"),
+}
+
+
+def start(runs_dir, words):
+    command = [sys.executable, str(ROOT / SCRIPT), *words.split(), "--runs-dir", str(runs_dir), "--run-name", "run"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=runs_dir,
+                            env=environment(PYTHONPATH=str(STAND_IN)))
+
+
+@pytest.mark.parametrize("signum,code", [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_stopped_and_resumed(signum, code, tmp_path):
+    """Every point once, whatever stopped the run; then it is finished, and other arguments are refused."""
+    run_dir, words = tmp_path / "run", SMALL + "--checkpoint-minutes 0"
+    process = start(tmp_path, words)
+    wait_for(lambda: (run_dir / "checkpoint.pt").exists() and len(raw_steps(run_dir)) >= 3, process)
+    process.send_signal(signum)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == code and "Traceback" not in err
+    step = load_checkpoint(run_dir)["global_step"]
+    assert 0 < step < 4096 and not (run_dir / "done.json").exists()
+    assert f"resumes at step {step:,}" in run(tmp_path, words).stdout
+    assert raw_steps(run_dir) == [256 * i for i in range(1, 17)]
+    scalars = curves(run_dir)
+    assert TAGS <= set(scalars), TAGS - set(scalars)
+    assert all(np.isfinite([value for _, value in points]).all() for points in scalars.values())
+    assert {"manifest.json", "done.json", "checkpoint.pt", "checkpoint.prev.pt", "coverage.npz"} <= {
+        path.name for path in run_dir.iterdir()}
+    assert "is finished" in run(tmp_path, words).stdout
+    assert "has run with --gamma 0.99, not 0.5" in run(tmp_path, words + " --gamma 0.5", code=2).stderr
+
+
+def test_the_same_seed_gives_the_same_bits(tmp_path):
+    runs = []
+    for name, words in (("one", ""), ("two", " --checkpoint-minutes 0"), ("blind", " --no-diagnostics")):
+        (tmp_path / name).mkdir()
+        run(tmp_path / name, SMALL.replace("4096", "1024") + words)
+        runs.append(curves(tmp_path / name / "run"))
+    one, two, blind = runs
+    assert all(one[tag] == two[tag] for tag in one if tag != "charts/SPS")
+    assert all(one[tag] == blind[tag] for tag in blind if tag != "charts/SPS")
+    assert not [tag for tag in blind if tag.split("/")[0] in ("diagnostics", "probe", "outer")]
+
+
+def test_not_finite(tmp_path):
+    done = run(tmp_path, SMALL + "--learning-rate 1e12 --max-grad-norm 1e12 --num-minibatches 1", code=3)
+    failed = json.loads((tmp_path / "run/failed.json").read_text())
+    assert done.stderr.startswith("error: ") and failed["tensor"] in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words,says", [
+    ("--num-envs 0", "--num-envs 0 is out of range: 1 to"),
+    ("--reward-scaler 0", "--reward-scaler 0"),
+    ("--desired-kl -1", "--desired-kl"),
+    ("--activation gelu", "--activation"),
+    ("--hidden-sizes", "--hidden-sizes"),
+    ("--num-minibatches 3", "--num-minibatches 3 does not divide the batch of 256 = 4 envs x 64 steps"),
+    ("--num-minibatches 2 --minibatch-size 64", "exclude each other"),
+    ("--total-timesteps 10", "--total-timesteps 10 is less than one batch: at least 256"),
+    ("--env-id Antt", "--env-id Antt is not a task that runs here: Ant"),
+    ("--env-id HumanoidAMP", "--env-id HumanoidAMP"),
+    ("--anneal-lr True", "--anneal-lr takes no value"),
+    ("--run-name ../x", "--run-name ../x"),
+])
+def test_bad_input(words, says, isaacgym, tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
+        ppo.parse_args([*SMALL.split(), "--runs-dir", str(tmp_path / "runs"), *words.split()])
+    stderr = capsys.readouterr().err
+    assert end.value.code == 2 and stderr.startswith("error: ") and stderr.count("\n") == 1 and says in stderr, stderr
+    assert not list(tmp_path.iterdir())
 
 
 # ---- Python 3.8 ------------------------------------------------------------------------------------------------------

@@ -48,13 +48,13 @@ EXCEPT = {  # (passage, script): why it is not the same there
     ("resume to the loop", "ppo_rnd_envpool.py"): "it loads the RND networks, and plays the random steps first",
     ("minibatches", "ppo_rnd_envpool.py"): "it clips the predictor's gradient with the agent's",
     ("log", "ppo_rnd_envpool.py"): "it logs the intrinsic reward and the rooms as well",
-    ("resume and environments", "ppo_isaacgym.py"): "the simulator has its own reset and draws from torch's generator",
+    ("resume and environments", "ppo_isaacgym.py"): "the simulator has its own reset and torch's generator",
     ("resume to the loop", "ppo_isaacgym.py"): "coverage.npz has observations, not frames",
     ("games", "ppo_isaacgym.py"): "its episodes are tensors, looked at once an iteration",
     ("what the host knows", "ppo_isaacgym.py"): "its rollout never leaves the device",
     ("minibatches", "ppo_isaacgym.py"): "it may adapt the learning rate to the KL",
 }
-PHYSICS = {"capture_video", "num_threads", "num_envs", "num_steps", "shared_encoder"}  # arguments with other words there
+PHYSICS = {"capture_video", "num_threads", "num_envs", "num_steps", "shared_encoder"}  # other words there
 
 
 def definitions(text):
