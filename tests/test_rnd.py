@@ -160,12 +160,12 @@ def test_what_is_seen_often_pays_less():
 # ---- a run -----------------------------------------------------------------------------------------------------------
 def test_intrinsic_reward_and_predictor_loss_fall(tmp_path):
     """Montezuma's first room is seen again and again: what is new becomes known. The rooms are counted from the RAM."""
-    words = "--env-id MontezumaRevenge-v5 --num-envs 8 --num-steps 64 --total-timesteps 8192 --update-epochs 2 "
-    run("ppo_rnd_envpool.py", tmp_path, *words.split(), "--no-diagnostics", "--num-logs", 16)
+    words = "--env-id MontezumaRevenge-v5 --num-envs 8 --num-steps 64 --total-timesteps 5120 --update-epochs 2 "
+    run("ppo_rnd_envpool.py", tmp_path, *words.split(), "--no-diagnostics", "--num-logs", 10)
     scalars = curves(tmp_path / "run")
     for tag, share in (("charts/intrinsic_reward", 0.4), ("losses/fwd_loss", 0.75)):  # seed 1 falls to 0.2 and 0.47
         values = [value for _, value in scalars[tag]]
-        assert len(values) == 16 and values[-1] < share * values[0], (tag, values)
+        assert len(values) == 10 and values[-1] < share * values[0], (tag, values)
     assert all(value >= 1 for _, value in scalars["charts/rooms"])
     assert load_checkpoint(tmp_path / "run")["rooms"][0][0] == 1  # where Panama Joe starts
 
@@ -173,12 +173,12 @@ def test_intrinsic_reward_and_predictor_loss_fall(tmp_path):
 def test_rnd_options(tmp_path):
     def last(name, *words):
         (tmp_path / name).mkdir()
-        run("ppo_rnd_envpool.py", tmp_path / name, "--no-diagnostics", "--total-timesteps", 256, *words)
+        run("ppo_rnd_envpool.py", tmp_path / name, "--no-diagnostics", "--total-timesteps", 128, *words)
         return load_checkpoint(tmp_path / name / "run")
 
     plain = last("plain")
-    for name, *words in (("ext", "--ext-coef", 0), ("int", "--int-coef", 0), ("gamma", "--int-gamma", 0.5),
-                         ("share", "--update-proportion", 1), ("sticky", "--repeat-action-probability", 0)):
+    for name, *words in (("int", "--int-coef", 0), ("gamma", "--int-gamma", 0.5), ("share", "--update-proportion", 1),
+                         ("sticky", "--repeat-action-probability", 0)):
         other = last(name, *words)
         assert not torch.equal(other["agent"]["network.0.weight"], plain["agent"]["network.0.weight"]), name
         assert other["frame_moments"][2] == plain["frame_moments"][2] or name == "sticky"

@@ -24,7 +24,7 @@ import imageio.v2 as imageio
 import numpy as np
 import pytest
 import torch
-from conftest import SMALL, command, curves, environment, load_checkpoint, raw_steps, run, start, wait_for
+from conftest import command, curves, environment, load_checkpoint, raw_steps, run, start, wait_for
 from wandb.proto.wandb_internal_pb2 import Record
 
 STEPS = [128 * i for i in range(1, 9)]  # where the curves of a small run have their points
@@ -258,6 +258,7 @@ def test_signals(script, tmp_path, signum, code):
     check_complete(run_dir)
 
 
+@pytest.mark.once
 def test_kill_9_again_and_again(script, tmp_path):
     """Before the first checkpoint, between checkpoints with points that no checkpoint knows, and with broken files."""
     run_dir, words = tmp_path / "run", ("--checkpoint-minutes", 0)
@@ -382,12 +383,13 @@ def small_disk(path, options):
         subprocess.run(["umount", "-l", str(path)], check=True)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("options,checkpoint_minutes,left", [
     ("size={room}", 0, 128),  # one checkpoint fits, two do not
     # the event file fills the disk, in the middle of a record
-    pytest.param("size=16k", 1000, None, marks=pytest.mark.once),
+    ("size=16k", 1000, None),
     # room enough, but no new file: coverage.npz cannot be opened
-    pytest.param("nr_inodes=5", 0, None, marks=pytest.mark.once),
+    ("nr_inodes=5", 0, None),
 ])
 def test_full_disk(finished, script, tmp_path, options, checkpoint_minutes, left):
     run_dir, words = tmp_path / "run", ("--checkpoint-minutes", checkpoint_minutes)
@@ -494,24 +496,27 @@ def option(script, tmp_path_factory):
     return run_with
 
 
-def test_options_do_what_they_say(option, script):
+@pytest.mark.once
+def test_options_of_the_loop(option):
     plain = option("--update-epochs", 2)
     assert last(plain, "charts/gradient_steps") == 16
-    by_size = option("--update-epochs", 2, *(
-        ("--num-minibatches", 8) if "--num-minibatches" in SMALL[script] else ("--minibatch-size", 16)))
+    by_size = option("--update-epochs", 2, "--minibatch-size", 16)
     assert last(by_size, "charts/gradient_steps") == 32
     assert json.loads((by_size / "manifest.json").read_text())["arguments"]["num_minibatches"] == 8
     constant = option("--update-epochs", 2, "--no-anneal-lr")
     assert [value for _, value in curves(constant)["charts/learning_rate"]] == pytest.approx([2.5e-4] * 2)
-    masked, unmasked = curves(plain)["diagnostics/feature_rank/rows"], curves(
-        option("--update-epochs", 2, "--no-mask-resets"))["diagnostics/feature_rank/rows"]
+    assert raw_steps(option("--num-logs", 1)) == [256]
+
+
+def test_masks_and_bf16(option):
+    """One run with both, beside one without."""
+    plain, other = option("--no-anneal-lr"), option("--no-anneal-lr", "--no-mask-resets", "--bf16")
+    masked, unmasked = (curves(run_dir)["diagnostics/feature_rank/rows"] for run_dir in (plain, other))
     assert all(value == 128 for _, value in unmasked) and any(value < 128 for _, value in masked)
-    half = load_checkpoint(option("--update-epochs", 2, "--bf16"))["agent"]
+    half = load_checkpoint(other)["agent"]
     assert all(tensor.dtype == torch.float32 for tensor in half.values())
     first = next(iter(half))
     assert 0 < (half[first] - load_checkpoint(plain)["agent"][first]).norm() < 1
-    few = option("--num-logs", 1)
-    assert raw_steps(few) == [256]
 
 
 def test_ppo_options(option, script):
