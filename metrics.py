@@ -1,5 +1,5 @@
-"""Learning-dynamics diagnostics: pure functions of tensors, the only module that the training scripts share. What
-torchrun's processes say to each other stands at its end.
+"""Learning-dynamics diagnostics: pure functions of tensors, the only module that the training scripts share. At its
+end stands what is not pure: CUDA graphs, and what torchrun's processes say to each other.
 
 A diagnostic with two definitions makes two curves incomparable, so each is defined here and nowhere else. "P1" is Mayor
 et al., ICML 2025 (arXiv 2506.03404), whose Appendix B names them; "P3" is Beukman et al., 2026 (arXiv 2603.06009).
@@ -520,6 +520,60 @@ def column_sums(x):
     """Count, sum and sum of squares of each column of x (M, D), float64 (3, D): they add up over batches, processes."""
     x = x.double()
     return torch.stack([torch.ones_like(x).sum(0), x.sum(0), x.square().sum(0)])
+
+
+# ---- a GPU: what the scripts need beside pure functions to keep it busy ----------------------------------------------
+def to_device(x, device):
+    """The NumPy array x as a tensor on the device. To a GPU through pinned memory: the host does not wait for it."""
+    x = torch.from_numpy(x)
+    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x
+
+
+def lacking(args, num_processes=1):
+    """What --compile or --cuda-graphs need and is not here, in a line for the user; None if nothing is lacking."""
+    if args.cuda_graphs and (not (args.cuda and torch.cuda.is_available()) or num_processes > 1):
+        return "--cuda-graphs needs an NVIDIA GPU and one process: --no-cuda-graphs is accepted"
+    if args.compile and not shutil.which(os.environ.get("CXX", "g++")):
+        return "--compile needs a C++ compiler, g++ or what CXX names: --no-compile is accepted"
+    return None
+
+
+def cuda_graphs(enabled):
+    """A decorator that has functions replayed as CUDA graphs, one launch in place of hundreds; not `enabled`, nothing.
+
+    The function works on tensors on the GPU without looking at them from the host. The first three calls run as they
+    are, and warm up what must not be set up in a capture; the fourth is captured. From then on tensors that are given
+    are copied into those of the capture, and the same tensors are returned, overwritten by the next call. All else that
+    the function reads or writes must stay where it is in memory. Arguments that are no tensors are constants: each
+    value has a graph of its own. Functions are told apart by their names, so that a loop may define them again.
+    """
+    if not enabled:
+        return lambda function: function
+    entries, side_stream, pool = {}, torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+
+    def decorate(function):
+        def call(*inputs):
+            key = (function.__name__, *(tuple(x.shape) if torch.is_tensor(x) else x for x in inputs))
+            entry = entries.setdefault(key, {"calls": 0})
+            entry["calls"] += 1
+            if entry["calls"] <= 3:
+                side_stream.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(side_stream):
+                    outputs = function(*inputs)
+                torch.cuda.current_stream().wait_stream(side_stream)
+                return outputs
+            if "graph" not in entry:
+                entry["inputs"] = [x.clone() if torch.is_tensor(x) else x for x in inputs]
+                entry["graph"] = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(entry["graph"], pool=pool):
+                    entry["outputs"] = function(*entry["inputs"])
+            for kept, x in zip(entry["inputs"], inputs):
+                if torch.is_tensor(x):
+                    kept.copy_(x)
+            entry["graph"].replay()
+            return entry["outputs"]
+        return call
+    return decorate
 
 
 # ---- several processes: what the scripts that know torchrun need beside pure functions -------------------------------

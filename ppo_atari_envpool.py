@@ -105,6 +105,9 @@ class Args:
     shared_encoder: bool = True  # one convolutional encoder for actor and critic, or one for each
     mask_resets: bool = True  # trains on no reset row and bootstraps at time limits (departures 1 and 2)
     bf16: bool = False  # computes the encoder in bfloat16 (autocast); heads, losses, GAE and Adam stay in float32
+    tf32: bool = True  # lets NVIDIA GPUs multiply float32 numbers in TensorFloat-32
+    compile: bool = False  # compiles the network and the loss with torch.compile: a minute at the start, a C++ compiler
+    cuda_graphs: bool = False  # replays the policy and the update as CUDA graphs: one launch each; for NVIDIA GPUs
 
 
 RANGES = {  # what is accepted, both ends included
@@ -156,6 +159,8 @@ def parse_args(argv):
     args.num_minibatches = batch_size // args.minibatch_size
     if args.num_envs % NUM_RANKS or args.minibatch_size % NUM_RANKS:
         fail(f"--num-envs {args.num_envs} or a minibatch does not split over {NUM_RANKS} processes")
+    if lack := metrics.lacking(args, NUM_RANKS):
+        fail(lack)
     args.run_name = args.run_name or f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
     if Path(args.run_name).is_absolute() or ".." in Path(args.run_name).parts or not Path(args.run_name).parts:
         fail(f"--run-name {args.run_name} is no directory below --runs-dir: a relative path without .. is accepted")
@@ -271,8 +276,7 @@ def ppo_loss(logits, newvalue, actions, logprobs, values, advantages, returns, v
 
     logits (B, A), newvalue (B,): of the network in training; actions (B,) int64, logprobs, values, advantages, returns
     (B,) float32, valid (B,) bool: of the rollout. Returns the loss and the 0-d tensors of LOSSES but its last: policy
-    loss, value loss, entropy, the estimators k1 and k3 (joschu.net/blog/kl-approx.html) of KL(old || new), clipfrac.
-    """
+    loss, value loss, entropy, the estimators k1 and k3 (joschu.net/blog/kl-approx.html) of KL(old || new), clipfrac."""
     newlogprobs = F.log_softmax(logits, dim=-1)
     logratio = newlogprobs.gather(-1, actions[:, None]).squeeze(-1) - logprobs
     ratio = logratio.exp()
@@ -296,8 +300,7 @@ def ppo_loss(logits, newvalue, actions, logprobs, values, advantages, returns, v
 # ---- diagnostics -----------------------------------------------------------------------------------------------------
 @torch.no_grad()
 def diagnose(agent, b_obs, b_actions, b_logprobs, inds):
-    """Looks at the rows `inds` of the batch with the updated network. Returns {name: value} (definitions: metrics.py)
-    and the log-ratios new/old of the taken actions."""
+    """What metrics.py finds in the rows `inds` with the updated network, {name: value}; the actions' log-ratios."""
     logits, values = metrics.diagnose_network(lambda rows: agent(b_obs.index_select(0, rows))[::2], inds)
     logprobs = F.log_softmax(logits, dim=-1)
     logratio = logprobs.gather(-1, b_actions[inds, None]).squeeze(-1) - b_logprobs[inds]
@@ -323,8 +326,8 @@ def write_atomically(path, data, previous=None):
 
 def open_run(args, device):
     """Claims the run's directory. Returns its path, its lock, and the checkpoint to go on from (None: from the start).
-    Exits 0 if the run is finished, 2 if the name belongs to other arguments or to a live process. Points of the curves
-    after the checkpoint will be written again: they are cut off here, with any half-written record."""
+    Exits 0 if the run is finished, 2 if the name is taken by other arguments or by a live process. Cuts off the curves
+    after the checkpoint: those points will be written again."""
     run_dir = Path(args.runs_dir, args.run_name)
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -338,34 +341,29 @@ def open_run(args, device):
     if manifest.exists():
         before = json.loads(manifest.read_text())["arguments"]
         for name in vars(args).keys() - {"runs_dir", "num_threads"}:  # where it runs, not what is run
-            if before.get(name) != getattr(args, name):
-                fail(f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before.get(name)}, not "
+            if name in before and before[name] != getattr(args, name):  # an older manifest may lack one
+                fail(f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before[name]}, not "
                      f"{getattr(args, name)}: the same arguments or another name are accepted")
     else:
         git = ["git", "-C", Path(__file__).parent, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
         commit, dirty, _ = subprocess.run(git, capture_output=True).stdout.decode().strip().partition("-dirty")
-        content = {
-            "arguments": vars(args),
-            "command": shlex.join([sys.executable, *sys.argv]),
+        write_atomically(manifest, json.dumps({
+            "arguments": vars(args), "command": shlex.join([sys.executable, *sys.argv]),
             "git": {"commit": commit or None, "dirty": bool(dirty)},
             "versions": {"python": platform.python_version(),
                          **{d.metadata["Name"]: d.version for d in importlib.metadata.distributions()}},
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}",
-            "threads": torch.get_num_threads(),
-            "start": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        }
-        write_atomically(manifest, json.dumps(content, indent=2).encode())
+            "threads": torch.get_num_threads(), "start": time.strftime("%Y-%m-%dT%H:%M:%S%z")}, indent=2).encode())
     if (run_dir / "done.json").exists():
         print(f"{run_dir} is finished: {' '.join((run_dir / 'done.json').read_text().split())}")
         sys.exit(0)
     (run_dir / "failed.json").unlink(missing_ok=True)  # it may go better from the checkpoint, with other games
     checkpoint = None
-    for path in (run_dir / "checkpoint.pt", run_dir / "checkpoint.prev.pt"):
-        if checkpoint is None and path.exists():
-            try:
-                checkpoint = torch.load(path, map_location=device, weights_only=True)
-            except Exception as error:
-                print(f"{path} cannot be read ({type(error).__name__}): trying the one before it", file=sys.stderr)
+    for path in filter(Path.exists, (run_dir / "checkpoint.pt", run_dir / "checkpoint.prev.pt")):
+        try:
+            checkpoint = checkpoint or torch.load(path, map_location=device, weights_only=True)
+        except Exception as error:
+            print(f"{path} cannot be read ({type(error).__name__}): trying the one before it", file=sys.stderr)
     for path in run_dir.glob("events.out.tfevents.*"):
         kept = io.BytesIO()
         for record in RawEventFileLoader(str(path)).Load():
@@ -402,24 +400,26 @@ def main(args):
     run = SimpleNamespace(  # what a checkpoint keeps beside the network, the optimiser and the state of the generator
         iteration=0, global_step=0, gradient_steps=0, wall_seconds=0.0, wandb_id=None,
         episodes=0, games=[],  # (return, length) of the last 100 games
-        totals=torch.zeros(len(LOSSES), device=device), minibatches=0, explained=[],  # since the last point
-    )
+        totals=torch.zeros(len(LOSSES), device=device), minibatches=0, explained=[])  # since the last point
     if checkpoint:
         vars(run).update({name: checkpoint[name] for name in vars(run)})
         print(f"{run_dir}: resumes at step {run.global_step:,}", flush=True)
     torch.manual_seed(args.seed)
     rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that the run draws after the weights
-    torch.backends.cudnn.deterministic = args.torch_deterministic
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32 = args.torch_deterministic, args.tf32
+    torch.set_float32_matmul_precision("high" if args.tf32 and device.type == "cuda" else "highest")
     # games restart when a run resumes: with a seed of their own, or the first ones would be played again
     num_envs, mb_size = args.num_envs // NUM_RANKS, args.minibatch_size // NUM_RANKS  # of this process
     envs = make_envs(replace(args, num_envs=num_envs), (args.seed + run.global_step + RANK * num_envs) % 2**31)
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
-    optimizer = optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
+    lr = torch.tensor(args.learning_rate, device=device) if args.cuda_graphs else args.learning_rate
+    optimizer = optim.Adam(agent.parameters(), lr=lr, eps=1e-5, fused=True, capturable=args.cuda_graphs)
     shape = (args.num_steps, num_envs)  # (T, N)
     obs = torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device)
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
-    logits, values = torch.zeros((*shape, num_actions), device=device), torch.zeros(shape, device=device)
+    logits, noise = (torch.zeros((*shape, num_actions), device=device) for _ in range(2))
+    values = torch.zeros(shape, device=device)
     # rewards[t], terminations[t] and truncations[t] follow actions[t]; valid[t] is of the whole row t
     rewards = np.zeros(shape, dtype=np.float32)
     terminations, truncations, valid = (np.zeros(shape, dtype=bool) for _ in range(3))
@@ -446,23 +446,29 @@ def main(args):
         run.wandb_id = wandb_run.id
     bar = tqdm(total=num_iterations * batch_size, initial=run.global_step, disable=None, dynamic_ncols=True, bar_format=
                args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}")
+    compiled = (lambda function: torch.compile(function, dynamic=False)) if args.compile else lambda function: function
+    graphed, forward = metrics.cuda_graphs(args.cuda_graphs), compiled(agent)
     log_time = line_time = checkpoint_time = time.time()
     start_time, log_step, line_step, exit_code = log_time - run.wall_seconds, run.global_step, run.global_step, 0
     for iteration in range(run.iteration + 1, num_iterations + 1):
         run.iteration = iteration
         if args.anneal_lr:
-            optimizer.param_groups[0]["lr"] = (1.0 - (iteration - 1.0) / num_iterations) * args.learning_rate
+            new_lr = (1.0 - (iteration - 1.0) / num_iterations) * args.learning_rate
+            optimizer.param_groups[0]["lr"] = lr.fill_(new_lr) if args.cuda_graphs else new_lr
 
         # ---- rollout -------------------------------------------------------------------------------------------------
         # argmax(logits + Gumbel noise) is a sample of the policy; the noise of the whole rollout is drawn at once
         new_games = []
-        noise = -torch.empty_like(logits).exponential_(generator=rng).log_()
+        noise.exponential_(generator=rng).log_().neg_()
+        @graphed
+        @torch.no_grad()
+        def policy(step):
+            logits[step], values[step], _ = forward(obs[step])
+            actions[step] = (logits[step] + noise[step]).argmax(-1)
         for step in range(args.num_steps):
-            obs[step] = torch.from_numpy(next_obs).to(device).permute(0, 2, 3, 1)
+            obs[step] = metrics.to_device(next_obs, device).permute(0, 2, 3, 1)
             valid[step] = ~next_done
-            with torch.no_grad():
-                logits[step], values[step], _ = agent(obs[step])
-                actions[step] = (logits[step] + noise[step]).argmax(-1)
+            policy(step)
             action = actions[step].to("cpu", torch.int32).numpy()
             next_obs, rewards[step], terminations[step], truncations[step], info = envs.step(action)
             next_done = terminations[step] | truncations[step]
@@ -479,36 +485,40 @@ def main(args):
         if not args.mask_resets:
             terminations, truncations, valid = terminations | truncations, np.zeros_like(valid), np.ones_like(valid)
         t_rewards, t_terminations, t_truncations, t_valid = (
-            torch.from_numpy(x).to(device) for x in (rewards, terminations, truncations, valid))
+            metrics.to_device(x, device) for x in (rewards, terminations, truncations, valid))
         with torch.no_grad():
             logprobs = F.log_softmax(logits, dim=-1).gather(-1, actions[..., None]).squeeze(-1)
-            _, next_value, _ = agent(torch.from_numpy(next_obs).to(device).permute(0, 2, 3, 1))
+            _, next_value, _ = agent(metrics.to_device(next_obs, device).permute(0, 2, 3, 1))
             # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
             next_values = torch.cat([values[1:], next_value[None]])
             advantages, returns = gae(t_rewards, values, t_terminations, t_truncations, next_values, t_valid,
                                       args.gamma, args.gae_lambda)
-        b_obs, b_actions, b_logprobs, b_values, b_advantages, b_returns, b_valid = (
-            x.flatten(0, 1) for x in (obs, actions, logprobs, values, advantages, returns, t_valid))
+        batch = [x.flatten(0, 1) for x in (obs, actions, logprobs, values, advantages, returns, t_valid)]
+        b_obs, b_actions, b_logprobs, b_values, b_advantages, b_returns, b_valid = batch
 
         # ---- update --------------------------------------------------------------------------------------------------
-        def minibatch_loss(mb_inds):
-            mb_valid, mb_advantages = b_valid[mb_inds], b_advantages[mb_inds]
+        def minibatch(inds):
+            return [x.index_select(0, inds) for x in batch]
+        def minibatch_loss(mb_obs, mb_actions, mb_logprobs, mb_values, mb_advantages, mb_returns, mb_valid):
             if args.norm_adv:
                 mb_advantages = normalize_advantages(mb_advantages, mb_valid)
-            newlogits, newvalue, _ = agent(b_obs.index_select(0, mb_inds))
-            return ppo_loss(newlogits, newvalue, b_actions[mb_inds], b_logprobs[mb_inds], b_values[mb_inds],
-                            mb_advantages, b_returns[mb_inds], mb_valid,
-                            args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+            newlogits, newvalue, _ = agent(mb_obs)
+            return ppo_loss(newlogits, newvalue, mb_actions, mb_logprobs, mb_values, mb_advantages, mb_returns,
+                            mb_valid, args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
 
+        @graphed
+        def update(*mb):
+            loss, stats = compiled(minibatch_loss)(*mb)
+            optimizer.zero_grad()
+            loss.backward()
+            metrics.add_over_ranks([*(p.grad for p in agent.parameters()), *stats])
+            grad_norm = nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm, foreach=True)
+            optimizer.step()
+            run.totals += torch.stack([*stats, grad_norm])
+            return stats, grad_norm
         for _epoch in range(args.update_epochs):
             for mb_inds in torch.randperm(len(b_obs), generator=rng, device=device).split(mb_size):
-                loss, stats = minibatch_loss(mb_inds)
-                optimizer.zero_grad()
-                loss.backward()
-                metrics.add_over_ranks([*(p.grad for p in agent.parameters()), *stats])
-                grad_norm = nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm, foreach=True)
-                optimizer.step()
-                run.totals += torch.stack([*stats, grad_norm])
+                stats, grad_norm = update(*minibatch(mb_inds))
                 run.minibatches += 1
                 run.gradient_steps += 1
             if args.target_kl is not None and stats[LOSSES.index("approx_kl")] > args.target_kl:
@@ -521,8 +531,8 @@ def main(args):
         finite = metrics.sum_over_ranks(torch.stack([x.isfinite().all() for x in suspects.values()]).int()).tolist()
         if min(finite) < NUM_RANKS:
             bad = list(suspects)[finite.index(min(finite))]
-            failed = {"tensor": bad, "global_step": run.global_step, "iteration": iteration}
-            write_atomically(run_dir / "failed.json", json.dumps(failed).encode())
+            write_atomically(run_dir / "failed.json", json.dumps(
+                {"tensor": bad, "global_step": run.global_step, "iteration": iteration}).encode())
             exit_code = 3
             break
 
@@ -539,7 +549,8 @@ def main(args):
             # clipping multiplied the last minibatch's gradient by one factor: take it out again
             unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
             native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
-            gradients = torch.autograd.grad(minibatch_loss(probe_inds[RANK::NUM_RANKS])[0], list(agent.parameters()))
+            gradients = torch.autograd.grad(minibatch_loss(*minibatch(probe_inds[RANK::NUM_RANKS]))[0],
+                                            list(agent.parameters()))
             metrics.add_over_ranks(gradients)
             probe = {**probe, **metrics.gradient_statistics(gradients)}
             scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
@@ -563,7 +574,7 @@ def main(args):
             if run.games:
                 scalars["charts/episodic_return"], scalars["charts/episodic_length"] = np.mean(run.games, 0).tolist()
             scalars["charts/SPS"] = (run.global_step - log_step) / (now - log_time)
-            scalars["charts/learning_rate"] = optimizer.param_groups[0]["lr"]
+            scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
             scalars["charts/gradient_steps"] = run.gradient_steps
             scalars.update(zip([f"losses/{name}" for name in LOSSES], (run.totals / run.minibatches).tolist()))
             scalars["losses/explained_variance"] = float(np.mean(run.explained))
@@ -572,7 +583,7 @@ def main(args):
             events.flush()
             if args.track:
                 wandb_run.log(scalars, step=run.global_step)
-            run.totals, run.minibatches, run.explained = torch.zeros_like(run.totals), 0, []
+            run.totals, run.minibatches, run.explained = run.totals.zero_(), 0, []
             log_time, log_step = now, run.global_step
         sps = (run.global_step - line_step) / (now - line_time)
         progress = f"{sps:.0f} SPS  return " + (f"{np.mean(run.games, 0)[0]:.1f}" if run.games else "-")
@@ -585,9 +596,8 @@ def main(args):
             line_time, line_step = now, run.global_step
         if stop_signals or iteration == num_iterations or now - checkpoint_time >= 60 * args.checkpoint_minutes:
             run.wall_seconds = now - start_time
-            state = {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
-                     "rng": rng.get_state()}
-            save_checkpoint(run_dir, state, coverage)
+            save_checkpoint(run_dir, {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
+                                      "rng": rng.get_state()}, coverage)
             checkpoint_time = now
         if stop_signals and iteration < num_iterations:
             exit_code = 130 if stop_signals[0] == signal.SIGINT else 143

@@ -399,8 +399,8 @@ def write_atomically(path, data, previous=None):
 
 def open_run(args, device):
     """Claims the run's directory. Returns its path, its lock, and the checkpoint to go on from (None: from the start).
-    Exits 0 if the run is finished, 2 if the name belongs to other arguments or to a live process. Points of the curves
-    after the checkpoint will be written again: they are cut off here, with any half-written record."""
+    Exits 0 if the run is finished, 2 if the name is taken by other arguments or by a live process. Cuts off the curves
+    after the checkpoint: those points will be written again."""
     run_dir = Path(args.runs_dir, args.run_name)
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -414,34 +414,29 @@ def open_run(args, device):
     if manifest.exists():
         before = json.loads(manifest.read_text())["arguments"]
         for name in vars(args).keys() - {"runs_dir", "num_threads"}:  # where it runs, not what is run
-            if before.get(name) != getattr(args, name):
-                fail(f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before.get(name)}, not "
+            if name in before and before[name] != getattr(args, name):  # an older manifest may lack one
+                fail(f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before[name]}, not "
                      f"{getattr(args, name)}: the same arguments or another name are accepted")
     else:
         git = ["git", "-C", Path(__file__).parent, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
         commit, dirty, _ = subprocess.run(git, capture_output=True).stdout.decode().strip().partition("-dirty")
-        content = {
-            "arguments": vars(args),
-            "command": shlex.join([sys.executable, *sys.argv]),
+        write_atomically(manifest, json.dumps({
+            "arguments": vars(args), "command": shlex.join([sys.executable, *sys.argv]),
             "git": {"commit": commit or None, "dirty": bool(dirty)},
             "versions": {"python": platform.python_version(),
                          **{d.metadata["Name"]: d.version for d in importlib.metadata.distributions()}},
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}",
-            "threads": torch.get_num_threads(),
-            "start": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        }
-        write_atomically(manifest, json.dumps(content, indent=2).encode())
+            "threads": torch.get_num_threads(), "start": time.strftime("%Y-%m-%dT%H:%M:%S%z")}, indent=2).encode())
     if (run_dir / "done.json").exists():
         print(f"{run_dir} is finished: {' '.join((run_dir / 'done.json').read_text().split())}")
         sys.exit(0)
     (run_dir / "failed.json").unlink(missing_ok=True)  # it may go better from the checkpoint, with other games
     checkpoint = None
-    for path in (run_dir / "checkpoint.pt", run_dir / "checkpoint.prev.pt"):
-        if checkpoint is None and path.exists():
-            try:
-                checkpoint = torch.load(path, map_location=device, weights_only=True)
-            except Exception as error:
-                print(f"{path} cannot be read ({type(error).__name__}): trying the one before it", file=sys.stderr)
+    for path in filter(Path.exists, (run_dir / "checkpoint.pt", run_dir / "checkpoint.prev.pt")):
+        try:
+            checkpoint = checkpoint or torch.load(path, map_location=device, weights_only=True)
+        except Exception as error:
+            print(f"{path} cannot be read ({type(error).__name__}): trying the one before it", file=sys.stderr)
     for path in run_dir.glob("events.out.tfevents.*"):
         kept = io.BytesIO()
         for record in RawEventFileLoader(str(path)).Load():
@@ -478,8 +473,7 @@ def main(args):
     run = SimpleNamespace(  # what a checkpoint keeps beside the network, the optimiser and the state of the generator
         iteration=0, global_step=0, gradient_steps=0, wall_seconds=0.0, wandb_id=None,
         episodes=0, games=[],  # (return, length) of the last 100 games
-        totals=torch.zeros(len(LOSSES), device=device), minibatches=0, explained=[],  # since the last point
-    )
+        totals=torch.zeros(len(LOSSES), device=device), minibatches=0, explained=[])  # since the last point
     if checkpoint:
         vars(run).update({name: checkpoint[name] for name in vars(run)})
         print(f"{run_dir}: resumes at step {run.global_step:,}", flush=True)
@@ -558,21 +552,21 @@ def main(args):
                     next_values[step, ended] = agent(last_obs)[1]
             advantages, returns = gae(rewards * args.reward_scaler, values, terminations, truncations, next_values,
                                       valid, args.gamma, args.gae_lambda)
-        b_obs, b_actions, b_logprobs, b_values, b_advantages, b_returns, b_valid = (
-            x.flatten(0, 1) for x in (obs, actions, logprobs, values, advantages, returns, valid))
+        batch = [x.flatten(0, 1) for x in (obs, actions, logprobs, values, advantages, returns, valid)]
+        b_obs, b_actions, b_logprobs, b_values, b_advantages, b_returns, b_valid = batch
 
         # ---- update --------------------------------------------------------------------------------------------------
-        def minibatch_loss(mb_inds):
-            mb_valid, mb_advantages = b_valid[mb_inds], b_advantages[mb_inds]
+        def minibatch(inds):
+            return [x.index_select(0, inds) for x in batch]
+        def minibatch_loss(mb_obs, mb_actions, mb_logprobs, mb_values, mb_advantages, mb_returns, mb_valid):
             if args.norm_adv:
                 mb_advantages = normalize_advantages(mb_advantages, mb_valid)
-            newmean, newvalue, _ = agent(b_obs.index_select(0, mb_inds))
-            return ppo_loss(newmean, agent.actor_logstd, newvalue, b_actions[mb_inds], b_logprobs[mb_inds],
-                            b_values[mb_inds], mb_advantages, b_returns[mb_inds], mb_valid,
-                            args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+            newmean, newvalue, _ = agent(mb_obs)
+            return ppo_loss(newmean, agent.actor_logstd, newvalue, mb_actions, mb_logprobs, mb_values, mb_advantages,
+                            mb_returns, mb_valid, args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
         for _epoch in range(args.update_epochs):
             for mb_inds in torch.randperm(len(b_obs), generator=rng, device=device).split(mb_size):
-                loss, stats = minibatch_loss(mb_inds)
+                loss, stats = minibatch_loss(*minibatch(mb_inds))
                 optimizer.zero_grad()
                 loss.backward()
                 metrics.add_over_ranks([*(p.grad for p in agent.parameters()), *stats])
@@ -593,8 +587,8 @@ def main(args):
         finite = metrics.sum_over_ranks(torch.stack([x.isfinite().all() for x in suspects.values()]).int()).tolist()
         if min(finite) < NUM_RANKS:
             bad = list(suspects)[finite.index(min(finite))]
-            failed = {"tensor": bad, "global_step": run.global_step, "iteration": iteration}
-            write_atomically(run_dir / "failed.json", json.dumps(failed).encode())
+            write_atomically(run_dir / "failed.json", json.dumps(
+                {"tensor": bad, "global_step": run.global_step, "iteration": iteration}).encode())
             exit_code = 3
             break
 
@@ -611,7 +605,8 @@ def main(args):
             # clipping multiplied the last minibatch's gradient by one factor: take it out again
             unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
             native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
-            gradients = torch.autograd.grad(minibatch_loss(probe_inds[RANK::NUM_RANKS])[0], list(agent.parameters()))
+            gradients = torch.autograd.grad(minibatch_loss(*minibatch(probe_inds[RANK::NUM_RANKS]))[0],
+                                            list(agent.parameters()))
             metrics.add_over_ranks(gradients)
             probe = {**probe, **metrics.gradient_statistics(gradients)}
             scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
@@ -637,7 +632,7 @@ def main(args):
             if run.games:
                 scalars["charts/episodic_return"], scalars["charts/episodic_length"] = np.mean(run.games, 0).tolist()
             scalars["charts/SPS"] = (run.global_step - log_step) / (now - log_time)
-            scalars["charts/learning_rate"] = optimizer.param_groups[0]["lr"]
+            scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
             scalars["charts/gradient_steps"] = run.gradient_steps
             scalars.update(zip([f"losses/{name}" for name in LOSSES], (run.totals / run.minibatches).tolist()))
             scalars["losses/explained_variance"] = float(np.mean(run.explained))
@@ -646,7 +641,7 @@ def main(args):
             events.flush()
             if args.track:
                 wandb_run.log(scalars, step=run.global_step)
-            run.totals, run.minibatches, run.explained = torch.zeros_like(run.totals), 0, []
+            run.totals, run.minibatches, run.explained = run.totals.zero_(), 0, []
             log_time, log_step = now, run.global_step
         sps = (run.global_step - line_step) / (now - line_time)
         progress = f"{sps:.0f} SPS  return " + (f"{np.mean(run.games, 0)[0]:.1f}" if run.games else "-")
@@ -659,9 +654,8 @@ def main(args):
             line_time, line_step = now, run.global_step
         if stop_signals or iteration == num_iterations or now - checkpoint_time >= 60 * args.checkpoint_minutes:
             run.wall_seconds = now - start_time
-            state = {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
-                     "rng": rng.get_state()}
-            save_checkpoint(run_dir, state, coverage)
+            save_checkpoint(run_dir, {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
+                                      "rng": rng.get_state()}, coverage)
             checkpoint_time = now
         if stop_signals and iteration < num_iterations:
             exit_code = 130 if stop_signals[0] == signal.SIGINT else 143

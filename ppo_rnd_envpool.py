@@ -6,17 +6,15 @@ Papers: Schulman et al. 2017 (PPO); Burda et al. 2019, arXiv 1810.12894 (RND); M
 the diagnostics). Reference: CleanRL's cleanrl/ppo_rnd_envpool.py @fe8d8a0, with its algorithm, defaults and names.
 Departures, each with its reason:
 
-1. The step after `done` only resets; `valid` keeps it out of losses, statistics and diagnostics. A truncated step
-   bootstraps from the value of the real last observation. CleanRL does neither (`--no-mask-resets` restores it).
+1. The step after `done` only resets: `valid` keeps it out of all. A truncated step bootstraps from the value of the
+   real last observation, and ends a game's return. CleanRL does none of it (`--no-mask-resets` restores the first two).
 2. The unit of the intrinsic rewards is the standard deviation of their discounted sums over time in each game, as in
    the paper's code; CleanRL sums over games (its issue #360), and counts a batch as N sums where T * N were made.
 3. The predictor learns the frames that were paid for, those that the steps led to, as in the paper's code. CleanRL
    learns those before: with departure 1 the last frame of a life would never be learned, and dying would stay new.
-4. Whole games only: CleanRL carries the return of a game that the time limit, or the random start, cut into the next.
-5. uint8 frames, normalised when needed, 1/255 folded into the first convolution, Gumbel-max sampling, one pass of the
-   predictor over a rollout, fused Adam: the same mathematics, sooner, in less memory.
-6. Curves have `--num-logs` points of means over all minibatches since the last, int_value_loss beside value_loss; a
-   batch that minibatches do not divide is refused; runs resume. `--bf16`, `--no-shared-encoder` and others are new.
+4. uint8 frames, 1/255 folded into the first convolution, Gumbel-max sampling, fused Adam: the same, sooner done.
+5. `--num-logs` points of means over all minibatches since the last, int_value_loss apart; a batch that minibatches do
+   not divide is refused; runs resume. `--bf16`, `--compile`, `--cuda-graphs` and `--no-shared-encoder` are new.
 """
 
 import contextlib
@@ -108,6 +106,9 @@ class Args:
     shared_encoder: bool = True  # one convolutional encoder for actor and critic, or one for each
     mask_resets: bool = True  # trains on no reset row and bootstraps at time limits (departures 1 and 2)
     bf16: bool = False  # computes the encoder in bfloat16 (autocast); heads, RND, losses, GAE and Adam stay in float32
+    tf32: bool = True  # lets NVIDIA GPUs multiply float32 numbers in TensorFloat-32
+    compile: bool = False  # compiles the network and the loss with torch.compile: a minute at the start, a C++ compiler
+    cuda_graphs: bool = False  # replays the policy and the update as CUDA graphs: one launch each; for NVIDIA GPUs
 
 
 RANGES = {  # what is accepted, both ends included
@@ -158,6 +159,8 @@ def parse_args(argv):
              f"{args.num_envs} envs x {args.num_steps} steps: a divisor of it is accepted")
     args.minibatch_size = args.minibatch_size or batch_size // args.num_minibatches
     args.num_minibatches = batch_size // args.minibatch_size
+    if lack := metrics.lacking(args):
+        fail(lack)
     args.run_name = args.run_name or f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
     if Path(args.run_name).is_absolute() or ".." in Path(args.run_name).parts or not Path(args.run_name).parts:
         fail(f"--run-name {args.run_name} is no directory below --runs-dir: a relative path without .. is accepted")
@@ -253,7 +256,7 @@ class RNDModel(nn.Module):
 
     def forward(self, frames, moments):
         """Maps frames (B, 84, 84) uint8, normalised with their moments, to the squared errors (B, 512)."""
-        mean, var, _ = moments
+        mean, var = moments[:2]
         x = ((frames - mean.float()) / var.sqrt().float()).clamp(-5, 5).unsqueeze(1)
         return (self.predictor(x) - self.target(x)).square()
 
@@ -282,8 +285,7 @@ def discounted_sums(rewards, valid, running, gamma):
     are not valid take no time. rewards, valid (T, N), `running` (N,) the sum before. Returns sums (T, N), running."""
     sums = torch.zeros_like(rewards)
     for t in range(rewards.shape[0]):
-        running = torch.where(valid[t], gamma * running + rewards[t], running)
-        sums[t] = running
+        sums[t] = running = torch.where(valid[t], gamma * running + rewards[t], running)
     return sums, running
 
 
@@ -305,8 +307,7 @@ def ppo_loss(logits, newvalue, actions, logprobs, values, advantages, returns, v
 
     logits (B, A), newvalue (B,): of the network in training; actions (B,) int64, logprobs, values, advantages, returns
     (B,) float32, valid (B,) bool: of the rollout. Returns the loss and the 0-d tensors of LOSSES but its last: policy
-    loss, value loss, entropy, the estimators k1 and k3 (joschu.net/blog/kl-approx.html) of KL(old || new), clipfrac.
-    """
+    loss, value loss, entropy, the estimators k1 and k3 (joschu.net/blog/kl-approx.html) of KL(old || new), clipfrac."""
     newlogprobs = F.log_softmax(logits, dim=-1)
     logratio = newlogprobs.gather(-1, actions[:, None]).squeeze(-1) - logprobs
     ratio = logratio.exp()
@@ -330,8 +331,7 @@ def ppo_loss(logits, newvalue, actions, logprobs, values, advantages, returns, v
 # ---- diagnostics -----------------------------------------------------------------------------------------------------
 @torch.no_grad()
 def diagnose(agent, b_obs, b_actions, b_logprobs, inds):
-    """Looks at the rows `inds` of the batch with the updated network. Returns {name: value} (definitions: metrics.py)
-    and the log-ratios new/old of the taken actions."""
+    """What metrics.py finds in the rows `inds` with the updated network, {name: value}; the actions' log-ratios."""
     logits, values = metrics.diagnose_network(lambda rows: agent(b_obs.index_select(0, rows))[::3], inds)
     logprobs = F.log_softmax(logits, dim=-1)
     logratio = logprobs.gather(-1, b_actions[inds, None]).squeeze(-1) - b_logprobs[inds]
@@ -357,8 +357,8 @@ def write_atomically(path, data, previous=None):
 
 def open_run(args, device):
     """Claims the run's directory. Returns its path, its lock, and the checkpoint to go on from (None: from the start).
-    Exits 0 if the run is finished, 2 if the name belongs to other arguments or to a live process. Points of the curves
-    after the checkpoint will be written again: they are cut off here, with any half-written record."""
+    Exits 0 if the run is finished, 2 if the name is taken by other arguments or by a live process. Cuts off the curves
+    after the checkpoint: those points will be written again."""
     run_dir = Path(args.runs_dir, args.run_name)
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -372,34 +372,29 @@ def open_run(args, device):
     if manifest.exists():
         before = json.loads(manifest.read_text())["arguments"]
         for name in vars(args).keys() - {"runs_dir", "num_threads"}:  # where it runs, not what is run
-            if before.get(name) != getattr(args, name):
-                fail(f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before.get(name)}, not "
+            if name in before and before[name] != getattr(args, name):  # an older manifest may lack one
+                fail(f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before[name]}, not "
                      f"{getattr(args, name)}: the same arguments or another name are accepted")
     else:
         git = ["git", "-C", Path(__file__).parent, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
         commit, dirty, _ = subprocess.run(git, capture_output=True).stdout.decode().strip().partition("-dirty")
-        content = {
-            "arguments": vars(args),
-            "command": shlex.join([sys.executable, *sys.argv]),
+        write_atomically(manifest, json.dumps({
+            "arguments": vars(args), "command": shlex.join([sys.executable, *sys.argv]),
             "git": {"commit": commit or None, "dirty": bool(dirty)},
             "versions": {"python": platform.python_version(),
                          **{d.metadata["Name"]: d.version for d in importlib.metadata.distributions()}},
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}",
-            "threads": torch.get_num_threads(),
-            "start": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        }
-        write_atomically(manifest, json.dumps(content, indent=2).encode())
+            "threads": torch.get_num_threads(), "start": time.strftime("%Y-%m-%dT%H:%M:%S%z")}, indent=2).encode())
     if (run_dir / "done.json").exists():
         print(f"{run_dir} is finished: {' '.join((run_dir / 'done.json').read_text().split())}")
         sys.exit(0)
     (run_dir / "failed.json").unlink(missing_ok=True)  # it may go better from the checkpoint, with other games
     checkpoint = None
-    for path in (run_dir / "checkpoint.pt", run_dir / "checkpoint.prev.pt"):
-        if checkpoint is None and path.exists():
-            try:
-                checkpoint = torch.load(path, map_location=device, weights_only=True)
-            except Exception as error:
-                print(f"{path} cannot be read ({type(error).__name__}): trying the one before it", file=sys.stderr)
+    for path in filter(Path.exists, (run_dir / "checkpoint.pt", run_dir / "checkpoint.prev.pt")):
+        try:
+            checkpoint = checkpoint or torch.load(path, map_location=device, weights_only=True)
+        except Exception as error:
+            print(f"{path} cannot be read ({type(error).__name__}): trying the one before it", file=sys.stderr)
     for path in run_dir.glob("events.out.tfevents.*"):
         kept = io.BytesIO()
         for record in RawEventFileLoader(str(path)).Load():
@@ -438,25 +433,26 @@ def main(args):
         frame_moments=(torch.zeros(84, 84, device=device), torch.ones(84, 84, device=device), 1e-4),
         sum_moments=(0.0, 1.0, 1e-4), sums=torch.zeros(args.num_envs, device=device),  # of int_rewards, discounted
         intrinsic=[], rooms=[], rnd=None,  # mean rewards since the last point; rooms seen; the RND networks
-        totals=torch.zeros(len(LOSSES), device=device), minibatches=0, explained=[],  # since the last point
-    )
+        totals=torch.zeros(len(LOSSES), device=device), minibatches=0, explained=[])  # since the last point
     if checkpoint:
         vars(run).update({name: checkpoint[name] for name in vars(run)})
         print(f"{run_dir}: resumes at step {run.global_step:,}", flush=True)
     torch.manual_seed(args.seed)
     rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that the run draws after the weights
-    torch.backends.cudnn.deterministic = args.torch_deterministic
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32 = args.torch_deterministic, args.tf32
+    torch.set_float32_matmul_precision("high" if args.tf32 and device.type == "cuda" else "highest")
     # games restart when a run resumes: with a seed of their own, or the first ones would be played again
     envs = make_envs(args, (args.seed + run.global_step) % 2**31)
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
     rnd_model = RNDModel().to(device, memory_format=torch.channels_last)
     parameters = [*agent.parameters(), *rnd_model.predictor.parameters()]
-    optimizer = optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)
+    lr = torch.tensor(args.learning_rate, device=device) if args.cuda_graphs else args.learning_rate
+    optimizer = optim.Adam(parameters, lr=lr, eps=1e-5, fused=True, capturable=args.cuda_graphs)
     shape = (args.num_steps, args.num_envs)  # (T, N)
     obs = torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device)
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
-    logits = torch.zeros((*shape, num_actions), device=device)
+    logits, noise = (torch.zeros((*shape, num_actions), device=device) for _ in range(2))
     values, int_values = torch.zeros(shape, device=device), torch.zeros(shape, device=device)
     # rewards[t], terminations[t] and truncations[t] follow actions[t]; valid[t] is of the whole row t
     rewards = np.zeros(shape, dtype=np.float32)
@@ -494,24 +490,29 @@ def main(args):
         next_obs, info = envs.reset()
     bar = tqdm(total=num_iterations * batch_size, initial=run.global_step, disable=None, dynamic_ncols=True, bar_format=
                args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}")
+    compiled = (lambda function: torch.compile(function, dynamic=False)) if args.compile else lambda function: function
+    graphed, forward = metrics.cuda_graphs(args.cuda_graphs), compiled(agent)
     log_time = line_time = checkpoint_time = time.time()
     start_time, log_step, line_step, exit_code = log_time - run.wall_seconds, run.global_step, run.global_step, 0
     for iteration in range(run.iteration + 1, num_iterations + 1):
         run.iteration = iteration
         if args.anneal_lr:
-            optimizer.param_groups[0]["lr"] = (1.0 - (iteration - 1.0) / num_iterations) * args.learning_rate
+            new_lr = (1.0 - (iteration - 1.0) / num_iterations) * args.learning_rate
+            optimizer.param_groups[0]["lr"] = lr.fill_(new_lr) if args.cuda_graphs else new_lr
 
         # ---- rollout -------------------------------------------------------------------------------------------------
         # argmax(logits + Gumbel noise) is a sample of the policy; the noise of the whole rollout is drawn at once
-        noise = -torch.empty_like(logits).exponential_(generator=rng).log_()
+        noise.exponential_(generator=rng).log_().neg_()
+        @graphed
+        @torch.no_grad()
+        def policy(step):
+            logits[step], values[step], int_values[step], _ = forward(obs[step])
+            actions[step] = (logits[step] + noise[step]).argmax(-1)
         for step in range(args.num_steps):
-            obs[step] = torch.from_numpy(next_obs).to(device).permute(0, 2, 3, 1)
+            obs[step] = metrics.to_device(next_obs, device).permute(0, 2, 3, 1)
             valid[step] = ~next_done
-            if room_bytes:
-                run.rooms = sorted({*run.rooms, *map(tuple, info["ram"][:, room_bytes].tolist())})
-            with torch.no_grad():
-                logits[step], values[step], int_values[step], _ = agent(obs[step])
-                actions[step] = (logits[step] + noise[step]).argmax(-1)
+            run.rooms = sorted({*run.rooms, *map(tuple, info["ram"][:, room_bytes].tolist())}) if room_bytes else []
+            policy(step)
             action = actions[step].to("cpu", torch.int32).numpy()
             next_obs, rewards[step], terminations[step], truncations[step], info = envs.step(action)
             next_done = terminations[step] | truncations[step]
@@ -527,10 +528,10 @@ def main(args):
         if not args.mask_resets:
             terminations, truncations, valid = terminations | truncations, np.zeros_like(valid), np.ones_like(valid)
         t_rewards, t_terminations, t_truncations, t_valid = (
-            torch.from_numpy(x).to(device) for x in (rewards, terminations, truncations, valid))
+            metrics.to_device(x, device) for x in (rewards, terminations, truncations, valid))
         with torch.no_grad():
             logprobs = F.log_softmax(logits, dim=-1).gather(-1, actions[..., None]).squeeze(-1)
-            last_obs = torch.from_numpy(next_obs).to(device).permute(0, 2, 3, 1)
+            last_obs = metrics.to_device(next_obs, device).permute(0, 2, 3, 1)
             _, next_value, next_int_value, _ = agent(last_obs)
             # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
             next_values = torch.cat([values[1:], next_value[None]])
@@ -550,33 +551,38 @@ def main(args):
             int_advantages, int_returns = gae(int_rewards / run.sum_moments[1].sqrt(), int_values, never, never,
                                               next_int_values, t_valid, args.int_gamma, args.gae_lambda)
             advantages = args.int_coef * int_advantages + args.ext_coef * advantages
-        b_obs, b_actions, b_logprobs, b_values, b_advantages, b_returns, b_valid = (
-            x.flatten(0, 1) for x in (obs, actions, logprobs, values, advantages, returns, t_valid))
-        b_int_returns, b_frames = int_returns.flatten(0, 1), frames.flatten(0, 1)
+        batch = [x.flatten(0, 1) for x in (obs, actions, logprobs, values, advantages, returns, t_valid,
+                                           int_returns, frames)]
+        b_obs, b_actions, b_logprobs, b_values, b_advantages, b_returns, b_valid = batch[:7]
 
         # ---- update --------------------------------------------------------------------------------------------------
-        def minibatch_loss(mb_inds):
-            mb_valid, mb_advantages = b_valid[mb_inds], b_advantages[mb_inds]
+        def minibatch(inds):
+            generator = torch.Generator(device).manual_seed(run.gradient_steps)  # of its own: looking changes no run
+            learned = torch.rand(len(inds), generator=generator, device=device) < args.update_proportion
+            return *(x.index_select(0, inds) for x in batch), learned, *run.frame_moments[:2]
+        def minibatch_loss(mb_obs, mb_actions, mb_logprobs, mb_values, mb_advantages, mb_returns, mb_valid,
+                           mb_int_returns, mb_frames, learned, *frame_moments):
             if args.norm_adv:
                 mb_advantages = normalize_advantages(mb_advantages, mb_valid)
-            newlogits, newvalue, new_int_value, _ = agent(b_obs.index_select(0, mb_inds))
-            loss, stats = ppo_loss(newlogits, newvalue, b_actions[mb_inds], b_logprobs[mb_inds], b_values[mb_inds],
-                                   mb_advantages, b_returns[mb_inds], mb_valid,
-                                   args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
-            int_v_loss = 0.5 * masked_mean((new_int_value - b_int_returns[mb_inds]).square(), mb_valid)
-            generator = torch.Generator(device).manual_seed(run.gradient_steps)  # of its own: looking changes no run
-            learned = mb_valid & (torch.rand(len(mb_inds), generator=generator, device=device) < args.update_proportion)
-            fwd_loss = masked_mean(rnd_model(b_frames[mb_inds], run.frame_moments).mean(-1), learned)
+            newlogits, newvalue, new_int_value, _ = agent(mb_obs)
+            loss, stats = ppo_loss(newlogits, newvalue, mb_actions, mb_logprobs, mb_values, mb_advantages, mb_returns,
+                                   mb_valid, args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+            int_v_loss = 0.5 * masked_mean((new_int_value - mb_int_returns).square(), mb_valid)
+            fwd_loss = masked_mean(rnd_model(mb_frames, frame_moments).mean(-1), mb_valid & learned)
             return loss + args.vf_coef * int_v_loss + fwd_loss, (*stats, int_v_loss.detach(), fwd_loss.detach())
 
+        @graphed
+        def update(*mb):
+            loss, stats = compiled(minibatch_loss)(*mb)
+            optimizer.zero_grad()
+            loss.backward()
+            grad_norm = nn.utils.clip_grad_norm_(parameters, args.max_grad_norm, foreach=True)
+            optimizer.step()
+            run.totals += torch.stack([*stats, grad_norm])
+            return stats, grad_norm
         for _epoch in range(args.update_epochs):
             for mb_inds in torch.randperm(batch_size, generator=rng, device=device).split(args.minibatch_size):
-                loss, stats = minibatch_loss(mb_inds)
-                optimizer.zero_grad()
-                loss.backward()
-                grad_norm = nn.utils.clip_grad_norm_(parameters, args.max_grad_norm, foreach=True)
-                optimizer.step()
-                run.totals += torch.stack([*stats, grad_norm])
+                stats, grad_norm = update(*minibatch(mb_inds))
                 run.minibatches += 1
                 run.gradient_steps += 1
             if args.target_kl is not None and stats[LOSSES.index("approx_kl")] > args.target_kl:
@@ -585,13 +591,13 @@ def main(args):
 
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
         suspects = {"rewards": t_rewards, "int_rewards": int_rewards, "logits": logits, "values": values,
-                    "int_values": int_values, "advantages": advantages,
-                    **dict(zip(LOSSES, run.totals)), "parameters": nn.utils.get_total_norm(parameters)}
+                    "int_values": int_values, "advantages": advantages, **dict(zip(LOSSES, run.totals)),
+                    "parameters": nn.utils.get_total_norm(parameters)}
         finite = torch.stack([x.isfinite().all() for x in suspects.values()]).tolist()
         if not all(finite):
             bad = list(suspects)[finite.index(False)]
-            failed = {"tensor": bad, "global_step": run.global_step, "iteration": iteration}
-            write_atomically(run_dir / "failed.json", json.dumps(failed).encode())
+            write_atomically(run_dir / "failed.json", json.dumps(
+                {"tensor": bad, "global_step": run.global_step, "iteration": iteration}).encode())
             exit_code = 3
             break
 
@@ -608,7 +614,7 @@ def main(args):
             # clipping multiplied the last minibatch's gradient by one factor: take it out again
             unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
             native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
-            gradients = torch.autograd.grad(minibatch_loss(probe_inds)[0], list(agent.parameters()))
+            gradients = torch.autograd.grad(minibatch_loss(*minibatch(probe_inds))[0], list(agent.parameters()))
             probe = {**probe, **metrics.gradient_statistics(gradients)}
             scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
             scalars.update({f"probe/{name}": value for name, value in probe.items()})
@@ -630,10 +636,9 @@ def main(args):
             if run.games:
                 scalars["charts/episodic_return"], scalars["charts/episodic_length"] = np.mean(run.games, 0).tolist()
             scalars["charts/intrinsic_reward"], run.intrinsic = float(np.mean(run.intrinsic)), []
-            if room_bytes:
-                scalars["charts/rooms"] = len(run.rooms)
+            scalars.update({"charts/rooms": len(run.rooms)} if room_bytes else {})
             scalars["charts/SPS"] = (run.global_step - log_step) / (now - log_time)
-            scalars["charts/learning_rate"] = optimizer.param_groups[0]["lr"]
+            scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
             scalars["charts/gradient_steps"] = run.gradient_steps
             scalars.update(zip([f"losses/{name}" for name in LOSSES], (run.totals / run.minibatches).tolist()))
             scalars["losses/explained_variance"] = float(np.mean(run.explained))
@@ -642,7 +647,7 @@ def main(args):
             events.flush()
             if args.track:
                 wandb_run.log(scalars, step=run.global_step)
-            run.totals, run.minibatches, run.explained = torch.zeros_like(run.totals), 0, []
+            run.totals, run.minibatches, run.explained = run.totals.zero_(), 0, []
             log_time, log_step = now, run.global_step
         sps = (run.global_step - line_step) / (now - line_time)
         progress = f"{sps:.0f} SPS  return " + (f"{np.mean(run.games, 0)[0]:.1f}" if run.games else "-")
@@ -655,9 +660,8 @@ def main(args):
             line_time, line_step = now, run.global_step
         if stop_signals or iteration == num_iterations or now - checkpoint_time >= 60 * args.checkpoint_minutes:
             run.wall_seconds = now - start_time
-            state = {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
-                     "rng": rng.get_state()}
-            save_checkpoint(run_dir, state, coverage)
+            save_checkpoint(run_dir, {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
+                                      "rng": rng.get_state()}, coverage)
             checkpoint_time = now
         if stop_signals and iteration < num_iterations:
             exit_code = 130 if stop_signals[0] == signal.SIGINT else 143
