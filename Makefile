@@ -14,7 +14,10 @@ NAME   ?= quickstart/$(GAME)__$(STEPS)__s$(SEED)
 # bfloat16 doubles the speed where the CPU (avx512_bf16) or the GPU computes in it
 BF16   ?= $(shell (grep -qs avx512_bf16 /proc/cpuinfo || command -v nvidia-smi >/dev/null) && echo --bf16)
 
-.PHONY: setup train test lint system mjlab clean
+# make bench: any of the benchmark's flags; --help lists them
+BENCH  ?=
+
+.PHONY: setup train test lint system mjlab bench clean
 
 setup: $(VENV)/.installed
 
@@ -52,6 +55,14 @@ mjlab: setup $(VENV)/.mjlab
 
 $(VENV)/.mjlab: requirements-mjlab.txt $(VENV)/.installed
 	$(PY) -m pip install --quiet -r requirements-mjlab.txt
+	@touch $@
+
+# Steps per second of all scripts, against their limit and stable-baselines3; other programs spoil the numbers.
+bench: system $(VENV)/.bench
+	$(PY) scripts/benchmark.py $(BENCH)
+
+$(VENV)/.bench: requirements-bench.txt $(VENV)/.installed
+	$(PY) -m pip install --quiet -r requirements-bench.txt
 	@touch $@
 
 clean:
