@@ -1,8 +1,13 @@
 """What the tests of whole runs share. The training scripts are run as a user runs them, in processes of their own."""
 
+import atexit
+import functools
+import json
 import os
+import select
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -53,10 +58,29 @@ def environment(**extra):
     return {**env, "OMP_NUM_THREADS": "1", "NETRC": "/dev/null", **extra}
 
 
+@functools.lru_cache(maxsize=None)
+def fork_server():
+    """The process of fork_server.py: one for all tests of this process."""
+    server = subprocess.Popen([sys.executable, str(Path(__file__).with_name("fork_server.py"))], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, text=True, env=environment())
+    atexit.register(server.kill)
+    return server
+
+
+def run_forked(words, cwd, env, timeout=900):
+    """What subprocess.run would return for `python script words…`, without the seconds that the imports take."""
+    server = fork_server()
+    with tempfile.NamedTemporaryFile("r") as stdout, tempfile.NamedTemporaryFile("r") as stderr:
+        job = {"argv": words[1:], "cwd": str(cwd), "env": env, "stdout": stdout.name, "stderr": stderr.name}
+        print(json.dumps(job), file=server.stdin, flush=True)
+        assert select.select([server.stdout], [], [], timeout)[0], f"still running after {timeout} s: {words}"
+        return subprocess.CompletedProcess(words, int(server.stdout.readline()), stdout.read(), stderr.read())
+
+
 def run(script, runs_dir, *extra, code=0, **env):
     """Runs the script to its end, in another working directory, and checks the exit code."""
     words = command(script, runs_dir, *extra)
-    done = subprocess.run(words, capture_output=True, text=True, timeout=900, cwd=runs_dir, env=environment(**env))
+    done = run_forked(words, runs_dir, environment(**env))
     assert done.returncode == code, f"exit code {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
     return done
 

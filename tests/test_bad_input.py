@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, command, environment
+from conftest import ROOT, command, environment, run_forked
 
 BAD = [  # the words, and what the one line must say
     ("--num-envz 8", "--num-envz"),
@@ -120,8 +120,7 @@ def test_as_a_user_sees_it(script, tmp_path):
     """The program itself: the exit code, one line, nothing on stdout, nothing left behind."""
     (tmp_path / "file").write_text("")
     for words, says in [(["--learning-rate", "-1"], "--learning-rate -1"), (["--runs-dir", "file"], "--runs-dir file")]:
-        done = subprocess.run([*command(script, "runs"), *words], capture_output=True, text=True, cwd=tmp_path,
-                              env=environment())
+        done = run_forked([*command(script, "runs"), *words], tmp_path, environment())
         assert done.returncode == 2 and done.stdout == ""
         check(done.stderr, says)
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
