@@ -4,8 +4,8 @@
 
 Remakes the experiments of the blog post "Effect of Parallel Environments and Rollout Steps in PPO" (P2), with
 intervals, and measures what it only states. PPO is trained on EnvPool's Pendulum-v1, its batch of 1024 steps once as 4
-environments x 256 steps and once as 16 x 64, with several seeds. At checkpoints, before the update, when every ratio is 1
-and PPO's gradient is the plain policy gradient, torch.func gives the gradient of each sample,
+environments x 256 steps and once as 16 x 64, with several seeds. At checkpoints, before the update, when every ratio is
+1 and PPO's gradient is the plain policy gradient, torch.func gives the gradient of each sample,
 
     g_i = A_i grad log pi(a_i | s_i),      G = (1 / NT) sum_i g_i,
 
@@ -354,7 +354,7 @@ def variance_split(sums, counts, squares, batch, group, resamples, seed):
     """Splits the variance of a batch's mean gradient, Tr Cov(G), into the two terms of the post.
 
     A segment is one environment's rows of one batch. sums (K, P): of its gradients; counts (K,): its rows; squares
-    (K,): its sum of |g|^2; batch (K,) int: its batch, of R; group (R,) int: batches of different groups are independent.
+    (K,): its sum of |g|^2; batch (K,) int: its batch, of R; group (R,) int: batches of two groups are independent.
     `variance`: half the mean squared distance of two batches of different groups, unbiased whatever the dependence
     within a group. `individual`: E|g - mu|^2 / NT. `covariance`: their difference, Term 2. `within`: the part of it
     between rows of one segment, measured for itself from the segments' sums; the rest is between environments. `ess`:
@@ -713,8 +713,8 @@ def find(args, tables):
 
 def as_text(args, findings):
     """The table of findings, to be read."""
-    lines = [f"{len(args.seeds)} seeds, lambda {args.main_lambda:g} unless named. Intervals: 95 %, bootstrap over seeds,",
-             "and within each over checkpoints. 6, 7, 10 to 12: all policies of both settings unless named.", ""]
+    lines = [f"{len(args.seeds)} seeds, lambda {args.main_lambda:g} unless named. Intervals: 95 %, bootstrap over",
+             "seeds and within each over checkpoints. 6, 7, 10 to 12: all policies of both settings unless named.", ""]
     by_claim = itertools.groupby(findings.to_dict("records"), lambda row: (row["claim"], row["text"]))
     for (number, text), rows in by_claim:
         lines.append(f"{number:>2}. {text}")
