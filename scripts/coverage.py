@@ -13,9 +13,9 @@ box or its grid. The choices here, each so that configurations compare:
 3. One bounding box: the 0.1 % and 99.9 % quantiles of all rows, what is outside on its edge.
 4. Cvg of each run at several grids and UMAP seeds. Uniform points alone give 1 - (1 - 1/G^2)^n, which stands beside it;
    figure and claims use the grid where that is nearest to 1/2, as nothing shows at 0 or 1.
-5. Beside it three measures without UMAP: Cvg of the first two principal components; the share of distinct rows at
-   12 x 12 and 8 grey levels; and the mean distance to the 5th neighbour in the run, over the root-mean-square distance
-   of all rows from their mean.
+5. Beside it three measures without UMAP: Cvg of the first two principal components; the share of distinct rows of
+   UMAP's input at 8 grey levels; and the mean distance to the 5th neighbour in the run, over the root-mean-square
+   distance of all rows from their mean.
 
 Rows are spread evenly over each run, so Cvg is of all states that the run has trained on, not of one batch. Writes
 coverage.png and .pdf (up to four games), with several games coverage_<game>.png and .pdf, coverage.csv (every number,
@@ -61,7 +61,7 @@ GAMES_A_PAGE, PANELS_A_ROW, WIDTH = 4, 6, 6.75  # the width of ICML's two column
 PLACE = {  # where and how a run runs, and what the label of every configuration has anyway
     "exp_name", "seed", "torch_deterministic", "cuda", "track", "wandb_project_name", "wandb_entity", "capture_video",
     "run_name", "runs_dir", "num_logs", "diagnostics", "probe_size", "checkpoint_minutes", "num_threads", "num_envs",
-    "num_steps"}
+    "num_steps", "minibatch_size"}  # the last follows from num_minibatches
 FIELDS = ("env_id", "script", "configuration", "num_envs", "num_steps", "variant", "seed", "rows", "last_step", "input",
           "measure", "grid", "umap_seed", "value", "uniform")
 
@@ -174,16 +174,19 @@ def load_runs(root):
 
 
 def label_runs(runs):
-    """Sets the variant of each run of one game: the arguments, and the script, in which runs of one N and T differ."""
+    """Sets the variant of each run of one game: of the arguments in which runs of one N and T differ, those that are
+    not as in most runs; and the script, if there are several."""
     differ = set()
     for shape in {run.shape for run in runs}:
         group = [run.arguments for run in runs if run.shape == shape]
         names = set().union(*group) - PLACE
         differ |= {name for name in names if len({json.dumps(arguments.get(name)) for arguments in group}) > 1}
     several = len({run.script for run in runs}) > 1
+    usual = {name: Counter(run.arguments.get(name) for run in runs).most_common(1)[0][0] for name in differ}
     for run in runs:
-        run.variant = ", ".join([run.script] * several + [f"{name.replace('_', '-')} {run.arguments.get(name)}"
-                                                           for name in sorted(differ)])
+        words = [f"{name.replace('_', '-')} {run.arguments.get(name)}" for name in sorted(differ)
+                 if run.arguments.get(name) != usual[name]]
+        run.variant = ", ".join([run.script] * several + words)
 
 
 def order(runs):
@@ -224,16 +227,10 @@ def standardize(x):
     return (x - x.mean(0)) / np.where(std > 0, std, 1.0)
 
 
-def distinct_share(rows):
-    """The share of the rows (n, …) that differ: pictures in about 10 x 10 cells of 8 levels (much as in Ecoffet et al.
-    2021), standardised numbers to a quarter of a deviation."""
-    if is_picture(rows):
-        side = math.gcd(*rows.shape[1:3])  # 84 -> 12 cells of 7, 64 -> 8 of 8
-        factor = max(k for k in range(1, 9) if side % k == 0)
-        cells = (area_mean(rows, factor) // 32).astype(np.uint8)
-    else:
-        cells = np.round(rows * 4).astype(np.int64)
-    return len(np.unique(cells.reshape(len(rows), -1), axis=0)) / len(rows)
+def distinct_share(numbers, pictures):
+    """The share of the rows of `embed_input` (n, D) that differ, at 8 grey levels or a quarter of a deviation."""
+    cells = np.floor(numbers / 32 if pictures else numbers * 4).astype(np.int8)
+    return len(np.unique(cells, axis=0)) / len(cells)
 
 
 def principal_components(x, count=COMPONENTS):
@@ -258,14 +255,23 @@ def neighbors(x, count):
 
 
 def umap_points(x, seed):
-    """UMAP of x (n, K) to the plane, (n, 2) float32. The neighbours are exact, so that only the layout has a seed."""
+    """UMAP of x (n, K), principal components, to the plane, (n, 2) float32.
+
+    The neighbours are exact and the layout starts from the first two components, so that only its own sampling has a
+    seed. UMAP's spectral start does not repeat itself where the graph falls apart, as that of a game's scenes does."""
     count = min(NEIGHBORS, len(x) - 1)
+    if count < 2:
+        return np.zeros((len(x), 2), np.float32)  # one or two pictures: nothing to lay out
     with warnings.catch_warnings():  # of what a seed costs, and that no new rows can be added later
         warnings.simplefilter("ignore")
         import umap  # here: it takes five seconds, and the compilation of the first fit ten
         indices, distances = neighbors(x, count)
-        return umap.UMAP(n_neighbors=count, min_dist=MIN_DIST, n_epochs=EPOCHS, random_state=seed, n_jobs=1,
-                         precomputed_knn=(indices, distances.astype(np.float32))).fit_transform(x.astype(np.float32))
+        start = np.pad(x[:, :2], ((0, 0), (0, max(0, 2 - x.shape[1]))))
+        start *= 10.0 / max(np.abs(start).max(), 1e-12)
+        start += np.random.default_rng(seed).normal(0, 1e-3, start.shape)
+        model = umap.UMAP(n_neighbors=count, min_dist=MIN_DIST, n_epochs=EPOCHS, random_state=seed, n_jobs=1,
+                          init=start.astype(np.float32), precomputed_knn=(indices, distances.astype(np.float32)))
+        return model.fit_transform(x.astype(np.float32))
 
 
 def to_unit_square(points):
@@ -283,7 +289,7 @@ def uniform_coverage(num_points, grid):
 
 def headline_grid(num_points, grids):
     """The grid that can show most: uniform points fill it nearest to a half."""
-    return min(grids, key=lambda grid: abs(uniform_coverage(num_points, grid) - 0.5))
+    return min(grids, key=lambda grid: (abs(uniform_coverage(num_points, grid) - 0.5), -grid))
 
 
 def measure_game(runs, options, num_rows, report):
@@ -297,18 +303,20 @@ def measure_game(runs, options, num_rows, report):
     rows = np.concatenate(rows)
     numbers = embed_input(rows)
     x = principal_components(numbers)
+    # the same picture many times over would be its own only neighbours: UMAP sees each once, and each row has its place
+    _, first, place = np.unique(numbers, axis=0, return_index=True, return_inverse=True)
     embeddings = {("pca", ""): np.pad(x[:, :2], ((0, 0), (0, max(0, 2 - x.shape[1]))))}
     for seed in range(options.seed, options.seed + options.umap_seeds):
         start = time.time()
-        embeddings["umap", seed] = umap_points(x, seed)
-        report(f"UMAP seed {seed} of {len(x):,} rows, {time.time() - start:.0f} s")
+        embeddings["umap", seed] = umap_points(x[first], seed)[place]
+        report(f"UMAP seed {seed} of {len(x):,} rows, {len(first):,} of them different, {time.time() - start:.0f} s")
     squares = {key: to_unit_square(points).reshape(len(runs), num_rows, 2) for key, points in embeddings.items()}
     radius = math.sqrt(np.square(x).sum(1).mean()) or 1.0
     lines = []
     for i, run in enumerate(runs):
         mine = slice(i * num_rows, (i + 1) * num_rows)
         near = neighbors(x[mine], min(NEAR + 1, num_rows))[1][:, -1].mean() / radius  # one is the row itself
-        found = [("distinct", "", "", distinct_share(rows[mine] if is_picture(rows) else numbers[mine]), ""),
+        found = [("distinct", "", "", distinct_share(numbers[mine], is_picture(rows)), ""),
                  ("neighbor_distance", "", "", near, "")]
         for (kind, seed), points in squares.items():
             found += [(f"{kind}_cvg", grid, seed, metrics.coverage(torch.from_numpy(points[i]), grid),
@@ -332,26 +340,31 @@ def run_means(lines, measure, grid):
 
 
 def stratified_bootstrap(groups, statistic, seed=0):
-    """The 95 % percentile interval of statistic(groups), resampled within each group of runs.
+    """The 95 % percentile interval of `statistic` of the means, resampled within each group of runs.
 
-    groups: {game: {configuration: array of one value a seed}}. None if any has fewer than MIN_SEEDS."""
+    groups: {game: {configuration: array of one value a seed}}; statistic: of {game: {configuration: mean, or an array
+    of them}}. None if any group has fewer than MIN_SEEDS; with as few as that it is too narrow rather than too wide."""
     if min(len(values) for shapes in groups.values() for values in shapes.values()) < MIN_SEEDS:
         return None
     rng = np.random.default_rng(seed)
-    draws = [statistic({game: {shape: rng.choice(values, len(values)) for shape, values in shapes.items()}
-                        for game, shapes in groups.items()}) for _ in range(RESAMPLES)]
-    return np.quantile(draws, [0.025, 0.975]).tolist()
+    return np.quantile(statistic({game: {shape: rng.choice(values, (RESAMPLES, len(values))).mean(1)
+                                         for shape, values in shapes.items()} for game, shapes in groups.items()}),
+                       [0.025, 0.975]).tolist()
 
 
-def difference(groups):
-    """The mean over games of (mean of the second configuration - mean of the first)."""
-    return float(np.mean([b.mean() - a.mean() for a, b in (shapes.values() for shapes in groups.values())]))
+def difference(means):
+    """The mean over games of (second configuration - first)."""
+    return np.mean([second - first for first, second in (shapes.values() for shapes in means.values())], axis=0)
 
 
-def slope(groups):
-    """The mean over games of the least-squares slope of the configurations' means against log2 N."""
-    return float(np.mean([np.polyfit(np.log2([shape[0] for shape in shapes]), [v.mean() for v in shapes.values()], 1)[0]
-                          for shapes in groups.values()]))
+def slope(means):
+    """The mean over games of the least-squares slope of the configurations against log2 N."""
+    slopes = []
+    for shapes in means.values():
+        doublings = np.log2([shape[0] for shape in shapes])
+        weights = (doublings - doublings.mean()) / np.square(doublings - doublings.mean()).sum()
+        slopes.append(sum(weight * values for weight, values in zip(weights, shapes.values())))
+    return np.mean(slopes, axis=0)
 
 
 def claims(lines, grid):
@@ -379,12 +392,13 @@ def claims(lines, grid):
                       for game, configurations in found.items() if all(shape in configurations for shape in shapes)}
             if not groups:
                 continue
+            means = {game: {shape: values.mean() for shape, values in each.items()} for game, each in groups.items()}
             interval = stratified_bootstrap(groups, statistic)
             verdict = ("undecided" if interval is None or interval[0] <= 0 <= interval[1] else
                        "supported" if interval[0] > 0 else "not supported")
             seeds = min(len(values) for each in groups.values() for values in each.values())
             table.append({"claim": claim, "measure": measure, "grid": grid if "cvg" in measure else "", "unit": unit,
-                          "estimate": statistic(groups), "ci_low": interval[0] if interval else "",
+                          "estimate": float(statistic(means)), "ci_low": interval[0] if interval else "",
                           "ci_high": interval[1] if interval else "", "verdict": verdict, "games": len(groups),
                           "seeds": seeds, "budget": budget})
     return table
@@ -413,7 +427,7 @@ def summary(lines, grid, game, label):
 
 def bootstrap_mean(values):
     """The 95 % interval of the mean over seeds; None below MIN_SEEDS."""
-    return stratified_bootstrap({"": {"": np.array(values)}}, lambda groups: groups[""][""].mean())
+    return stratified_bootstrap({"": {"": np.array(values)}}, lambda means: means[""][""])
 
 
 def print_tables(lines, games, grid, table):
@@ -435,7 +449,8 @@ def print_tables(lines, games, grid, table):
                     f"no CI: {row['seeds']} seed{'s' * (row['seeds'] > 1)}, {MIN_SEEDS} are needed")
         at = f"{row['measure']} G={row['grid']}" if row["grid"] else row["measure"]
         print(f"  {row['claim']} | {at} | {row['unit']} {row['estimate']:+.4f}, {interval} | {row['verdict']} | "
-              f"{row['games']} game{'s' * (row['games'] > 1)}, {row['seeds']} seeds, {row['budget']}")
+              f"{row['games']} game{'s' * (row['games'] > 1)}, {row['seeds']} seed{'s' * (row['seeds'] > 1)}, "
+              f"{row['budget']}")
     if not table:
         print("  none: they need two shapes with one batch size, or two N with one T, in the same game")
 
@@ -448,10 +463,14 @@ def draw(path, games, drawn, lines, grid, options):
     labels = {game: list(dict.fromkeys(run.label for run in runs)) for game, runs in games.items()}
     columns = min(PANELS_A_ROW, max(2, *map(len, labels.values())))
     num_rows = [-(-len(found) // columns) for found in labels.values()]
-    words = textwrap.fill  # variants are long
-    extra = max(words(label, 22).count("\n") for found in labels.values() for label in found)
-    height = sum(num_rows) * ((WIDTH - 0.9) / columns + 0.42 + 0.12 * extra) + 0.3
+    side = (WIDTH - 0.9) / columns  # of a panel, inches
+    between = " " if columns < 5 else "\n"
+    titles = {game: {label: textwrap.fill(label, int(16 * side)) + "\nCvg={mean:.2f}{}(uniform {uniform:.2f})".format(
+        between, **summary(lines, grid, game, label)) for label in found} for game, found in labels.items()}
+    words = max(title.count("\n") + 1 for found in titles.values() for title in found.values())
+    height = sum(num_rows) * (side + 0.11 * words + 0.2) + 0.3
     figure = plt.figure(figsize=(WIDTH, height), layout="constrained")
+    figure.get_layout_engine().set(h_pad=0.06)  # inches: or the first titles touch the edge
     blocks = figure.subfigures(len(games), 1, squeeze=False, height_ratios=num_rows)[:, 0]
     for block, count, (game, runs) in zip(blocks, num_rows, games.items()):
         points, values = drawn[game]
@@ -460,12 +479,11 @@ def draw(path, games, drawn, lines, grid, options):
         shown = min(map(len, mine.values()))
         axes = block.subplots(count, columns, squeeze=False).ravel()
         for axis, (label, inds) in zip(axes, mine.items()):
-            s = summary(lines, grid, game, label)
             shuffled = np.random.default_rng(0).permutation(shown * points.shape[1])  # no run lies on top of another
             xy, colour = points[inds[:shown]].reshape(-1, 2)[shuffled], values[inds[:shown]].reshape(-1)[shuffled]
             scatter = axis.scatter(*xy.T, c=colour, s=1 if len(xy) > 1500 else 3, vmin=low, vmax=high, cmap="viridis",
                                    linewidths=0, rasterized=True)
-            axis.set_title(f"{words(label, 22)}\nCvg={s['mean']:.2f} (uniform {s['uniform']:.2f})", fontsize=7)
+            axis.set_title(titles[game][label], fontsize=7)
             axis.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xticks=[], yticks=[], aspect="equal")
         for axis in axes[len(mine):]:
             axis.set_visible(False)
