@@ -23,12 +23,13 @@ growth   how time and memory grow with N at a fixed T.
 storage  bytes per stored transition: of all NumPy and torch arrays of shape (T, N, …) that a program allocates with
          zeros, ones or empty, the most that it keeps at a time.
 
-Memory is the peak resident size of a process (VmHWM), summed over the processes of torchrun. On CUDA the speeds of
-`network` are those of eager kernels: scripts that use CUDA graphs can be above the limit.
+Memory is the peak resident size of a process (VmHWM), summed over the processes of torchrun. On CUDA `network` is
+replayed as CUDA graphs. On a CPU it keeps freed memory, as large tensors that are mapped anew cost up to a third.
 """
 
 import argparse
 import contextlib
+import ctypes
 import importlib
 import importlib.metadata
 import importlib.util
@@ -231,9 +232,16 @@ def default_env_id(script):
     return importlib.import_module(script[: -len(".py")]).Args.env_id
 
 
+def default_log_steps(script):
+    """The distance of the log points of a run with the script's own defaults."""
+    defaults = importlib.import_module(script[: -len(".py")]).Args
+    return defaults.total_timesteps // defaults.num_logs
+
+
 def rate(step, rows, seconds):
-    """Rows per second of step(), called for so long, after one call to warm up."""
-    step()
+    """Rows per second of step(), called for so long, after a call to warm up; or four, as metrics.cuda_graphs needs."""
+    for _ in range(4 if GPU else 1):
+        step()
     if GPU:
         torch.cuda.synchronize()
     start, calls = time.perf_counter(), 0
@@ -259,6 +267,8 @@ def measure_env(script, num_envs, num_steps, seconds):
 def measure_network(script, num_envs, num_steps, precision, seconds):
     """Rows per second of the script's network alone."""
     module, args = load(script, num_envs, num_steps)
+    # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD: glibc would give 32 MB and more back to the kernel, which clears them anew
+    ctypes.CDLL(None).mallopt(-3, 2**30), ctypes.CDLL(None).mallopt(-1, 2**30)
     device = torch.device("cuda" if GPU else "cpu")
     torch.backends.cudnn.deterministic = args.torch_deterministic
     agent_class = module.QNetwork if hasattr(module, "QNetwork") else module.Agent
@@ -277,9 +287,11 @@ def measure_network(script, num_envs, num_steps, precision, seconds):
             each.zero_grad()
         forward(obs).backward()
 
+    graphed = module.metrics.cuda_graphs(GPU)
+    infer, train = graphed(forward), graphed(train)
     obs = torch.randint(256, (max(num_envs, args.minibatch_size), *module.OBS_SHAPE), dtype=torch.uint8, device=device)
     with torch.no_grad():
-        inference = rate(lambda: forward(obs[:num_envs]), num_envs, seconds)
+        inference = rate(lambda: infer(obs[:num_envs]), num_envs, seconds)
     training = rate(lambda: train(obs[: args.minibatch_size]), args.minibatch_size, seconds)
     return {"inference": inference, "training": training, "minibatch_size": args.minibatch_size,
             "update_epochs": args.update_epochs}
@@ -525,7 +537,8 @@ class Plan:
                 for precision, diagnostics, flags in variants_of(args) if "scripts" in args.sections else []:
                     words = [*BF16[precision], *shlex.split(flags), *([] if diagnostics else ["--no-diagnostics"])]
                     yield ({**tag, "section": "scripts", "script": script, "precision": precision,
-                            "diagnostics": diagnostics, "flags": flags}, run_seconds,
+                            "diagnostics": diagnostics, "flags": flags, "log_steps": default_log_steps(script)},
+                           run_seconds,
                            lambda: self.run(script, N, T, *self.length(script, N, T, precision), words))
             for script, name, command in args.peer if "peers" in args.sections else []:
                 yield ({**tag, "section": "peers", "script": script, "name": name}, 2 * args.seconds + START_SECONDS,
@@ -651,12 +664,14 @@ def summarize(records):
     for shape_, script, precision in distinct(records, "scripts", "shape", "script", "precision"):
         which = {"section": "scripts", "shape": shape_, "script": script, "precision": precision, "flags": ""}
         on, off = (by_round(records, diagnostics=value, **which) for value in (True, False))
-        iterations = by_round(records, "iterations", diagnostics=True, **which)
-        batch_size = math.prod(shape(shape_))
-        summary["diagnostics"].append({
-            "shape": shape_, "script": script, "precision": precision, "on_against_off": ratios(on, off),
-            "seconds_per_log_point": spread((1 / on[r] - 1 / off[r]) * (iterations[r] - iterations[r] // 2) * batch_size
-                                            for r in on.keys() & off.keys())})
+        rounds, batch_size = on.keys() & off.keys(), math.prod(shape(shape_))
+        half, every = (by_round(records, key, diagnostics=True, **which) for key in ("iterations", "log_steps"))
+        cost = {r: (1 / on[r] - 1 / off[r]) * (half[r] - half[r] // 2) * batch_size for r in rounds}
+        if rounds:
+            summary["diagnostics"].append({
+                "shape": shape_, "script": script, "precision": precision, "on_against_off": ratios(on, off),
+                "seconds_per_log_point": spread(cost.values()), "log_steps": max(batch_size, *every.values()),
+                "share_by_default": spread(cost[r] / (cost[r] + max(batch_size, every[r]) / off[r]) for r in rounds)})
     for shape_, script, precision, ranks in distinct(records, "ranks", "shape", "script", "precision", "ranks"):
         which = {"section": "ranks", "shape": shape_, "script": script, "precision": precision}
         own, one = by_round(records, ranks=ranks, **which), by_round(records, ranks=1, **which)
@@ -667,8 +682,10 @@ def summarize(records):
     for record in records:
         if record["section"] in ("growth", "storage") and "error" not in record:
             summary[record["section"]].append({key: value for key, value in record.items() if key != "section"})
+    measured = {title(record) for record in records if "error" not in record}
     summary["errors"] = [f"round {record['round']} {title(record)}: {record['error']}" for record in records
-                         if "error" in record]
+                         if "error" in record and not (record["error"].startswith("left out") and
+                                                       title(record) in measured)]
     return summary
 
 
@@ -715,10 +732,11 @@ def render(summary, machine):
         parts += [f"{script}, {shape_} (environments x steps), end to end.",
                   table(["", "SPS", "of the limit", *(f"times {name}" for name in names), "peak GB"], lines)]
     if summary["diagnostics"]:
-        parts += ["What diagnostics cost.",
-                  table(["shape", "script", "", "SPS on / off", "seconds per log point"],
+        parts += ["What diagnostics cost: here, each time, and as a share of a run with the script's default points.",
+                  table(["shape", "script", "", "SPS on / off", "seconds each", "every", "share"],
                         [[row["shape"], row["script"], row["precision"], shown(row["on_against_off"], ".2f"),
-                          shown(row["seconds_per_log_point"], ".2f")] for row in summary["diagnostics"]])]
+                          shown(row["seconds_per_log_point"], ".2f"), f"{row['log_steps']:,} steps",
+                          shown(row["share_by_default"], ".1%")] for row in summary["diagnostics"]])]
     if summary["ranks"]:
         parts += ["Processes of torchrun on this machine.",
                   table(["shape", "script", "", "processes", "SPS", "times one", "peak GB of all"],

@@ -33,7 +33,7 @@ def planted():
     """Two rounds: in the second all is half as fast, which the ratios must not show."""
     records = []
     for round_, speed in ((1, 1.0), (2, 0.5)):
-        ours = {"precision": "bf16", "flags": "", "peak_bytes": 2e9, "iterations": 4}
+        ours = {"precision": "bf16", "flags": "", "peak_bytes": 2e9, "iterations": 4, "log_steps": 10000}
         records += [
             record(round_, "env", sps=1000 * speed),
             record(round_, "network", precision="bf16", inference=500 * speed, training=1000 / 3 * speed,
@@ -45,6 +45,7 @@ def planted():
             record(round_, "ranks", precision="bf16", ranks=1, sps=40 * speed, peak_bytes=1e9),
             record(round_, "ranks", precision="bf16", ranks=2, sps=60 * speed, peak_bytes=2e9),
         ]
+    records.append(record(3, "env", error="left out: --minutes 1"))  # not missing: there are other rounds
     records.append(record(1, "growth", precision="bf16", sps=32.0, peak_bytes=1e9, iterations=2))
     records.append({"round": 1, "section": "storage", "script": PPO, "name": "ours", "bytes_per_transition": 28275.0})
     return records
@@ -68,6 +69,8 @@ def test_ratios_are_of_each_round():
     cost, = summary["diagnostics"]
     assert cost["on_against_off"]["median"] == pytest.approx(50 / 60)
     assert cost["seconds_per_log_point"]["min"] == pytest.approx(64 / 50 - 64 / 60)
+    share = cost["seconds_per_log_point"]["min"]  # of the round at full speed
+    assert cost["share_by_default"]["min"] == pytest.approx(share / (share + 10000 / 60))
     assert len(summary["errors"]) == 2 and "no module" in summary["errors"][0]
     text = benchmark.render(summary, benchmark.describe_machine())
     assert max(map(len, text.splitlines()[2:])) <= 120
