@@ -234,7 +234,7 @@ def read_run(run_dir, name, cache):
     failed = load_json(run_dir / "failed.json") or (run_dir / "failed.json").exists()
     steps = done.get("global_step") or (given.get("total_timesteps") or 0) // batch * batch
     return Run(name, script, game, args, cache.curves(os.path.realpath(run_dir)), done,
-               failed and not done, target=steps)
+               not done and failed, target=steps)
 
 
 def read_runs(runs_dir, cache):
@@ -576,16 +576,16 @@ class Suite:
 
     # curves
     def drawn(self, config, game):
-        """The runs behind a curve: the finished ones, or all where none is."""
-        runs = [run for run in self.of(config, game) if run.end]
-        return [run for run in runs if run.finished] or runs
+        """The runs behind a curve: the finished ones, or where there is none all in which a game has ended, or all."""
+        runs = self.of(config, game)
+        return [run for run in runs if run.finished] or [run for run in runs if run.end] or runs
 
     def grid(self, runs, tag):
         """Where the runs' curves are compared: for steps one grid for all configurations, else the runs' own range."""
         if self.kind == "steps":
             return np.linspace(0, self.budget, GRID + 1)[1:]
         lasts = [x[-1] for x, _ in (run.curve(tag, self.kind) for run in runs) if len(x)]
-        last = min(lasts, default=0)
+        last = min(lasts, default=1.0)
         return np.geomspace(last / 1000, last, GRID) if self.kind == "gradient_steps" else np.linspace(0, last, GRID)
 
     def curves(self, runs, tag, grid):
@@ -608,7 +608,7 @@ class Suite:
     def aggregate(self, config, kind):
         """x, IQM, low, high (P,) over the common games, where every run of the curve has a value; kind: self.kind."""
         runs = {game: self.drawn(config, game) for game in self.common}
-        if not self.common or not all(runs.values()):
+        if not self.common or not all(run.end for run in sum(runs.values(), [])):
             return (np.zeros(0),) * 4
         grid = self.grid(sum(runs.values(), []), RETURN)
         sample = [(self.curves(runs[game], RETURN, grid) - self.zero[game]) / self.unit[game] for game in self.common]
@@ -874,11 +874,12 @@ class Sheet:
             ax.set_xscale("log")
         elif self.suite.kind == "steps":
             end = self.suite.budget
-            ax.set_xlim(0, end * 1.01)
+            ax.set_xlim(0, end * 1.03)
             ax.set_xticks([0, end / 2, end], ["0", short(end / 2), short(end)])
         else:
             ax.xaxis.set_major_locator(MaxNLocator(3))
-        ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: short(y) if abs(y) >= 10000 else f"{y:g}"))
+        text = FuncFormatter(lambda y, _: (short(y) if abs(y) >= 10000 else f"{y:g}").replace("-", "−"))
+        ax.yaxis.set_major_formatter(text)
         ax.set_xlabel(X_LABELS[self.suite.kind] if labelled else "")
         self.end(ax, "no game has\nended yet")
 
@@ -894,8 +895,9 @@ class Sheet:
         if len(handles) > 1:
             columns = min(len(handles), int(self.figure.get_figwidth() / 1.05))
             self.figure.legend(handles=handles, loc="outside lower center", ncols=columns)
-        for kind in ("png", "pdf"):
-            self.figure.savefig(out / f"{name}.{kind}")
+        self.figure.savefig(out / f"{name}.png")
+        self.figure.set_layout_engine("none")  # it stays as it has been laid out
+        self.figure.savefig(out / f"{name}.pdf")
         plt.close(self.figure)
         first = ["sweep", "script", "game", *self.suite.names, "seed", self.axis]
         first += ["metric", "value", "ci_low", "ci_high"]
@@ -1304,9 +1306,9 @@ def step_size(suite, claims):
         style = dict(color=colors[b], label=f"{short(b)} steps")
         x = [float(10 ** mean(ratios(config))) for config in at[b]]
         lines["outer/ddr"].append((at[b], x, {**style, "ls": "none"}))
-        start = suite.base.but(**({"total_timesteps": b} if "total_timesteps" in suite.names else {}))
-        for name in ("clip_coef", "update_epochs"):
-            family = suite.family(name, start) if name in suite.names else []
+        for name in ("clip_coef", "update_epochs"):  # where it was varied: epochs at one clip range, not at each
+            families = [suite.family(name, config) for config in suite.configs if budget(config) == b]
+            family = max(families, key=len) if name in suite.names else []
             lines[name].append((family, [config[name] for config in family], style))
     yield curve_panels(suite, [], [("DDR: samples per unit of KL", "free", lines["outer/ddr"]),
                                    ("clip coefficient", "log", lines["clip_coef"]),

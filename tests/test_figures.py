@@ -391,6 +391,19 @@ def test_unfinished_sweeps_are_judged_where_all_runs_have_been(tmp_path, capsys)
     assert finals.value.tolist() == pytest.approx([0.5**0.5] * 3, abs=1e-3)
 
 
+@pytest.mark.parametrize("kind", figures.X_LABELS)
+def test_runs_in_which_no_game_has_ended(tmp_path, capsys, kind):
+    for i, N in enumerate((8, 16)):
+        path = write_run(tmp_path / "runs" / str(i), 1.0, num_envs=N, scalars={"diagnostics/ess": 90.0})
+        if N == 16:
+            write_events(next(path.glob("events*")), [(step, {"diagnostics/ess": 95.0}) for step in (500, 1000)])
+    draw("fixed_budget", tmp_path / "runs", tmp_path / "out", "--x", kind)
+    assert "(16×16, Breakout, seed 1): no game has ended; no score" in capsys.readouterr().out
+    draw("scaling_data", tmp_path / "runs", tmp_path / "out")
+    policy = pd.read_csv(tmp_path / "out" / "scaling_data_policy.csv")
+    assert set(policy[policy.num_envs == 16].metric) == {"diagnostics/ess"}
+
+
 # ---- images ----------------------------------------------------------------------------------------------------------
 GRIDS = {  # sweep: script, games, [(arguments that differ), …]
     "scaling_data": ("ppo_atari_envpool", ["Breakout"], [{}, {"num_envs": 16}, {"num_steps": 32}]),

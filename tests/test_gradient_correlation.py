@@ -18,8 +18,8 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import gradient_correlation as gc
 
 SCRIPT = str(ROOT / "scripts" / "gradient_correlation.py")
-SMALL = ["--steps", "3072", "--checkpoints", "2", "--fresh-every", "2", "--seeds", "1", "2", "--groups", "5",
-         "--resamples", "200", "--update-epochs", "1"]
+SMALL = ["--steps", "2048", "--gamma", "0.9", "--checkpoints", "2", "--fresh-every", "2", "--seeds", "1", "2",
+         "--groups", "5", "--resamples", "200", "--update-epochs", "1"]
 
 
 # ---- the split of the variance ---------------------------------------------------------------------------------------
