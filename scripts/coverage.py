@@ -8,8 +8,9 @@ box or its grid. The choices here, each so that configurations compare:
 
 1. One joint UMAP per game, of equally many rows of every run: separate ones hide concentration, for UMAP evens it out.
 2. Its input needs no network: frames down-sampled 4 x 4 (84 x 84 -> 21 x 21; observations that are no pictures:
-   standardised), the first 50 principal components. UMAP has 15 neighbours and min_dist 0.5. Features come from each run's own encoder, so that coverage of
-   them compares encoders; they are an option, and the figure says so.
+   standardised), the first 50 principal components, each picture once. UMAP has 15 neighbours and min_dist 0.5.
+   Features come from each run's own encoder, so that coverage of them compares encoders; they are an option, and the
+   figure says so.
 3. One bounding box: the 0.1 % and 99.9 % quantiles of all rows, what is outside on its edge.
 4. Cvg of each run at several grids and UMAP seeds. Uniform points alone give 1 - (1 - 1/G^2)^n, which stands beside it;
    figure and claims use the grid where that is nearest to 1/2, as nothing shows at 0 or 1.
