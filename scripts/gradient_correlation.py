@@ -311,11 +311,12 @@ def batch_correlations(args, checkpoint):
         cosines = (centered / norms[:, None] / norms[None, :]).numpy()
         for lag, kinds in lag_pairs.items():
             for kind, (i, j) in zip(("within", "across"), kinds):
-                labels = {**key, "lambda": lam, "lag": lag, "kind": kind}
-                covariance = centered.numpy()[i, j].mean() / norms.square().mean().item()
-                records["lag_curve"].append({**labels, "pairs": len(i), "cosine": cosines[i, j].mean(),
-                                             "covariance": covariance})
-                records["lag_density"] += histogram(cosines[i, j], labels)
+                labels, cosine = {**key, "lambda": lam, "lag": lag, "kind": kind}, cosines[i, j]
+                records["lag_density"] += histogram(cosine, labels)
+                if len(i):  # 64 rows with an episode's end in the middle have no pair of lag 40
+                    covariance = centered.numpy()[i, j].mean() / norms.square().mean().item()
+                    records["lag_curve"].append({**labels, "pairs": len(i), "cosine": cosine.mean(),
+                                                 "absolute": np.abs(cosine).mean(), "covariance": covariance})
         to_mean = (gram.mean(0) / gram.diagonal().sqrt() / gram.mean().sqrt()).numpy()
         records["mean_cosine"].append({**key, "lambda": lam, "mean": to_mean.mean(),
                                        "rms": np.sqrt(np.square(to_mean).mean()), "abs": np.abs(to_mean).mean()})
@@ -557,10 +558,11 @@ def collect(futures, queue, units, phase):
 
 # ---- findings --------------------------------------------------------------------------------------------------------
 def cube(table, column, **where):
-    """The column's values as (seeds, checkpoints), of the rows where all columns of `where` have their value."""
-    for name, value in where.items():
-        table = table[table[name] == value]
-    return table.pivot(index="seed", columns="step", values=column).to_numpy()
+    """The column's values as (seeds, checkpoints), of the rows where all columns of `where` have their value; nan where
+    there is none."""
+    rows = table[np.logical_and.reduce([table[name] == value for name, value in where.items()])]
+    values = rows.pivot(index="seed", columns="step", values=column)
+    return values.reindex(index=sorted(table["seed"].unique()), columns=sorted(table["step"].unique())).to_numpy()
 
 
 def hierarchical_bootstrap(statistic, arms, resamples):
@@ -569,11 +571,13 @@ def hierarchical_bootstrap(statistic, arms, resamples):
     (B,)."""
     rng = np.random.default_rng(0)
     drawn = []
-    for arm in arms:
-        S, K, _ = arm.shape
-        seed = rng.integers(S, size=(resamples, S, 1))
-        drawn.append(arm[seed, rng.integers(K, size=(resamples, S, K))].mean((1, 2)))
-    value = statistic(*[arm.mean((0, 1))[None] for arm in arms])[0]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Mean of empty slice")  # nan then: undecided
+        for arm in arms:
+            S, K, _ = arm.shape
+            seed = rng.integers(S, size=(resamples, S, 1))
+            drawn.append(np.nanmean(arm[seed, rng.integers(K, size=(resamples, S, K))], (1, 2)))
+        value = statistic(*[np.nanmean(arm, (0, 1))[None] for arm in arms])[0]
     return value, *np.percentile(statistic(*drawn), [2.5, 97.5], method="inverted_cdf")
 
 
@@ -627,8 +631,8 @@ def find(args, tables):
         with np.errstate(invalid="ignore"):  # inf - inf: undecided
             return relative_bias(x[:, :2]) - relative_bias(x[:, 2:])
 
-    def contrast(setting, lam, k):
-        within, across = (cube(lag, "cosine", setting=setting, kind=kind, lag=k, **{"lambda": lam})
+    def contrast(setting, lam, k, column="cosine"):
+        within, across = (cube(lag, column, setting=setting, kind=kind, lag=k, **{"lambda": lam})
                           for kind in ("within", "across"))
         return within - across
 
@@ -663,6 +667,11 @@ def find(args, tables):
         claim("4", "The covariance-based correlation is close to zero for all lags",
               f"{s}: at the lag where it is farthest from zero, {args.lags[worst]} (|.| < 0.05)", 0, 0.05, average,
               rho[worst])
+
+    for s in names:
+        for k in (args.lags[0], far):
+            claim("13", "Not in the post: within a trajectory gradients share an axis, whatever their sign",
+                  f"{s}: |cosine|, within - across, lag {k}", 1, 0, average, contrast(s, lam, k, "absolute"))
 
     minibatches = [cube(batches, "cosine", setting=s, kind="minibatches", **{"lambda": lam}) for s in names]
     both_shapes = [cube(variance, "cosine_sd", setting=s, shape=s, start="together", **{"lambda": lam}) for s in names]
@@ -708,7 +717,7 @@ def find(args, tables):
         claim("12", "Not in the post: environments that start together raise Var(G)",
               f"{s}: Var(G) ratio, together / staggered", 1, 1, ratio,
               np.log(term("variance", s, "together") / term("variance", s, "staggered")))
-    return pd.DataFrame(rows)
+    return pd.DataFrame(sorted(rows, key=lambda row: int(row["claim"])))
 
 
 def as_text(args, findings):
@@ -782,9 +791,10 @@ def draw_densities(args, tables, setting):
 
 
 def draw_lag_curves(args, tables):
-    fig, axes = plt.subplots(1, 2, figsize=(6.75, 2.4))
+    fig, axes = plt.subplots(1, 3, figsize=(6.75, 2.4))
     table = tables["lag_curve"].query("`lambda` == @args.main_lambda")
-    for ax, column, label in zip(axes, ("cosine", "covariance"), ("cosine", "covariance-based correlation")):
+    for ax, column, label in zip(axes, ("cosine", "absolute", "covariance"),
+                                 ("cosine", "|cosine|", "covariance-based correlation")):
         for (setting, kind), group in table.groupby(["setting", "kind"], sort=False):
             lags = group.groupby("lag")[column]
             color, line, marker = SETTING_STYLE[setting]
@@ -891,9 +901,9 @@ def draw_bias(args, tables):
         bounds = np.array([hierarchical_bootstrap(relative_bias, [np.stack([
             row.pivot(index="seed", columns="policy", values=column) for column in ("bias2", "truth2")], -1)],
             args.resamples) for row in rows]).T
-        errors = np.maximum(np.abs(bounds[1:] - bounds[0]), 0)
-        axes[0].errorbar(x + (k - 1.5) * 0.07, bounds[0], np.where(np.isfinite(errors), errors, 0), color=color,
-                         marker=marker, elinewidth=0.8, label=f"T = {T}")
+        bounds[~np.isfinite(bounds)] = np.nan  # not drawn: noise hides the true gradient
+        axes[0].errorbar(x + (k - 1.5) * 0.07, bounds[0], np.abs(bounds[1:] - bounds[0]), color=color, marker=marker,
+                         elinewidth=0.8, label=f"T = {T}")
         means = [row[["inner", "norm2", "truth2", "sample_variance"]].mean() for row in rows]
         axes[1].plot(x, [m["inner"] / np.sqrt(max(m["norm2"] * m["truth2"], 1e-12)) for m in means], color=color,
                      marker=marker)
@@ -971,20 +981,18 @@ def csv(table):
     return table.to_csv(index=False, float_format="%.6g")
 
 
-def write(args, tables, findings):
-    """Writes tables, figures and findings: all of them, then, file by file, into their place."""
-    args.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".gradient_correlation-", dir=args.out) as partial:
-        for name, table in {**tables, "findings": findings}.items():
-            Path(partial, f"{name}.csv").write_text(csv(table))
-        Path(partial, "findings.txt").write_text(as_text(args, findings))
-        with plt.rc_context(RC):
-            for name, figure in draw_all(args, tables).items():
-                figure.savefig(Path(partial, f"{name}.png"), dpi=200)
-                figure.savefig(Path(partial, f"{name}.pdf"), metadata={"CreationDate": None})
-                plt.close(figure)
+def write(out, texts, figures):
+    """Writes {file name: text} and {name: figure}: all of them first, then, file by file, into their place."""
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".gradient_correlation-", dir=out) as partial:
+        for name, text in texts.items():
+            Path(partial, name).write_text(text)
+        for name, figure in figures.items():
+            figure.savefig(Path(partial, f"{name}.png"), dpi=200)
+            figure.savefig(Path(partial, f"{name}.pdf"), metadata={"CreationDate": None})
+            plt.close(figure)
         for file in Path(partial).iterdir():
-            os.replace(file, args.out / file.name)
+            os.replace(file, out / file.name)
 
 
 def main(args):
@@ -994,11 +1002,14 @@ def main(args):
         except OSError as error:
             fail(f"--redraw: {error.filename} is missing: a directory with the tables of a run is accepted")
     else:
-        tables = {name: pd.read_csv(io.StringIO(csv(table)))  # rounded as in the file: --redraw finds the same
-                  for name, table in run_all(args).items()}
+        texts = {f"{name}.csv": csv(table) for name, table in run_all(args).items()}
+        write(args.out, texts, {})  # before anything can go wrong with a figure: --redraw goes on from here
+        tables = {name: pd.read_csv(io.StringIO(texts[f"{name}.csv"])) for name in TABLES}
     findings = find(args, tables)
-    write(args, tables, findings)
-    print(as_text(args, findings), end="")
+    text = as_text(args, findings)
+    with plt.rc_context(RC):
+        write(args.out, {"findings.csv": csv(findings), "findings.txt": text}, draw_all(args, tables))
+    print(text, end="")
 
 
 if __name__ == "__main__":
