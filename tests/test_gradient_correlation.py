@@ -187,7 +187,8 @@ def test_hierarchical_bootstrap_widens_with_the_seeds():
 
 
 def test_a_checkpoint_without_pairs_is_left_out():
-    table = pd.DataFrame({"seed": [1, 1, 2, 2], "step": [8, 16, 8, 16], "lag": [40, 1, 40, 40], "x": [2.0, 9.0, 4.0, 6.0]})
+    table = pd.DataFrame([(1, 8, 40, 2.0), (1, 16, 1, 9.0), (2, 8, 40, 4.0), (2, 16, 40, 6.0)],
+                         columns=["seed", "step", "lag", "x"])
     values = gc.cube(table, "x", lag=40)
     assert np.array_equal(values, [[2.0, np.nan], [4.0, 6.0]], equal_nan=True)
     assert gc.hierarchical_bootstrap(gc.average, [values[..., None]], 100)[0] == 4.0
