@@ -473,7 +473,7 @@ def draw(path, games, drawn, lines, grid, options):
     words = max(title.count("\n") + 1 for found in titles.values() for title in found.values())
     height = sum(num_rows) * (side + 0.11 * words + 0.2) + 0.3
     figure = plt.figure(figsize=(WIDTH, height), layout="constrained")
-    figure.get_layout_engine().set(h_pad=0.06)  # inches: or the first titles touch the edge
+    figure.get_layout_engine().set(rect=(0, 0, 1, 1 - 0.06 / height))  # or the first titles touch the edge
     blocks = figure.subfigures(len(games), 1, squeeze=False, height_ratios=num_rows)[:, 0]
     for block, count, (game, runs) in zip(blocks, num_rows, games.items()):
         points, values = drawn[game]
