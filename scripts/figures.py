@@ -47,6 +47,10 @@ PLACE = set("""seed env_id exp_name run_name runs_dir num_threads track wandb_pr
     cuda torch_deterministic checkpoint_minutes num_logs probe_size diagnostics compile cuda_graphs tf32 batch_size
     num_iterations eval_envs""".split())
 NO_FINALS = "no final scores of these configurations"
+ABOUT = {  # what a sweep varies: in its configurations even if the runs that are there have one value of it
+    "data_reuse": {"update_epochs"}, "decoupled": {"shared_encoder"}, "learning_rate": {"learning_rate"},
+    "gamma": {"gamma"}, "outer_loop": {"learning_rate", "minibatch_size"},
+    "step_size": {"clip_coef", "update_epochs", "total_timesteps"}}
 MIN_SEEDS = 3  # a game, on average: a bootstrap of fewer runs is too narrow to be believed
 MARGIN = 0.1  # of the base's IQM: a difference inside it is "little"
 GRID = 100  # points of a drawn curve
@@ -422,6 +426,7 @@ class Suite:
             varying.remove("num_minibatches")  # N, T and the size give it
         elif "minibatch_size" in varying:
             varying.remove("minibatch_size")  # N, T and the number give it
+        varying |= ABOUT.get(sweep, set())
         self.names = ["num_envs", "num_steps", *sorted(varying)]
         self.runs, self.twice = {}, []
         for run in sorted(runs, key=lambda run: (run.end, bool(run.done))):  # of two of one seed the longer one
@@ -446,7 +451,8 @@ class Suite:
             others = [other for other in self.configs if other.others() == config.others()]
             scaled = sum((other["num_envs"] == config["num_envs"]) != (other["num_steps"] == config["num_steps"])
                          for other in others)
-            matches = sum(default.get(name) == value for name, value in config.items)
+            matches = sum(default.get(name) == value for name, value in config.others().items())
+            matches += all(default.get(name) == config[name] for name in ("num_envs", "num_steps"))
             budget = config.others().get("total_timesteps", 0)
             return -matches, config.batch, -scaled, config["num_envs"], -budget, sort_key(config)
 
@@ -562,7 +568,7 @@ class Suite:
         """The configurations that differ from `at` (the base) at most in one argument, in its order."""
         at = at or self.base
         found = [config for config in self.configs if config.but(**{name: at[name]}) == at]
-        return sorted(found, key=lambda config: config[name]) if name in self.names else [at]
+        return sorted(found, key=lambda config: config[name])
 
     def scaled(self, name):
         """{factor: configuration} for N or T times more than the base's, all else equal."""
@@ -1161,18 +1167,15 @@ def data_reuse(suite, claims):
     style = styles(suite, [base, *n, *t])
     lines = [(family, [config[name] for config in family], style[at])
              for at in style for family in [suite.family(name, at)]]
-    panels = [(f"{e} epochs", [config for config in suite.configs if config.others().get(name) == e], "shape")
-              for e in epochs] if name in suite.names else [("", suite.configs, "shape")]
-    yield curve_panels(suite, panels, [("epochs", "log", lines)] if name in suite.names else [])
+    yield curve_panels(suite, [(f"{e} epochs", [config for config in suite.configs if config[name] == e], "shape")
+                               for e in epochs], [("epochs", "log", lines)])
     for at in style:
         part = "games" if at == base else f"games_{suite.shape(at).replace('×', 'x')}"
-        yield game_grid(suite, part, suite.family(name, at), RETURNS, name if name in suite.names else "shape")
+        yield game_grid(suite, part, suite.family(name, at), RETURNS, name)
 
 
 def decoupled(suite, claims):
     name, n = "shared_encoder", list(suite.scaled("num_envs").values())[:1]
-    if name not in suite.names:
-        fail(f"--runs: all runs of {suite.sweep} have the same --shared-encoder: some with each are accepted")
     base, n = suite.base.but(**{name: True}), [config.but(**{name: True}) for config in n]
     apart, n_apart = base.but(**{name: False}), [config.but(**{name: False}) for config in n]
     claims.compare("separate encoders collapse at the base", [apart], [base], "IQM(separate) - IQM(shared)", "less")
@@ -1191,8 +1194,6 @@ def decoupled(suite, claims):
 def sensitivity(name, xlabel):
     """A figure of final IQM and curves against an argument that is said to change little."""
     def draw(suite, claims):
-        if name not in suite.names:
-            fail(f"--runs: all runs of {suite.sweep} have the same {name}: several values are accepted")
         default = suite.base[name]
         families = {at: suite.family(name, at)
                     for at in dict.fromkeys(config.but(**{name: default}) for config in suite.configs)}
@@ -1233,10 +1234,8 @@ def ways(suite):
     found, base = {}, suite.base
     for config in suite.configs:
         c = config["num_envs"] / base["num_envs"]
-        args, its = config.others(), base.others()
-        count = [of.batch // x["minibatch_size"] if "minibatch_size" in x else x.get("num_minibatches", 1)
-                 for of, x in ((config, args), (base, its))]
-        rate = args.get("learning_rate", 1.0) / its.get("learning_rate", 1.0)
+        count = [x.batch // x["minibatch_size"] for x in (config, base)]
+        rate = config["learning_rate"] / base["learning_rate"]
         if c == 1 or config["num_steps"] != base["num_steps"]:
             continue
         if np.isclose(count[0] / count[1], c) and np.isclose(rate, 1, rtol=1e-3):
@@ -1274,7 +1273,7 @@ def outer_loop(suite, claims):
 
 def step_size(suite, claims):
     def budget(config):
-        return config.others().get("total_timesteps") or suite.budget
+        return config["total_timesteps"]
 
     def ratios(config):
         """log10 DDR (samples per unit of KL) of each game's runs."""
@@ -1308,7 +1307,7 @@ def step_size(suite, claims):
         lines["outer/ddr"].append((at[b], x, {**style, "ls": "none"}))
         for name in ("clip_coef", "update_epochs"):  # where it was varied: epochs at one clip range, not at each
             families = [suite.family(name, config) for config in suite.configs if budget(config) == b]
-            family = max(families, key=len) if name in suite.names else []
+            family = max(families, key=len)
             lines[name].append((family, [config[name] for config in family], style))
     yield curve_panels(suite, [], [("DDR: samples per unit of KL", "free", lines["outer/ddr"]),
                                    ("clip coefficient", "log", lines["clip_coef"]),
