@@ -1,6 +1,6 @@
 """How fast the scripts are: against the limit that environment and network set, and against peers, in one run.
 
-    python scripts/benchmark.py                                            # about 15 minutes on two cores
+    python scripts/benchmark.py                                            # at most 18 minutes (--minutes)
     python scripts/benchmark.py --scripts ppo_atari_envpool.py --shapes 128x8,8x128 --rounds 5 --minutes 40 \\
         --peer "cleanrl=python ~/cleanrl/ppo_atari_envpool.py --num-envs {num_envs} --num-steps {num_steps}
                 --total-timesteps {total_timesteps}"
@@ -524,7 +524,12 @@ class Plan:
     def tasks(self, first):
         """Yields (record without its measurement, expected seconds, function that measures) of one round."""
         args = self.args
-        run_seconds, fastest = args.seconds + START_SECONDS, args.precisions[-1]
+        fastest = args.precisions[-1]
+
+        def run_seconds(script, precision):
+            sps, iterations = self.length(script, N, T, precision)
+            return iterations * N * T / sps + START_SECONDS
+
         for N, T in args.shapes:
             tag = {"shape": f"{N}x{T}"}
             for script in args.scripts:
@@ -538,14 +543,14 @@ class Plan:
                     words = [*BF16[precision], *shlex.split(flags), *([] if diagnostics else ["--no-diagnostics"])]
                     yield ({**tag, "section": "scripts", "script": script, "precision": precision,
                             "diagnostics": diagnostics, "flags": flags, "log_steps": default_log_steps(script)},
-                           run_seconds,
+                           run_seconds(script, precision),
                            lambda: self.run(script, N, T, *self.length(script, N, T, precision), words))
             for script, name, command in args.peer if "peers" in args.sections else []:
-                yield ({**tag, "section": "peers", "script": script, "name": name}, 2 * args.seconds + START_SECONDS,
+                yield ({**tag, "section": "peers", "script": script, "name": name}, 2 * run_seconds(script, "fp32"),
                        lambda: self.run_peer(script, command, N, T))
             for ranks in (1, 2) if "ranks" in args.sections else []:
-                yield ({**tag, "section": "ranks", "script": ATARI, "precision": fastest, "ranks": ranks}, run_seconds,
-                       lambda: self.run(ATARI, N, T, *self.length(ATARI, N, T, fastest),
+                yield ({**tag, "section": "ranks", "script": ATARI, "precision": fastest, "ranks": ranks},
+                       run_seconds(ATARI, fastest), lambda: self.run(ATARI, N, T, *self.length(ATARI, N, T, fastest),
                                         ["--no-diagnostics", *BF16[fastest]], ranks))
         for script in args.scripts if first and "storage" in args.sections else []:
             yield ({"section": "storage", "script": script, "name": "ours"}, START_SECONDS,
