@@ -17,7 +17,7 @@ scripts  each script as a user runs it, a process of its own, with diagnostics o
          at the end. The speed is that of the second half, so start-up and warm-up are out, and one log point is in.
 peers    stable-baselines3's PPO, where it is installed, and every `--peer`: a command that prints its steps/s since its
          start as it goes (`SPS: 123`). Its second half, too, as many steps as the script in float32; it is ended once
-         it has had the time that half its speed would need.
+         it has had the time that a quarter of the limit would need.
 ranks    ppo_atari_envpool.py under torchrun with one and two processes on the same cores or GPUs.
 growth   how time and memory grow with N at a fixed T.
 storage  bytes per stored transition: of all NumPy and torch arrays of shape (T, N, …) that a program allocates with
