@@ -632,13 +632,12 @@ class Suite:
         return grid[keep], *interval(mean, [[values[keep]]], min(self.reps, 500), self.seed)
 
     def late(self, config, game, tag):
-        """(seeds,) the mean of a diagnostic over the second half of each finished run."""
+        """(seeds,) the mean of a diagnostic over the second half of each run that has come so far."""
         means = []
         for run in self.of(config, game):
             steps, values = run.curve(tag)
-            values = values[steps >= run.target / 2]
-            if run.finished and len(values):
-                means.append(values.mean())
+            if len(steps) and steps[-1] >= 0.98 * run.target and not run.diverged:
+                means.append(values[steps >= run.target / 2].mean())
         return np.array(means)
 
 
@@ -797,7 +796,7 @@ plt.rcParams.update({
     "lines.linewidth": 1.2, "lines.markersize": 3.5, "legend.frameon": False, "legend.handlelength": 1.8,
     "legend.columnspacing": 1.2, "legend.handletextpad": 0.5, "figure.constrained_layout.use": True,
     "savefig.dpi": 200, "pdf.fonttype": 42, "axes.grid": True, "grid.color": "#E6E6E6", "grid.linewidth": 0.4,
-    "axes.axisbelow": True})
+    "axes.axisbelow": True, "axes.formatter.useoffset": False})
 
 
 def ramp(ends, n):
@@ -1017,19 +1016,21 @@ def diagnostics_panels(suite):
     for (row, place), (column, name) in [(r, c) for r in enumerate(("diagnostics", "probe")) for c in enumerate(names)]:
         ax, tag = sheet.axes[row][column], f"{place}/{name}"
         for configs, arg, style in families:
-            games = [game for game in suite.games if all(suite.late(c, game, tag).size for c in configs)]
-            unit = {game: abs(suite.late(suite.base, game, tag).mean()) or 1.0 for game in games}
+            games = [game for game in suite.games if all(suite.late(c, game, tag).size for c in configs)
+                     and suite.late(suite.base, game, tag).any()]  # nothing is a multiple of 0
+            unit = {game: abs(suite.late(suite.base, game, tag).mean()) for game in games}
             x, shown = [config[arg] / suite.base[arg] for config in configs] if games else [], []
             for config, factor in zip(configs, x):
                 sample = [suite.late(config, game, tag) / unit[game] for game in games]
                 shown.append([float(y[0]) for y in interval(lambda s: np.array([mean(s)]), [sample], 500, suite.seed)])
                 sheet.record(config, "all", f"{tag} over the base's", factor, *shown[-1], axis="factor")
             sheet.points(ax, x, shown, style)
-        ax.plot(1, 1, "o", color="black", zorder=4)
-        ax.axhline(1, color="black", lw=0.6, ls=":", zorder=1)
+        sheet.end(ax, "0 at\nthe base")
+        if ax.lines:
+            ax.plot(1, 1, "o", color="black", zorder=4)
+            ax.axhline(1, color="black", lw=0.6, ls=":", zorder=1)
         factors = sorted({config[arg] / suite.base[arg] for configs, arg, _ in families for config in configs})
         ticks(ax, factors if len(factors) < 4 else factors[:: -(-len(factors) // 3)])
-        ax.yaxis.set_major_locator(MaxNLocator(4))
         ax.set_title(DIAGNOSTICS[name][0].replace(" (%)", "").replace(" ", "\n") if row == 0 else "")
         ax.set_xlabel("factor" if row else "")
         ax.set_ylabel("" if column else ("native batch" if row == 0 else "probe") + "\n(base = 1)")
@@ -1395,7 +1396,7 @@ def report(suite, claims):
            f"games, seeds {' '.join(map(str, suite.seeds))}; base {suite.label(suite.base)}")
     yield f"judged at {suite.budget:,.0f} environment steps: the order of configurations depends on the budget"
     yield f"scores: {suite.scale}; final: the mean of the last 100 games"
-    complete = len({len(x) for config in suite.scored for x in suite.sample(config)}) == 1
+    complete = len({len(x) for config in suite.scored for x in suite.sample(config)}) < 2
     yield (f"aggregates over {len(suite.common)} games: {', '.join(suite.common) or 'none'}; CIs: 95 % percentile "
            f"bootstrap over seeds within games, {suite.reps} resamples, "
            + ("rliable's" if complete else "on ragged lists (unequal seeds: each game has the same weight; rliable "
