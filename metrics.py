@@ -1,5 +1,5 @@
 """Learning-dynamics diagnostics: pure functions of tensors, the only module that the training scripts share. At its
-end stands what is not pure: CUDA graphs, and what torchrun's processes say to each other.
+end stands what is not pure: memory and CUDA graphs, and what torchrun's processes say to each other.
 
 A diagnostic with two definitions makes two curves incomparable, so each is defined here and nowhere else. "P1" is Mayor
 et al., ICML 2025 (arXiv 2506.03404), whose Appendix B names them; "P3" is Beukman et al., 2026 (arXiv 2603.06009).
@@ -14,6 +14,7 @@ Rules that hold for every function:
 - Python 3.8, for Isaac Gym.
 """
 
+import ctypes
 import math
 import os
 import shutil
@@ -522,7 +523,20 @@ def column_sums(x):
     return torch.stack([torch.ones_like(x).sum(0), x.sum(0), x.square().sum(0)])
 
 
-# ---- a GPU: what the scripts need beside pure functions to keep it busy ----------------------------------------------
+# ---- speed: what the scripts need beside pure functions to keep a CPU or a GPU busy ----------------------------------
+def set_up_cpu(num_threads):
+    """PyTorch's threads (0: as many as it takes by itself), and memory that is freed stays with the process.
+
+    glibc gives blocks of 32 MB and more back at once, and each page of the next tensor is then a fault: a quarter of the
+    time of an update at minibatches of 1024 frames.
+    """
+    torch.set_num_threads(num_threads or torch.get_num_threads())
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl and macOS have none
+    if mallopt:
+        mallopt(-3, 2**30)  # M_MMAP_THRESHOLD
+        mallopt(-1, 2**30)  # M_TRIM_THRESHOLD
+
+
 def to_device(x, device):
     """The NumPy array x as a tensor on the device. To a GPU through pinned memory: the host does not wait for it."""
     x = torch.from_numpy(x)

@@ -465,7 +465,7 @@ def main(args):
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(signum, request_stop)
     device = torch.device(f"cuda:{LOCAL_RANK}" if torch.cuda.is_available() and args.cuda else "cpu")
-    torch.set_num_threads(args.num_threads or torch.get_num_threads())
+    metrics.set_up_cpu(args.num_threads)
     scratch = metrics.join_processes(args, device, RANK) if NUM_RANKS > 1 else None  # noqa: F841 - of ranks above 0
     run_dir, lock, checkpoint = open_run(args, device)
     batch_size = args.num_envs * args.num_steps

@@ -423,7 +423,7 @@ def main(args):
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(signum, request_stop)
     device = torch.device("cuda" if torch.cuda.is_available() and args.cuda else "cpu")
-    torch.set_num_threads(args.num_threads or torch.get_num_threads())
+    metrics.set_up_cpu(args.num_threads)
     run_dir, lock, checkpoint = open_run(args, device)
     batch_size = args.num_envs * args.num_steps
     num_iterations = args.total_timesteps // batch_size
