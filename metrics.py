@@ -527,8 +527,8 @@ def column_sums(x):
 def set_up_cpu(num_threads):
     """PyTorch's threads (0: as many as it takes by itself), and memory that is freed stays with the process.
 
-    glibc gives blocks of 32 MB and more back at once, and each page of the next tensor is then a fault: a quarter of the
-    time of an update at minibatches of 1024 frames.
+    glibc gives blocks of 32 MB and more back at once, and each page of the next tensor is then a fault: a quarter of
+    the time of an update at minibatches of 1024 frames.
     """
     torch.set_num_threads(num_threads or torch.get_num_threads())
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl and macOS have none
