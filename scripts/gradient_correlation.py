@@ -759,6 +759,8 @@ def kinds(axes, tables):
         density(ax, table[table["kind"] == "within"], BLUE, "within", False)
         ax.set_xticks([-1, 0, 1])
         ax.set_xlim(-1, 1)
+        if not table["count"].any():  # 64 rows with an episode's end in the middle
+            ax.text(0, 0.5, "no pairs", ha="center", transform=ax.get_xaxis_transform())
 
 
 def draw_returns(args, tables):

@@ -19,7 +19,7 @@ import gradient_correlation as gc
 
 SCRIPT = str(ROOT / "scripts" / "gradient_correlation.py")
 SMALL = ["--steps", "2048", "--gamma", "0.9", "--checkpoints", "2", "--fresh-every", "2", "--seeds", "1", "2",
-         "--groups", "5", "--resamples", "200", "--update-epochs", "1"]
+         "--groups", "5", "--resamples", "200", "--update-epochs", "1", "--lambdas", "0", "0.95"]
 
 
 # ---- the split of the variance ---------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_small_run_writes_tables_findings_and_figures(small_run):
         image = matplotlib.image.imread(out / f"{name}.png")
         assert min(image.shape[:2]) > 300 and 0.02 < (image[..., :3].min(-1) < 0.9).mean() < 0.9
     tables = {name: pd.read_csv(out / f"{name}.csv") for name in gc.TABLES}
-    assert len(tables["lag_curve"]) == 2 * 2 * 2 * 4 * 6 * 2  # settings, seeds, checkpoints, lambdas, lags, kinds
+    assert len(tables["lag_curve"]) == 2 * 2 * 2 * 2 * 6 * 2  # settings, seeds, checkpoints, lambdas, lags, kinds
     assert tables["lag_curve"]["cosine"].between(-1, 1).all() and not tables["variance"].isna().any(axis=None)
     variance = tables["variance"]
     assert np.allclose(variance["individual"] + variance["covariance"], variance["variance"], rtol=1e-4)
