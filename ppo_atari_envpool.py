@@ -19,7 +19,7 @@ defaults and names. Departures, each with its reason:
    convolution, actions are sampled by the Gumbel-max trick, Adam is fused: the same mathematics, sooner done.
 7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 8. A run is a directory that can be killed at any time and is resumed by the same command.
-9. torchrun, `--bf16`, `--no-shared-encoder` and `--minibatch-size` are additions, off by default.
+9. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--no-shared-encoder` and `--minibatch-size` are additions.
 """
 
 import contextlib

@@ -23,7 +23,7 @@ each with its reason:
    convolution: the same mathematics, sooner done.
 7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 8. A run is a directory that can be killed at any time and is resumed by the same command.
-9. `--bf16`, `--layer-norm`, `--td-coef` and `--minibatch-size` are additions that change nothing by default.
+9. `--bf16`, `--compile`, `--cuda-graphs`, `--layer-norm`, `--td-coef` and `--minibatch-size` are additions.
 10. ESS and policy variance are of a policy that is sampled from; a value method has none, so they are not logged.
     `outer/greedy_churn` stands for the KL: how much of the batch the update gives another greedy action.
 """
