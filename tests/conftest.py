@@ -4,7 +4,7 @@ import atexit
 import functools
 import json
 import os
-import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -67,14 +67,50 @@ def fork_server():
     return server
 
 
-def run_forked(words, cwd, env, timeout=900):
-    """What subprocess.run would return for `python script words…`, without the seconds that the imports take."""
-    server = fork_server()
-    with tempfile.NamedTemporaryFile("r") as stdout, tempfile.NamedTemporaryFile("r") as stderr:
-        job = {"argv": words[1:], "cwd": str(cwd), "env": env, "stdout": stdout.name, "stderr": stderr.name}
-        print(json.dumps(job), file=server.stdin, flush=True)
-        assert select.select([server.stdout], [], [], timeout)[0], f"still running after {timeout} s: {words}"
-        return subprocess.CompletedProcess(words, int(server.stdout.readline()), stdout.read(), stderr.read())
+class Forked:
+    """What the tests use of subprocess.Popen(words, …), without the seconds that the imports take."""
+
+    def __init__(self, words, cwd, env):
+        self.args, self.returncode = words, None
+        self.outputs = [tempfile.NamedTemporaryFile("r") for _ in range(2)]
+        stdout, stderr = (output.name for output in self.outputs)
+        self.pid = self.ask({"argv": words[1:], "cwd": str(cwd), "env": env, "stdout": stdout, "stderr": stderr})
+
+    @staticmethod
+    def ask(message):
+        print(json.dumps(message), file=fork_server().stdin, flush=True)
+        return json.loads(fork_server().stdout.readline())
+
+    def poll(self):
+        if self.returncode is None:
+            self.returncode = self.ask({"wait": self.pid})
+        return self.returncode
+
+    def wait(self, timeout=900):
+        deadline = time.time() + timeout
+        while self.poll() is None:
+            if time.time() > deadline:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            time.sleep(0.02)
+        return self.returncode
+
+    def communicate(self, timeout=900):
+        self.wait(timeout)
+        return [output.read() for output in self.outputs]
+
+    def send_signal(self, signum):
+        if self.poll() is None:
+            os.kill(self.pid, signum)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+
+def run_forked(words, cwd, env):
+    """What subprocess.run would return."""
+    process = Forked(words, cwd, env)
+    stdout, stderr = process.communicate()
+    return subprocess.CompletedProcess(words, process.returncode, stdout, stderr)
 
 
 def run(script, runs_dir, *extra, code=0, **env):
@@ -86,9 +122,7 @@ def run(script, runs_dir, *extra, code=0, **env):
 
 
 def start(script, runs_dir, *extra, **env):
-    words = command(script, runs_dir, *extra)
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=runs_dir,
-                            env=environment(**env))
+    return Forked(command(script, runs_dir, *extra), runs_dir, environment(**env))
 
 
 def wait_for(condition, process, seconds=120):

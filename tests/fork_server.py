@@ -1,7 +1,7 @@
 """Runs Python programs in forks of a process that has imported what they import: that takes longer than most test runs.
 
-On stdin a JSON object a line: argv, cwd, env, and the files that take stdout and stderr. On stdout, when the program
-has ended, its exit code (minus the signal that killed it).
+On stdin a JSON object a line. A program: argv, cwd, env, and the files that take stdout and stderr; the answer is its
+process id. {"wait": id}: the answer is its exit code (minus the signal that killed it), or null while it runs.
 """
 
 import importlib
@@ -15,11 +15,14 @@ for name in ("envpool", "torch.optim", "tyro", "tqdm", "tensorboard.backend.even
     importlib.import_module(name)
 for line in sys.stdin:
     job = json.loads(line)
+    if "wait" in job:
+        pid, status = os.waitpid(job["wait"], os.WNOHANG)
+        print(json.dumps(os.waitstatus_to_exitcode(status) if pid else None), flush=True)
+        continue
     pid = os.fork()
     if pid == 0:
         break
-    _, status = os.waitpid(pid, 0)
-    print(os.waitstatus_to_exitcode(status), flush=True)
+    print(pid, flush=True)
 else:
     sys.exit()
 

@@ -389,7 +389,7 @@ def start(runs_dir, words):
                             env=environment(PYTHONPATH=str(STAND_IN)))
 
 
-@pytest.mark.parametrize("signum,code", [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize("signum,code", [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_stopped_and_resumed(signum, code, tmp_path):
     """Every point once, whatever stopped the run; then it is finished, and other arguments are refused."""
     run_dir, words = tmp_path / "run", SMALL + "--checkpoint-minutes 0"
