@@ -214,11 +214,11 @@ class QNetwork(nn.Module):
             return nn.LayerNorm([channels, size, size]) if layer_norm == "chw" else ChannelNorm(channels, eps=1e-6)
 
         self.network = nn.Sequential(
-            layer_init(nn.Conv2d(4, 32, 8, stride=4)), norm(32, 20), nn.ReLU(),
-            layer_init(nn.Conv2d(32, 64, 4, stride=2)), norm(64, 9), nn.ReLU(),
-            layer_init(nn.Conv2d(64, 64, 3, stride=1)), norm(64, 7), nn.ReLU(),
+            layer_init(nn.Conv2d(4, 32, 8, stride=4)), norm(32, 20), nn.ReLU(inplace=True),
+            layer_init(nn.Conv2d(32, 64, 4, stride=2)), norm(64, 9), nn.ReLU(inplace=True),
+            layer_init(nn.Conv2d(64, 64, 3, stride=1)), norm(64, 7), nn.ReLU(inplace=True),
             nn.Flatten(),
-            layer_init(nn.Linear(64 * 7 * 7, 512)), nn.LayerNorm(512), nn.ReLU(),
+            layer_init(nn.Linear(64 * 7 * 7, 512)), nn.LayerNorm(512), nn.ReLU(inplace=True),
             layer_init(nn.Linear(512, num_actions)),
         )
 
