@@ -188,4 +188,5 @@ def test_rnd_options(tmp_path):
     torch.manual_seed(1)
     rnd.Agent(4)
     fresh = rnd.RNDModel().state_dict()
-    assert all(torch.equal(tensor, none["rnd"][name]) for name, tensor in fresh.items()), "the predictor learned"
+    for name, tensor in fresh.items():  # what is learned is of the order of the learning rate, 2.5e-4
+        assert torch.allclose(tensor, none["rnd"][name], rtol=0, atol=1e-6), f"the predictor learned: {name}"
