@@ -516,16 +516,20 @@ def run_all(args):
     measured, fresh = checkpoint_iterations(args), fresh_iterations(args)
     units = {"train": len(SETTINGS) * (args.steps // BATCH), "measure": len(SETTINGS) * len(args.seeds) * len(measured)}
     pool = ProcessPoolExecutor(args.workers, context, init_worker, (queue, stopped))
+    # Ctrl-C is noted here and raised in collect: raised inside the pool's locks, it could leave one locked for ever
+    heard = []
+    before = signal.signal(signal.SIGINT, lambda *_: heard.append(True))
     try:
-        runs = collect([pool.submit(train, args, *setting) for setting in SETTINGS], queue, units, "train")
+        runs = collect([pool.submit(train, args, *setting) for setting in SETTINGS], queue, units, "train", heard)
         checkpoints = [checkpoint for run, _ in runs for checkpoint in run]
         returns = [{"setting": f"{N}x{T}", "seed": seed, "step": step, "return": value}
                    for (N, T), (_, episodes) in zip(SETTINGS, runs) for seed, step, value in episodes]
         results = collect([pool.submit(measure, args, checkpoint, checkpoint["step"] // BATCH in fresh)
-                           for checkpoint in checkpoints], queue, units, "measure")
+                           for checkpoint in checkpoints], queue, units, "measure", heard)
     finally:
         stopped.set()
         pool.shutdown(cancel_futures=True)
+        signal.signal(signal.SIGINT, before)
     tables = {"returns": pd.DataFrame(returns)}
     for name in ("lag_curve", "mean_cosine", "batch_cosines", "variance", "bias"):
         tables[name] = pd.DataFrame([row for result in results for row in result.get(name, [])])
@@ -536,13 +540,16 @@ def run_all(args):
     return tables
 
 
-def collect(futures, queue, units, phase):
-    """The results of futures, in their order, with a progress bar on a terminal and ten lines elsewhere."""
+def collect(futures, queue, units, phase, heard):
+    """The results of futures, in their order, with a progress bar on a terminal and ten lines elsewhere.
+    Raises KeyboardInterrupt once `heard` is not empty."""
     terminal = sys.stderr.isatty()
     bar = tqdm(total=units[phase], desc=phase, disable=not terminal, smoothing=0.1)
     start, told = time.time(), 0
     while True:
         finished, running = wait(futures, timeout=0.5, return_when=FIRST_EXCEPTION)
+        if heard:
+            raise KeyboardInterrupt
         while not queue.empty():
             queue.get()
             bar.update() if terminal else None

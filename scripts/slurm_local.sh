@@ -21,7 +21,7 @@ if [ "$action" = stop ]; then
     exit
 fi
 [ "$(id -u)" = 0 ] || { echo "error: slurmd needs root"; exit 1; }
-if ! command -v slurmctld slurmd munged sbatch flock >/dev/null; then
+if [ "$(command -v slurmctld slurmd munged sbatch flock | wc -l)" -lt 5 ]; then # its exit code is 0 for any one
     export DEBIAN_FRONTEND=noninteractive
     { apt-get update && apt-get install -y --no-install-recommends slurmctld slurmd slurm-client munge util-linux; } \
         >/tmp/slurm_apt.log 2>&1 || { echo "error: Debian's Slurm cannot be installed: $(tail -n 1 /tmp/slurm_apt.log)"; exit 1; }

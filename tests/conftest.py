@@ -18,6 +18,7 @@ from tensorboard.backend.event_processing.event_file_loader import RawEventFileL
 from tensorboard.compat.proto.event_pb2 import Event
 
 torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who is started in the background ignores it, and all below
 ROOT = Path(__file__).parent.parent
 # the smallest run of each script in which every part of it is reached: 8 iterations, and whole games end
 SIZE = "--num-envs 4 --num-steps 32 --total-timesteps 1024 --update-epochs 1 "

@@ -250,7 +250,7 @@ def test_interrupted_run_leaves_nothing(tmp_path):
                                env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True)
     assert process.stderr.readline().startswith("train: ")  # it is in the middle of the training
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate()
+    _, stderr = process.communicate(timeout=120)
     assert process.returncode == 130 and "Traceback" not in stderr, stderr
     assert not (tmp_path / "out").exists()
 

@@ -188,5 +188,5 @@ def test_rnd_options(tmp_path):
     torch.manual_seed(1)
     rnd.Agent(4)
     fresh = rnd.RNDModel().state_dict()
-    for name, tensor in fresh.items():  # what is learned is of the order of the learning rate, 2.5e-4
-        assert torch.allclose(tensor, none["rnd"][name], rtol=0, atol=1e-6), f"the predictor learned: {name}"
+    for name, tensor in fresh.items():  # what is learned is of the order of the learning rate, 2.5e-4; LAPACK adds 2e-6
+        assert torch.allclose(tensor, none["rnd"][name], rtol=0, atol=2e-5), f"the predictor learned: {name}"
