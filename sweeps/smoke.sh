@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A miniature of every sweep from its first run to its last, to see that all of it works here: one or two games (those
-# that end soonest), one seed, a few iterations of a few environments. Meant for ten minutes on two idle cores, not yet timed. Nothing can
-# be learned from its curves. Options as in any sweep.
+# A miniature of every sweep from its first run to its last, to see that all of it works here: two games (those that end
+# soonest), one seed, a few iterations of a few environments: 66 runs, 8 min 46 s on two idle cores. Nothing can be
+# learned from its curves. Options as in any sweep.
 cd "$(dirname "$0")/.." || exit 1
-export RUNS_DIR=${RUNS_DIR:-runs/smoke} SEEDS=1 STEPS=1536 BASE=2x32 GAMES="Breakout-v5 Qbert-v5" FLAGS="--num-logs 4"
+export RUNS_DIR=${RUNS_DIR:-runs/smoke} SEEDS=1 STEPS=1024 BASE=2x32 GAMES="Breakout-v5 RoadRunner-v5" FLAGS="--num-logs 4"
 PYTHON=${PYTHON:-$(command -v .venv/bin/python || command -v python || command -v python3)}
 options=("$@") result=0
 
@@ -23,17 +23,18 @@ has() { # has SCRIPT IMPORT: can it run here?
 
 mini fixed_budget SHAPES="2x32 4x16"
 mini scaling_data FACTORS=2
-mini data_reuse EPOCHS="4 8"
+mini data_reuse EPOCHS="2 4"
 mini coverage SHAPES="2x32 4x16 4x32"
 mini decoupled
-mini learning_rate GAMES=Qbert-v5 RATES="0.000125 0.00025"
-mini gamma GAMES=Qbert-v5 GAMMAS="0.9 0.99"
+mini learning_rate RATES="0.000125 0.00025"
+mini gamma GAMMAS="0.9 0.99"
 mini hard_exploration GAMES="MontezumaRevenge-v5 Pitfall-v5" FACTORS="1 2"
-mini num_envs_trend GAMES=Qbert-v5 BASE=1x32 FACTORS="1 2 4"
+mini num_envs_trend BASE=1x32 FACTORS="1 2 4"
 mini outer_loop FACTORS="1 4"
-mini step_size GAMES=Qbert-v5 CLIPS="0.1 0.4" EPOCHS=8 BUDGETS="512 1536"
+mini step_size CLIPS="0.1 0.4" EPOCHS=2 BUDGETS="512 1024"
 has pqn_atari_envpool.py "import envpool" && mini pqn FACTORS=2
-has ppo_rnd_envpool.py "import envpool" && mini rnd GAMES="MontezumaRevenge-v5 Pitfall-v5"
+has ppo_rnd_envpool.py "import envpool" &&
+    mini rnd GAMES="MontezumaRevenge-v5 Pitfall-v5" FLAGS="$FLAGS --num-iterations-obs-norm-init 8"
 has ppo_procgen.py "import ctypes, sys; sys.version_info >= (3, 12) or ctypes.CDLL('libQt5Gui.so.5')" &&
     mini procgen GAMES="bigfish starpilot" FACTORS=2
 has ppo_isaacgym.py "import mjlab" && {
