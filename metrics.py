@@ -14,6 +14,7 @@ Rules that hold for every function:
 - Python 3.8, for Isaac Gym.
 """
 
+import atexit
 import ctypes
 import math
 import os
@@ -600,6 +601,8 @@ def join_processes(args, device, rank):
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    if dist.get_backend() == "gloo":  # its threads, left alone, abort one exit in twenty
+        atexit.register(dist.destroy_process_group)
     args.run_name = gather(args.run_name)[0]  # by default it has the time in it
     if rank == 0:
         return None

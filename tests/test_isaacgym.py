@@ -274,6 +274,8 @@ for _ in range(3):
         optimizer.step()
 assert ppo.metrics.gather(ppo.RANK) == list(range(ppo.NUM_RANKS))
 torch.save((agent.state_dict(), stats), {path!r} + f".{{ppo.NUM_RANKS}}.{{ppo.RANK}}")
+if ppo.NUM_RANKS > 1:
+    dist.destroy_process_group()
 """
 
 

@@ -35,6 +35,8 @@ for minibatch in torch.load({path!r}):
     torch.nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
     optimizer.step()
 torch.save((agent.state_dict(), stats), {path!r} + f".{{ppo.NUM_RANKS}}.{{ppo.RANK}}")
+if ppo.NUM_RANKS > 1:
+    dist.destroy_process_group()
 """
 
 
