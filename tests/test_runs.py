@@ -498,14 +498,14 @@ def option(script, tmp_path_factory):
 
 @pytest.mark.once
 def test_options_of_the_loop(option):
-    plain = option("--update-epochs", 2)
+    plain = option("--update-epochs", 2, "--no-diagnostics")
     assert last(plain, "charts/gradient_steps") == 16
-    by_size = option("--update-epochs", 2, "--minibatch-size", 16)
+    by_size = option("--update-epochs", 2, "--minibatch-size", 16, "--no-diagnostics")
     assert last(by_size, "charts/gradient_steps") == 32
     assert json.loads((by_size / "manifest.json").read_text())["arguments"]["num_minibatches"] == 8
-    constant = option("--update-epochs", 2, "--no-anneal-lr")
+    constant = option("--no-anneal-lr", "--no-diagnostics")
     assert [value for _, value in curves(constant)["charts/learning_rate"]] == pytest.approx([2.5e-4] * 2)
-    assert raw_steps(option("--num-logs", 1)) == [256]
+    assert raw_steps(option("--num-logs", 1, "--no-diagnostics")) == [256]
 
 
 def test_masks_and_bf16(option):
@@ -531,7 +531,7 @@ def test_ppo_options(option, script):
 
 @pytest.mark.once
 def test_loss_options(option):
-    plain, *others = (load_checkpoint(option(*flag))["agent"]["network.7.weight"] for flag in
+    plain, *others = (load_checkpoint(option("--no-diagnostics", *flag))["agent"]["network.7.weight"] for flag in
                       ((), ("--no-norm-adv",), ("--no-clip-vloss",), ("--clip-coef", 0.01), ("--vf-coef", 0.1)))
     assert all(0 < (other - plain).norm() < 5 for other in others)
 
@@ -539,10 +539,10 @@ def test_loss_options(option):
 def test_pqn_options(option, script):
     if script != "pqn_atari_envpool.py":
         pytest.skip("options of PQN")
-    weights = load_checkpoint(option("--layer-norm", "channels"))["agent"]
+    weights = load_checkpoint(option("--layer-norm", "channels", "--no-diagnostics"))["agent"]
     assert [weights[f"network.{i}.weight"].numel() for i in (1, 4, 7, 11)] == [32, 64, 64, 512]
-    greedy = option("--start-e", 0, "--end-e", 0)
+    greedy = option("--start-e", 0, "--end-e", 0, "--no-diagnostics")
     assert last(greedy, "charts/epsilon") == 0
-    plain, *others = (load_checkpoint(option(*flag))["agent"]["network.0.weight"] for flag in
+    plain, *others = (load_checkpoint(option("--no-diagnostics", *flag))["agent"]["network.0.weight"] for flag in
                       ((), ("--q-lambda", 0), ("--td-coef", 0.5), ("--exploration-fraction", 1)))
     assert all(0 < (other - plain).norm() < 5 for other in others)
