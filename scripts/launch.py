@@ -537,9 +537,15 @@ def summary(pool, figure):
 
 
 def figure_commands(runs):
-    names = sorted({run.name.split("/")[0] for run in runs})
-    runs_dir = runs[0].runs_dir
-    return "; ".join(f"python scripts/figures.py {name} --runs {runs_dir / name} --out figures/" for name in names)
+    """What draws the figures of these runs: of each sweep among them, or of any that the caller chooses."""
+    names, runs_dir = {run.name.split("/")[0] for run in runs}, runs[0].runs_dir
+    folder = Path(__file__).resolve().parent.parent / "sweeps"
+    sweeps = sorted(name for name in names if (folder / f"{name}.sh").exists())
+    places = [(name, runs_dir / name) for name in sweeps]
+    if names - set(sweeps):  # SWEEP: the name of a file in sweeps/
+        shared = len(names) == 1 and all("/" in run.name for run in runs)
+        places.append(("SWEEP", runs_dir / min(names) if shared else runs_dir))
+    return "; ".join(f"python scripts/figures.py {name} --runs {place} --out figures/" for name, place in places)
 
 
 # ---- Slurm -----------------------------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ def test_it_goes_on_past_failures(faulty):
     assert table.startswith("4 runs: 2 done, 1 failed, 1 diverged, 0 skipped (finished before), 0 left")
     assert re.search(r"diverged  s/diverges  error: \w+ is not finite", table)
     assert re.search(r"failed    s/refused  error: --num-minibatches 7 does not divide", table)
-    assert f"python scripts/figures.py s --runs {runs}/s --out figures/" in table
+    assert f"python scripts/figures.py SWEEP --runs {runs}/s --out figures/" in table
     assert "\x1b" not in out and "\r" not in out
 
 
