@@ -46,7 +46,7 @@ BUSY = "is being written by a live process"  # what a script says when the run's
 PLACE = {"run_name", "runs_dir", "num_threads"}  # where a run runs, not what it is
 MAX_REQUEUES = 100  # a run that needs more time limits than this is stuck
 # README's steps/s at the defaults in float32 on two cores of an AMD EPYC: until anything has been measured here
-README_SPS = {"ppo_atari_envpool.py": 398, "pqn_atari_envpool.py": 403, "ppo_procgen.py": 165,
+README_SPS = {"ppo_atari_envpool.py": 481, "pqn_atari_envpool.py": 403, "ppo_procgen.py": 165,
               "ppo_rnd_envpool.py": 208}
 # Bytes of a process, of an environment, of a row of the batch and of a row of the minibatch, measured as peak RSS
 ATARI, PROCGEN = (1.0e9, 1.3e6, 28.3e3, 150e3), (1.2e9, 0.4e6, 12.4e3, 1.2e6)
