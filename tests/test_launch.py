@@ -176,6 +176,15 @@ def test_it_goes_on_past_failures(faulty):
     assert "\x1b" not in out and "\r" not in out
 
 
+def test_the_command_of_a_figure():
+    def commands(*names):
+        return launch.figure_commands([launch.Run(line("runs", name)) for name in names])
+
+    gamma = "python scripts/figures.py gamma --runs runs/gamma --out figures/"
+    assert commands("gamma/a__s1", "gamma/a__s2") == gamma
+    assert commands("gamma/a__s1", "mine") == gamma + "; python scripts/figures.py SWEEP --runs runs --out figures/"
+
+
 def test_launched_again(faulty):
     runs, lines, _ = faulty
     out = finish(start(lines, "--workers", 2), code=1)
