@@ -587,7 +587,9 @@ def cuda_graphs(enabled):
                     kept.copy_(x)
             entry["graph"].replay()
             return entry["outputs"]
+
         return call
+
     return decorate
 
 

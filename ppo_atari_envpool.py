@@ -62,7 +62,8 @@ LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", 
 COVERAGE_ROWS = 4096  # in coverage.npz, over the whole run: as many as UMAP takes with ease
 OBS_SHAPE = (84, 84, 4)  # channels last
 RANK, NUM_RANKS, LOCAL_RANK = (  # of the processes of torchrun, each with its share of the environments
-    int(os.environ.get(name, number)) for name, number in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
+    int(os.environ.get(name, number)) for name, number in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0))
+)
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -115,7 +116,9 @@ RANGES = {  # what is accepted, both ends included
     (0, 1): "gamma gae_lambda",
     (0, 1e12): "learning_rate checkpoint_minutes clip_coef ent_coef vf_coef",
     (1e-12, 1e12): "max_grad_norm target_kl",
-    (0, 1024): "num_threads", (0, 2**31 - 1): "seed", (1, 2**63 - 1): "total_timesteps",
+    (0, 1024): "num_threads",
+    (0, 2**31 - 1): "seed",
+    (1, 2**63 - 1): "total_timesteps",
 }
 
 
@@ -135,8 +138,11 @@ def parse_args(argv):
         if end.code:
             text = box.getvalue().split("For full helptext")[0].partition("\n")[2]
             flag = re.search(r"--(?:no-)?([\w-]+) (?:true|false)\b", " ".join(argv), re.I)  # as CleanRL once had it
-            fail(f"--{flag[1]} takes no value: --{flag[1]} or --no-{flag[1]} is accepted" if flag else
-                 " ".join(re.sub("[│─|]|-{3,}", " ", text).split()))
+            fail(
+                f"--{flag[1]} takes no value: --{flag[1]} or --no-{flag[1]} is accepted"
+                if flag
+                else " ".join(re.sub("[│─|]|-{3,}", " ", text).split())
+            )
         raise
     for (low, high), name in ((limits, name) for limits, names in RANGES.items() for name in names.split()):
         value = getattr(args, name)
@@ -153,8 +159,10 @@ def parse_args(argv):
         fail(f"--num-envs {args.num_envs} x --num-steps {args.num_steps} does not fit in memory: {fits} is accepted")
     flag = "minibatch_size" if args.minibatch_size else "num_minibatches"
     if batch_size % getattr(args, flag):
-        fail(f"--{flag.replace('_', '-')} {getattr(args, flag)} does not divide the batch of {batch_size} = "
-             f"{args.num_envs} envs x {args.num_steps} steps: a divisor of it is accepted")
+        fail(
+            f"--{flag.replace('_', '-')} {getattr(args, flag)} does not divide the batch of {batch_size} = "
+            f"{args.num_envs} envs x {args.num_steps} steps: a divisor of it is accepted"
+        )
     args.minibatch_size = args.minibatch_size or batch_size // args.num_minibatches
     args.num_minibatches = batch_size // args.minibatch_size
     if args.num_envs % NUM_RANKS or args.minibatch_size % NUM_RANKS:
@@ -166,6 +174,7 @@ def parse_args(argv):
         fail(f"--run-name {args.run_name} is no directory below --runs-dir: a relative path without .. is accepted")
     if args.track:
         import wandb  # only here and below: importing it is enough to have it capture the console
+
         if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False):
             fail("--track needs an account: `wandb login`, WANDB_API_KEY=… or WANDB_MODE=offline is accepted")
     return args
@@ -183,8 +192,15 @@ def check_env_id(args):
 def make_envs(args, seed):
     """EnvPool's Atari, preprocessed as by CleanRL: each life is an episode, rewards are clipped to their sign."""
     threads = min(args.num_envs, torch.get_num_threads())  # EnvPool's own default sees the host, not the job
-    return envpool.make(args.env_id, env_type="gymnasium", num_envs=args.num_envs, num_threads=threads,
-                        episodic_life=True, reward_clip=True, seed=seed)
+    return envpool.make(
+        args.env_id,
+        env_type="gymnasium",
+        num_envs=args.num_envs,
+        num_threads=threads,
+        episodic_life=True,
+        reward_clip=True,
+        seed=seed,
+    )
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -197,10 +213,15 @@ def layer_init(layer, std=2**0.5, bias_const=0.0):
 def nature_cnn():
     """The encoder of Mnih et al. 2015: (B, 4, 84, 84) -> (B, 512). In place, its ReLUs take no memory."""
     return nn.Sequential(
-        layer_init(nn.Conv2d(4, 32, 8, stride=4)), nn.ReLU(inplace=True),
-        layer_init(nn.Conv2d(32, 64, 4, stride=2)), nn.ReLU(inplace=True),
-        layer_init(nn.Conv2d(64, 64, 3, stride=1)), nn.ReLU(inplace=True),
-        nn.Flatten(), layer_init(nn.Linear(64 * 7 * 7, 512)), nn.ReLU(inplace=True),
+        layer_init(nn.Conv2d(4, 32, 8, stride=4)),
+        nn.ReLU(inplace=True),
+        layer_init(nn.Conv2d(32, 64, 4, stride=2)),
+        nn.ReLU(inplace=True),
+        layer_init(nn.Conv2d(64, 64, 3, stride=1)),
+        nn.ReLU(inplace=True),
+        nn.Flatten(),
+        layer_init(nn.Linear(64 * 7 * 7, 512)),
+        nn.ReLU(inplace=True),
     )
 
 
@@ -270,8 +291,20 @@ def normalize_advantages(advantages, valid):
     return centred / (std + 1e-8)
 
 
-def ppo_loss(logits, newvalue, actions, logprobs, values, advantages, returns, valid,
-             clip_coef, ent_coef, vf_coef, clip_vloss=True):
+def ppo_loss(
+    logits,
+    newvalue,
+    actions,
+    logprobs,
+    values,
+    advantages,
+    returns,
+    valid,
+    clip_coef,
+    ent_coef,
+    vf_coef,
+    clip_vloss=True,
+):
     """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), a mean over the valid rows of a minibatch.
 
     logits (B, A), newvalue (B,): of the network in training; actions (B,) int64, logprobs, values, advantages, returns
@@ -342,18 +375,33 @@ def open_run(args, device):
         before = json.loads(manifest.read_text())["arguments"]
         for name in vars(args).keys() - {"runs_dir", "num_threads"}:  # where it runs, not what is run
             if name in before and before[name] != getattr(args, name):  # an older manifest may lack one
-                fail(f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before[name]}, not "
-                     f"{getattr(args, name)}: the same arguments or another name are accepted")
+                fail(
+                    f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before[name]}, not "
+                    f"{getattr(args, name)}: the same arguments or another name are accepted"
+                )
     else:
         git = ["git", "-C", Path(__file__).parent, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
         commit, dirty, _ = subprocess.run(git, capture_output=True).stdout.decode().strip().partition("-dirty")
-        write_atomically(manifest, json.dumps({
-            "arguments": vars(args), "command": shlex.join([sys.executable, *sys.argv]),
-            "git": {"commit": commit or None, "dirty": bool(dirty)},
-            "versions": {"python": platform.python_version(),
-                         **{d.metadata["Name"]: d.version for d in importlib.metadata.distributions()}},
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}",
-            "threads": torch.get_num_threads(), "start": time.strftime("%Y-%m-%dT%H:%M:%S%z")}, indent=2).encode())
+        write_atomically(
+            manifest,
+            json.dumps(
+                {
+                    "arguments": vars(args),
+                    "command": shlex.join([sys.executable, *sys.argv]),
+                    "git": {"commit": commit or None, "dirty": bool(dirty)},
+                    "versions": {
+                        "python": platform.python_version(),
+                        **{d.metadata["Name"]: d.version for d in importlib.metadata.distributions()},
+                    },
+                    "device": torch.cuda.get_device_name(device)
+                    if device.type == "cuda"
+                    else f"cpu {platform.machine()}",
+                    "threads": torch.get_num_threads(),
+                    "start": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                },
+                indent=2,
+            ).encode(),
+        )
     if (run_dir / "done.json").exists():
         print(f"{run_dir} is finished: {' '.join((run_dir / 'done.json').read_text().split())}")
         sys.exit(0)
@@ -386,9 +434,11 @@ def save_checkpoint(run_dir, checkpoint, coverage):
 def main(args):
     # ---- setup -------------------------------------------------------------------------------------------------------
     stop_signals = []
+
     def request_stop(signum, frame):
         stop_signals.append(signum)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait
+
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(signum, request_stop)
     device = torch.device(f"cuda:{LOCAL_RANK}" if torch.cuda.is_available() and args.cuda else "cpu")
@@ -398,9 +448,17 @@ def main(args):
     batch_size = args.num_envs * args.num_steps
     num_iterations = args.total_timesteps // batch_size
     run = SimpleNamespace(  # what a checkpoint keeps beside the network, the optimiser and the state of the generator
-        iteration=0, global_step=0, gradient_steps=0, wall_seconds=0.0, wandb_id=None,
-        episodes=0, games=[],  # (return, length) of the last 100 games
-        totals=torch.zeros(len(LOSSES), device=device), minibatches=0, explained=[])  # since the last point
+        iteration=0,
+        global_step=0,
+        gradient_steps=0,
+        wall_seconds=0.0,
+        wandb_id=None,
+        episodes=0,
+        games=[],  # (return, length) of the last 100 games
+        totals=torch.zeros(len(LOSSES), device=device),
+        minibatches=0,
+        explained=[],
+    )  # since the last point
     if checkpoint:
         vars(run).update({name: checkpoint[name] for name in vars(run)})
         print(f"{run_dir}: resumes at step {run.global_step:,}", flush=True)
@@ -441,11 +499,25 @@ def main(args):
     writer.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
     if args.track:
         import wandb
-        wandb_run = wandb.init(project=args.wandb_project_name, entity=args.wandb_entity, name=args.run_name,
-                               id=run.wandb_id, resume="allow", config=vars(args), dir=str(run_dir), save_code=True)
+
+        wandb_run = wandb.init(
+            project=args.wandb_project_name,
+            entity=args.wandb_entity,
+            name=args.run_name,
+            id=run.wandb_id,
+            resume="allow",
+            config=vars(args),
+            dir=str(run_dir),
+            save_code=True,
+        )
         run.wandb_id = wandb_run.id
-    bar = tqdm(total=num_iterations * batch_size, initial=run.global_step, disable=None, dynamic_ncols=True, bar_format=
-               args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}")
+    bar = tqdm(
+        total=num_iterations * batch_size,
+        initial=run.global_step,
+        disable=None,
+        dynamic_ncols=True,
+        bar_format=args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}",
+    )
     compiled = (lambda function: torch.compile(function, dynamic=False)) if args.compile else lambda function: function
     graphed, forward = metrics.cuda_graphs(args.cuda_graphs), compiled(agent)
     log_time = line_time = checkpoint_time = time.time()
@@ -460,11 +532,13 @@ def main(args):
         # argmax(logits + Gumbel noise) is a sample of the policy; the noise of the whole rollout is drawn at once
         new_games = []
         noise.exponential_(generator=rng).log_().neg_()
+
         @graphed
         @torch.no_grad()
         def policy(step):
             logits[step], values[step], _ = forward(obs[step])
             actions[step] = (logits[step] + noise[step]).argmax(-1)
+
         for step in range(args.num_steps):
             obs[step] = metrics.to_device(next_obs, device).permute(0, 2, 3, 1)
             valid[step] = ~next_done
@@ -485,26 +559,41 @@ def main(args):
         if not args.mask_resets:
             terminations, truncations, valid = terminations | truncations, np.zeros_like(valid), np.ones_like(valid)
         t_rewards, t_terminations, t_truncations, t_valid = (
-            metrics.to_device(x, device) for x in (rewards, terminations, truncations, valid))
+            metrics.to_device(x, device) for x in (rewards, terminations, truncations, valid)
+        )
         with torch.no_grad():
             logprobs = F.log_softmax(logits, dim=-1).gather(-1, actions[..., None]).squeeze(-1)
             _, next_value, _ = agent(metrics.to_device(next_obs, device).permute(0, 2, 3, 1))
             # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
             next_values = torch.cat([values[1:], next_value[None]])
-            advantages, returns = gae(t_rewards, values, t_terminations, t_truncations, next_values, t_valid,
-                                      args.gamma, args.gae_lambda)
+            advantages, returns = gae(
+                t_rewards, values, t_terminations, t_truncations, next_values, t_valid, args.gamma, args.gae_lambda
+            )
         batch = [x.flatten(0, 1) for x in (obs, actions, logprobs, values, advantages, returns, t_valid)]
         b_obs, b_actions, b_logprobs, b_values, b_advantages, b_returns, b_valid = batch
 
         # ---- update --------------------------------------------------------------------------------------------------
         def minibatch(inds):
             return [x.index_select(0, inds) for x in batch]
+
         def minibatch_loss(mb_obs, mb_actions, mb_logprobs, mb_values, mb_advantages, mb_returns, mb_valid):
             if args.norm_adv:
                 mb_advantages = normalize_advantages(mb_advantages, mb_valid)
             newlogits, newvalue, _ = agent(mb_obs)
-            return ppo_loss(newlogits, newvalue, mb_actions, mb_logprobs, mb_values, mb_advantages, mb_returns,
-                            mb_valid, args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+            return ppo_loss(
+                newlogits,
+                newvalue,
+                mb_actions,
+                mb_logprobs,
+                mb_values,
+                mb_advantages,
+                mb_returns,
+                mb_valid,
+                args.clip_coef,
+                args.ent_coef,
+                args.vf_coef,
+                args.clip_vloss,
+            )
 
         @graphed
         def update(*mb):
@@ -516,6 +605,7 @@ def main(args):
             optimizer.step()
             run.totals += torch.stack([*stats, grad_norm])
             return stats, grad_norm
+
         for _epoch in range(args.update_epochs):
             for mb_inds in torch.randperm(len(b_obs), generator=rng, device=device).split(mb_size):
                 stats, grad_norm = update(*minibatch(mb_inds))
@@ -526,13 +616,21 @@ def main(args):
         run.explained.append(metrics.explained_variance(b_values[b_valid], b_returns[b_valid]))
 
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
-        suspects = {"rewards": t_rewards, "logits": logits, "values": values, "advantages": advantages,
-                    **dict(zip(LOSSES, run.totals)), "parameters": nn.utils.get_total_norm(agent.parameters())}
+        suspects = {
+            "rewards": t_rewards,
+            "logits": logits,
+            "values": values,
+            "advantages": advantages,
+            **dict(zip(LOSSES, run.totals)),
+            "parameters": nn.utils.get_total_norm(agent.parameters()),
+        }
         finite = metrics.sum_over_ranks(torch.stack([x.isfinite().all() for x in suspects.values()]).int()).tolist()
         if min(finite) < NUM_RANKS:
             bad = list(suspects)[finite.index(min(finite))]
-            write_atomically(run_dir / "failed.json", json.dumps(
-                {"tensor": bad, "global_step": run.global_step, "iteration": iteration}).encode())
+            write_atomically(
+                run_dir / "failed.json",
+                json.dumps({"tensor": bad, "global_step": run.global_step, "iteration": iteration}).encode(),
+            )
             exit_code = 3
             break
 
@@ -549,8 +647,9 @@ def main(args):
             # clipping multiplied the last minibatch's gradient by one factor: take it out again
             unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
             native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
-            gradients = torch.autograd.grad(minibatch_loss(*minibatch(probe_inds[RANK::NUM_RANKS]))[0],
-                                            list(agent.parameters()))
+            gradients = torch.autograd.grad(
+                minibatch_loss(*minibatch(probe_inds[RANK::NUM_RANKS]))[0], list(agent.parameters())
+            )
             metrics.add_over_ranks(gradients)
             probe = {**probe, **metrics.gradient_statistics(gradients)}
             scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
@@ -596,8 +695,11 @@ def main(args):
             line_time, line_step = now, run.global_step
         if stop_signals or iteration == num_iterations or now - checkpoint_time >= 60 * args.checkpoint_minutes:
             run.wall_seconds = now - start_time
-            save_checkpoint(run_dir, {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
-                                      "rng": rng.get_state()}, coverage)
+            save_checkpoint(
+                run_dir,
+                {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(), "rng": rng.get_state()},
+                coverage,
+            )
             checkpoint_time = now
         if stop_signals and iteration < num_iterations:
             exit_code = 130 if stop_signals[0] == signal.SIGINT else 143
@@ -612,9 +714,12 @@ def main(args):
             subprocess.run([sys.executable, evaluate, run_dir, "--episodes", "1", "--video", path])
             if args.track and path.exists():
                 wandb_run.log({"episode": wandb.Video(str(path))})
-        done = {"global_step": run.global_step, "wall_seconds": run.wall_seconds,
-                "sps": run.global_step / run.wall_seconds,
-                "episodic_return": float(np.mean(run.games, 0)[0]) if run.games else None}
+        done = {
+            "global_step": run.global_step,
+            "wall_seconds": run.wall_seconds,
+            "sps": run.global_step / run.wall_seconds,
+            "episodic_return": float(np.mean(run.games, 0)[0]) if run.games else None,
+        }
         write_atomically(run_dir / "done.json", json.dumps(done).encode())
         print(f"{run_dir} is finished: {json.dumps(done)}")
     elif exit_code == 3:

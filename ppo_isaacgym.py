@@ -60,7 +60,8 @@ import metrics
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac", "grad_norm")
 COVERAGE_ROWS = 4096  # in coverage.npz, over the whole run: as many as UMAP takes with ease
 RANK, NUM_RANKS, LOCAL_RANK = (  # of the processes of torchrun, each with its share of the environments
-    int(os.environ.get(name, number)) for name, number in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
+    int(os.environ.get(name, number)) for name, number in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0))
+)
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -111,9 +112,19 @@ class Args:
 
 
 TASKS = {  # defaults of the tasks whose names begin so, later lines first: from mjlab's own configurations of rsl_rl
-    "Mjlab-": dict(total_timesteps=200000000, num_steps=24, num_minibatches=4, update_epochs=5, learning_rate=1e-3,
-                   desired_kl=0.01, ent_coef=0.01, clip_vloss=True, norm_obs=True, hidden_sizes=(512, 256, 128),
-                   activation="elu"),
+    "Mjlab-": dict(
+        total_timesteps=200000000,
+        num_steps=24,
+        num_minibatches=4,
+        update_epochs=5,
+        learning_rate=1e-3,
+        desired_kl=0.01,
+        ent_coef=0.01,
+        clip_vloss=True,
+        norm_obs=True,
+        hidden_sizes=(512, 256, 128),
+        activation="elu",
+    ),
     "Mjlab-Cartpole": dict(total_timesteps=2048000, num_steps=32, norm_obs=False, hidden_sizes=(64, 64)),
     "Mjlab-Lift-Cube": dict(ent_coef=0.005),
 }
@@ -122,7 +133,9 @@ RANGES = {  # what is accepted, both ends included
     (0, 1): "gamma gae_lambda",
     (0, 1e12): "learning_rate checkpoint_minutes clip_coef ent_coef vf_coef",
     (1e-12, 1e12): "max_grad_norm target_kl desired_kl reward_scaler",
-    (0, 1024): "num_threads", (0, 2**31 - 1): "seed", (1, 2**63 - 1): "total_timesteps",
+    (0, 1024): "num_threads",
+    (0, 2**31 - 1): "seed",
+    (1, 2**63 - 1): "total_timesteps",
 }
 
 
@@ -144,8 +157,11 @@ def parse_args(argv):
         if end.code:
             text = box.getvalue().split("For full helptext")[0].partition("\n")[2]
             flag = re.search(r"--(?:no-)?([\w-]+) (?:true|false)\b", " ".join(argv), re.I)  # as CleanRL once had it
-            fail(f"--{flag[1]} takes no value: --{flag[1]} or --no-{flag[1]} is accepted" if flag else
-                 " ".join(re.sub("[│─|]|-{3,}", " ", text).split()))
+            fail(
+                f"--{flag[1]} takes no value: --{flag[1]} or --no-{flag[1]} is accepted"
+                if flag
+                else " ".join(re.sub("[│─|]|-{3,}", " ", text).split())
+            )
         raise
     for (low, high), name in ((limits, name) for limits, names in RANGES.items() for name in names.split()):
         value = getattr(args, name)
@@ -159,8 +175,10 @@ def parse_args(argv):
         fail("--num-minibatches and --minibatch-size exclude each other: give one")
     flag = "minibatch_size" if args.minibatch_size else "num_minibatches"
     if batch_size % getattr(args, flag):
-        fail(f"--{flag.replace('_', '-')} {getattr(args, flag)} does not divide the batch of {batch_size} = "
-             f"{args.num_envs} envs x {args.num_steps} steps: a divisor of it is accepted")
+        fail(
+            f"--{flag.replace('_', '-')} {getattr(args, flag)} does not divide the batch of {batch_size} = "
+            f"{args.num_envs} envs x {args.num_steps} steps: a divisor of it is accepted"
+        )
     args.minibatch_size = args.minibatch_size or batch_size // args.num_minibatches
     args.num_minibatches = batch_size // args.minibatch_size
     args.hidden_sizes = list(args.hidden_sizes)  # as it is read from a manifest
@@ -173,6 +191,7 @@ def parse_args(argv):
         fail(f"--run-name {args.run_name} is no directory below --runs-dir: a relative path without .. is accepted")
     if args.track:
         import wandb  # only here and below: importing it is enough to have it capture the console
+
         if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False):
             fail("--track needs an account: `wandb login`, WANDB_API_KEY=… or WANDB_MODE=offline is accepted")
     return args
@@ -190,8 +209,10 @@ def check_env_id(args):
         fail(f"--env-id {args.env_id} runs on mjlab, which is not here: pip install -r requirements-mjlab.txt")
     if not isaacgymenvs and not args.env_id.startswith("Mjlab-"):
         here = " ".join(tasks) or "after pip install -r requirements-mjlab.txt, Mjlab-Cartpole-Balance and others"
-        fail(f"--env-id {args.env_id} runs on Isaac Gym, which is not here ({no_isaacgym}): NVIDIA has it, after a "
-             f"login, for Python 3.6 to 3.8 at developer.nvidia.com/isaac-gym. What runs now: {here}")
+        fail(
+            f"--env-id {args.env_id} runs on Isaac Gym, which is not here ({no_isaacgym}): NVIDIA has it, after a "
+            f"login, for Python 3.6 to 3.8 at developer.nvidia.com/isaac-gym. What runs now: {here}"
+        )
     if args.env_id not in tasks:
         near = " ".join(difflib.get_close_matches(args.env_id, tasks, 3, 0.3) or tasks)
         fail(f"--env-id {args.env_id} is not a task that runs here: {near} … is accepted")
@@ -202,6 +223,7 @@ def mjlab_tasks():
     os.environ.setdefault("MUJOCO_GL", "disable")  # training draws nothing, and must not need EGL
     try:
         import warp
+
         warp.config.log_level = warp.LOG_ERROR  # each kernel would report to the progress output
         import mjlab.tasks.registry as registry
     except ImportError:
@@ -212,19 +234,23 @@ def mjlab_tasks():
 
 class MjlabEnvs:
     """mjlab, told not to reset by itself, which would lose the last observations, and reset within the step here."""
+
     def __init__(self, args, num_envs, seed, device, render_mode=None):
         from mjlab.envs import ManagerBasedRlEnv
         from mjlab.tasks.registry import load_env_cfg
+
         cfg = load_env_cfg(args.env_id)
         cfg.scene.num_envs, cfg.seed, cfg.auto_reset = num_envs, seed, False
         with contextlib.redirect_stdout(io.StringIO()):  # it prints a table of each kind of term
             self.env = ManagerBasedRlEnv(cfg, str(device), render_mode)
         spaces = self.env.single_observation_space.spaces
         self.sizes = spaces["actor"].shape + spaces["critic"].shape + self.env.single_action_space.shape
+
     def reset(self, steps_done):
         self.env.common_step_counter = steps_done  # its curricula go by it
         obs, _ = self.env.reset()
         return torch.cat([obs["actor"], obs["critic"]], dim=1), True
+
     def step(self, action):
         obs, reward, terminated, truncated, _ = self.env.step(action)  # mjlab's actions have no bounds
         next_obs = torch.cat([obs["actor"], obs["critic"]], dim=1)
@@ -239,13 +265,17 @@ class MjlabEnvs:
 
 class IsaacGymEnvs:
     """Isaac Gym. `done` comes with the last observation; the next step resets, and is a row of two episodes."""
+
     def __init__(self, args, num_envs, seed, device):
         torch.manual_seed(seed)  # its tasks draw from torch's generator
-        self.env = isaacgymenvs.make(seed, args.env_id, num_envs, str(device), str(device), device.index or 0, True,
-                                     force_render=False)
+        self.env = isaacgymenvs.make(
+            seed, args.env_id, num_envs, str(device), str(device), device.index or 0, True, force_render=False
+        )
         self.sizes = (*self.env.observation_space.shape, self.env.num_states, *self.env.action_space.shape)
+
     def reset(self, steps_done):
         return torch.cat([*self.env.reset().values()], dim=1), False  # zeros, whatever the task: the first step resets
+
     def step(self, action):
         obs, reward, done, extras = self.env.step(action.clamp(-1.0, 1.0))  # the bounds of every task
         done, time_outs = done.bool(), extras["time_outs"].bool()
@@ -267,13 +297,16 @@ def layer_init(layer, std=2**0.5, bias_const=0.0):
 
 def mlp(sizes, activation, std):
     """Linear layers between the `sizes`, an activation after each but the last, whose weights have the scale `std`."""
-    hidden = [(layer_init(nn.Linear(*pair)), {"tanh": nn.Tanh, "elu": nn.ELU, "relu": nn.ReLU}[activation]())
-              for pair in zip(sizes[:-2], sizes[1:-1])]
+    hidden = [
+        (layer_init(nn.Linear(*pair)), {"tanh": nn.Tanh, "elu": nn.ELU, "relu": nn.ReLU}[activation]())
+        for pair in zip(sizes[:-2], sizes[1:-1])
+    ]
     return nn.Sequential(*sum(hidden, ()), layer_init(nn.Linear(*sizes[-2:]), std=std))
 
 
 class Agent(nn.Module):
     """Actor and critic. The parameters have the names and shapes of CleanRL's, so that weights can be exchanged."""
+
     def __init__(self, num_obs, num_states, num_actions, args):
         super().__init__()
         self.norm_obs, self.bf16, self.shared_encoder = args.norm_obs, args.bf16, args.shared_encoder
@@ -284,6 +317,7 @@ class Agent(nn.Module):
         self.actor_logstd = nn.Parameter(torch.zeros(1, num_actions))
         sums = torch.tensor([[1.0], [0.0], [1.0]]).double().repeat(1, num_obs + num_states)  # as of one row: 0 +- 1
         self.register_buffer("obs_sums", sums, persistent=args.norm_obs)
+
     def encode(self, network, x):
         """Returns the outputs of the activations; the last, (B, hidden_sizes[-1]) float32, is the representation."""
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bf16):
@@ -292,6 +326,7 @@ class Agent(nn.Module):
                 x = layer(x)
                 outputs.append(x)
         return [*outputs[1:-2:2], outputs[-1].float()]
+
     def forward(self, obs):
         """Maps obs (B, D) to the mean of the actions (B, A), value (B,) and the activations of each encoder."""
         if self.norm_obs:
@@ -342,8 +377,21 @@ def gaussian_logprobs(mean, logstd, actions):
     return -(0.5 * ((actions - mean) / logstd.exp()).square() + logstd + 0.5 * math.log(2 * math.pi)).sum(-1)
 
 
-def ppo_loss(mean, logstd, newvalue, actions, logprobs, values, advantages, returns, valid,
-             clip_coef, ent_coef, vf_coef, clip_vloss=True):
+def ppo_loss(
+    mean,
+    logstd,
+    newvalue,
+    actions,
+    logprobs,
+    values,
+    advantages,
+    returns,
+    valid,
+    clip_coef,
+    ent_coef,
+    vf_coef,
+    clip_vloss=True,
+):
     """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), a mean over the valid rows of a minibatch.
 
     mean (B, A), logstd (1, A), newvalue (B,): of the network in training; actions (B, A), logprobs, values, advantages,
@@ -415,18 +463,33 @@ def open_run(args, device):
         before = json.loads(manifest.read_text())["arguments"]
         for name in vars(args).keys() - {"runs_dir", "num_threads"}:  # where it runs, not what is run
             if name in before and before[name] != getattr(args, name):  # an older manifest may lack one
-                fail(f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before[name]}, not "
-                     f"{getattr(args, name)}: the same arguments or another name are accepted")
+                fail(
+                    f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before[name]}, not "
+                    f"{getattr(args, name)}: the same arguments or another name are accepted"
+                )
     else:
         git = ["git", "-C", Path(__file__).parent, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
         commit, dirty, _ = subprocess.run(git, capture_output=True).stdout.decode().strip().partition("-dirty")
-        write_atomically(manifest, json.dumps({
-            "arguments": vars(args), "command": shlex.join([sys.executable, *sys.argv]),
-            "git": {"commit": commit or None, "dirty": bool(dirty)},
-            "versions": {"python": platform.python_version(),
-                         **{d.metadata["Name"]: d.version for d in importlib.metadata.distributions()}},
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}",
-            "threads": torch.get_num_threads(), "start": time.strftime("%Y-%m-%dT%H:%M:%S%z")}, indent=2).encode())
+        write_atomically(
+            manifest,
+            json.dumps(
+                {
+                    "arguments": vars(args),
+                    "command": shlex.join([sys.executable, *sys.argv]),
+                    "git": {"commit": commit or None, "dirty": bool(dirty)},
+                    "versions": {
+                        "python": platform.python_version(),
+                        **{d.metadata["Name"]: d.version for d in importlib.metadata.distributions()},
+                    },
+                    "device": torch.cuda.get_device_name(device)
+                    if device.type == "cuda"
+                    else f"cpu {platform.machine()}",
+                    "threads": torch.get_num_threads(),
+                    "start": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                },
+                indent=2,
+            ).encode(),
+        )
     if (run_dir / "done.json").exists():
         print(f"{run_dir} is finished: {' '.join((run_dir / 'done.json').read_text().split())}")
         sys.exit(0)
@@ -459,9 +522,11 @@ def save_checkpoint(run_dir, checkpoint, coverage):
 def main(args):
     # ---- setup -------------------------------------------------------------------------------------------------------
     stop_signals = []
+
     def request_stop(signum, frame):
         stop_signals.append(signum)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait
+
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(signum, request_stop)
     device = torch.device(f"cuda:{LOCAL_RANK}" if torch.cuda.is_available() and args.cuda else "cpu")
@@ -471,9 +536,17 @@ def main(args):
     batch_size = args.num_envs * args.num_steps
     num_iterations = args.total_timesteps // batch_size
     run = SimpleNamespace(  # what a checkpoint keeps beside the network, the optimiser and the state of the generator
-        iteration=0, global_step=0, gradient_steps=0, wall_seconds=0.0, wandb_id=None,
-        episodes=0, games=[],  # (return, length) of the last 100 games
-        totals=torch.zeros(len(LOSSES), device=device), minibatches=0, explained=[])  # since the last point
+        iteration=0,
+        global_step=0,
+        gradient_steps=0,
+        wall_seconds=0.0,
+        wandb_id=None,
+        episodes=0,
+        games=[],  # (return, length) of the last 100 games
+        totals=torch.zeros(len(LOSSES), device=device),
+        minibatches=0,
+        explained=[],
+    )  # since the last point
     if checkpoint:
         vars(run).update({name: checkpoint[name] for name in vars(run)})
         print(f"{run_dir}: resumes at step {run.global_step:,}", flush=True)
@@ -512,11 +585,25 @@ def main(args):
     writer.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
     if args.track:
         import wandb
-        wandb_run = wandb.init(project=args.wandb_project_name, entity=args.wandb_entity, name=args.run_name,
-                               id=run.wandb_id, resume="allow", config=vars(args), dir=str(run_dir), save_code=True)
+
+        wandb_run = wandb.init(
+            project=args.wandb_project_name,
+            entity=args.wandb_entity,
+            name=args.run_name,
+            id=run.wandb_id,
+            resume="allow",
+            config=vars(args),
+            dir=str(run_dir),
+            save_code=True,
+        )
         run.wandb_id = wandb_run.id
-    bar = tqdm(total=num_iterations * batch_size, initial=run.global_step, disable=None, dynamic_ncols=True, bar_format=
-               args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}")
+    bar = tqdm(
+        total=num_iterations * batch_size,
+        initial=run.global_step,
+        disable=None,
+        dynamic_ncols=True,
+        bar_format=args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}",
+    )
     log_time = line_time = checkpoint_time = time.time()
     start_time, log_step, line_step, exit_code = log_time - run.wall_seconds, run.global_step, run.global_step, 0
     for iteration in range(run.iteration + 1, num_iterations + 1):
@@ -550,20 +637,43 @@ def main(args):
             for step, (ended, last_obs) in enumerate(lasts):
                 if len(ended) > 0:
                     next_values[step, ended] = agent(last_obs)[1]
-            advantages, returns = gae(rewards * args.reward_scaler, values, terminations, truncations, next_values,
-                                      valid, args.gamma, args.gae_lambda)
+            advantages, returns = gae(
+                rewards * args.reward_scaler,
+                values,
+                terminations,
+                truncations,
+                next_values,
+                valid,
+                args.gamma,
+                args.gae_lambda,
+            )
         batch = [x.flatten(0, 1) for x in (obs, actions, logprobs, values, advantages, returns, valid)]
         b_obs, b_actions, b_logprobs, b_values, b_advantages, b_returns, b_valid = batch
 
         # ---- update --------------------------------------------------------------------------------------------------
         def minibatch(inds):
             return [x.index_select(0, inds) for x in batch]
+
         def minibatch_loss(mb_obs, mb_actions, mb_logprobs, mb_values, mb_advantages, mb_returns, mb_valid):
             if args.norm_adv:
                 mb_advantages = normalize_advantages(mb_advantages, mb_valid)
             newmean, newvalue, _ = agent(mb_obs)
-            return ppo_loss(newmean, agent.actor_logstd, newvalue, mb_actions, mb_logprobs, mb_values, mb_advantages,
-                            mb_returns, mb_valid, args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+            return ppo_loss(
+                newmean,
+                agent.actor_logstd,
+                newvalue,
+                mb_actions,
+                mb_logprobs,
+                mb_values,
+                mb_advantages,
+                mb_returns,
+                mb_valid,
+                args.clip_coef,
+                args.ent_coef,
+                args.vf_coef,
+                args.clip_vloss,
+            )
+
         for _epoch in range(args.update_epochs):
             for mb_inds in torch.randperm(len(b_obs), generator=rng, device=device).split(mb_size):
                 loss, stats = minibatch_loss(*minibatch(mb_inds))
@@ -582,13 +692,21 @@ def main(args):
                 break
         run.explained.append(metrics.explained_variance(b_values[b_valid], b_returns[b_valid]))
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
-        suspects = {"obs": obs, "rewards": rewards, "values": values, "advantages": advantages,
-                    **dict(zip(LOSSES, run.totals)), "parameters": nn.utils.parameters_to_vector(agent.parameters())}
+        suspects = {
+            "obs": obs,
+            "rewards": rewards,
+            "values": values,
+            "advantages": advantages,
+            **dict(zip(LOSSES, run.totals)),
+            "parameters": nn.utils.parameters_to_vector(agent.parameters()),
+        }
         finite = metrics.sum_over_ranks(torch.stack([x.isfinite().all() for x in suspects.values()]).int()).tolist()
         if min(finite) < NUM_RANKS:
             bad = list(suspects)[finite.index(min(finite))]
-            write_atomically(run_dir / "failed.json", json.dumps(
-                {"tensor": bad, "global_step": run.global_step, "iteration": iteration}).encode())
+            write_atomically(
+                run_dir / "failed.json",
+                json.dumps({"tensor": bad, "global_step": run.global_step, "iteration": iteration}).encode(),
+            )
             exit_code = 3
             break
 
@@ -605,8 +723,9 @@ def main(args):
             # clipping multiplied the last minibatch's gradient by one factor: take it out again
             unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
             native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
-            gradients = torch.autograd.grad(minibatch_loss(*minibatch(probe_inds[RANK::NUM_RANKS]))[0],
-                                            list(agent.parameters()))
+            gradients = torch.autograd.grad(
+                minibatch_loss(*minibatch(probe_inds[RANK::NUM_RANKS]))[0], list(agent.parameters())
+            )
             metrics.add_over_ranks(gradients)
             probe = {**probe, **metrics.gradient_statistics(gradients)}
             scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
@@ -654,8 +773,11 @@ def main(args):
             line_time, line_step = now, run.global_step
         if stop_signals or iteration == num_iterations or now - checkpoint_time >= 60 * args.checkpoint_minutes:
             run.wall_seconds = now - start_time
-            save_checkpoint(run_dir, {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
-                                      "rng": rng.get_state()}, coverage)
+            save_checkpoint(
+                run_dir,
+                {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(), "rng": rng.get_state()},
+                coverage,
+            )
             checkpoint_time = now
         if stop_signals and iteration < num_iterations:
             exit_code = 130 if stop_signals[0] == signal.SIGINT else 143
@@ -670,9 +792,12 @@ def main(args):
             subprocess.run([sys.executable, evaluate, run_dir, "--episodes", "1", "--video", path])
             if args.track and path.exists():
                 wandb_run.log({"episode": wandb.Video(str(path))})
-        done = {"global_step": run.global_step, "wall_seconds": run.wall_seconds,
-                "sps": run.global_step / run.wall_seconds,
-                "episodic_return": float(np.mean(run.games, 0)[0]) if run.games else None}
+        done = {
+            "global_step": run.global_step,
+            "wall_seconds": run.wall_seconds,
+            "sps": run.global_step / run.wall_seconds,
+            "episodic_return": float(np.mean(run.games, 0)[0]) if run.games else None,
+        }
         write_atomically(run_dir / "done.json", json.dumps(done).encode())
         print(f"{run_dir} is finished: {json.dumps(done)}")
     elif exit_code == 3:

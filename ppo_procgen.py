@@ -115,8 +115,10 @@ RANGES = {  # what is accepted, both ends included
     (0, 1): "gamma gae_lambda",
     (0, 1e12): "learning_rate checkpoint_minutes clip_coef ent_coef vf_coef",
     (1e-12, 1e12): "max_grad_norm target_kl",
-    (0, 1024): "num_threads eval_envs", (0, 2**30): "num_levels start_level",
-    (0, 2**31 - 1): "seed", (1, 2**63 - 1): "total_timesteps",
+    (0, 1024): "num_threads eval_envs",
+    (0, 2**30): "num_levels start_level",
+    (0, 2**31 - 1): "seed",
+    (1, 2**63 - 1): "total_timesteps",
 }
 
 
@@ -136,8 +138,11 @@ def parse_args(argv):
         if end.code:
             text = box.getvalue().split("For full helptext")[0].partition("\n")[2]
             flag = re.search(r"--(?:no-)?([\w-]+) (?:true|false)\b", " ".join(argv), re.I)  # as CleanRL once had it
-            fail(f"--{flag[1]} takes no value: --{flag[1]} or --no-{flag[1]} is accepted" if flag else
-                 " ".join(re.sub("[│─|]|-{3,}", " ", text).split()))
+            fail(
+                f"--{flag[1]} takes no value: --{flag[1]} or --no-{flag[1]} is accepted"
+                if flag
+                else " ".join(re.sub("[│─|]|-{3,}", " ", text).split())
+            )
         raise
     for (low, high), name in ((limits, name) for limits, names in RANGES.items() for name in names.split()):
         value = getattr(args, name)
@@ -154,8 +159,10 @@ def parse_args(argv):
         fail(f"--num-envs {args.num_envs} x --num-steps {args.num_steps} does not fit in memory: {fits} is accepted")
     flag = "minibatch_size" if args.minibatch_size else "num_minibatches"
     if batch_size % getattr(args, flag):
-        fail(f"--{flag.replace('_', '-')} {getattr(args, flag)} does not divide the batch of {batch_size} = "
-             f"{args.num_envs} envs x {args.num_steps} steps: a divisor of it is accepted")
+        fail(
+            f"--{flag.replace('_', '-')} {getattr(args, flag)} does not divide the batch of {batch_size} = "
+            f"{args.num_envs} envs x {args.num_steps} steps: a divisor of it is accepted"
+        )
     args.minibatch_size = args.minibatch_size or batch_size // args.num_minibatches
     args.num_minibatches = batch_size // args.minibatch_size
     if lack := metrics.lacking(args):
@@ -165,6 +172,7 @@ def parse_args(argv):
         fail(f"--run-name {args.run_name} is no directory below --runs-dir: a relative path without .. is accepted")
     if args.track:
         import wandb  # only here and below: importing it is enough to have it capture the console
+
         if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False):
             fail("--track needs an account: `wandb login`, WANDB_API_KEY=… or WANDB_MODE=offline is accepted")
     return args
@@ -196,8 +204,16 @@ def check_env_id(args):
 def make_envs(args, seed):
     """EnvPool's Procgen: obs (N, 64, 64, 3) uint8, rewards as the game pays them."""
     threads = min(args.num_envs, torch.get_num_threads())  # EnvPool's own default sees the host, not the job
-    return envpool.make(task_id(args), env_type="gymnasium", num_envs=args.num_envs, num_threads=threads, seed=seed,
-                        channel_first=False, num_levels=args.num_levels, start_level=args.start_level)
+    return envpool.make(
+        task_id(args),
+        env_type="gymnasium",
+        num_envs=args.num_envs,
+        num_threads=threads,
+        seed=seed,
+        channel_first=False,
+        num_levels=args.num_levels,
+        start_level=args.start_level,
+    )
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -234,8 +250,15 @@ class ConvSequence(nn.Module):
 
 def impala_cnn():
     """The encoder of Espeholt et al. 2018, in PyTorch's own initialisation: (B, 3, 64, 64) -> (B, 256)."""
-    return nn.Sequential(ConvSequence(3, 16), ConvSequence(16, 32), ConvSequence(32, 32),
-                         nn.Flatten(), nn.ReLU(), nn.Linear(32 * 8 * 8, 256), nn.ReLU())
+    return nn.Sequential(
+        ConvSequence(3, 16),
+        ConvSequence(16, 32),
+        ConvSequence(32, 32),
+        nn.Flatten(),
+        nn.ReLU(),
+        nn.Linear(32 * 8 * 8, 256),
+        nn.ReLU(),
+    )
 
 
 class Agent(nn.Module):
@@ -316,8 +339,20 @@ def normalize_advantages(advantages, valid):
     return centred / (std + 1e-8)
 
 
-def ppo_loss(logits, newvalue, actions, logprobs, values, advantages, returns, valid,
-             clip_coef, ent_coef, vf_coef, clip_vloss=True):
+def ppo_loss(
+    logits,
+    newvalue,
+    actions,
+    logprobs,
+    values,
+    advantages,
+    returns,
+    valid,
+    clip_coef,
+    ent_coef,
+    vf_coef,
+    clip_vloss=True,
+):
     """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), a mean over the valid rows of a minibatch.
 
     logits (B, A), newvalue (B,): of the network in training; actions (B,) int64, logprobs, values, advantages, returns
@@ -388,18 +423,33 @@ def open_run(args, device):
         before = json.loads(manifest.read_text())["arguments"]
         for name in vars(args).keys() - {"runs_dir", "num_threads"}:  # where it runs, not what is run
             if name in before and before[name] != getattr(args, name):  # an older manifest may lack one
-                fail(f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before[name]}, not "
-                     f"{getattr(args, name)}: the same arguments or another name are accepted")
+                fail(
+                    f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before[name]}, not "
+                    f"{getattr(args, name)}: the same arguments or another name are accepted"
+                )
     else:
         git = ["git", "-C", Path(__file__).parent, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
         commit, dirty, _ = subprocess.run(git, capture_output=True).stdout.decode().strip().partition("-dirty")
-        write_atomically(manifest, json.dumps({
-            "arguments": vars(args), "command": shlex.join([sys.executable, *sys.argv]),
-            "git": {"commit": commit or None, "dirty": bool(dirty)},
-            "versions": {"python": platform.python_version(),
-                         **{d.metadata["Name"]: d.version for d in importlib.metadata.distributions()}},
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}",
-            "threads": torch.get_num_threads(), "start": time.strftime("%Y-%m-%dT%H:%M:%S%z")}, indent=2).encode())
+        write_atomically(
+            manifest,
+            json.dumps(
+                {
+                    "arguments": vars(args),
+                    "command": shlex.join([sys.executable, *sys.argv]),
+                    "git": {"commit": commit or None, "dirty": bool(dirty)},
+                    "versions": {
+                        "python": platform.python_version(),
+                        **{d.metadata["Name"]: d.version for d in importlib.metadata.distributions()},
+                    },
+                    "device": torch.cuda.get_device_name(device)
+                    if device.type == "cuda"
+                    else f"cpu {platform.machine()}",
+                    "threads": torch.get_num_threads(),
+                    "start": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                },
+                indent=2,
+            ).encode(),
+        )
     if (run_dir / "done.json").exists():
         print(f"{run_dir} is finished: {' '.join((run_dir / 'done.json').read_text().split())}")
         sys.exit(0)
@@ -432,9 +482,11 @@ def save_checkpoint(run_dir, checkpoint, coverage):
 def main(args):
     # ---- setup -------------------------------------------------------------------------------------------------------
     stop_signals = []
+
     def request_stop(signum, frame):
         stop_signals.append(signum)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait
+
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(signum, request_stop)
     device = torch.device("cuda" if torch.cuda.is_available() and args.cuda else "cpu")
@@ -443,10 +495,19 @@ def main(args):
     batch_size = args.num_envs * args.num_steps
     num_iterations = args.total_timesteps // batch_size
     run = SimpleNamespace(  # what a checkpoint keeps beside the network, the optimiser and the state of the generator
-        iteration=0, global_step=0, gradient_steps=0, wall_seconds=0.0, wandb_id=None,
-        episodes=0, games=[],  # (return, length) of the last 100 games
-        eval_games=[], reward_moments=(0.0, 1.0, 1e-4),  # returns on unseen levels; what normalises the rewards
-        totals=torch.zeros(len(LOSSES), device=device), minibatches=0, explained=[])  # since the last point
+        iteration=0,
+        global_step=0,
+        gradient_steps=0,
+        wall_seconds=0.0,
+        wandb_id=None,
+        episodes=0,
+        games=[],  # (return, length) of the last 100 games
+        eval_games=[],
+        reward_moments=(0.0, 1.0, 1e-4),  # returns on unseen levels; what normalises the rewards
+        totals=torch.zeros(len(LOSSES), device=device),
+        minibatches=0,
+        explained=[],
+    )  # since the last point
     if checkpoint:
         vars(run).update({name: checkpoint[name] for name in vars(run)})
         print(f"{run_dir}: resumes at step {run.global_step:,}", flush=True)
@@ -473,8 +534,10 @@ def main(args):
     episode_returns, episode_lengths = np.zeros(args.num_envs), np.zeros(args.num_envs, dtype=np.int64)
     discounted = np.zeros(args.num_envs)  # what the episodes under way have earned, for normalize_rewards
     if args.num_levels and args.eval_envs:  # all levels: the chance of one of the training's is num_levels / 2**31
-        eval_envs = make_envs(replace(args, num_envs=args.eval_envs, num_levels=0, start_level=0),
-                              (args.seed + run.global_step + 1) % 2**31)
+        eval_envs = make_envs(
+            replace(args, num_envs=args.eval_envs, num_levels=0, start_level=0),
+            (args.seed + run.global_step + 1) % 2**31,
+        )
         eval_obs, eval_returns = eval_envs.reset()[0], np.zeros(args.eval_envs)
     coverage = {"frame": [], "feature": [], "value": [], "step": []}
     if checkpoint:
@@ -489,11 +552,25 @@ def main(args):
     writer.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
     if args.track:
         import wandb
-        wandb_run = wandb.init(project=args.wandb_project_name, entity=args.wandb_entity, name=args.run_name,
-                               id=run.wandb_id, resume="allow", config=vars(args), dir=str(run_dir), save_code=True)
+
+        wandb_run = wandb.init(
+            project=args.wandb_project_name,
+            entity=args.wandb_entity,
+            name=args.run_name,
+            id=run.wandb_id,
+            resume="allow",
+            config=vars(args),
+            dir=str(run_dir),
+            save_code=True,
+        )
         run.wandb_id = wandb_run.id
-    bar = tqdm(total=num_iterations * batch_size, initial=run.global_step, disable=None, dynamic_ncols=True, bar_format=
-               args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}")
+    bar = tqdm(
+        total=num_iterations * batch_size,
+        initial=run.global_step,
+        disable=None,
+        dynamic_ncols=True,
+        bar_format=args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}",
+    )
     compiled = (lambda function: torch.compile(function, dynamic=False)) if args.compile else lambda function: function
     graphed, forward = metrics.cuda_graphs(args.cuda_graphs), compiled(agent)
     log_time = line_time = checkpoint_time = time.time()
@@ -507,11 +584,13 @@ def main(args):
         # ---- rollout -------------------------------------------------------------------------------------------------
         # argmax(logits + Gumbel noise) is a sample of the policy; the noise of the whole rollout is drawn at once
         noise.exponential_(generator=rng).log_().neg_()
+
         @graphed
         @torch.no_grad()
         def policy(step):
             logits[step], values[step], _ = forward(obs[step])
             actions[step] = (logits[step] + noise[step]).argmax(-1)
+
         for step in range(args.num_steps):
             obs[step] = metrics.to_device(next_obs, device)
             valid[step] = ~next_done
@@ -531,28 +610,44 @@ def main(args):
         if not args.mask_resets:
             terminations, truncations, valid = terminations | truncations, np.zeros_like(valid), np.ones_like(valid)
         scaled_rewards, discounted, run.reward_moments = normalize_rewards(
-            rewards, terminations | truncations, valid, discounted, run.reward_moments, args.gamma)
+            rewards, terminations | truncations, valid, discounted, run.reward_moments, args.gamma
+        )
         t_rewards, t_terminations, t_truncations, t_valid = (
-            metrics.to_device(x, device) for x in (scaled_rewards, terminations, truncations, valid))
+            metrics.to_device(x, device) for x in (scaled_rewards, terminations, truncations, valid)
+        )
         with torch.no_grad():
             logprobs = F.log_softmax(logits, dim=-1).gather(-1, actions[..., None]).squeeze(-1)
             _, next_value, _ = agent(metrics.to_device(next_obs, device))
             # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
             next_values = torch.cat([values[1:], next_value[None]])
-            advantages, returns = gae(t_rewards, values, t_terminations, t_truncations, next_values, t_valid,
-                                      args.gamma, args.gae_lambda)
+            advantages, returns = gae(
+                t_rewards, values, t_terminations, t_truncations, next_values, t_valid, args.gamma, args.gae_lambda
+            )
         batch = [x.flatten(0, 1) for x in (obs, actions, logprobs, values, advantages, returns, t_valid)]
         b_obs, b_actions, b_logprobs, b_values, b_advantages, b_returns, b_valid = batch
 
         # ---- update --------------------------------------------------------------------------------------------------
         def minibatch(inds):
             return [x.index_select(0, inds) for x in batch]
+
         def minibatch_loss(mb_obs, mb_actions, mb_logprobs, mb_values, mb_advantages, mb_returns, mb_valid):
             if args.norm_adv:
                 mb_advantages = normalize_advantages(mb_advantages, mb_valid)
             newlogits, newvalue, _ = agent(mb_obs)
-            return ppo_loss(newlogits, newvalue, mb_actions, mb_logprobs, mb_values, mb_advantages, mb_returns,
-                            mb_valid, args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+            return ppo_loss(
+                newlogits,
+                newvalue,
+                mb_actions,
+                mb_logprobs,
+                mb_values,
+                mb_advantages,
+                mb_returns,
+                mb_valid,
+                args.clip_coef,
+                args.ent_coef,
+                args.vf_coef,
+                args.clip_vloss,
+            )
 
         @graphed
         def update(*mb):
@@ -563,6 +658,7 @@ def main(args):
             optimizer.step()
             run.totals += torch.stack([*stats, grad_norm])
             return stats, grad_norm
+
         for _epoch in range(args.update_epochs):
             for mb_inds in torch.randperm(batch_size, generator=rng, device=device).split(args.minibatch_size):
                 stats, grad_norm = update(*minibatch(mb_inds))
@@ -573,13 +669,21 @@ def main(args):
         run.explained.append(metrics.explained_variance(b_values[b_valid], b_returns[b_valid]))
 
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
-        suspects = {"rewards": t_rewards, "logits": logits, "values": values, "advantages": advantages,
-                    **dict(zip(LOSSES, run.totals)), "parameters": nn.utils.get_total_norm(agent.parameters())}
+        suspects = {
+            "rewards": t_rewards,
+            "logits": logits,
+            "values": values,
+            "advantages": advantages,
+            **dict(zip(LOSSES, run.totals)),
+            "parameters": nn.utils.get_total_norm(agent.parameters()),
+        }
         finite = torch.stack([x.isfinite().all() for x in suspects.values()]).tolist()
         if not all(finite):
             bad = list(suspects)[finite.index(False)]
-            write_atomically(run_dir / "failed.json", json.dumps(
-                {"tensor": bad, "global_step": run.global_step, "iteration": iteration}).encode())
+            write_atomically(
+                run_dir / "failed.json",
+                json.dumps({"tensor": bad, "global_step": run.global_step, "iteration": iteration}).encode(),
+            )
             exit_code = 3
             break
 
@@ -654,8 +758,11 @@ def main(args):
             line_time, line_step = now, run.global_step
         if stop_signals or iteration == num_iterations or now - checkpoint_time >= 60 * args.checkpoint_minutes:
             run.wall_seconds = now - start_time
-            save_checkpoint(run_dir, {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
-                                      "rng": rng.get_state()}, coverage)
+            save_checkpoint(
+                run_dir,
+                {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(), "rng": rng.get_state()},
+                coverage,
+            )
             checkpoint_time = now
         if stop_signals and iteration < num_iterations:
             exit_code = 130 if stop_signals[0] == signal.SIGINT else 143
@@ -670,9 +777,12 @@ def main(args):
             subprocess.run([sys.executable, evaluate, run_dir, "--episodes", "1", "--video", path])
             if args.track and path.exists():
                 wandb_run.log({"episode": wandb.Video(str(path))})
-        done = {"global_step": run.global_step, "wall_seconds": run.wall_seconds,
-                "sps": run.global_step / run.wall_seconds,
-                "episodic_return": float(np.mean(run.games, 0)[0]) if run.games else None}
+        done = {
+            "global_step": run.global_step,
+            "wall_seconds": run.wall_seconds,
+            "sps": run.global_step / run.wall_seconds,
+            "episodic_return": float(np.mean(run.games, 0)[0]) if run.games else None,
+        }
         write_atomically(run_dir / "done.json", json.dumps(done).encode())
         print(f"{run_dir} is finished: {json.dumps(done)}")
     elif exit_code == 3:

@@ -53,8 +53,17 @@ from tqdm import tqdm
 
 import metrics
 
-LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac", "int_value_loss",
-          "fwd_loss", "grad_norm")
+LOSSES = (
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "old_approx_kl",
+    "approx_kl",
+    "clipfrac",
+    "int_value_loss",
+    "fwd_loss",
+    "grad_norm",
+)
 ROOM_BYTES = {"MontezumaRevenge-v5": [3, 57], "PrivateEye-v5": [92], "Venture-v5": [90]}  # in the RAM (AtariARI)
 COVERAGE_ROWS = 4096  # in coverage.npz, over the whole run: as many as UMAP takes with ease
 OBS_SHAPE = (84, 84, 4)  # channels last
@@ -113,11 +122,13 @@ class Args:
 
 RANGES = {  # what is accepted, both ends included
     (1, 2**31 - 1): "num_envs num_steps num_minibatches minibatch_size update_epochs num_logs probe_size "
-                    "num_iterations_obs_norm_init",
+    "num_iterations_obs_norm_init",
     (0, 1): "gamma gae_lambda int_gamma update_proportion repeat_action_probability",
     (0, 1e12): "learning_rate checkpoint_minutes clip_coef ent_coef vf_coef int_coef ext_coef",
     (1e-12, 1e12): "max_grad_norm target_kl",
-    (0, 1024): "num_threads", (0, 2**31 - 1): "seed", (1, 2**63 - 1): "total_timesteps",
+    (0, 1024): "num_threads",
+    (0, 2**31 - 1): "seed",
+    (1, 2**63 - 1): "total_timesteps",
 }
 
 
@@ -137,8 +148,11 @@ def parse_args(argv):
         if end.code:
             text = box.getvalue().split("For full helptext")[0].partition("\n")[2]
             flag = re.search(r"--(?:no-)?([\w-]+) (?:true|false)\b", " ".join(argv), re.I)  # as CleanRL once had it
-            fail(f"--{flag[1]} takes no value: --{flag[1]} or --no-{flag[1]} is accepted" if flag else
-                 " ".join(re.sub("[│─|]|-{3,}", " ", text).split()))
+            fail(
+                f"--{flag[1]} takes no value: --{flag[1]} or --no-{flag[1]} is accepted"
+                if flag
+                else " ".join(re.sub("[│─|]|-{3,}", " ", text).split())
+            )
         raise
     for (low, high), name in ((limits, name) for limits, names in RANGES.items() for name in names.split()):
         value = getattr(args, name)
@@ -155,8 +169,10 @@ def parse_args(argv):
         fail(f"--num-envs {args.num_envs} x --num-steps {args.num_steps} does not fit in memory: {fits} is accepted")
     flag = "minibatch_size" if args.minibatch_size else "num_minibatches"
     if batch_size % getattr(args, flag):
-        fail(f"--{flag.replace('_', '-')} {getattr(args, flag)} does not divide the batch of {batch_size} = "
-             f"{args.num_envs} envs x {args.num_steps} steps: a divisor of it is accepted")
+        fail(
+            f"--{flag.replace('_', '-')} {getattr(args, flag)} does not divide the batch of {batch_size} = "
+            f"{args.num_envs} envs x {args.num_steps} steps: a divisor of it is accepted"
+        )
     args.minibatch_size = args.minibatch_size or batch_size // args.num_minibatches
     args.num_minibatches = batch_size // args.minibatch_size
     if lack := metrics.lacking(args):
@@ -166,6 +182,7 @@ def parse_args(argv):
         fail(f"--run-name {args.run_name} is no directory below --runs-dir: a relative path without .. is accepted")
     if args.track:
         import wandb  # only here and below: importing it is enough to have it capture the console
+
         if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False):
             fail("--track needs an account: `wandb login`, WANDB_API_KEY=… or WANDB_MODE=offline is accepted")
     return args
@@ -183,9 +200,16 @@ def check_env_id(args):
 def make_envs(args, seed):
     """EnvPool's Atari, preprocessed as by CleanRL: each life is an episode, rewards are clipped to their sign."""
     threads = min(args.num_envs, torch.get_num_threads())  # EnvPool's own default sees the host, not the job
-    return envpool.make(args.env_id, env_type="gymnasium", num_envs=args.num_envs, num_threads=threads,
-                        episodic_life=True, reward_clip=True, seed=seed,
-                        repeat_action_probability=args.repeat_action_probability)
+    return envpool.make(
+        args.env_id,
+        env_type="gymnasium",
+        num_envs=args.num_envs,
+        num_threads=threads,
+        episodic_life=True,
+        reward_clip=True,
+        seed=seed,
+        repeat_action_probability=args.repeat_action_probability,
+    )
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -197,26 +221,39 @@ def layer_init(layer, std=2**0.5, bias_const=0.0):
 
 def convolutions(channels, activation):
     """The three of Mnih et al. 2015: (B, channels, 84, 84) -> (B, 3136)."""
-    return [layer_init(nn.Conv2d(channels, 32, 8, stride=4)), activation(),
-            layer_init(nn.Conv2d(32, 64, 4, stride=2)), activation(),
-            layer_init(nn.Conv2d(64, 64, 3, stride=1)), activation(), nn.Flatten()]
+    return [
+        layer_init(nn.Conv2d(channels, 32, 8, stride=4)),
+        activation(),
+        layer_init(nn.Conv2d(32, 64, 4, stride=2)),
+        activation(),
+        layer_init(nn.Conv2d(64, 64, 3, stride=1)),
+        activation(),
+        nn.Flatten(),
+    ]
 
 
 def rnd_cnn():
     """The encoder of the policy: (B, 4, 84, 84) -> (B, 448)."""
-    return nn.Sequential(*convolutions(4, nn.ReLU), layer_init(nn.Linear(64 * 7 * 7, 256)), nn.ReLU(),
-                         layer_init(nn.Linear(256, 448)), nn.ReLU())
+    return nn.Sequential(
+        *convolutions(4, nn.ReLU),
+        layer_init(nn.Linear(64 * 7 * 7, 256)),
+        nn.ReLU(),
+        layer_init(nn.Linear(256, 448)),
+        nn.ReLU(),
+    )
 
 
 class Agent(nn.Module):
     """Actor and two critics. The parameters have the names and shapes of CleanRL's: weights can be exchanged."""
+
     def __init__(self, num_actions, shared_encoder=True, bf16=False):
         super().__init__()
         self.bf16 = bf16
         self.network = rnd_cnn()
         self.extra_layer = nn.Sequential(layer_init(nn.Linear(448, 448), std=0.1), nn.ReLU())
-        self.actor = nn.Sequential(layer_init(nn.Linear(448, 448), std=0.01), nn.ReLU(),
-                                   layer_init(nn.Linear(448, num_actions), std=0.01))
+        self.actor = nn.Sequential(
+            layer_init(nn.Linear(448, 448), std=0.01), nn.ReLU(), layer_init(nn.Linear(448, num_actions), std=0.01)
+        )
         self.critic_ext, self.critic_int = (layer_init(nn.Linear(448, 1), std=0.01) for _ in range(2))
         self.critic_network = None if shared_encoder else rnd_cnn()
 
@@ -246,11 +283,17 @@ class Agent(nn.Module):
 
 class RNDModel(nn.Module):
     """A random network, and a deeper one that learns to predict it: where it cannot yet, the frame is new."""
+
     def __init__(self):
         super().__init__()
         self.predictor = nn.Sequential(
-            *convolutions(1, nn.LeakyReLU), layer_init(nn.Linear(64 * 7 * 7, 512)), nn.ReLU(),
-            layer_init(nn.Linear(512, 512)), nn.ReLU(), layer_init(nn.Linear(512, 512)))
+            *convolutions(1, nn.LeakyReLU),
+            layer_init(nn.Linear(64 * 7 * 7, 512)),
+            nn.ReLU(),
+            layer_init(nn.Linear(512, 512)),
+            nn.ReLU(),
+            layer_init(nn.Linear(512, 512)),
+        )
         self.target = nn.Sequential(*convolutions(1, nn.LeakyReLU), layer_init(nn.Linear(64 * 7 * 7, 512)))
         self.target.requires_grad_(False)
 
@@ -301,8 +344,20 @@ def normalize_advantages(advantages, valid):
     return centred / (std + 1e-8)
 
 
-def ppo_loss(logits, newvalue, actions, logprobs, values, advantages, returns, valid,
-             clip_coef, ent_coef, vf_coef, clip_vloss=True):
+def ppo_loss(
+    logits,
+    newvalue,
+    actions,
+    logprobs,
+    values,
+    advantages,
+    returns,
+    valid,
+    clip_coef,
+    ent_coef,
+    vf_coef,
+    clip_vloss=True,
+):
     """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), a mean over the valid rows of a minibatch.
 
     logits (B, A), newvalue (B,): of the network in training; actions (B,) int64, logprobs, values, advantages, returns
@@ -373,18 +428,33 @@ def open_run(args, device):
         before = json.loads(manifest.read_text())["arguments"]
         for name in vars(args).keys() - {"runs_dir", "num_threads"}:  # where it runs, not what is run
             if name in before and before[name] != getattr(args, name):  # an older manifest may lack one
-                fail(f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before[name]}, not "
-                     f"{getattr(args, name)}: the same arguments or another name are accepted")
+                fail(
+                    f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before[name]}, not "
+                    f"{getattr(args, name)}: the same arguments or another name are accepted"
+                )
     else:
         git = ["git", "-C", Path(__file__).parent, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
         commit, dirty, _ = subprocess.run(git, capture_output=True).stdout.decode().strip().partition("-dirty")
-        write_atomically(manifest, json.dumps({
-            "arguments": vars(args), "command": shlex.join([sys.executable, *sys.argv]),
-            "git": {"commit": commit or None, "dirty": bool(dirty)},
-            "versions": {"python": platform.python_version(),
-                         **{d.metadata["Name"]: d.version for d in importlib.metadata.distributions()}},
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}",
-            "threads": torch.get_num_threads(), "start": time.strftime("%Y-%m-%dT%H:%M:%S%z")}, indent=2).encode())
+        write_atomically(
+            manifest,
+            json.dumps(
+                {
+                    "arguments": vars(args),
+                    "command": shlex.join([sys.executable, *sys.argv]),
+                    "git": {"commit": commit or None, "dirty": bool(dirty)},
+                    "versions": {
+                        "python": platform.python_version(),
+                        **{d.metadata["Name"]: d.version for d in importlib.metadata.distributions()},
+                    },
+                    "device": torch.cuda.get_device_name(device)
+                    if device.type == "cuda"
+                    else f"cpu {platform.machine()}",
+                    "threads": torch.get_num_threads(),
+                    "start": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                },
+                indent=2,
+            ).encode(),
+        )
     if (run_dir / "done.json").exists():
         print(f"{run_dir} is finished: {' '.join((run_dir / 'done.json').read_text().split())}")
         sys.exit(0)
@@ -417,9 +487,11 @@ def save_checkpoint(run_dir, checkpoint, coverage):
 def main(args):
     # ---- setup -------------------------------------------------------------------------------------------------------
     stop_signals = []
+
     def request_stop(signum, frame):
         stop_signals.append(signum)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait
+
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(signum, request_stop)
     device = torch.device("cuda" if torch.cuda.is_available() and args.cuda else "cpu")
@@ -428,12 +500,23 @@ def main(args):
     batch_size = args.num_envs * args.num_steps
     num_iterations = args.total_timesteps // batch_size
     run = SimpleNamespace(  # what a checkpoint keeps beside the network, the optimiser and the state of the generator
-        iteration=0, global_step=0, gradient_steps=0, wall_seconds=0.0, wandb_id=None,
-        episodes=0, games=[],  # (return, length) of the last 100 games
+        iteration=0,
+        global_step=0,
+        gradient_steps=0,
+        wall_seconds=0.0,
+        wandb_id=None,
+        episodes=0,
+        games=[],  # (return, length) of the last 100 games
         frame_moments=(torch.zeros(84, 84, device=device), torch.ones(84, 84, device=device), 1e-4),
-        sum_moments=(0.0, 1.0, 1e-4), sums=torch.zeros(args.num_envs, device=device),  # of int_rewards, discounted
-        intrinsic=[], rooms=[], rnd=None,  # mean rewards since the last point; rooms seen; the RND networks
-        totals=torch.zeros(len(LOSSES), device=device), minibatches=0, explained=[])  # since the last point
+        sum_moments=(0.0, 1.0, 1e-4),
+        sums=torch.zeros(args.num_envs, device=device),  # of int_rewards, discounted
+        intrinsic=[],
+        rooms=[],
+        rnd=None,  # mean rewards since the last point; rooms seen; the RND networks
+        totals=torch.zeros(len(LOSSES), device=device),
+        minibatches=0,
+        explained=[],
+    )  # since the last point
     if checkpoint:
         vars(run).update({name: checkpoint[name] for name in vars(run)})
         print(f"{run_dir}: resumes at step {run.global_step:,}", flush=True)
@@ -475,8 +558,17 @@ def main(args):
     writer.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
     if args.track:
         import wandb
-        wandb_run = wandb.init(project=args.wandb_project_name, entity=args.wandb_entity, name=args.run_name,
-                               id=run.wandb_id, resume="allow", config=vars(args), dir=str(run_dir), save_code=True)
+
+        wandb_run = wandb.init(
+            project=args.wandb_project_name,
+            entity=args.wandb_entity,
+            name=args.run_name,
+            id=run.wandb_id,
+            resume="allow",
+            config=vars(args),
+            dir=str(run_dir),
+            save_code=True,
+        )
         run.wandb_id = wandb_run.id
     run.rnd = rnd_model.state_dict()  # refers to the weights, so that a checkpoint has those of its time
     if not checkpoint:
@@ -488,8 +580,13 @@ def main(args):
             if stop_signals:
                 sys.exit(130 if stop_signals[0] == signal.SIGINT else 143)
         next_obs, info = envs.reset()
-    bar = tqdm(total=num_iterations * batch_size, initial=run.global_step, disable=None, dynamic_ncols=True, bar_format=
-               args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}")
+    bar = tqdm(
+        total=num_iterations * batch_size,
+        initial=run.global_step,
+        disable=None,
+        dynamic_ncols=True,
+        bar_format=args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}",
+    )
     compiled = (lambda function: torch.compile(function, dynamic=False)) if args.compile else lambda function: function
     graphed, forward = metrics.cuda_graphs(args.cuda_graphs), compiled(agent)
     log_time = line_time = checkpoint_time = time.time()
@@ -503,11 +600,13 @@ def main(args):
         # ---- rollout -------------------------------------------------------------------------------------------------
         # argmax(logits + Gumbel noise) is a sample of the policy; the noise of the whole rollout is drawn at once
         noise.exponential_(generator=rng).log_().neg_()
+
         @graphed
         @torch.no_grad()
         def policy(step):
             logits[step], values[step], int_values[step], _ = forward(obs[step])
             actions[step] = (logits[step] + noise[step]).argmax(-1)
+
         for step in range(args.num_steps):
             obs[step] = metrics.to_device(next_obs, device).permute(0, 2, 3, 1)
             valid[step] = ~next_done
@@ -528,15 +627,17 @@ def main(args):
         if not args.mask_resets:
             terminations, truncations, valid = terminations | truncations, np.zeros_like(valid), np.ones_like(valid)
         t_rewards, t_terminations, t_truncations, t_valid = (
-            metrics.to_device(x, device) for x in (rewards, terminations, truncations, valid))
+            metrics.to_device(x, device) for x in (rewards, terminations, truncations, valid)
+        )
         with torch.no_grad():
             logprobs = F.log_softmax(logits, dim=-1).gather(-1, actions[..., None]).squeeze(-1)
             last_obs = metrics.to_device(next_obs, device).permute(0, 2, 3, 1)
             _, next_value, next_int_value, _ = agent(last_obs)
             # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
             next_values = torch.cat([values[1:], next_value[None]])
-            advantages, returns = gae(t_rewards, values, t_terminations, t_truncations, next_values, t_valid,
-                                      args.gamma, args.gae_lambda)
+            advantages, returns = gae(
+                t_rewards, values, t_terminations, t_truncations, next_values, t_valid, args.gamma, args.gae_lambda
+            )
             frames = torch.cat([obs[1:, ..., -1], last_obs[None, ..., -1]])  # (T, N, 84, 84): what the steps led to
             int_rewards = torch.stack([rnd_model(row, run.frame_moments).sum(-1) / 2 for row in frames])
             for row, row_valid in zip(frames, t_valid):
@@ -548,11 +649,20 @@ def main(args):
             next_int_values = torch.cat([int_values[1:], next_int_value[None]])
             next_int_values[:-1] = torch.where(t_valid[1:], next_int_values[:-1], next_int_values[1:])
             never = torch.zeros_like(t_valid)
-            int_advantages, int_returns = gae(int_rewards / run.sum_moments[1].sqrt(), int_values, never, never,
-                                              next_int_values, t_valid, args.int_gamma, args.gae_lambda)
+            int_advantages, int_returns = gae(
+                int_rewards / run.sum_moments[1].sqrt(),
+                int_values,
+                never,
+                never,
+                next_int_values,
+                t_valid,
+                args.int_gamma,
+                args.gae_lambda,
+            )
             advantages = args.int_coef * int_advantages + args.ext_coef * advantages
-        batch = [x.flatten(0, 1) for x in (obs, actions, logprobs, values, advantages, returns, t_valid,
-                                           int_returns, frames)]
+        batch = [
+            x.flatten(0, 1) for x in (obs, actions, logprobs, values, advantages, returns, t_valid, int_returns, frames)
+        ]
         b_obs, b_actions, b_logprobs, b_values, b_advantages, b_returns, b_valid = batch[:7]
 
         # ---- update --------------------------------------------------------------------------------------------------
@@ -560,13 +670,37 @@ def main(args):
             generator = torch.Generator(device).manual_seed(run.gradient_steps)  # of its own: looking changes no run
             learned = torch.rand(len(inds), generator=generator, device=device) < args.update_proportion
             return *(x.index_select(0, inds) for x in batch), learned, *run.frame_moments[:2]
-        def minibatch_loss(mb_obs, mb_actions, mb_logprobs, mb_values, mb_advantages, mb_returns, mb_valid,
-                           mb_int_returns, mb_frames, learned, *frame_moments):
+
+        def minibatch_loss(
+            mb_obs,
+            mb_actions,
+            mb_logprobs,
+            mb_values,
+            mb_advantages,
+            mb_returns,
+            mb_valid,
+            mb_int_returns,
+            mb_frames,
+            learned,
+            *frame_moments,
+        ):
             if args.norm_adv:
                 mb_advantages = normalize_advantages(mb_advantages, mb_valid)
             newlogits, newvalue, new_int_value, _ = agent(mb_obs)
-            loss, stats = ppo_loss(newlogits, newvalue, mb_actions, mb_logprobs, mb_values, mb_advantages, mb_returns,
-                                   mb_valid, args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+            loss, stats = ppo_loss(
+                newlogits,
+                newvalue,
+                mb_actions,
+                mb_logprobs,
+                mb_values,
+                mb_advantages,
+                mb_returns,
+                mb_valid,
+                args.clip_coef,
+                args.ent_coef,
+                args.vf_coef,
+                args.clip_vloss,
+            )
             int_v_loss = 0.5 * masked_mean((new_int_value - mb_int_returns).square(), mb_valid)
             fwd_loss = masked_mean(rnd_model(mb_frames, frame_moments).mean(-1), mb_valid & learned)
             return loss + args.vf_coef * int_v_loss + fwd_loss, (*stats, int_v_loss.detach(), fwd_loss.detach())
@@ -580,6 +714,7 @@ def main(args):
             optimizer.step()
             run.totals += torch.stack([*stats, grad_norm])
             return stats, grad_norm
+
         for _epoch in range(args.update_epochs):
             for mb_inds in torch.randperm(batch_size, generator=rng, device=device).split(args.minibatch_size):
                 stats, grad_norm = update(*minibatch(mb_inds))
@@ -590,14 +725,23 @@ def main(args):
         run.explained.append(metrics.explained_variance(b_values[b_valid], b_returns[b_valid]))
 
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
-        suspects = {"rewards": t_rewards, "int_rewards": int_rewards, "logits": logits, "values": values,
-                    "int_values": int_values, "advantages": advantages, **dict(zip(LOSSES, run.totals)),
-                    "parameters": nn.utils.get_total_norm(parameters)}
+        suspects = {
+            "rewards": t_rewards,
+            "int_rewards": int_rewards,
+            "logits": logits,
+            "values": values,
+            "int_values": int_values,
+            "advantages": advantages,
+            **dict(zip(LOSSES, run.totals)),
+            "parameters": nn.utils.get_total_norm(parameters),
+        }
         finite = torch.stack([x.isfinite().all() for x in suspects.values()]).tolist()
         if not all(finite):
             bad = list(suspects)[finite.index(False)]
-            write_atomically(run_dir / "failed.json", json.dumps(
-                {"tensor": bad, "global_step": run.global_step, "iteration": iteration}).encode())
+            write_atomically(
+                run_dir / "failed.json",
+                json.dumps({"tensor": bad, "global_step": run.global_step, "iteration": iteration}).encode(),
+            )
             exit_code = 3
             break
 
@@ -660,8 +804,11 @@ def main(args):
             line_time, line_step = now, run.global_step
         if stop_signals or iteration == num_iterations or now - checkpoint_time >= 60 * args.checkpoint_minutes:
             run.wall_seconds = now - start_time
-            save_checkpoint(run_dir, {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
-                                      "rng": rng.get_state()}, coverage)
+            save_checkpoint(
+                run_dir,
+                {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(), "rng": rng.get_state()},
+                coverage,
+            )
             checkpoint_time = now
         if stop_signals and iteration < num_iterations:
             exit_code = 130 if stop_signals[0] == signal.SIGINT else 143
@@ -676,9 +823,12 @@ def main(args):
             subprocess.run([sys.executable, evaluate, run_dir, "--episodes", "1", "--video", path])
             if args.track and path.exists():
                 wandb_run.log({"episode": wandb.Video(str(path))})
-        done = {"global_step": run.global_step, "wall_seconds": run.wall_seconds,
-                "sps": run.global_step / run.wall_seconds,
-                "episodic_return": float(np.mean(run.games, 0)[0]) if run.games else None}
+        done = {
+            "global_step": run.global_step,
+            "wall_seconds": run.wall_seconds,
+            "sps": run.global_step / run.wall_seconds,
+            "episodic_return": float(np.mean(run.games, 0)[0]) if run.games else None,
+        }
         write_atomically(run_dir / "done.json", json.dumps(done).encode())
         print(f"{run_dir} is finished: {json.dumps(done)}")
     elif exit_code == 3:

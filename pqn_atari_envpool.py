@@ -118,7 +118,9 @@ RANGES = {  # what is accepted, both ends included
     (0, 1e12): "learning_rate checkpoint_minutes",
     (1e-12, 1e12): "max_grad_norm td_coef",
     (1e-12, 1): "exploration_fraction",
-    (0, 1024): "num_threads", (0, 2**31 - 1): "seed", (1, 2**63 - 1): "total_timesteps",
+    (0, 1024): "num_threads",
+    (0, 2**31 - 1): "seed",
+    (1, 2**63 - 1): "total_timesteps",
 }
 
 
@@ -138,8 +140,11 @@ def parse_args(argv):
         if end.code:
             text = box.getvalue().split("For full helptext")[0].partition("\n")[2]
             flag = re.search(r"--(?:no-)?([\w-]+) (?:true|false)\b", " ".join(argv), re.I)  # as CleanRL once had it
-            fail(f"--{flag[1]} takes no value: --{flag[1]} or --no-{flag[1]} is accepted" if flag else
-                 " ".join(re.sub("[│─|]|-{3,}", " ", text).split()))
+            fail(
+                f"--{flag[1]} takes no value: --{flag[1]} or --no-{flag[1]} is accepted"
+                if flag
+                else " ".join(re.sub("[│─|]|-{3,}", " ", text).split())
+            )
         raise
     for (low, high), name in ((limits, name) for limits, names in RANGES.items() for name in names.split()):
         value = getattr(args, name)
@@ -156,8 +161,10 @@ def parse_args(argv):
         fail(f"--num-envs {args.num_envs} x --num-steps {args.num_steps} does not fit in memory: {fits} is accepted")
     flag = "minibatch_size" if args.minibatch_size else "num_minibatches"
     if batch_size % getattr(args, flag):
-        fail(f"--{flag.replace('_', '-')} {getattr(args, flag)} does not divide the batch of {batch_size} = "
-             f"{args.num_envs} envs x {args.num_steps} steps: a divisor of it is accepted")
+        fail(
+            f"--{flag.replace('_', '-')} {getattr(args, flag)} does not divide the batch of {batch_size} = "
+            f"{args.num_envs} envs x {args.num_steps} steps: a divisor of it is accepted"
+        )
     args.minibatch_size = args.minibatch_size or batch_size // args.num_minibatches
     args.num_minibatches = batch_size // args.minibatch_size
     if lack := metrics.lacking(args):
@@ -167,6 +174,7 @@ def parse_args(argv):
         fail(f"--run-name {args.run_name} is no directory below --runs-dir: a relative path without .. is accepted")
     if args.track:
         import wandb  # only here and below: importing it is enough to have it capture the console
+
         if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False):
             fail("--track needs an account: `wandb login`, WANDB_API_KEY=… or WANDB_MODE=offline is accepted")
     return args
@@ -184,8 +192,15 @@ def check_env_id(args):
 def make_envs(args, seed):
     """EnvPool's Atari, preprocessed as by CleanRL: each life is an episode, rewards are clipped to their sign."""
     threads = min(args.num_envs, torch.get_num_threads())  # EnvPool's own default sees the host, not the job
-    return envpool.make(args.env_id, env_type="gymnasium", num_envs=args.num_envs, num_threads=threads,
-                        episodic_life=True, reward_clip=True, seed=seed)
+    return envpool.make(
+        args.env_id,
+        env_type="gymnasium",
+        num_envs=args.num_envs,
+        num_threads=threads,
+        episodic_life=True,
+        reward_clip=True,
+        seed=seed,
+    )
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -214,11 +229,19 @@ class QNetwork(nn.Module):
             return nn.LayerNorm([channels, size, size]) if layer_norm == "chw" else ChannelNorm(channels, eps=1e-6)
 
         self.network = nn.Sequential(
-            layer_init(nn.Conv2d(4, 32, 8, stride=4)), norm(32, 20), nn.ReLU(inplace=True),
-            layer_init(nn.Conv2d(32, 64, 4, stride=2)), norm(64, 9), nn.ReLU(inplace=True),
-            layer_init(nn.Conv2d(64, 64, 3, stride=1)), norm(64, 7), nn.ReLU(inplace=True),
+            layer_init(nn.Conv2d(4, 32, 8, stride=4)),
+            norm(32, 20),
+            nn.ReLU(inplace=True),
+            layer_init(nn.Conv2d(32, 64, 4, stride=2)),
+            norm(64, 9),
+            nn.ReLU(inplace=True),
+            layer_init(nn.Conv2d(64, 64, 3, stride=1)),
+            norm(64, 7),
+            nn.ReLU(inplace=True),
             nn.Flatten(),
-            layer_init(nn.Linear(64 * 7 * 7, 512)), nn.LayerNorm(512), nn.ReLU(inplace=True),
+            layer_init(nn.Linear(64 * 7 * 7, 512)),
+            nn.LayerNorm(512),
+            nn.ReLU(inplace=True),
             layer_init(nn.Linear(512, num_actions)),
         )
 
@@ -284,6 +307,7 @@ def td_loss(q_values, actions, returns, valid):
 def diagnose(agent, b_obs, inds):
     """Looks at the rows `inds` of the batch with the updated network. Returns {name: value} (definitions: metrics.py)
     and the greedy actions (M,)."""
+
     def forward(rows):
         q_values, hiddens = agent(b_obs.index_select(0, rows))
         return q_values, [hiddens]  # one encoder
@@ -327,18 +351,33 @@ def open_run(args, device):
         before = json.loads(manifest.read_text())["arguments"]
         for name in vars(args).keys() - {"runs_dir", "num_threads"}:  # where it runs, not what is run
             if name in before and before[name] != getattr(args, name):  # an older manifest may lack one
-                fail(f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before[name]}, not "
-                     f"{getattr(args, name)}: the same arguments or another name are accepted")
+                fail(
+                    f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before[name]}, not "
+                    f"{getattr(args, name)}: the same arguments or another name are accepted"
+                )
     else:
         git = ["git", "-C", Path(__file__).parent, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
         commit, dirty, _ = subprocess.run(git, capture_output=True).stdout.decode().strip().partition("-dirty")
-        write_atomically(manifest, json.dumps({
-            "arguments": vars(args), "command": shlex.join([sys.executable, *sys.argv]),
-            "git": {"commit": commit or None, "dirty": bool(dirty)},
-            "versions": {"python": platform.python_version(),
-                         **{d.metadata["Name"]: d.version for d in importlib.metadata.distributions()}},
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}",
-            "threads": torch.get_num_threads(), "start": time.strftime("%Y-%m-%dT%H:%M:%S%z")}, indent=2).encode())
+        write_atomically(
+            manifest,
+            json.dumps(
+                {
+                    "arguments": vars(args),
+                    "command": shlex.join([sys.executable, *sys.argv]),
+                    "git": {"commit": commit or None, "dirty": bool(dirty)},
+                    "versions": {
+                        "python": platform.python_version(),
+                        **{d.metadata["Name"]: d.version for d in importlib.metadata.distributions()},
+                    },
+                    "device": torch.cuda.get_device_name(device)
+                    if device.type == "cuda"
+                    else f"cpu {platform.machine()}",
+                    "threads": torch.get_num_threads(),
+                    "start": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                },
+                indent=2,
+            ).encode(),
+        )
     if (run_dir / "done.json").exists():
         print(f"{run_dir} is finished: {' '.join((run_dir / 'done.json').read_text().split())}")
         sys.exit(0)
@@ -371,9 +410,11 @@ def save_checkpoint(run_dir, checkpoint, coverage):
 def main(args):
     # ---- setup -------------------------------------------------------------------------------------------------------
     stop_signals = []
+
     def request_stop(signum, frame):
         stop_signals.append(signum)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait
+
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(signum, request_stop)
     device = torch.device("cuda" if torch.cuda.is_available() and args.cuda else "cpu")
@@ -382,9 +423,17 @@ def main(args):
     batch_size = args.num_envs * args.num_steps
     num_iterations = args.total_timesteps // batch_size
     run = SimpleNamespace(  # what a checkpoint keeps beside the network, the optimiser and the state of the generator
-        iteration=0, global_step=0, gradient_steps=0, wall_seconds=0.0, wandb_id=None,
-        episodes=0, games=[],  # (return, length) of the last 100 games
-        totals=torch.zeros(len(LOSSES), device=device), minibatches=0, explained=[])  # since the last point
+        iteration=0,
+        global_step=0,
+        gradient_steps=0,
+        wall_seconds=0.0,
+        wandb_id=None,
+        episodes=0,
+        games=[],  # (return, length) of the last 100 games
+        totals=torch.zeros(len(LOSSES), device=device),
+        minibatches=0,
+        explained=[],
+    )  # since the last point
     if checkpoint:
         vars(run).update({name: checkpoint[name] for name in vars(run)})
         print(f"{run_dir}: resumes at step {run.global_step:,}", flush=True)
@@ -421,11 +470,25 @@ def main(args):
     writer.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
     if args.track:
         import wandb
-        wandb_run = wandb.init(project=args.wandb_project_name, entity=args.wandb_entity, name=args.run_name,
-                               id=run.wandb_id, resume="allow", config=vars(args), dir=str(run_dir), save_code=True)
+
+        wandb_run = wandb.init(
+            project=args.wandb_project_name,
+            entity=args.wandb_entity,
+            name=args.run_name,
+            id=run.wandb_id,
+            resume="allow",
+            config=vars(args),
+            dir=str(run_dir),
+            save_code=True,
+        )
         run.wandb_id = wandb_run.id
-    bar = tqdm(total=num_iterations * batch_size, initial=run.global_step, disable=None, dynamic_ncols=True, bar_format=
-               args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}")
+    bar = tqdm(
+        total=num_iterations * batch_size,
+        initial=run.global_step,
+        disable=None,
+        dynamic_ncols=True,
+        bar_format=args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}",
+    )
     compiled = (lambda function: torch.compile(function, dynamic=False)) if args.compile else lambda function: function
     graphed, forward = metrics.cuda_graphs(args.cuda_graphs), compiled(agent)
     log_time = line_time = checkpoint_time = time.time()
@@ -437,17 +500,26 @@ def main(args):
             optimizer.param_groups[0]["lr"] = lr.fill_(new_lr) if args.cuda_graphs else new_lr
 
         # ---- rollout -------------------------------------------------------------------------------------------------
-        epsilons = [linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps,
-                                    run.global_step + (step + 1) * args.num_envs) for step in range(args.num_steps)]
+        epsilons = [
+            linear_schedule(
+                args.start_e,
+                args.end_e,
+                args.exploration_fraction * args.total_timesteps,
+                run.global_step + (step + 1) * args.num_envs,
+            )
+            for step in range(args.num_steps)
+        ]
         random_actions = torch.randint(num_actions, shape, generator=rng, device=device)
         chance = torch.rand(shape, generator=rng, device=device)
         explore = chance < metrics.to_device(np.float32(epsilons)[:, None], device)
         forced.copy_(torch.where(explore, random_actions, -1))  # -1: the greedy action
+
         @graphed
         @torch.no_grad()
         def policy(step):
             q_values[step], _ = forward(obs[step])
             actions[step] = torch.where(forced[step] < 0, q_values[step].argmax(-1), forced[step])
+
         for step in range(args.num_steps):
             obs[step] = metrics.to_device(next_obs, device).permute(0, 2, 3, 1)
             valid[step] = ~next_done
@@ -467,7 +539,8 @@ def main(args):
         if not args.mask_resets:
             terminations, truncations, valid = terminations | truncations, np.zeros_like(valid), np.ones_like(valid)
         t_rewards, t_terminations, t_truncations, t_valid = (
-            metrics.to_device(x, device) for x in (rewards, terminations, truncations, valid))
+            metrics.to_device(x, device) for x in (rewards, terminations, truncations, valid)
+        )
         with torch.no_grad():
             next_q_values, _ = agent(metrics.to_device(next_obs, device).permute(0, 2, 3, 1))
             # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
@@ -479,6 +552,7 @@ def main(args):
         # ---- update --------------------------------------------------------------------------------------------------
         def minibatch(inds):
             return [x.index_select(0, inds) for x in batch[:4]]
+
         def minibatch_loss(mb_obs, mb_actions, mb_returns, mb_valid):
             mb_q_values, _ = agent(mb_obs)
             loss, stats = td_loss(mb_q_values, mb_actions, mb_returns, mb_valid)
@@ -493,6 +567,7 @@ def main(args):
             optimizer.step()
             run.totals += torch.stack([*stats, grad_norm])
             return stats, grad_norm
+
         for _epoch in range(args.update_epochs):
             for mb_inds in torch.randperm(batch_size, generator=rng, device=device).split(args.minibatch_size):
                 stats, grad_norm = update(*minibatch(mb_inds))
@@ -502,13 +577,20 @@ def main(args):
         run.explained.append(metrics.explained_variance(b_q_taken[b_valid], b_returns[b_valid]))
 
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
-        suspects = {"rewards": t_rewards, "q_values": q_values, "returns": returns,
-                    **dict(zip(LOSSES, run.totals)), "parameters": nn.utils.get_total_norm(agent.parameters())}
+        suspects = {
+            "rewards": t_rewards,
+            "q_values": q_values,
+            "returns": returns,
+            **dict(zip(LOSSES, run.totals)),
+            "parameters": nn.utils.get_total_norm(agent.parameters()),
+        }
         finite = torch.stack([x.isfinite().all() for x in suspects.values()]).tolist()
         if not all(finite):
             bad = list(suspects)[finite.index(False)]
-            write_atomically(run_dir / "failed.json", json.dumps(
-                {"tensor": bad, "global_step": run.global_step, "iteration": iteration}).encode())
+            write_atomically(
+                run_dir / "failed.json",
+                json.dumps({"tensor": bad, "global_step": run.global_step, "iteration": iteration}).encode(),
+            )
             exit_code = 3
             break
 
@@ -569,8 +651,11 @@ def main(args):
             line_time, line_step = now, run.global_step
         if stop_signals or iteration == num_iterations or now - checkpoint_time >= 60 * args.checkpoint_minutes:
             run.wall_seconds = now - start_time
-            save_checkpoint(run_dir, {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(),
-                                      "rng": rng.get_state()}, coverage)
+            save_checkpoint(
+                run_dir,
+                {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(), "rng": rng.get_state()},
+                coverage,
+            )
             checkpoint_time = now
         if stop_signals and iteration < num_iterations:
             exit_code = 130 if stop_signals[0] == signal.SIGINT else 143
@@ -585,9 +670,12 @@ def main(args):
             subprocess.run([sys.executable, evaluate, run_dir, "--episodes", "1", "--video", path])
             if args.track and path.exists():
                 wandb_run.log({"episode": wandb.Video(str(path))})
-        done = {"global_step": run.global_step, "wall_seconds": run.wall_seconds,
-                "sps": run.global_step / run.wall_seconds,
-                "episodic_return": float(np.mean(run.games, 0)[0]) if run.games else None}
+        done = {
+            "global_step": run.global_step,
+            "wall_seconds": run.wall_seconds,
+            "sps": run.global_step / run.wall_seconds,
+            "episodic_return": float(np.mean(run.games, 0)[0]) if run.games else None,
+        }
         write_atomically(run_dir / "done.json", json.dumps(done).encode())
         print(f"{run_dir} is finished: {json.dumps(done)}")
     elif exit_code == 3:

@@ -117,7 +117,8 @@ def peer(text):
         fill(command, "Breakout-v5", *TINY, 1)
     except (KeyError, IndexError, ValueError):
         raise argparse.ArgumentTypeError(
-            f"{text}: {{env_id}} {{num_envs}} {{num_steps}} {{total_timesteps}} are what is filled in") from None
+            f"{text}: {{env_id}} {{num_envs}} {{num_steps}} {{total_timesteps}} are what is filled in"
+        ) from None
     return script, name, command
 
 
@@ -145,11 +146,21 @@ def parse_args(argv):
     option("minutes", number(float, 0), "18", "nothing is begun that would not end within this time")
     option("num-threads", number(int, 0), "0", "CPU threads of every program; 0 leaves each to its own default")
     option("out", Path, "results/benchmark/results.json", "the JSON file; the tables are beside it, as .md")
-    parser.add_argument("--peer", type=peer, action="append", default=[], metavar="[SCRIPT:]NAME=COMMAND",
-                        help="a command that prints its steps/s; {env_id} {num_envs} {num_steps} {total_timesteps} "
-                             "are filled in")
-    parser.add_argument("--flags", action="append", default=[], metavar="FLAGS",
-                        help="measures the scripts also with these flags: --flags=--compile; may be repeated")
+    parser.add_argument(
+        "--peer",
+        type=peer,
+        action="append",
+        default=[],
+        metavar="[SCRIPT:]NAME=COMMAND",
+        help="a command that prints its steps/s; {env_id} {num_envs} {num_steps} {total_timesteps} are filled in",
+    )
+    parser.add_argument(
+        "--flags",
+        action="append",
+        default=[],
+        metavar="FLAGS",
+        help="measures the scripts also with these flags: --flags=--compile; may be repeated",
+    )
     parser.add_argument("--no-sb3", action="store_true", help="leaves stable-baselines3 out")
     args = parser.parse_args(argv)
     for script in args.scripts:  # what a script would refuse is refused now
@@ -163,8 +174,14 @@ def parse_args(argv):
     if len({"sb3", *names}) <= len(names):
         fail(f"--peer {' '.join(names)}: names that differ from each other and from sb3 are accepted")
     if not args.no_sb3 and importlib.util.find_spec("stable_baselines3"):
-        words = [sys.executable, os.path.abspath(__file__), "sb3", "{env_id}", "{num_envs}x{num_steps}",
-                 "{total_timesteps}"]
+        words = [
+            sys.executable,
+            os.path.abspath(__file__),
+            "sb3",
+            "{env_id}",
+            "{num_envs}x{num_steps}",
+            "{total_timesteps}",
+        ]
         args.peer.append((ATARI, "sb3", " ".join(words)))
     return args
 
@@ -190,8 +207,9 @@ def run_child(words, seconds, num_threads=0, **env):
     peaks, polls, gpu_bytes = {}, {}, 0
     gpu_before = torch.cuda.mem_get_info()[0] if GPU else 0
     with tempfile.TemporaryFile("w+") as output:
-        child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=env,
-                                 start_new_session=True)
+        child = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=env, start_new_session=True
+        )
         try:
             deadline = time.monotonic() + seconds
             while child.poll() is None and time.monotonic() < deadline:
@@ -212,8 +230,12 @@ def run_child(words, seconds, num_threads=0, **env):
         text = output.read()
     # a helper on its way to another program shows the memory of the process that starts it: such are short
     lasting = [peak for pid, peak in peaks.items() if polls[pid] >= 10]
-    return {"code": code, "output": text, "gpu_bytes": gpu_bytes if GPU else None,
-            "peak_bytes": sum(lasting) or max(peaks.values(), default=0)}
+    return {
+        "code": code,
+        "output": text,
+        "gpu_bytes": gpu_bytes if GPU else None,
+        "peak_bytes": sum(lasting) or max(peaks.values(), default=0),
+    }
 
 
 def last_line(text):
@@ -293,8 +315,12 @@ def measure_network(script, num_envs, num_steps, precision, seconds):
     with torch.no_grad():
         inference = rate(lambda: infer(obs[:num_envs]), num_envs, seconds)
     training = rate(lambda: train(obs[: args.minibatch_size]), args.minibatch_size, seconds)
-    return {"inference": inference, "training": training, "minibatch_size": args.minibatch_size,
-            "update_epochs": args.update_epochs}
+    return {
+        "inference": inference,
+        "training": training,
+        "minibatch_size": args.minibatch_size,
+        "update_epochs": args.update_epochs,
+    }
 
 
 def limit(env_sps, inference, training, update_epochs):
@@ -317,18 +343,39 @@ def measure_script(script, num_envs, num_steps, iterations, seconds, num_threads
         words += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
         num_threads = max(1, (num_threads or torch.get_num_threads()) // ranks)  # torchrun itself would take one each
     with tempfile.TemporaryDirectory(prefix="benchmark-") as runs_dir:
-        words += [ROOT / script, "--num-envs", num_envs, "--num-steps", num_steps, *EXTRA.get(script, []),
-                  "--total-timesteps", iterations * num_envs * num_steps, "--num-logs", min(2, iterations),
-                  "--runs-dir", runs_dir, "--run-name", "run", *flags]
+        words += [
+            ROOT / script,
+            "--num-envs",
+            num_envs,
+            "--num-steps",
+            num_steps,
+            *EXTRA.get(script, []),
+            "--total-timesteps",
+            iterations * num_envs * num_steps,
+            "--num-logs",
+            min(2, iterations),
+            "--runs-dir",
+            runs_dir,
+            "--run-name",
+            "run",
+            *flags,
+        ]
         if num_threads:
             words += ["--num-threads", num_threads]
         done = run_child([str(word) for word in words], seconds, num_threads)
-        events = [Event.FromString(record) for path in Path(runs_dir).glob("run/events.out.tfevents.*")
-                  for record in RawEventFileLoader(str(path)).Load()]
+        events = [
+            Event.FromString(record)
+            for path in Path(runs_dir).glob("run/events.out.tfevents.*")
+            for record in RawEventFileLoader(str(path)).Load()
+        ]
     if done["code"] != 0:
         return {"error": last_line(done["output"]) if done["code"] else f"had not ended after {seconds:.0f} s"}
-    return {"sps": speed_of([(event.wall_time, event.step) for event in events]), "iterations": iterations,
-            "peak_bytes": done["peak_bytes"], "gpu_bytes": done["gpu_bytes"]}
+    return {
+        "sps": speed_of([(event.wall_time, event.step) for event in events]),
+        "iterations": iterations,
+        "peak_bytes": done["peak_bytes"],
+        "gpu_bytes": done["gpu_bytes"],
+    }
 
 
 # ---- peers -----------------------------------------------------------------------------------------------------------
@@ -347,10 +394,16 @@ def measure_peer(command, seconds, num_threads):
     speeds = [float((match[1] or match[2]).replace(",", "")) for match in PEER_SPEED.finditer(done["output"])]
     speeds = [speed for speed in speeds if speed > 0]
     if done["code"] or not speeds:
-        return {"error": last_line(done["output"]) if done["code"] else
-                f"printed no steps/s: {last_line(done['output'])}"}
-    return {"sps": speed_of_second_half(speeds), "lines": len(speeds), "ended": done["code"] is None,
-            "peak_bytes": done["peak_bytes"], "gpu_bytes": done["gpu_bytes"]}
+        return {
+            "error": last_line(done["output"]) if done["code"] else f"printed no steps/s: {last_line(done['output'])}"
+        }
+    return {
+        "sps": speed_of_second_half(speeds),
+        "lines": len(speeds),
+        "ended": done["code"] is None,
+        "peak_bytes": done["peak_bytes"],
+        "gpu_bytes": done["gpu_bytes"],
+    }
 
 
 def sb3_adapter(envs, num_envs):
@@ -417,11 +470,22 @@ def run_sb3(env_id, num_envs, num_steps, total_timesteps):
             return True
 
     module, args = load(ATARI, num_envs, num_steps, "--env-id", env_id)
-    model = PPO("CnnPolicy", sb3_adapter(module.make_envs(args, args.seed), num_envs), n_steps=num_steps,
-                batch_size=args.minibatch_size, n_epochs=args.update_epochs, gamma=args.gamma,
-                gae_lambda=args.gae_lambda, learning_rate=lambda remaining: remaining * args.learning_rate,
-                clip_range=args.clip_coef, clip_range_vf=args.clip_coef if args.clip_vloss else None,
-                ent_coef=args.ent_coef, vf_coef=args.vf_coef, max_grad_norm=args.max_grad_norm, seed=args.seed)
+    model = PPO(
+        "CnnPolicy",
+        sb3_adapter(module.make_envs(args, args.seed), num_envs),
+        n_steps=num_steps,
+        batch_size=args.minibatch_size,
+        n_epochs=args.update_epochs,
+        gamma=args.gamma,
+        gae_lambda=args.gae_lambda,
+        learning_rate=lambda remaining: remaining * args.learning_rate,
+        clip_range=args.clip_coef,
+        clip_range_vf=args.clip_coef if args.clip_vloss else None,
+        ent_coef=args.ent_coef,
+        vf_coef=args.vf_coef,
+        max_grad_norm=args.max_grad_norm,
+        seed=args.seed,
+    )
     model.learn(total_timesteps, callback=Speed(), log_interval=None)
 
 
@@ -454,8 +518,9 @@ def trace_storage(script, argv):
 
 def measure_storage(command, seconds):
     """Runs the command, of shape TINY, with its script under trace_storage. Returns its bytes, or {"error"}."""
-    traced, scripts = re.subn(r"(\S+\.py)(?=\s|$)", rf"{shlex.quote(os.path.abspath(__file__))} storage \1", command,
-                              count=1)
+    traced, scripts = re.subn(
+        r"(\S+\.py)(?=\s|$)", rf"{shlex.quote(os.path.abspath(__file__))} storage \1", command, count=1
+    )
     if not scripts:
         return {"error": "runs no .py script that could be looked into"}
     done = run_child(["/bin/sh", "-c", traced], seconds, OMP_NUM_THREADS="1")
@@ -471,8 +536,11 @@ def variants_of(args):
     largest in the fastest precision, and with further flags only in that: each way costs a run a round."""
     fastest = args.precisions[-1]
     flags = [*args.flags, *(["--cuda-graphs"] if GPU and "--cuda-graphs" not in args.flags else [])]
-    return [*((precision, True, "") for precision in args.precisions), (fastest, False, ""),
-            *((fastest, True, flag) for flag in flags)]
+    return [
+        *((precision, True, "") for precision in args.precisions),
+        (fastest, False, ""),
+        *((fastest, True, flag) for flag in flags),
+    ]
 
 
 class Plan:
@@ -511,14 +579,35 @@ class Plan:
         """A shorter run; of a batch that takes longer than that, one iteration."""
         sps = self.estimate(ATARI, min(num_envs, 128), min(num_steps, 32), precision)
         wanted = self.args.seconds * sps / (num_envs * num_steps) / 2
-        return self.run(ATARI, num_envs, num_steps, sps, 1 if wanted < 0.5 else max(2, 2 * round(wanted / 2)),
-                        ["--no-diagnostics", *BF16[precision]])
+        return self.run(
+            ATARI,
+            num_envs,
+            num_steps,
+            sps,
+            1 if wanted < 0.5 else max(2, 2 * round(wanted / 2)),
+            ["--no-diagnostics", *BF16[precision]],
+        )
 
     def run_storage(self, script):
         N, T = TINY
         with tempfile.TemporaryDirectory(prefix="benchmark-") as runs_dir:
-            words = [sys.executable, ROOT / script, "--num-envs", N, "--num-steps", T, "--total-timesteps", N * T,
-                     "--minibatch-size", N * T, "--runs-dir", runs_dir, "--run-name", "run", *EXTRA.get(script, [])]
+            words = [
+                sys.executable,
+                ROOT / script,
+                "--num-envs",
+                N,
+                "--num-steps",
+                T,
+                "--total-timesteps",
+                N * T,
+                "--minibatch-size",
+                N * T,
+                "--runs-dir",
+                runs_dir,
+                "--run-name",
+                "run",
+                *EXTRA.get(script, []),
+            ]
             return measure_storage(shlex.join(map(str, words)), 300)
 
     def tasks(self, first):
@@ -534,34 +623,65 @@ class Plan:
             tag = {"shape": f"{N}x{T}"}
             for script in args.scripts:
                 if "env" in args.sections:
-                    yield ({**tag, "section": "env", "script": script}, self.alone,
-                           lambda: measure_env(script, N, T, self.alone))
+                    yield (
+                        {**tag, "section": "env", "script": script},
+                        self.alone,
+                        lambda: measure_env(script, N, T, self.alone),
+                    )
                 for precision in args.precisions if "network" in args.sections else []:
-                    yield ({**tag, "section": "network", "script": script, "precision": precision}, 2 * self.alone,
-                           lambda: measure_network(script, N, T, precision, self.alone))
+                    yield (
+                        {**tag, "section": "network", "script": script, "precision": precision},
+                        2 * self.alone,
+                        lambda: measure_network(script, N, T, precision, self.alone),
+                    )
                 for precision, diagnostics, flags in variants_of(args) if "scripts" in args.sections else []:
                     words = [*BF16[precision], *shlex.split(flags), *([] if diagnostics else ["--no-diagnostics"])]
-                    yield ({**tag, "section": "scripts", "script": script, "precision": precision,
-                            "diagnostics": diagnostics, "flags": flags, "log_steps": default_log_steps(script)},
-                           run_seconds(script, precision),
-                           lambda: self.run(script, N, T, *self.length(script, N, T, precision), words))
+                    yield (
+                        {
+                            **tag,
+                            "section": "scripts",
+                            "script": script,
+                            "precision": precision,
+                            "diagnostics": diagnostics,
+                            "flags": flags,
+                            "log_steps": default_log_steps(script),
+                        },
+                        run_seconds(script, precision),
+                        lambda: self.run(script, N, T, *self.length(script, N, T, precision), words),
+                    )
             for script, name, command in args.peer if "peers" in args.sections else []:
-                yield ({**tag, "section": "peers", "script": script, "name": name}, 2 * run_seconds(script, "fp32"),
-                       lambda: self.run_peer(script, command, N, T))
+                yield (
+                    {**tag, "section": "peers", "script": script, "name": name},
+                    2 * run_seconds(script, "fp32"),
+                    lambda: self.run_peer(script, command, N, T),
+                )
             for ranks in (1, 2) if "ranks" in args.sections else []:
-                yield ({**tag, "section": "ranks", "script": ATARI, "precision": fastest, "ranks": ranks},
-                       run_seconds(ATARI, fastest), lambda: self.run(ATARI, N, T, *self.length(ATARI, N, T, fastest),
-                                        ["--no-diagnostics", *BF16[fastest]], ranks))
+                yield (
+                    {**tag, "section": "ranks", "script": ATARI, "precision": fastest, "ranks": ranks},
+                    run_seconds(ATARI, fastest),
+                    lambda: self.run(
+                        ATARI, N, T, *self.length(ATARI, N, T, fastest), ["--no-diagnostics", *BF16[fastest]], ranks
+                    ),
+                )
         for script in args.scripts if first and "storage" in args.sections else []:
-            yield ({"section": "storage", "script": script, "name": "ours"}, START_SECONDS,
-                   lambda: self.run_storage(script))
+            yield (
+                {"section": "storage", "script": script, "name": "ours"},
+                START_SECONDS,
+                lambda: self.run_storage(script),
+            )
         for script, name, command in args.peer if first and "storage" in args.sections else []:
-            yield ({"section": "storage", "script": script, "name": name}, START_SECONDS,
-                   lambda: measure_storage(fill(command, default_env_id(script), *TINY, math.prod(TINY)), 300))
+            yield (
+                {"section": "storage", "script": script, "name": name},
+                START_SECONDS,
+                lambda: measure_storage(fill(command, default_env_id(script), *TINY, math.prod(TINY)), 300),
+            )
         for N, T in args.growth if first and "growth" in args.sections else []:
             needed = N * T / self.estimate(ATARI, min(N, 128), min(T, 32), fastest)
-            yield ({"section": "growth", "shape": f"{N}x{T}", "script": ATARI, "precision": fastest},
-                   max(args.seconds / 2, needed) + START_SECONDS, lambda: self.run_growth(N, T, fastest))
+            yield (
+                {"section": "growth", "shape": f"{N}x{T}", "script": ATARI, "precision": fastest},
+                max(args.seconds / 2, needed) + START_SECONDS,
+                lambda: self.run_growth(N, T, fastest),
+            )
 
     def measure(self, records):
         """Appends a record a measurement to `records`, round by round, as far as the time goes."""
@@ -581,10 +701,20 @@ class Plan:
                 except (OSError, RuntimeError, MemoryError) as error:
                     values = {"error": f"{type(error).__name__}: {last_line(str(error))}"}
                 expected[name] = time.monotonic() - begin
-                records.append({"round": round_, **record, **values, "seconds": round(expected[name], 2),
-                                "load": round(load_before, 2)})
-                shown = "  ".join(f"{key} {values[key]:,.0f}" if key != "error" else f"error: {values[key]}" for key in
-                                  ("sps", "inference", "training", "bytes_per_transition", "error") if key in values)
+                records.append(
+                    {
+                        "round": round_,
+                        **record,
+                        **values,
+                        "seconds": round(expected[name], 2),
+                        "load": round(load_before, 2),
+                    }
+                )
+                shown = "  ".join(
+                    f"{key} {values[key]:,.0f}" if key != "error" else f"error: {values[key]}"
+                    for key in ("sps", "inference", "training", "bytes_per_transition", "error")
+                    if key in values
+                )
                 bar.update()
                 bar.write(f"{(time.monotonic() - self.start) / 60:5.1f} min  round {round_}  {name:<62}  {shown}")
                 sys.stdout.flush()
@@ -595,8 +725,16 @@ def title(record):
     """What a record is of, in one line; equal for the repeats."""
     diagnostics = {True: "diagnostics", False: "no diagnostics"}.get(record.get("diagnostics"))
     ranks = f"{record['ranks']} ranks" if "ranks" in record else None
-    words = [record["section"], record.get("shape"), record["script"], record.get("name"), record.get("precision"),
-             diagnostics, ranks, record.get("flags")]
+    words = [
+        record["section"],
+        record.get("shape"),
+        record["script"],
+        record.get("name"),
+        record.get("precision"),
+        diagnostics,
+        ranks,
+        record.get("flags"),
+    ]
     return " ".join(word for word in words if word)
 
 
@@ -611,8 +749,11 @@ def spread(values):
 
 def by_round(records, key="sps", **wanted):
     """{round: value} of the records that have all of these fields."""
-    return {record["round"]: record[key] for record in records
-            if key in record and all(record.get(name) == value for name, value in wanted.items())}
+    return {
+        record["round"]: record[key]
+        for record in records
+        if key in record and all(record.get(name) == value for name, value in wanted.items())
+    }
 
 
 def ratios(numerators, denominators):
@@ -623,15 +764,17 @@ def ratios(numerators, denominators):
 def limits(records, **which):
     """{round: steps/s} of a script and precision at a shape."""
     env = by_round(records, section="env", shape=which["shape"], script=which["script"])
-    parts = {key: by_round(records, key, section="network", **which) for key in
-             ("inference", "training", "update_epochs")}
+    parts = {
+        key: by_round(records, key, section="network", **which) for key in ("inference", "training", "update_epochs")
+    }
     return {r: limit(env[r], *(part[r] for part in parts.values())) for r in env.keys() & parts["training"].keys()}
 
 
 def distinct(records, section, *names):
     """The different values of these fields among the section's records, in order."""
-    return list(dict.fromkeys(tuple(record.get(name) for name in names)
-                              for record in records if record["section"] == section))
+    return list(
+        dict.fromkeys(tuple(record.get(name) for name in names) for record in records if record["section"] == section)
+    )
 
 
 def summarize(records):
@@ -640,32 +783,51 @@ def summarize(records):
     summary = {"parts": [], "end_to_end": [], "diagnostics": [], "ranks": [], "growth": [], "storage": []}
     for shape_, script, precision in distinct(records, "network", "shape", "script", "precision"):
         which = {"shape": shape_, "script": script, "precision": precision}
-        summary["parts"].append({
-            **which, "env": spread(by_round(records, section="env", shape=shape_, script=script).values()),
-            **{key: spread(by_round(records, key, section="network", **which).values())
-               for key in ("inference", "training")},
-            "limit": spread(limits(records, **which).values())})
+        summary["parts"].append(
+            {
+                **which,
+                "env": spread(by_round(records, section="env", shape=shape_, script=script).values()),
+                **{
+                    key: spread(by_round(records, key, section="network", **which).values())
+                    for key in ("inference", "training")
+                },
+                "limit": spread(limits(records, **which).values()),
+            }
+        )
 
     def row(shape_, script, own, memory, **names):
         """One program's line: its speed, and what it is of each peer that does the same work."""
-        peers = {name: ratios(own, by_round(records, section="peers", shape=shape_, script=script, name=name))
-                 for peer_shape, peer_script, name in distinct(records, "peers", "shape", "script", "name")
-                 if (peer_shape, peer_script) == (shape_, script)}
-        return {"shape": shape_, "script": script, **names, "sps": spread(own.values()), "against": peers,
-                "peak_bytes": spread(memory.values())}
+        peers = {
+            name: ratios(own, by_round(records, section="peers", shape=shape_, script=script, name=name))
+            for peer_shape, peer_script, name in distinct(records, "peers", "shape", "script", "name")
+            if (peer_shape, peer_script) == (shape_, script)
+        }
+        return {
+            "shape": shape_,
+            "script": script,
+            **names,
+            "sps": spread(own.values()),
+            "against": peers,
+            "peak_bytes": spread(memory.values()),
+        }
 
     for shape_, script, name in distinct(records, "peers", "shape", "script", "name"):
         which = {"section": "peers", "shape": shape_, "script": script, "name": name}
         summary["end_to_end"].append(
-            row(shape_, script, by_round(records, **which), by_round(records, "peak_bytes", **which), name=name))
+            row(shape_, script, by_round(records, **which), by_round(records, "peak_bytes", **which), name=name)
+        )
     fields = ("shape", "script", "precision", "diagnostics", "flags")
     for values in distinct(records, "scripts", *fields):
         which = dict(zip(fields, values))
         own = by_round(records, section="scripts", **which)
         memory = by_round(records, "peak_bytes", section="scripts", **which)
         bound = limits(records, shape=which["shape"], script=which["script"], precision=which["precision"])
-        summary["end_to_end"].append({**row(own=own, memory=memory, name="ours", shape_=which.pop("shape"), **which),
-                                      "of_limit": ratios(own, bound)})
+        summary["end_to_end"].append(
+            {
+                **row(own=own, memory=memory, name="ours", shape_=which.pop("shape"), **which),
+                "of_limit": ratios(own, bound),
+            }
+        )
     for shape_, script, precision in distinct(records, "scripts", "shape", "script", "precision"):
         which = {"section": "scripts", "shape": shape_, "script": script, "precision": precision, "flags": ""}
         on, off = (by_round(records, diagnostics=value, **which) for value in (True, False))
@@ -673,24 +835,43 @@ def summarize(records):
         half, every = (by_round(records, key, diagnostics=True, **which) for key in ("iterations", "log_steps"))
         cost = {r: (1 / on[r] - 1 / off[r]) * (half[r] - half[r] // 2) * batch_size for r in rounds}
         if rounds:
-            summary["diagnostics"].append({
-                "shape": shape_, "script": script, "precision": precision, "on_against_off": ratios(on, off),
-                "seconds_per_log_point": spread(cost.values()), "log_steps": max(batch_size, *every.values()),
-                "share_by_default": spread(cost[r] / (cost[r] + max(batch_size, every[r]) / off[r]) for r in rounds)})
+            summary["diagnostics"].append(
+                {
+                    "shape": shape_,
+                    "script": script,
+                    "precision": precision,
+                    "on_against_off": ratios(on, off),
+                    "seconds_per_log_point": spread(cost.values()),
+                    "log_steps": max(batch_size, *every.values()),
+                    "share_by_default": spread(
+                        cost[r] / (cost[r] + max(batch_size, every[r]) / off[r]) for r in rounds
+                    ),
+                }
+            )
     for shape_, script, precision, ranks in distinct(records, "ranks", "shape", "script", "precision", "ranks"):
         which = {"section": "ranks", "shape": shape_, "script": script, "precision": precision}
         own, one = by_round(records, ranks=ranks, **which), by_round(records, ranks=1, **which)
         memory = by_round(records, "peak_bytes", ranks=ranks, **which)
-        summary["ranks"].append({"shape": shape_, "script": script, "precision": precision, "ranks": ranks,
-                                 "sps": spread(own.values()), "against_one": ratios(own, one),
-                                 "peak_bytes": spread(memory.values())})
+        summary["ranks"].append(
+            {
+                "shape": shape_,
+                "script": script,
+                "precision": precision,
+                "ranks": ranks,
+                "sps": spread(own.values()),
+                "against_one": ratios(own, one),
+                "peak_bytes": spread(memory.values()),
+            }
+        )
     for record in records:
         if record["section"] in ("growth", "storage") and "error" not in record:
             summary[record["section"]].append({key: value for key, value in record.items() if key != "section"})
     measured = {title(record) for record in records if "error" not in record}
-    summary["errors"] = [f"round {record['round']} {title(record)}: {record['error']}" for record in records
-                         if "error" in record and not (record["error"].startswith("left out") and
-                                                       title(record) in measured)]
+    summary["errors"] = [
+        f"round {record['round']} {title(record)}: {record['error']}"
+        for record in records
+        if "error" in record and not (record["error"].startswith("left out") and title(record) in measured)
+    ]
     return summary
 
 
@@ -712,72 +893,150 @@ def table(header, rows):
 
 def render(summary, machine):
     """The tables as Markdown."""
+
     def gigabytes(row):
         return f"{row['peak_bytes']['median'] / 1e9:.1f}" if row["peak_bytes"] else "-"
 
-    parts = [f"{machine['cpu']}, {machine['cores']} cores, {machine['gpu'] or 'no GPU'}; "
-             + ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
-             + f"; commit {str(machine['commit'])[:10]}{' and changes' * machine['dirty']}, {machine['start']}",
-             "Medians over the rounds, and in brackets their range. SPS: environment steps per second."]
+    parts = [
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['gpu'] or 'no GPU'}; "
+        + ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+        + f"; commit {str(machine['commit'])[:10]}{' and changes' * machine['dirty']}, {machine['start']}",
+        "Medians over the rounds, and in brackets their range. SPS: environment steps per second.",
+    ]
     if summary["parts"]:
-        parts.append("Alone: the environment, the network (inference on N rows, training on a minibatch; rows/s), and "
-                     "the limit they imply.")
-        parts.append(table(["shape", "script", "", "environment", "inference", "training", "limit"],
-                           [[row["shape"], row["script"], row["precision"],
-                             *(shown(row[key]) for key in ("env", "inference", "training", "limit"))]
-                            for row in summary["parts"]]))
+        parts.append(
+            "Alone: the environment, the network (inference on N rows, training on a minibatch; rows/s), and "
+            "the limit they imply."
+        )
+        parts.append(
+            table(
+                ["shape", "script", "", "environment", "inference", "training", "limit"],
+                [
+                    [
+                        row["shape"],
+                        row["script"],
+                        row["precision"],
+                        *(shown(row[key]) for key in ("env", "inference", "training", "limit")),
+                    ]
+                    for row in summary["parts"]
+                ],
+            )
+        )
     for shape_, script in dict.fromkeys((row["shape"], row["script"]) for row in summary["end_to_end"]):
         rows = [row for row in summary["end_to_end"] if (row["shape"], row["script"]) == (shape_, script)]
         names = list(dict.fromkeys(name for row in rows for name in row["against"]))
-        lines = [[row["name"] if row["name"] != "ours" else
-                  " ".join(filter(None, [row["precision"], row["flags"], None if row["diagnostics"] else
-                                         "--no-diagnostics"])),
-                  shown(row["sps"]), shown(row.get("of_limit"), ".2f"),
-                  *(shown(row["against"].get(name), ".2f") for name in names), gigabytes(row)] for row in rows]
-        parts += [f"{script}, {shape_} (environments x steps), end to end.",
-                  table(["", "SPS", "of the limit", *(f"times {name}" for name in names), "peak GB"], lines)]
+        lines = [
+            [
+                row["name"]
+                if row["name"] != "ours"
+                else " ".join(
+                    filter(None, [row["precision"], row["flags"], None if row["diagnostics"] else "--no-diagnostics"])
+                ),
+                shown(row["sps"]),
+                shown(row.get("of_limit"), ".2f"),
+                *(shown(row["against"].get(name), ".2f") for name in names),
+                gigabytes(row),
+            ]
+            for row in rows
+        ]
+        parts += [
+            f"{script}, {shape_} (environments x steps), end to end.",
+            table(["", "SPS", "of the limit", *(f"times {name}" for name in names), "peak GB"], lines),
+        ]
     if summary["diagnostics"]:
-        parts += ["What diagnostics cost: here, each time, and as a share of a run with the script's default points.",
-                  table(["shape", "script", "", "SPS on / off", "seconds each", "every", "share"],
-                        [[row["shape"], row["script"], row["precision"], shown(row["on_against_off"], ".2f"),
-                          shown(row["seconds_per_log_point"], ".2f"), f"{row['log_steps']:,} steps",
-                          shown(row["share_by_default"], ".1%")] for row in summary["diagnostics"]])]
+        parts += [
+            "What diagnostics cost: here, each time, and as a share of a run with the script's default points.",
+            table(
+                ["shape", "script", "", "SPS on / off", "seconds each", "every", "share"],
+                [
+                    [
+                        row["shape"],
+                        row["script"],
+                        row["precision"],
+                        shown(row["on_against_off"], ".2f"),
+                        shown(row["seconds_per_log_point"], ".2f"),
+                        f"{row['log_steps']:,} steps",
+                        shown(row["share_by_default"], ".1%"),
+                    ]
+                    for row in summary["diagnostics"]
+                ],
+            ),
+        ]
     if summary["ranks"]:
-        parts += ["Processes of torchrun on this machine.",
-                  table(["shape", "script", "", "processes", "SPS", "times one", "peak GB of all"],
-                        [[row["shape"], row["script"], row["precision"], row["ranks"], shown(row["sps"]),
-                          shown(row["against_one"], ".2f"), gigabytes(row)] for row in summary["ranks"]])]
+        parts += [
+            "Processes of torchrun on this machine.",
+            table(
+                ["shape", "script", "", "processes", "SPS", "times one", "peak GB of all"],
+                [
+                    [
+                        row["shape"],
+                        row["script"],
+                        row["precision"],
+                        row["ranks"],
+                        shown(row["sps"]),
+                        shown(row["against_one"], ".2f"),
+                        gigabytes(row),
+                    ]
+                    for row in summary["ranks"]
+                ],
+            ),
+        ]
     if summary["growth"]:
-        parts += ["How cost grows with N, once.",
-                  table(["shape", "script", "", "SPS", "ms per iteration", "peak GB"],
-                        [[row["shape"], row["script"], row["precision"], f"{row['sps']:,.0f}",
-                          f"{1e3 * math.prod(shape(row['shape'])) / row['sps']:,.0f}",
-                          f"{row['peak_bytes'] / 1e9:.1f}"] for row in summary["growth"]])]
+        parts += [
+            "How cost grows with N, once.",
+            table(
+                ["shape", "script", "", "SPS", "ms per iteration", "peak GB"],
+                [
+                    [
+                        row["shape"],
+                        row["script"],
+                        row["precision"],
+                        f"{row['sps']:,.0f}",
+                        f"{1e3 * math.prod(shape(row['shape'])) / row['sps']:,.0f}",
+                        f"{row['peak_bytes'] / 1e9:.1f}",
+                    ]
+                    for row in summary["growth"]
+                ],
+            ),
+        ]
     if summary["storage"]:
-        parts += ["Memory of a rollout.",
-                  table(["script", "", "bytes per stored transition"],
-                        [[row["script"], row["name"], f"{row['bytes_per_transition']:,.0f}"]
-                         for row in summary["storage"]])]
+        parts += [
+            "Memory of a rollout.",
+            table(
+                ["script", "", "bytes per stored transition"],
+                [[row["script"], row["name"], f"{row['bytes_per_transition']:,.0f}"] for row in summary["storage"]],
+            ),
+        ]
     if summary["errors"]:
         parts += ["Not measured:", "\n".join(f"- {line}" for line in summary["errors"])]
     return "\n\n".join(parts) + "\n"
 
 
 def describe_machine():
-    git = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-                         capture_output=True, text=True)
+    git = subprocess.run(
+        ["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+        capture_output=True,
+        text=True,
+    )
     commit, dirty, _ = git.stdout.strip().partition("-dirty")
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     versions = {}
     for name in ("torch", "envpool", "numpy", "stable-baselines3"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-    return {"cpu": cpu[1] if cpu else platform.machine(), "cores": len(os.sched_getaffinity(0)),
-            "threads": torch.get_num_threads(), "gpu": torch.cuda.get_device_name() if GPU else None,
-            "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "commit": commit or None,
-            "dirty": bool(dirty), "versions": {"python": platform.python_version(), **versions},
-            "start": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "load": os.getloadavg()[0],
-            "environment": {name: os.environ[name] for name in os.environ if re.match("OMP_|GOMP_|MKL_|KMP_", name)}}
+    return {
+        "cpu": cpu[1] if cpu else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if GPU else None,
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "commit": commit or None,
+        "dirty": bool(dirty),
+        "versions": {"python": platform.python_version(), **versions},
+        "start": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "load": os.getloadavg()[0],
+        "environment": {name: os.environ[name] for name in os.environ if re.match("OMP_|GOMP_|MKL_|KMP_", name)},
+    }
 
 
 def main(argv):
@@ -800,8 +1059,19 @@ def main(argv):
         code = 130
     summary = summarize(records)
     settings = {name: str(value) if isinstance(value, Path) else value for name, value in vars(args).items()}
-    args.out.write_text(json.dumps({"command": shlex.join(sys.argv), "machine": machine, "settings": settings,
-                                    "summary": summary, "records": records}, indent=1) + "\n")
+    args.out.write_text(
+        json.dumps(
+            {
+                "command": shlex.join(sys.argv),
+                "machine": machine,
+                "settings": settings,
+                "summary": summary,
+                "records": records,
+            },
+            indent=1,
+        )
+        + "\n"
+    )
     args.out.with_suffix(".md").write_text(render(summary, machine))
     print(f"\n{render(summary, machine)}\n{args.out} and {args.out.with_suffix('.md')} are written")
     return code

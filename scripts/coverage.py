@@ -62,11 +62,42 @@ MIN_SEEDS = 3  # that a bootstrap over seeds needs
 RESAMPLES = 2000
 GAMES_A_PAGE, PANELS_A_ROW, WIDTH = 4, 6, 6.75  # the width of ICML's two columns, inches
 PLACE = {  # where and how a run runs, and what the label of every configuration has anyway
-    "exp_name", "seed", "torch_deterministic", "cuda", "track", "wandb_project_name", "wandb_entity", "capture_video",
-    "run_name", "runs_dir", "num_logs", "diagnostics", "probe_size", "checkpoint_minutes", "num_threads", "num_envs",
-    "num_steps", "minibatch_size"}  # the last follows from num_minibatches
-FIELDS = ("env_id", "script", "configuration", "num_envs", "num_steps", "variant", "seed", "rows", "last_step", "input",
-          "measure", "grid", "umap_seed", "value", "uniform")
+    "exp_name",
+    "seed",
+    "torch_deterministic",
+    "cuda",
+    "track",
+    "wandb_project_name",
+    "wandb_entity",
+    "capture_video",
+    "run_name",
+    "runs_dir",
+    "num_logs",
+    "diagnostics",
+    "probe_size",
+    "checkpoint_minutes",
+    "num_threads",
+    "num_envs",
+    "num_steps",
+    "minibatch_size",
+}  # the last follows from num_minibatches
+FIELDS = (
+    "env_id",
+    "script",
+    "configuration",
+    "num_envs",
+    "num_steps",
+    "variant",
+    "seed",
+    "rows",
+    "last_step",
+    "input",
+    "measure",
+    "grid",
+    "umap_seed",
+    "value",
+    "uniform",
+)
 
 
 @dataclass
@@ -118,8 +149,12 @@ def run_dirs(root):
 def read(path):
     """The arrays of a coverage.npz: uint8 frames or float observations (n, …), features (n, D), values, steps (n,)."""
     with np.load(path / "coverage.npz") as data:
-        return {"frames": data["frame"] if "frame" in data else data["obs"], "features": data["feature"],
-                "values": data["value"], "steps": data["step"]}
+        return {
+            "frames": data["frame"] if "frame" in data else data["obs"],
+            "features": data["feature"],
+            "values": data["value"],
+            "steps": data["step"],
+        }
 
 
 def load_run(path):
@@ -187,8 +222,11 @@ def label_runs(runs):
     several = len({run.script for run in runs}) > 1
     usual = {name: Counter(run.arguments.get(name) for run in runs).most_common(1)[0][0] for name in differ}
     for run in runs:
-        words = [f"{name.replace('_', '-')} {run.arguments.get(name)}" for name in sorted(differ)
-                 if run.arguments.get(name) != usual[name]]
+        words = [
+            f"{name.replace('_', '-')} {run.arguments.get(name)}"
+            for name in sorted(differ)
+            if run.arguments.get(name) != usual[name]
+        ]
         run.variant = ", ".join([run.script] * several + words)
 
 
@@ -197,9 +235,11 @@ def order(runs):
     those with its batch size, then by N; within a configuration by seed."""
     shapes = {run.shape for run in runs}
     base = (8, 128) if (8, 128) in shapes else min(shapes, key=lambda shape: (shape[0] * shape[1], shape[0]))
+
     def place(run):
         n, t = run.shape
         return run.shape != base, n * t != base[0] * base[1], n, t, run.label, run.arguments["seed"]
+
     return sorted(runs, key=place)
 
 
@@ -252,8 +292,10 @@ def principal_components(x, count=COMPONENTS):
 def neighbors(x, count):
     """The `count` nearest rows of each row of x (n, K), itself among them: indices and distances, (n, count)."""
     x = torch.from_numpy(np.ascontiguousarray(x))
-    found = [torch.cdist(chunk, x, compute_mode="donot_use_mm_for_euclid_dist").topk(count, largest=False)
-             for chunk in x.split(1000)]
+    found = [
+        torch.cdist(chunk, x, compute_mode="donot_use_mm_for_euclid_dist").topk(count, largest=False)
+        for chunk in x.split(1000)
+    ]
     return (torch.cat([part.indices for part in found]).numpy(), torch.cat([part.values for part in found]).numpy())
 
 
@@ -268,12 +310,20 @@ def umap_points(x, seed):
     with warnings.catch_warnings():  # of what a seed costs, and that no new rows can be added later
         warnings.simplefilter("ignore")
         import umap  # here: it takes five seconds, and the compilation of the first fit ten
+
         indices, distances = neighbors(x, count)
         start = np.pad(x[:, :2], ((0, 0), (0, max(0, 2 - x.shape[1]))))
         start *= 10.0 / max(np.abs(start).max(), 1e-12)
         start += np.random.default_rng(seed).normal(0, 1e-3, start.shape)
-        model = umap.UMAP(n_neighbors=count, min_dist=MIN_DIST, n_epochs=EPOCHS, random_state=seed, n_jobs=1,
-                          init=start.astype(np.float32), precomputed_knn=(indices, distances.astype(np.float32)))
+        model = umap.UMAP(
+            n_neighbors=count,
+            min_dist=MIN_DIST,
+            n_epochs=EPOCHS,
+            random_state=seed,
+            n_jobs=1,
+            init=start.astype(np.float32),
+            precomputed_knn=(indices, distances.astype(np.float32)),
+        )
         return model.fit_transform(x.astype(np.float32))
 
 
@@ -319,14 +369,41 @@ def measure_game(runs, options, num_rows, report):
     for i, run in enumerate(runs):
         mine = slice(i * num_rows, (i + 1) * num_rows)
         near = neighbors(x[mine], min(NEAR + 1, num_rows))[1][:, -1].mean() / radius  # one is the row itself
-        found = [("distinct", "", "", distinct_share(numbers[mine], is_picture(rows)), ""),
-                 ("neighbor_distance", "", "", near, "")]
+        found = [
+            ("distinct", "", "", distinct_share(numbers[mine], is_picture(rows)), ""),
+            ("neighbor_distance", "", "", near, ""),
+        ]
         for (kind, seed), points in squares.items():
-            found += [(f"{kind}_cvg", grid, seed, metrics.coverage(torch.from_numpy(points[i]), grid),
-                       uniform_coverage(num_rows, grid)) for grid in options.grids]
-        lines += [dict(zip(FIELDS, (run.arguments["env_id"], run.script, run.label, *run.shape, run.variant,
-                                    run.arguments["seed"], num_rows, run.last_step, options.input, *measured)))
-                  for measured in found]
+            found += [
+                (
+                    f"{kind}_cvg",
+                    grid,
+                    seed,
+                    metrics.coverage(torch.from_numpy(points[i]), grid),
+                    uniform_coverage(num_rows, grid),
+                )
+                for grid in options.grids
+            ]
+        lines += [
+            dict(
+                zip(
+                    FIELDS,
+                    (
+                        run.arguments["env_id"],
+                        run.script,
+                        run.label,
+                        *run.shape,
+                        run.variant,
+                        run.arguments["seed"],
+                        num_rows,
+                        run.last_step,
+                        options.input,
+                        *measured,
+                    ),
+                )
+            )
+            for measured in found
+        ]
     return lines, squares["umap", options.seed], np.stack(values)
 
 
@@ -338,8 +415,12 @@ def run_means(lines, measure, grid):
         if line["measure"] == measure and line["grid"] in (grid, ""):
             shape = line["num_envs"], line["num_steps"], line["variant"]
             found[line["env_id"]][shape][line["seed"]].append(line["value"])
-    return {game: {shape: {seed: float(np.mean(values)) for seed, values in seeds.items()}
-                   for shape, seeds in shapes.items()} for game, shapes in found.items()}
+    return {
+        game: {
+            shape: {seed: float(np.mean(values)) for seed, values in seeds.items()} for shape, seeds in shapes.items()
+        }
+        for game, shapes in found.items()
+    }
 
 
 def stratified_bootstrap(groups, statistic, seed=0):
@@ -350,9 +431,15 @@ def stratified_bootstrap(groups, statistic, seed=0):
     if min(len(values) for shapes in groups.values() for values in shapes.values()) < MIN_SEEDS:
         return None
     rng = np.random.default_rng(seed)
-    return np.quantile(statistic({game: {shape: rng.choice(values, (RESAMPLES, len(values))).mean(1)
-                                         for shape, values in shapes.items()} for game, shapes in groups.items()}),
-                       [0.025, 0.975]).tolist()
+    return np.quantile(
+        statistic(
+            {
+                game: {shape: rng.choice(values, (RESAMPLES, len(values))).mean(1) for shape, values in shapes.items()}
+                for game, shapes in groups.items()
+            }
+        ),
+        [0.025, 0.975],
+    ).tolist()
 
 
 def difference(means):
@@ -381,29 +468,60 @@ def claims(lines, grid):
     ladder = max(rungs.values(), key=lambda shapes: (len(shapes), sum(map(count.get, shapes))))
     tried = []
     if pairs:  # P1's own, or the pair that is farthest apart
-        a, b = max(pairs, key=lambda pair: (pair[0][:2] == (8, 128) and pair[1][:2] == (128, 8),
-                                            pair[1][0] / pair[0][0], count[pair[0]] + count[pair[1]]))
+        a, b = max(
+            pairs,
+            key=lambda pair: (
+                pair[0][:2] == (8, 128) and pair[1][:2] == (128, 8),
+                pair[1][0] / pair[0][0],
+                count[pair[0]] + count[pair[1]],
+            ),
+        )
         tried.append((f"({b[0]}, {b[1]}) covers more than ({a[0]}, {a[1]})", (a, b), difference, "difference"))
     if len(ladder) > 1:
-        tried.append((f"coverage rises with N = {' '.join(str(shape[0]) for shape in ladder)} at T = {ladder[0][1]}",
-                      ladder, slope, "per doubling of N"))
+        tried.append(
+            (
+                f"coverage rises with N = {' '.join(str(shape[0]) for shape in ladder)} at T = {ladder[0][1]}",
+                ladder,
+                slope,
+                "per doubling of N",
+            )
+        )
     table = []
     for claim, shapes, statistic, unit in tried:
         for measure in ("umap_cvg", "pca_cvg", "distinct", "neighbor_distance"):
             found = run_means(lines, measure, grid)
-            groups = {game: {shape: np.array(list(configurations[shape].values())) for shape in shapes}
-                      for game, configurations in found.items() if all(shape in configurations for shape in shapes)}
+            groups = {
+                game: {shape: np.array(list(configurations[shape].values())) for shape in shapes}
+                for game, configurations in found.items()
+                if all(shape in configurations for shape in shapes)
+            }
             if not groups:
                 continue
             means = {game: {shape: values.mean() for shape, values in each.items()} for game, each in groups.items()}
             interval = stratified_bootstrap(groups, statistic)
-            verdict = ("undecided" if interval is None or interval[0] <= 0 <= interval[1] else
-                       "supported" if interval[0] > 0 else "not supported")
+            verdict = (
+                "undecided"
+                if interval is None or interval[0] <= 0 <= interval[1]
+                else "supported"
+                if interval[0] > 0
+                else "not supported"
+            )
             seeds = min(len(values) for each in groups.values() for values in each.values())
-            table.append({"claim": claim, "measure": measure, "grid": grid if "cvg" in measure else "", "unit": unit,
-                          "estimate": float(statistic(means)), "ci_low": interval[0] if interval else "",
-                          "ci_high": interval[1] if interval else "", "verdict": verdict, "games": len(groups),
-                          "seeds": seeds, "budget": budget})
+            table.append(
+                {
+                    "claim": claim,
+                    "measure": measure,
+                    "grid": grid if "cvg" in measure else "",
+                    "unit": unit,
+                    "estimate": float(statistic(means)),
+                    "ci_low": interval[0] if interval else "",
+                    "ci_high": interval[1] if interval else "",
+                    "verdict": verdict,
+                    "games": len(groups),
+                    "seeds": seeds,
+                    "budget": budget,
+                }
+            )
     return table
 
 
@@ -419,13 +537,25 @@ def summary(lines, grid, game, label):
     """Of one configuration at the headline grid: mean Cvg, its half-range over UMAP seeds, and the uniform points'."""
     mine = [line for line in lines if line["env_id"] == game and line["configuration"] == label]
     cvg = [line for line in mine if line["measure"] == "umap_cvg" and line["grid"] == grid]
-    by_seed = [np.mean([line["value"] for line in cvg if line["umap_seed"] == seed])
-               for seed in sorted({line["umap_seed"] for line in cvg})]
-    others = {name: np.mean([line["value"] for line in mine if line["measure"] == name and line["grid"] in (grid, "")])
-              for name in ("pca_cvg", "distinct", "neighbor_distance")}
+    by_seed = [
+        np.mean([line["value"] for line in cvg if line["umap_seed"] == seed])
+        for seed in sorted({line["umap_seed"] for line in cvg})
+    ]
+    others = {
+        name: np.mean([line["value"] for line in mine if line["measure"] == name and line["grid"] in (grid, "")])
+        for name in ("pca_cvg", "distinct", "neighbor_distance")
+    }
     runs = [np.mean([line["value"] for line in cvg if line["seed"] == seed]) for seed in {line["seed"] for line in cvg}]
-    return {"mean": np.mean(by_seed), "low": min(by_seed), "high": max(by_seed), "uniform": cvg[0]["uniform"],
-            "rows": cvg[0]["rows"], "seeds": len(runs), "ci95": bootstrap_mean(runs), **others}
+    return {
+        "mean": np.mean(by_seed),
+        "low": min(by_seed),
+        "high": max(by_seed),
+        "uniform": cvg[0]["uniform"],
+        "rows": cvg[0]["rows"],
+        "seeds": len(runs),
+        "ci95": bootstrap_mean(runs),
+        **others,
+    }
 
 
 def bootstrap_mean(values):
@@ -434,26 +564,37 @@ def bootstrap_mean(values):
 
 
 def print_tables(lines, games, grid, table):
-    print(f"\nCvg at G = {grid}: mean over runs and UMAP seeds [range over UMAP seeds], 95 % CI over the runs' seeds;\n"
-          "uniform: what as many uniform random points give; PCA, distinct, neighbor distance: without UMAP")
+    print(
+        f"\nCvg at G = {grid}: mean over runs and UMAP seeds [range over UMAP seeds], 95 % CI over the runs' seeds;\n"
+        "uniform: what as many uniform random points give; PCA, distinct, neighbor distance: without UMAP"
+    )
     width = max(len(run.label) for runs in games.values() for run in runs)
-    print(f"{'game':<24} {'configuration':<{width}} seeds  rows    Cvg [umap seeds]    95 % CI           uniform    "
-          "PCA  distinct  neighbor distance")
+    print(
+        f"{'game':<24} {'configuration':<{width}} seeds  rows    Cvg [umap seeds]    95 % CI           uniform    "
+        "PCA  distinct  neighbor distance"
+    )
     for game, runs in games.items():
         for label in dict.fromkeys(run.label for run in runs):
             s = summary(lines, grid, game, label)
             interval = "[{:.3f}, {:.3f}]".format(*s["ci95"]) if s["ci95"] else f"- (< {MIN_SEEDS} seeds)"
-            print(f"{game:<24} {label:<{width}} {s['seeds']:>5} {s['rows']:>5}  {s['mean']:.3f} "
-                  f"[{s['low']:.3f}, {s['high']:.3f}]  {interval:<16} {s['uniform']:>8.3f}  {s['pca_cvg']:.3f}"
-                  f"  {s['distinct']:>8.3f}  {s['neighbor_distance']:>8.3f}")
+            print(
+                f"{game:<24} {label:<{width}} {s['seeds']:>5} {s['rows']:>5}  {s['mean']:.3f} "
+                f"[{s['low']:.3f}, {s['high']:.3f}]  {interval:<16} {s['uniform']:>8.3f}  {s['pca_cvg']:.3f}"
+                f"  {s['distinct']:>8.3f}  {s['neighbor_distance']:>8.3f}"
+            )
     print("\nclaims of P1 (Mayor et al. 2025), as these runs have them")
     for row in table:
-        interval = (f"95 % CI [{row['ci_low']:+.4f}, {row['ci_high']:+.4f}]" if row["ci_low"] != "" else
-                    f"no CI: {row['seeds']} seed{'s' * (row['seeds'] > 1)}, {MIN_SEEDS} are needed")
+        interval = (
+            f"95 % CI [{row['ci_low']:+.4f}, {row['ci_high']:+.4f}]"
+            if row["ci_low"] != ""
+            else f"no CI: {row['seeds']} seed{'s' * (row['seeds'] > 1)}, {MIN_SEEDS} are needed"
+        )
         at = f"{row['measure']} G={row['grid']}" if row["grid"] else row["measure"]
-        print(f"  {row['claim']} | {at} | {row['unit']} {row['estimate']:+.4f}, {interval} | {row['verdict']} | "
-              f"{row['games']} game{'s' * (row['games'] > 1)}, {row['seeds']} seed{'s' * (row['seeds'] > 1)}, "
-              f"{row['budget']}")
+        print(
+            f"  {row['claim']} | {at} | {row['unit']} {row['estimate']:+.4f}, {interval} | {row['verdict']} | "
+            f"{row['games']} game{'s' * (row['games'] > 1)}, {row['seeds']} seed{'s' * (row['seeds'] > 1)}, "
+            f"{row['budget']}"
+        )
     if not table:
         print("  none: they need two shapes with one batch size, or two N with one T, in the same game")
 
@@ -468,8 +609,14 @@ def draw(path, games, drawn, lines, grid, options):
     num_rows = [-(-len(found) // columns) for found in labels.values()]
     side = (WIDTH - 0.9) / columns  # of a panel, inches
     between = " " if columns < 5 else "\n"
-    titles = {game: {label: textwrap.fill(label, int(16 * side)) + "\nCvg={mean:.2f}{}(uniform {uniform:.2f})".format(
-        between, **summary(lines, grid, game, label)) for label in found} for game, found in labels.items()}
+    titles = {
+        game: {
+            label: textwrap.fill(label, int(16 * side))
+            + "\nCvg={mean:.2f}{}(uniform {uniform:.2f})".format(between, **summary(lines, grid, game, label))
+            for label in found
+        }
+        for game, found in labels.items()
+    }
     words = max(title.count("\n") + 1 for found in titles.values() for title in found.values())
     height = sum(num_rows) * (side + 0.11 * words + 0.2) + 0.3
     figure = plt.figure(figsize=(WIDTH, height), layout="constrained")
@@ -484,11 +631,19 @@ def draw(path, games, drawn, lines, grid, options):
         for axis, (label, inds) in zip(axes, mine.items()):
             shuffled = np.random.default_rng(0).permutation(shown * points.shape[1])  # no run lies on top of another
             xy, colour = points[inds[:shown]].reshape(-1, 2)[shuffled], values[inds[:shown]].reshape(-1)[shuffled]
-            scatter = axis.scatter(*xy.T, c=colour, s=1 if len(xy) > 1500 else 3, vmin=low, vmax=high, cmap="viridis",
-                                   linewidths=0, rasterized=True)
+            scatter = axis.scatter(
+                *xy.T,
+                c=colour,
+                s=1 if len(xy) > 1500 else 3,
+                vmin=low,
+                vmax=high,
+                cmap="viridis",
+                linewidths=0,
+                rasterized=True,
+            )
             axis.set_title(titles[game][label], fontsize=7)
             axis.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xticks=[], yticks=[], aspect="equal")
-        for axis in axes[len(mine):]:
+        for axis in axes[len(mine) :]:
             axis.set_visible(False)
         axes[0].set_ylabel(game.removesuffix("-v5"), fontsize=8)
         bar = block.colorbar(scatter, ax=axes, pad=0.01, aspect=14, fraction=0.05)
@@ -497,9 +652,11 @@ def draw(path, games, drawn, lines, grid, options):
     of_these = [line for line in lines if line["env_id"] in games]
     counts, steps = ({line[name] for line in of_these} for name in ("rows", "last_step"))
     what = {"frames": "down-sampled frames", "features": "features (each run's own encoder: compares encoders)"}
-    figure.supxlabel(f"one UMAP a game of {what[options.input]}; Cvg: G={grid}, {span(counts)} rows of each run, "
-                     f"{span(steps)} steps, {options.umap_seeds} UMAP seed{'s' * (options.umap_seeds > 1)}",
-                     fontsize=6.5)
+    figure.supxlabel(
+        f"one UMAP a game of {what[options.input]}; Cvg: G={grid}, {span(counts)} rows of each run, "
+        f"{span(steps)} steps, {options.umap_seeds} UMAP seed{'s' * (options.umap_seeds > 1)}",
+        fontsize=6.5,
+    )
     for suffix in ("png", "pdf"):
         figure.savefig(f"{path}.{suffix}", dpi=300)
     plt.close(figure)
@@ -516,8 +673,12 @@ def parse_args(argv):
     parser.error = fail
     parser.add_argument("--runs", type=Path, required=True, help="the directory below which the runs are")
     parser.add_argument("--out", type=Path, default=Path("figures"), help="where figures and tables are written")
-    parser.add_argument("--input", choices=("frames", "features"), default="frames",
-                        help="what UMAP gets: down-sampled frames, or the features of each run's own network")
+    parser.add_argument(
+        "--input",
+        choices=("frames", "features"),
+        default="frames",
+        help="what UMAP gets: down-sampled frames, or the features of each run's own network",
+    )
     parser.add_argument("--rows", type=int, default=10000, help="rows of a game at most, over all of its runs")
     parser.add_argument("--grids", type=int, nargs="+", default=[16, 32, 50], help="cells on each side: G")
     parser.add_argument("--umap-seeds", type=int, default=3, help="the number of UMAP's seeds")
@@ -525,8 +686,12 @@ def parse_args(argv):
     options = parser.parse_args(argv)
     if not options.runs.is_dir():
         fail(f"--runs {options.runs} is no directory: one with runs below it is accepted")
-    for flag, value, low, high in (("rows", options.rows, 100, 30000), ("umap-seeds", options.umap_seeds, 1, 100),
-                                   ("seed", options.seed, 0, 2**31), *(("grids", g, 2, 1000) for g in options.grids)):
+    for flag, value, low, high in (
+        ("rows", options.rows, 100, 30000),
+        ("umap-seeds", options.umap_seeds, 1, 100),
+        ("seed", options.seed, 0, 2**31),
+        *(("grids", g, 2, 1000) for g in options.grids),
+    ):
         if not low <= value <= high:
             fail(f"--{flag} {value} is out of range: {low} to {high} is accepted")
     options.grids = sorted(set(options.grids))
@@ -563,11 +728,13 @@ def main(options):
     lines, drawn = [], {}
     bar = tqdm(total=len(games) * options.umap_seeds, disable=None, dynamic_ncols=True, unit="fit")
     for game, runs in games.items():
+
         def report(text, game=game):
             bar.set_description_str(f"{game}: {text}")
             bar.update()
             if bar.disable:
                 print(f"{game}: {text}", file=sys.stderr, flush=True)
+
         found, *drawn[game] = measure_game(runs, options, num_rows[game], report)
         lines += found
     bar.close()
@@ -582,8 +749,10 @@ def main(options):
         pages.update({f"coverage_{game}": [game] for game in games})
     for name, shown in pages.items():
         draw(options.out / name, {game: games[game] for game in shown}, drawn, lines, grid, options)
-    print(f"\n{options.out}/: coverage.csv {'coverage_claims.csv ' * bool(table)}"
-          f"{' '.join(f'{name}.png .pdf' for name in pages)}")
+    print(
+        f"\n{options.out}/: coverage.csv {'coverage_claims.csv ' * bool(table)}"
+        f"{' '.join(f'{name}.png .pdf' for name in pages)}"
+    )
 
 
 if __name__ == "__main__":

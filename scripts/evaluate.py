@@ -163,8 +163,13 @@ class AtariGame:
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         sticky = getattr(args, "repeat_action_probability", 0.0)
         try:
-            env = gymnasium.make(f"ALE/{args.env_id}", frameskip=1, repeat_action_probability=sticky,
-                                 max_num_frames_per_episode=0, render_mode="rgb_array" if video else None)
+            env = gymnasium.make(
+                f"ALE/{args.env_id}",
+                frameskip=1,
+                repeat_action_probability=sticky,
+                max_num_frames_per_episode=0,
+                render_mode="rgb_array" if video else None,
+            )
         except gymnasium.error.Error as error:
             fail(f"ale-py cannot play {args.env_id} ({error}): --envpool can")
         self.env = gymnasium.wrappers.AtariPreprocessing(env, noop_max=0, frame_skip=4, screen_size=84)
@@ -302,12 +307,17 @@ def human_scores(env_id):
 def summarize(env_id, scores):
     """The numbers that `main` prints. Human-normalised: 0 is a random policy, 1 a human; null without a table entry."""
     mean, ci95, references = float(np.mean(scores)), bootstrap(scores), human_scores(env_id)
+
     def normalized(value):
         return (value - references[0]) / (references[1] - references[0])
-    return {"mean": mean, "ci95": ci95,
-            "human_normalized": normalized(mean) if references else None,
-            "human_normalized_ci95": [normalized(value) for value in ci95] if references and ci95 else None,
-            "human_table": HUMAN.stem if references else None}
+
+    return {
+        "mean": mean,
+        "ci95": ci95,
+        "human_normalized": normalized(mean) if references else None,
+        "human_normalized_ci95": [normalized(value) for value in ci95] if references and ci95 else None,
+        "human_table": HUMAN.stem if references else None,
+    }
 
 
 def main(options):
@@ -344,11 +354,24 @@ def main(options):
             play_envpool(choose, args, importlib.import_module(script), count, num_envs, seed, video, record)
         else:
             play_atari(choose, args, count, num_envs, seed, video, record)
-    print(json.dumps({"run_dir": str(options.run_dir), "env_id": args.env_id, "global_step": checkpoint["global_step"],
-                      "emulator": "ale-py" if atari and not options.envpool else
-                                  "mjlab" if script == "ppo_isaacgym" else "envpool",
-                      "greedy": options.greedy, "episodes": len(scores), **summarize(args.env_id, scores),
-                      "scores": scores}))
+    print(
+        json.dumps(
+            {
+                "run_dir": str(options.run_dir),
+                "env_id": args.env_id,
+                "global_step": checkpoint["global_step"],
+                "emulator": "ale-py"
+                if atari and not options.envpool
+                else "mjlab"
+                if script == "ppo_isaacgym"
+                else "envpool",
+                "greedy": options.greedy,
+                "episodes": len(scores),
+                **summarize(args.env_id, scores),
+                "scores": scores,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -43,35 +43,88 @@ from rliable import library as rly  # noqa: E402
 
 RETURN = "charts/episodic_return"
 # arguments that say where and how a run ran, or that follow from others: they make no configuration
-PLACE = set("""seed env_id exp_name run_name runs_dir num_threads track wandb_project_name wandb_entity capture_video
+PLACE = set(
+    """seed env_id exp_name run_name runs_dir num_threads track wandb_project_name wandb_entity capture_video
     cuda torch_deterministic checkpoint_minutes num_logs probe_size diagnostics compile cuda_graphs tf32 batch_size
-    num_iterations eval_envs""".split())
+    num_iterations eval_envs""".split()
+)
 NO_FINALS = "no final scores of these configurations"
 ABOUT = {  # what a sweep varies: in its configurations even if the runs that are there have one value of it
-    "data_reuse": {"update_epochs"}, "decoupled": {"shared_encoder"}, "learning_rate": {"learning_rate"},
-    "gamma": {"gamma"}, "outer_loop": {"learning_rate", "minibatch_size"},
-    "step_size": {"clip_coef", "update_epochs", "total_timesteps"}}
+    "data_reuse": {"update_epochs"},
+    "decoupled": {"shared_encoder"},
+    "learning_rate": {"learning_rate"},
+    "gamma": {"gamma"},
+    "outer_loop": {"learning_rate", "minibatch_size"},
+    "step_size": {"clip_coef", "update_epochs", "total_timesteps"},
+}
 MIN_SEEDS = 3  # a game, on average: a bootstrap of fewer runs is too narrow to be believed
 MARGIN = 0.1  # of the base's IQM: a difference inside it is "little"
 GRID = 100  # points of a drawn curve
 DIAGNOSTICS = {  # tag: (label, P1's claim: the sign of its correlation with N)
-    "feature_rank": ("feature rank", 1), "dormant_neurons": ("dormant neurons (%)", -1),
-    "weight_norm": ("weight norm", -1), "gradient_kurtosis": ("gradient kurtosis", -1),
-    "policy_variance": ("policy variance", -1), "ess": ("ESS (%)", 1)}
+    "feature_rank": ("feature rank", 1),
+    "dormant_neurons": ("dormant neurons (%)", -1),
+    "weight_norm": ("weight norm", -1),
+    "gradient_kurtosis": ("gradient kurtosis", -1),
+    "policy_variance": ("policy variance", -1),
+    "ess": ("ESS (%)", 1),
+}
 # log10(1 + percent) weights of the 57-game median's estimate: Aitchison et al. 2023, the table of the authors' notebook
-ATARI_10 = {"Amidar": .082464, "Bowling": .055903, "Frostbite": .069126, "KungFuMaster": .098617, "Riverraid": .048594,
-            "BattleZone": .188820, "DoubleDunk": .085192, "NameThisGame": .128697, "Phoenix": .164327,
-            "Qbert": .059229}
-ATARI_5 = {"BattleZone": .381975, "DoubleDunk": .067910, "NameThisGame": .310804, "Phoenix": .124126, "Qbert": .080485}
+ATARI_10 = {
+    "Amidar": 0.082464,
+    "Bowling": 0.055903,
+    "Frostbite": 0.069126,
+    "KungFuMaster": 0.098617,
+    "Riverraid": 0.048594,
+    "BattleZone": 0.188820,
+    "DoubleDunk": 0.085192,
+    "NameThisGame": 0.128697,
+    "Phoenix": 0.164327,
+    "Qbert": 0.059229,
+}
+ATARI_5 = {
+    "BattleZone": 0.381975,
+    "DoubleDunk": 0.067910,
+    "NameThisGame": 0.310804,
+    "Phoenix": 0.124126,
+    "Qbert": 0.080485,
+}
 # Procgen's R_min and R_max: Cobbe et al. 2020, Appendix C
-PROCGEN_EASY = dict(coinrun=(5, 10), starpilot=(2.5, 64), caveflyer=(3.5, 12), dodgeball=(1.5, 19),
-                    fruitbot=(-1.5, 32.4), chaser=(.5, 13), miner=(1.5, 13), jumper=(3, 10), leaper=(3, 10),
-                    maze=(5, 10), bigfish=(1, 40), heist=(3.5, 10), climber=(2, 12.6), plunder=(4.5, 30),
-                    ninja=(3.5, 10), bossfight=(.5, 13))
-PROCGEN_HARD = dict(coinrun=(5, 10), starpilot=(1.5, 35), caveflyer=(2, 13.4), dodgeball=(1.5, 19),
-                    fruitbot=(-.5, 27.2), chaser=(.5, 14.2), miner=(1.5, 20), jumper=(1, 10), leaper=(1.5, 10),
-                    maze=(4, 10), bigfish=(0, 40), heist=(2, 10), climber=(1, 12.6), plunder=(3, 30), ninja=(2, 10),
-                    bossfight=(.5, 13))
+PROCGEN_EASY = dict(
+    coinrun=(5, 10),
+    starpilot=(2.5, 64),
+    caveflyer=(3.5, 12),
+    dodgeball=(1.5, 19),
+    fruitbot=(-1.5, 32.4),
+    chaser=(0.5, 13),
+    miner=(1.5, 13),
+    jumper=(3, 10),
+    leaper=(3, 10),
+    maze=(5, 10),
+    bigfish=(1, 40),
+    heist=(3.5, 10),
+    climber=(2, 12.6),
+    plunder=(4.5, 30),
+    ninja=(3.5, 10),
+    bossfight=(0.5, 13),
+)
+PROCGEN_HARD = dict(
+    coinrun=(5, 10),
+    starpilot=(1.5, 35),
+    caveflyer=(2, 13.4),
+    dodgeball=(1.5, 19),
+    fruitbot=(-0.5, 27.2),
+    chaser=(0.5, 14.2),
+    miner=(1.5, 20),
+    jumper=(1, 10),
+    leaper=(1.5, 10),
+    maze=(4, 10),
+    bigfish=(0, 40),
+    heist=(2, 10),
+    climber=(1, 12.6),
+    plunder=(3, 30),
+    ninja=(2, 10),
+    bossfight=(0.5, 13),
+)
 
 
 KINDS = {1: "f4", 2: "f8"}  # TensorFlow's DT_FLOAT and DT_DOUBLE
@@ -102,7 +155,8 @@ def read_events(paths):
                     columns[value.tag][step] = value.simple_value
                 elif kind == "tensor" and value.tensor.dtype in KINDS:  # as TensorFlow 2 and its like write scalars
                     content = [*value.tensor.float_val, *value.tensor.double_val] or np.frombuffer(
-                        value.tensor.tensor_content, KINDS[value.tensor.dtype])
+                        value.tensor.tensor_content, KINDS[value.tensor.dtype]
+                    )
                     if len(content) == 1:
                         columns[value.tag][step] = content[0]
     curves = {}
@@ -123,8 +177,10 @@ class Cache:
                 with np.load(path) as data:
                     steps, values = data["steps"], data["values"]
                     for run_dir, (signature, tags) in json.loads(str(data["index"])).items():
-                        self.kept[run_dir] = signature, {tag: (steps[a : a + n], values[b : b + n])
-                                                         for tag, (a, b, n) in tags.items()}
+                        self.kept[run_dir] = (
+                            signature,
+                            {tag: (steps[a : a + n], values[b : b + n]) for tag, (a, b, n) in tags.items()},
+                        )
                 break
 
     def curves(self, run_dir):
@@ -158,8 +214,12 @@ class Cache:
             partial = path.with_name(f"{path.stem}.{os.getpid()}.npz")
             with contextlib.suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                np.savez(partial, index=np.array(json.dumps(index)), steps=np.concatenate([*steps, np.zeros(0, int)]),
-                         values=np.concatenate([*values, np.zeros(0, np.float32)]))
+                np.savez(
+                    partial,
+                    index=np.array(json.dumps(index)),
+                    steps=np.concatenate([*steps, np.zeros(0, int)]),
+                    values=np.concatenate([*values, np.zeros(0, np.float32)]),
+                )
                 os.replace(partial, path)
                 return
 
@@ -237,8 +297,9 @@ def read_run(run_dir, name, cache):
     done = load_json(run_dir / "done.json")
     failed = load_json(run_dir / "failed.json") or (run_dir / "failed.json").exists()
     steps = done.get("global_step") or (given.get("total_timesteps") or 0) // batch * batch
-    return Run(name, script, game, args, cache.curves(os.path.realpath(run_dir)), done,
-               not done and failed, target=steps)
+    return Run(
+        name, script, game, args, cache.curves(os.path.realpath(run_dir)), done, not done and failed, target=steps
+    )
 
 
 def read_runs(runs_dir, cache):
@@ -290,8 +351,9 @@ def optimality_gap(sample):
 
 def improvement(sample, other):
     """P(a run of `sample` scores higher than one of `other`), mean over games, as rliable's."""
-    return np.mean([(np.sign(x[..., :, None] - y[..., None, :]) / 2 + 0.5).mean((-2, -1))
-                    for x, y in zip(sample, other)], axis=0)
+    return np.mean(
+        [(np.sign(x[..., :, None] - y[..., None, :]) / 2 + 0.5).mean((-2, -1)) for x, y in zip(sample, other)], axis=0
+    )
 
 
 def median_57(sample, games, weights):
@@ -322,8 +384,11 @@ def interval(func, samples, reps, seed=0):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # arch's, of how rliable calls it
             _, bounds = rly.get_interval_estimates(
-                {"": scores[0] if len(scores) == 1 else scores}, lambda *scores: func(*[list(x.T) for x in scores]),
-                reps=reps, random_state=np.random.RandomState(seed))
+                {"": scores[0] if len(scores) == 1 else scores},
+                lambda *scores: func(*[list(x.T) for x in scores]),
+                reps=reps,
+                random_state=np.random.RandomState(seed),
+            )
         np.random.set_state(state)
         return value, *bounds[""]
     return value, *np.percentile(resampled(func, samples, reps, seed), [2.5, 97.5], axis=-1)
@@ -357,12 +422,23 @@ def kendall(levels, groups, control=None, reps=2000, seed=0):
     levels: (C,) of the configurations, as N. groups: one list a game of C arrays (seeds,) of the quantity, resampled
     within each. control: (C,) where given, only pairs of equal control count: N at a fixed batch, say.
     """
-    pairs = [(i, j) for i, low in enumerate(levels) for j, high in enumerate(levels)
-             if low < high and (control is None or control[i] == control[j])]
+    pairs = [
+        (i, j)
+        for i, low in enumerate(levels)
+        for j, high in enumerate(levels)
+        if low < high and (control is None or control[i] == control[j])
+    ]
 
     def statistic(*groups):
-        return np.mean([np.mean([np.sign(group[j][..., :, None] - group[i][..., None, :]).mean((-2, -1))
-                                 for i, j in pairs], axis=0) for group in groups], axis=0)
+        return np.mean(
+            [
+                np.mean(
+                    [np.sign(group[j][..., :, None] - group[i][..., None, :]).mean((-2, -1)) for i, j in pairs], axis=0
+                )
+                for group in groups
+            ],
+            axis=0,
+        )
 
     if not pairs or not groups:
         return (np.nan,) * 3
@@ -419,8 +495,10 @@ def plain(value):
 
 
 def sort_key(config):
-    numbers = [(isinstance(value, str), str(value) if isinstance(value, str) else float(value or 0))
-               for value in config.others().values()]
+    numbers = [
+        (isinstance(value, str), str(value) if isinstance(value, str) else float(value or 0))
+        for value in config.others().values()
+    ]
     return numbers, config.batch, config["num_envs"]
 
 
@@ -462,8 +540,10 @@ class Suite:
 
         def rank(config):
             others = [other for other in self.configs if other.others() == config.others()]
-            scaled = sum((other["num_envs"] == config["num_envs"]) != (other["num_steps"] == config["num_steps"])
-                         for other in others)
+            scaled = sum(
+                (other["num_envs"] == config["num_envs"]) != (other["num_steps"] == config["num_steps"])
+                for other in others
+            )
             matches = sum(default.get(name) == value for name, value in config.others().items())
             matches += all(default.get(name) == config[name] for name in ("num_envs", "num_steps"))
             budget = config.others().get("total_timesteps", 0)
@@ -496,16 +576,22 @@ class Suite:
             what = f"{run.name} ({self.label(config)}, {game}, seed {seed})"
             if run.diverged:
                 at = run.diverged.get("global_step", run.end) if isinstance(run.diverged, dict) else run.end
-                self.notes.append(f"{what}: diverged at step {at:,} (failed.json); it has no final score, which "
-                                  "favours its configuration")
+                self.notes.append(
+                    f"{what}: diverged at step {at:,} (failed.json); it has no final score, which "
+                    "favours its configuration"
+                )
             elif not run.finished:
                 bad = len(values) and not np.isfinite(values[-1])
                 why = "its returns are not finite from there" if bad else "unfinished"
-                self.notes.append(f"{what}: ends at step {run.end:,} of {run.target:,.0f}: {why}; no final score"
-                                  if run.end else f"{what}: {'not finite' if bad else 'no game has ended'}; no score")
+                self.notes.append(
+                    f"{what}: ends at step {run.end:,} of {run.target:,.0f}: {why}; no final score"
+                    if run.end
+                    else f"{what}: {'not finite' if bad else 'no game has ended'}; no score"
+                )
         for config in self.configs:
-            lacks = {game: [seed for seed in self.seeds if (config, game, seed) not in self.runs]
-                     for game in self.games}
+            lacks = {
+                game: [seed for seed in self.seeds if (config, game, seed) not in self.runs] for game in self.games
+            }
             absent = [f"{game} seed {' '.join(map(str, seeds))}" for game, seeds in lacks.items() if seeds]
             if absent:
                 self.notes.append(f"missing of {self.label(config)}: {', '.join(absent)}")
@@ -519,14 +605,24 @@ class Suite:
         self.zero, self.unit = dict.fromkeys(self.games, 0.0), {}
         if self.script == "ppo_procgen":
             hard = any(run.args.get("distribution_mode") == "hard" for run in self.runs.values())
-            table, self.scale = (PROCGEN_HARD if hard else PROCGEN_EASY), \
-                f"normalised by Cobbe et al. 2020's R_min and R_max ({'hard' if hard else 'easy'})"
+            table, self.scale = (
+                (PROCGEN_HARD if hard else PROCGEN_EASY),
+                f"normalised by Cobbe et al. 2020's R_min and R_max ({'hard' if hard else 'easy'})",
+            )
         elif self.script == "ppo_isaacgym":
-            table, self.scale = {}, ("returns over the base's mean final return in each task (there is no human "
-                                     "reference); the CI holds that constant")
+            table, self.scale = (
+                {},
+                (
+                    "returns over the base's mean final return in each task (there is no human "
+                    "reference); the CI holds that constant"
+                ),
+            )
             for game in self.games:
-                finals = [run.final for (config, its, _), run in self.runs.items()
-                          if its == game and run.finished and config == self.base]
+                finals = [
+                    run.final
+                    for (config, its, _), run in self.runs.items()
+                    if its == game and run.finished and config == self.base
+                ]
                 table[game] = (0.0, abs(np.mean(finals))) if finals and np.mean(finals) else (0.0, 1.0)
         else:
             table, self.scale = human_scores(), "human-normalised by human_at30 (dqn_zoo; scripts/human_at30.csv)"
@@ -538,8 +634,7 @@ class Suite:
         ranked = [game for game in self.games if game in self.unit]
         self.scored = [config for config in self.configs if any(self.finals(config, game).size for game in ranked)]
         while True:
-            self.common = [game for game in ranked
-                           if all(self.finals(config, game).size for config in self.scored)]
+            self.common = [game for game in ranked if all(self.finals(config, game).size for config in self.scored)]
             has = {config: sum(self.finals(config, game).size > 0 for game in ranked) for config in self.scored}
             most = max(has.values(), default=0)
             if 2 * len(self.common) >= most:
@@ -573,8 +668,12 @@ class Suite:
         return f"{N}×{T}"
 
     def label(self, config):
-        words = [{True: "shared", False: "separate"}[value] if name == "shared_encoder"
-                 else f"{NAMES.get(name, name)} {short(value)}" for name, value in config.others().items()]
+        words = [
+            {True: "shared", False: "separate"}[value]
+            if name == "shared_encoder"
+            else f"{NAMES.get(name, name)} {short(value)}"
+            for name, value in config.others().items()
+        ]
         return " ".join([f"{config['num_envs']}×{config['num_steps']}", *words])
 
     def family(self, name, at=None, where=None):
@@ -590,8 +689,14 @@ class Suite:
 
     def same_batch(self):
         """The configurations with the base's batch and other arguments, by N."""
-        return sorted((config for config in self.configs if config.batch == self.base.batch
-                       and config.others() == self.base.others()), key=lambda config: config["num_envs"])
+        return sorted(
+            (
+                config
+                for config in self.configs
+                if config.batch == self.base.batch and config.others() == self.base.others()
+            ),
+            key=lambda config: config["num_envs"],
+        )
 
     # curves
     def drawn(self, config, game):
@@ -654,8 +759,15 @@ class Suite:
         return np.array(means)
 
 
-NAMES = {"update_epochs": "epochs", "learning_rate": "lr", "gamma": "γ", "clip_coef": "clip",
-         "total_timesteps": "budget", "minibatch_size": "minibatch", "num_minibatches": "minibatches"}
+NAMES = {
+    "update_epochs": "epochs",
+    "learning_rate": "lr",
+    "gamma": "γ",
+    "clip_coef": "clip",
+    "total_timesteps": "budget",
+    "minibatch_size": "minibatch",
+    "num_minibatches": "minibatches",
+}
 
 
 def short(value):
@@ -743,14 +855,18 @@ class Claims(list):
         if len(wanted) != 4 or not suite.common or not set(wanted) <= set(suite.scored):
             return self.absent(text, what, side)
         samples = [suite.sample(config) for config in wanted]
-        estimate = verdict_interval(lambda a, b, c, d: iqm(a) - iqm(b) - iqm(c) + iqm(d), samples, suite.reps,
-                                    suite.seed)
+        estimate = verdict_interval(
+            lambda a, b, c, d: iqm(a) - iqm(b) - iqm(c) + iqm(d), samples, suite.reps, suite.seed
+        )
         self.add(text, what, [float(x) for x in estimate], side, margin=self.margin(side), why=self.why(samples))
 
     def margin(self, side):
         base = self.suite.base
-        return MARGIN * abs(float(iqm(self.suite.sample(base)))) if side in ("little", "not less") \
-            and base in self.suite.scored else 0.0
+        return (
+            MARGIN * abs(float(iqm(self.suite.sample(base))))
+            if side in ("little", "not less") and base in self.suite.scored
+            else 0.0
+        )
 
     @staticmethod
     def why(samples):
@@ -764,8 +880,13 @@ class Claims(list):
             batch = "native batch" if row["metric"].startswith("diag") else "probe, equal rows"
             if not np.isfinite(row["N"][0]):
                 continue
-            self.add(f"{label} {'rises' if side > 0 else 'falls'} with N ({batch})", "Kendall's τ with N", row["N"],
-                     "more" if side > 0 else "less", why="" if np.isfinite(row["N"][1]) else row["why"])
+            self.add(
+                f"{label} {'rises' if side > 0 else 'falls'} with N ({batch})",
+                "Kendall's τ with N",
+                row["N"],
+                "more" if side > 0 else "less",
+                why="" if np.isfinite(row["N"][1]) else row["why"],
+            )
 
 
 @lru_cache(maxsize=None)
@@ -782,8 +903,11 @@ def correlations(suite):
     everything = list(dict.fromkeys([*n_family, *t_family, *suite.same_batch()]))
     for tag in [f"{place}/{name}" for name in DIAGNOSTICS for place in ("diagnostics", "probe")]:
         row = {"metric": tag, "why": ""}
-        for key, configs, level in (("N", n_family, "num_envs"), ("T", t_family, "num_steps"),
-                                    ("fixed", everything, "num_envs")):
+        for key, configs, level in (
+            ("N", n_family, "num_envs"),
+            ("T", t_family, "num_steps"),
+            ("fixed", everything, "num_envs"),
+        ):
             games = [game for game in suite.games if all(suite.late(c, game, tag).size for c in configs)]
             groups = [[suite.late(config, game, tag) for config in configs] for game in games]
             batches = [c.batch for c in configs] if key == "fixed" else None
@@ -803,14 +927,37 @@ X_LABELS = {"steps": "environment steps", "gradient_steps": "gradient steps", "h
 RETURNS = [(RETURN, "return")]
 DYNAMICS = [(f"diagnostics/{name}", DIAGNOSTICS[name][0]) for name in list(DIAGNOSTICS)[:4]]
 POLICY = [(f"diagnostics/{name}", DIAGNOSTICS[name][0]) for name in list(DIAGNOSTICS)[4:]]
-plt.rcParams.update({
-    "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "legend.fontsize": 7, "xtick.labelsize": 7,
-    "ytick.labelsize": 7, "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.major.size": 2.5, "ytick.major.size": 2.5,
-    "lines.linewidth": 1.2, "lines.markersize": 3.5, "legend.frameon": False, "legend.handlelength": 1.8,
-    "legend.columnspacing": 1.2, "legend.handletextpad": 0.5, "figure.constrained_layout.use": True,
-    "savefig.dpi": 200, "pdf.fonttype": 42, "axes.grid": True, "grid.color": "#E6E6E6", "grid.linewidth": 0.4,
-    "axes.axisbelow": True, "axes.formatter.useoffset": False})
+plt.rcParams.update(
+    {
+        "font.size": 8,
+        "axes.titlesize": 8,
+        "axes.labelsize": 8,
+        "legend.fontsize": 7,
+        "xtick.labelsize": 7,
+        "ytick.labelsize": 7,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.linewidth": 0.6,
+        "xtick.major.width": 0.6,
+        "ytick.major.width": 0.6,
+        "xtick.major.size": 2.5,
+        "ytick.major.size": 2.5,
+        "lines.linewidth": 1.2,
+        "lines.markersize": 3.5,
+        "legend.frameon": False,
+        "legend.handlelength": 1.8,
+        "legend.columnspacing": 1.2,
+        "legend.handletextpad": 0.5,
+        "figure.constrained_layout.use": True,
+        "savefig.dpi": 200,
+        "pdf.fonttype": 42,
+        "axes.grid": True,
+        "grid.color": "#E6E6E6",
+        "grid.linewidth": 0.4,
+        "axes.axisbelow": True,
+        "axes.formatter.useoffset": False,
+    }
+)
 
 
 def ramp(ends, n):
@@ -830,9 +977,14 @@ def styles(suite, configs, by="shape"):
     if by != "shape":
         levels = sorted({config[by] for config in configs})
         palette = dict(zip(levels, plt.get_cmap("viridis")(np.linspace(0.05, 0.9, len(levels)))))
-        return {config: dict(color="black" if config[by] == base[by] else palette[config[by]],
-                             zorder=2 + (config[by] == base[by]), label=f"{NAMES.get(by, by)} {short(config[by])}")
-                for config in configs}
+        return {
+            config: dict(
+                color="black" if config[by] == base[by] else palette[config[by]],
+                zorder=2 + (config[by] == base[by]),
+                label=f"{NAMES.get(by, by)} {short(config[by])}",
+            )
+            for config in configs
+        }
     for more, ends, dash in ((True, BLUES, "-"), (False, ORANGES, DASH)):  # more of N, or less of T
         keys = {}
         for config in configs:
@@ -855,8 +1007,18 @@ class Sheet:
         self.figure, self.axes = plt.subplots(rows, columns, figsize=size, squeeze=False, **options)
 
     def record(self, config, game, metric, x, value, low=None, high=None, seed=None, axis=None):
-        frame = {"sweep": self.suite.sweep, "script": self.suite.script, "game": game, **dict(config.items),
-                 "seed": seed, axis or self.axis: x, "metric": metric, "value": value, "ci_low": low, "ci_high": high}
+        frame = {
+            "sweep": self.suite.sweep,
+            "script": self.suite.script,
+            "game": game,
+            **dict(config.items),
+            "seed": seed,
+            axis or self.axis: x,
+            "metric": metric,
+            "value": value,
+            "ci_low": low,
+            "ci_high": high,
+        }
         self.rows += [pd.DataFrame(frame, index=np.arange(np.size(x)))] if np.size(x) else []
 
     def curve(self, ax, config, game, metric, curve, style):
@@ -983,8 +1145,9 @@ def game_grid(suite, part, configs, metrics, by="shape"):
     Runs that ended early are thin lines to a cross, unless they are all there is.
     """
     games = suite.games
-    metrics = [(tag, label) for tag, label in metrics
-               if tag == RETURN or any(tag in run.curves for run in suite.runs.values())]
+    metrics = [
+        (tag, label) for tag, label in metrics if tag == RETURN or any(tag in run.curves for run in suite.runs.values())
+    ]
     flat = len(metrics) == 1
     columns = len(metrics) if not flat else len(games) if len(games) < 5 else 4 if len(games) in (7, 8) else 5
     rows = -(-len(games) // columns) if flat else len(games)
@@ -1021,17 +1184,25 @@ def diagnostics_panels(suite):
     names = [name for name in DIAGNOSTICS if any(f"diagnostics/{name}" in run.curves for run in suite.runs.values())]
     n_family = suite.family("num_envs")
     n_family, label = (n_family, "N × factor") if len(n_family) > 1 else (suite.same_batch(), "N × factor at one batch")
-    families = [(configs, arg, {**line, "label": text}) for configs, arg, line, text in (
-        (n_family, "num_envs", N_LINE, label), (suite.family("num_steps"), "num_steps", T_LINE, "T × factor"))
-        if len(configs) > 1]
+    families = [
+        (configs, arg, {**line, "label": text})
+        for configs, arg, line, text in (
+            (n_family, "num_envs", N_LINE, label),
+            (suite.family("num_steps"), "num_steps", T_LINE, "T × factor"),
+        )
+        if len(configs) > 1
+    ]
     if not names or not families:
         return None
     sheet = Sheet(suite, "diagnostics", 2, len(names), 3.2, sharex=True, sharey="col")
     for (row, place), (column, name) in [(r, c) for r in enumerate(("diagnostics", "probe")) for c in enumerate(names)]:
         ax, tag = sheet.axes[row][column], f"{place}/{name}"
         for configs, arg, style in families:
-            games = [game for game in suite.games if all(suite.late(c, game, tag).size for c in configs)
-                     and suite.late(suite.base, game, tag).any()]  # nothing is a multiple of 0
+            games = [
+                game
+                for game in suite.games
+                if all(suite.late(c, game, tag).size for c in configs) and suite.late(suite.base, game, tag).any()
+            ]  # nothing is a multiple of 0
             unit = {game: abs(suite.late(suite.base, game, tag).mean()) for game in games}
             x, shown = [config[arg] / suite.base[arg] for config in configs] if games else [], []
             for config, factor in zip(configs, x):
@@ -1070,8 +1241,11 @@ def all_shapes(suite):
 
 def against_factor(suite):
     """Final IQM against the factor by which N or T is scaled."""
-    lines = [(suite.family(arg), [config[arg] / suite.base[arg] for config in suite.family(arg)], line)
-             for arg, line in (("num_envs", N_LINE), ("num_steps", T_LINE)) if len(suite.family(arg)) > 1]
+    lines = [
+        (suite.family(arg), [config[arg] / suite.base[arg] for config in suite.family(arg)], line)
+        for arg, line in (("num_envs", N_LINE), ("num_steps", T_LINE))
+        if len(suite.family(arg)) > 1
+    ]
     return [("factor of N or T" if len(lines) > 1 else "factor", "log", lines)] if lines else []
 
 
@@ -1084,23 +1258,36 @@ def n_against_t(suite, claims, side="more"):
         return "mean over k = " + " ".join(f"{k:g}" for k in factors)
 
     if t:
-        claims.compare("N-scaling beats T-scaling", [n[k] for k in both], [t[k] for k in both],
-                       f"IQM(N×k) - IQM(T×k), {over(both)}")
+        claims.compare(
+            "N-scaling beats T-scaling",
+            [n[k] for k in both],
+            [t[k] for k in both],
+            f"IQM(N×k) - IQM(T×k), {over(both)}",
+        )
     for k in both if len(both) > 1 else []:
         claims.compare(f"  N×{k:g} beats T×{k:g}", [n[k]], [t[k]], f"IQM(N×{k:g}) - IQM(T×{k:g})")
     words = "beats the base" if side == "more" else "gains little over the base"
     for letter, family in (("N", n), ("T", t)):
         if family:
-            claims.compare(f"{letter}-scaling {words}", list(family.values()), [suite.base] * len(family),
-                           f"IQM({letter}×k) - IQM(base), {over(family)}", side)
+            claims.compare(
+                f"{letter}-scaling {words}",
+                list(family.values()),
+                [suite.base] * len(family),
+                f"IQM({letter}×k) - IQM(base), {over(family)}",
+                side,
+            )
     claims.diagnostics()
 
 
 def fixed_budget(suite, claims):
     shapes = suite.same_batch()
     most = shapes[-1]
-    claims.compare(f"{suite.label(most)} beats {suite.label(suite.base)}", [most] if most != suite.base else [],
-                   [suite.base], "IQM(most environments) - IQM(base)")
+    claims.compare(
+        f"{suite.label(most)} beats {suite.label(suite.base)}",
+        [most] if most != suite.base else [],
+        [suite.base],
+        "IQM(most environments) - IQM(base)",
+    )
     claims.diagnostics()
     line = shapes, [config["num_envs"] for config in shapes], dict(color="black", ls="-")
     yield curve_panels(suite, [("", shapes, "shape")], [("N at one batch", "log", [line])] if len(shapes) > 2 else [])
@@ -1124,8 +1311,12 @@ def pqn(suite, claims):
 def isaacgym(suite, claims):
     shapes = suite.same_batch()
     if len(shapes) > 1:
-        claims.compare(f"many environments win at one batch: {suite.label(shapes[-1])} beats {suite.label(shapes[0])}",
-                       shapes[-1:], shapes[:1], "IQM(most environments) - IQM(longest rollouts)")
+        claims.compare(
+            f"many environments win at one batch: {suite.label(shapes[-1])} beats {suite.label(shapes[0])}",
+            shapes[-1:],
+            shapes[:1],
+            "IQM(most environments) - IQM(longest rollouts)",
+        )
     n_against_t(suite, claims)
     yield curve_panels(suite, [one_batch(suite), more_environments(suite)], against_factor(suite))
     yield game_grid(suite, "fixed", shapes, RETURNS)
@@ -1155,12 +1346,17 @@ def num_envs_trend(suite, claims):
     text = "the final score rises with N (the reviewers' question: P1 claims no trend)"
     groups = [[suite.finals(config, game) for config in family] for game in suite.common]
     complete = suite.common and set(family) <= set(suite.scored)
-    estimate = kendall([config["num_envs"] for config in family], groups, None, min(suite.reps, 1000), suite.seed) \
-        if complete else (np.nan,) * 3
+    estimate = (
+        kendall([config["num_envs"] for config in family], groups, None, min(suite.reps, 1000), suite.seed)
+        if complete
+        else (np.nan,) * 3
+    )
     claims.add(text, "Kendall's τ with N", estimate, "more", why=claims.why(groups) if complete else NO_FINALS)
     claims.diagnostics()
-    lines = [(family, [config["num_envs"] for config in family], {**N_LINE, "label": None}),
-             ([base], [base["num_envs"]], dict(color="black", zorder=4))]
+    lines = [
+        (family, [config["num_envs"] for config in family], {**N_LINE, "label": None}),
+        ([base], [base["num_envs"]], dict(color="black", zorder=4)),
+    ]
     yield curve_panels(suite, [], [(f"N (T = {base['num_steps']})", "log", lines)])
     yield curve_panels(suite, [("", family, "shape")], part="curves")
     yield game_grid(suite, "games", family, RETURNS + DYNAMICS)
@@ -1173,17 +1369,31 @@ def data_reuse(suite, claims):
     n, t = (list(suite.scaled(arg).values())[:1] for arg in ("num_envs", "num_steps"))
     for e in [e for e in epochs if e > base[name]]:
         worse, n_e, t_e = ([config.but(**{name: e}) for config in configs] for configs in ([base], n, t))
-        claims.compare(f"{e} epochs cost performance at the base", worse, [base],
-                       f"IQM(base, {e}) - IQM(base, {base[name]})", "less")
-        claims.compare(f"doubling N undoes the loss at {e} epochs", n_e, [base],
-                       f"IQM(N×2, {e}) - IQM(base, {base[name]}) > -{MARGIN:.0%} of the base", "not less")
+        claims.compare(
+            f"{e} epochs cost performance at the base",
+            worse,
+            [base],
+            f"IQM(base, {e}) - IQM(base, {base[name]})",
+            "less",
+        )
+        claims.compare(
+            f"doubling N undoes the loss at {e} epochs",
+            n_e,
+            [base],
+            f"IQM(N×2, {e}) - IQM(base, {base[name]}) > -{MARGIN:.0%} of the base",
+            "not less",
+        )
         claims.compare(f"  N×2 beats the base at {e} epochs", n_e, worse, f"IQM(N×2, {e}) - IQM(base, {e})")
         claims.compare(f"  N×2 beats T×2 at {e} epochs", n_e, t_e, f"IQM(N×2, {e}) - IQM(T×2, {e})")
     style = styles(suite, [base, *n, *t])
-    lines = [(family, [config[name] for config in family], style[at])
-             for at in style for family in [suite.family(name, at)]]
-    yield curve_panels(suite, [(f"{e} epochs", [config for config in suite.configs if config[name] == e], "shape")
-                               for e in epochs], [("epochs", "log", lines)])
+    lines = [
+        (family, [config[name] for config in family], style[at]) for at in style for family in [suite.family(name, at)]
+    ]
+    yield curve_panels(
+        suite,
+        [(f"{e} epochs", [config for config in suite.configs if config[name] == e], "shape") for e in epochs],
+        [("epochs", "log", lines)],
+    )
     for at in style:
         part = "games" if at == base else f"games_{suite.shape(at).replace('×', 'x')}"
         yield game_grid(suite, part, suite.family(name, at), RETURNS, name)
@@ -1195,12 +1405,24 @@ def decoupled(suite, claims):
     apart, n_apart = base.but(**{name: False}), [config.but(**{name: False}) for config in n]
     claims.compare("separate encoders collapse at the base", [apart], [base], "IQM(separate) - IQM(shared)", "less")
     claims.compare("separate encoders recover at N × 2", n_apart, [apart], "IQM(separate, N×2) - IQM(separate, base)")
-    claims.compare("  at N × 2 separate encoders are not below shared ones", n_apart, n,
-                   f"IQM(separate, N×2) - IQM(shared, N×2) > -{MARGIN:.0%} of the base", "not less")
-    claims.gain("separate encoders gain more from N × 2 than shared ones", [*n_apart, apart], [*n, base],
-                "gain(separate) - gain(shared)", "more")
-    sides = {title: [config for config in suite.configs if config[name] is shared]
-             for title, shared in (("shared encoder", True), ("separate encoders", False))}
+    claims.compare(
+        "  at N × 2 separate encoders are not below shared ones",
+        n_apart,
+        n,
+        f"IQM(separate, N×2) - IQM(shared, N×2) > -{MARGIN:.0%} of the base",
+        "not less",
+    )
+    claims.gain(
+        "separate encoders gain more from N × 2 than shared ones",
+        [*n_apart, apart],
+        [*n, base],
+        "gain(separate) - gain(shared)",
+        "more",
+    )
+    sides = {
+        title: [config for config in suite.configs if config[name] is shared]
+        for title, shared in (("shared encoder", True), ("separate encoders", False))
+    }
     yield curve_panels(suite, [(title, configs, "shape") for title, configs in sides.items()])
     yield game_grid(suite, "games", sides["separate encoders"], RETURNS)
     yield game_grid(suite, "games_shared", sides["shared encoder"], RETURNS)
@@ -1208,40 +1430,72 @@ def decoupled(suite, claims):
 
 def sensitivity(name, xlabel):
     """A figure of final IQM and curves against an argument that is said to change little."""
+
     def draw(suite, claims):
         default = suite.base[name]
-        families = {at: suite.family(name, at)
-                    for at in dict.fromkeys(config.but(**{name: default}) for config in suite.configs)}
+        families = {
+            at: suite.family(name, at)
+            for at in dict.fromkeys(config.but(**{name: default}) for config in suite.configs)
+        }
         for at, family in families.items():
             for config in [config for config in family if config[name] != default]:
                 shape, value = f"{at['num_envs']}×{at['num_steps']}", short(config[name])
-                claims.compare(f"{NAMES[name]} {value} changes little at {shape}", [config], [at],
-                               f"IQM({value}) - IQM({short(default)}) inside ±{MARGIN:.0%} of the base", "little")
+                claims.compare(
+                    f"{NAMES[name]} {value} changes little at {shape}",
+                    [config],
+                    [at],
+                    f"IQM({value}) - IQM({short(default)}) inside ±{MARGIN:.0%} of the base",
+                    "little",
+                )
         if claims:
             words = {claim.verdict for claim in claims}
-            claims.add(f"{NAMES[name]} changes little, all of these together", "the largest; the span of all CIs", (
-                max((claim.value for claim in claims), key=abs), min(claim.low for claim in claims),
-                max(claim.high for claim in claims)), "little", margin=claims.margin("little"), why=claims[0].why)
-            claims[-1].verdict = "supported" if words == {"supported"} else \
-                "not supported" if "not supported" in words else "undecided"
+            claims.add(
+                f"{NAMES[name]} changes little, all of these together",
+                "the largest; the span of all CIs",
+                (
+                    max((claim.value for claim in claims), key=abs),
+                    min(claim.low for claim in claims),
+                    max(claim.high for claim in claims),
+                ),
+                "little",
+                margin=claims.margin("little"),
+                why=claims[0].why,
+            )
+            claims[-1].verdict = (
+                "supported" if words == {"supported"} else "not supported" if "not supported" in words else "undecided"
+            )
         for at in [at for at in families if at != suite.base]:
             for config in [config for config in suite.family(name) if config[name] != default]:
                 text = f"the gain of {suite.shape(at)} is the same at {NAMES[name]} {short(config[name])}"
-                claims.gain(text, [at.but(**{name: config[name]}), config], [at, suite.base],
-                            f"gain({short(config[name])}) - gain({short(default)})", "little")
+                claims.gain(
+                    text,
+                    [at.but(**{name: config[name]}), config],
+                    [at, suite.base],
+                    f"gain({short(config[name])}) - gain({short(default)})",
+                    "little",
+                )
         style = styles(suite, list(families))
-        lines = [(family, [config[name] for config in family], style[at] if len(families) > 1 else
-                  dict(color="black")) for at, family in families.items()]
-        yield curve_panels(suite, [(f"{at['num_envs']}×{at['num_steps']}", family, name)
-                                   for at, family in families.items()], [(xlabel, "each", lines)])
+        lines = [
+            (family, [config[name] for config in family], style[at] if len(families) > 1 else dict(color="black"))
+            for at, family in families.items()
+        ]
+        yield curve_panels(
+            suite,
+            [(f"{at['num_envs']}×{at['num_steps']}", family, name) for at, family in families.items()],
+            [(xlabel, "each", lines)],
+        )
         for at, family in families.items():
             part = "games" if at == suite.base else f"games_{suite.shape(at).replace('×', 'x')}"
             yield game_grid(suite, part, family, RETURNS, name)
+
     return draw
 
 
-WAYS = {"more minibatches": dict(color="#0072B2", ls="-"), "bigger minibatches": dict(color="#D55E00", ls=DASH),
-        "bigger, lr × √c": dict(color="#009E73", ls=(0, (1, 1)))}
+WAYS = {
+    "more minibatches": dict(color="#0072B2", ls="-"),
+    "bigger minibatches": dict(color="#D55E00", ls=DASH),
+    "bigger, lr × √c": dict(color="#009E73", ls=(0, (1, 1))),
+}
 
 
 def ways(suite):
@@ -1265,15 +1519,25 @@ def ways(suite):
 def outer_loop(suite, claims):
     found, base = ways(suite), suite.base
     factors = sorted({c for c, _ in found})
-    for one, other in (("more minibatches", "bigger minibatches"), ("more minibatches", "bigger, lr × √c"),
-                       ("bigger, lr × √c", "bigger minibatches")):
+    for one, other in (
+        ("more minibatches", "bigger minibatches"),
+        ("more minibatches", "bigger, lr × √c"),
+        ("bigger, lr × √c", "bigger minibatches"),
+    ):
         up = [c for c in factors if c > 1 and (c, one) in found and (c, other) in found]
-        claims.compare(f"P3: {one} beats {other}", [found[c, one] for c in up], [found[c, other] for c in up],
-                       f"IQM - IQM, mean over c = {' '.join(f'{c:g}' for c in up)}")
-    style = {base: dict(color="black", label="base (c = 1)", zorder=3),
-             **{config: {**WAYS[way], "label": way} for (_, way), config in found.items()}}
-    panels = [(f"c = {c:g}", [base, *(config for (its, _), config in found.items() if its == c)], style)
-              for c in factors] or [("", [base], style)]
+        claims.compare(
+            f"P3: {one} beats {other}",
+            [found[c, one] for c in up],
+            [found[c, other] for c in up],
+            f"IQM - IQM, mean over c = {' '.join(f'{c:g}' for c in up)}",
+        )
+    style = {
+        base: dict(color="black", label="base (c = 1)", zorder=3),
+        **{config: {**WAYS[way], "label": way} for (_, way), config in found.items()},
+    }
+    panels = [
+        (f"c = {c:g}", [base, *(config for (its, _), config in found.items() if its == c)], style) for c in factors
+    ] or [("", [base], style)]
     lines = []
     for way, line in WAYS.items():
         configs = {1.0: base, **{c: config for (c, its), config in found.items() if its == way}}
@@ -1309,12 +1573,23 @@ def step_size(suite, claims):
     if len(ends) > 1:
         low, high = at[ends[0]], at[ends[-1]]
         samples = [x for side in (low, high) for x in [*map(suite.sample, side), *map(ratios, side)]]
-        estimate = [float(x) for x in verdict_interval(
-            lambda *s: best(high, s[2 * len(low) :]) - best(low, s[: 2 * len(low)]), samples, min(suite.reps, 1000),
-            suite.seed)]
+        estimate = [
+            float(x)
+            for x in verdict_interval(
+                lambda *s: best(high, s[2 * len(low) :]) - best(low, s[: 2 * len(low)]),
+                samples,
+                min(suite.reps, 1000),
+                suite.seed,
+            )
+        ]
         why = claims.why(samples)
-    claims.add("P3: the best DDR (samples per unit of KL) rises with the budget",
-               "log10 of the best DDR, at the largest - at the smallest budget", estimate, "more", why=why)
+    claims.add(
+        "P3: the best DDR (samples per unit of KL) rises with the budget",
+        "log10 of the best DDR, at the largest - at the smallest budget",
+        estimate,
+        "more",
+        why=why,
+    )
     lines = {"outer/ddr": [], "clip_coef": [], "update_epochs": []}
     for b in budgets:
         style = dict(color=colors[b], label=f"{short(b)} steps")
@@ -1324,9 +1599,15 @@ def step_size(suite, claims):
             families = [suite.family(name, config) for config in suite.configs if budget(config) == b]
             family = max(families, key=len)
             lines[name].append((family, [config[name] for config in family], style))
-    yield curve_panels(suite, [], [("DDR: samples per unit of KL", "free", lines["outer/ddr"]),
-                                   ("clip coefficient", "log", lines["clip_coef"]),
-                                   ("epochs", "log", lines["update_epochs"])])
+    yield curve_panels(
+        suite,
+        [],
+        [
+            ("DDR: samples per unit of KL", "free", lines["outer/ddr"]),
+            ("clip coefficient", "log", lines["clip_coef"]),
+            ("epochs", "log", lines["update_epochs"]),
+        ],
+    )
 
 
 SWEEPS = {  # the paper's figure; what draws it
@@ -1376,8 +1657,10 @@ def scores_table(suite):
 
     for config in suite.configs:
         runs = [run for (its, _, _), run in suite.runs.items() if its == config]
-        row = [suite.label(config) + (" (base)" if config == suite.base else ""),
-               f"{sum(run.finished for run in runs)}/{len(runs)}"]
+        row = [
+            suite.label(config) + (" (base)" if config == suite.base else ""),
+            f"{sum(run.finished for run in runs)}/{len(runs)}",
+        ]
         if config in suite.scored and suite.common:
             value, low, high = interval(aggregates, [suite.sample(config)], suite.reps, suite.seed)
             row += [number(value[0]), bounds(low[0], high[0]), number(value[1]), number(value[2])]
@@ -1394,8 +1677,11 @@ def scores_table(suite):
 def claims_table(claims):
     rows = []
     for claim in claims:
-        p = "" if not np.isfinite(claim.p[0]) else f"{number(claim.p[0])}" + (
-            f" {bounds(*claim.p[1:])}" if np.isfinite(claim.p[1]) else "")
+        p = (
+            ""
+            if not np.isfinite(claim.p[0])
+            else f"{number(claim.p[0])}" + (f" {bounds(*claim.p[1:])}" if np.isfinite(claim.p[1]) else "")
+        )
         ci = bounds(claim.low, claim.high) if np.isfinite(claim.low) else f"no CI: {claim.why}"
         rows.append([claim.text, number(claim.value), ci, p, claim.verdict, claim.what])
     return table(["claim", "value", "95 % CI", "P(improvement)", "verdict", "value is"], rows)
@@ -1406,16 +1692,23 @@ def report(suite, claims):
     reference, runs = SWEEPS[suite.sweep][0], suite.runs.values()
     finished = sum(run.finished for run in runs)
     yield f"== {suite.sweep}: {reference}; {suite.script}.py"
-    yield (f"{len(runs)} runs, {finished} at their budget: {len(suite.configs)} configurations, {len(suite.games)} "
-           f"games, seeds {' '.join(map(str, suite.seeds))}; base {suite.label(suite.base)}")
+    yield (
+        f"{len(runs)} runs, {finished} at their budget: {len(suite.configs)} configurations, {len(suite.games)} "
+        f"games, seeds {' '.join(map(str, suite.seeds))}; base {suite.label(suite.base)}"
+    )
     yield f"judged at {suite.budget:,.0f} environment steps: the order of configurations depends on the budget"
     yield f"scores: {suite.scale}; final: the mean of the last 100 games"
     complete = len({len(x) for config in suite.scored for x in suite.sample(config)}) < 2
-    yield (f"aggregates over {len(suite.common)} games: {', '.join(suite.common) or 'none'}; CIs: 95 % percentile "
-           f"bootstrap over seeds within games, {suite.reps} resamples, "
-           + ("rliable's" if complete else "on ragged lists (unequal seeds: each game has the same weight; rliable "
-              "takes complete matrices only)")
-           + f"; none below {MIN_SEEDS} seeds a game; of claims and correlations n - 1 of n seeds are drawn (Rao, Wu)")
+    yield (
+        f"aggregates over {len(suite.common)} games: {', '.join(suite.common) or 'none'}; CIs: 95 % percentile "
+        f"bootstrap over seeds within games, {suite.reps} resamples, "
+        + (
+            "rliable's"
+            if complete
+            else "on ragged lists (unequal seeds: each game has the same weight; rliable takes complete matrices only)"
+        )
+        + f"; none below {MIN_SEEDS} seeds a game; of claims and correlations n - 1 of n seeds are drawn (Rao, Wu)"
+    )
     yield from (f"! {note}" for note in suite.notes[:20])
     if len(suite.notes) > 20:
         yield f"! … and {len(suite.notes) - 20} more of this kind"
@@ -1426,14 +1719,19 @@ def report(suite, claims):
         yield from claims_table(claims)
     rows = [row for row in correlations(suite) if np.isfinite([row[key][0] for key in ("N", "T", "fixed")]).any()]
     if rows:
+
         def cell(estimate):
             return "-" if not np.isfinite(estimate[0]) else f"{estimate[0]:+.2f} {bounds(*estimate[1:])}"
 
         yield ""
-        yield ("rank correlation (Kendall's τ, mean over games) of each diagnostic, its mean over the second half of "
-               "a run. T-scaling has the batches and gradient steps of N-scaling: what N does beyond it is N's")
-        yield from table(["diagnostic", "with N", "with T", "with N at a fixed batch"],
-                         [[row["metric"], *(cell(row[key]) for key in ("N", "T", "fixed"))] for row in rows])
+        yield (
+            "rank correlation (Kendall's τ, mean over games) of each diagnostic, its mean over the second half of "
+            "a run. T-scaling has the batches and gradient steps of N-scaling: what N does beyond it is N's"
+        )
+        yield from table(
+            ["diagnostic", "with N", "with T", "with N at a fixed batch"],
+            [[row["metric"], *(cell(row[key]) for key in ("N", "T", "fixed"))] for row in rows],
+        )
     yield ""
 
 
@@ -1443,8 +1741,15 @@ def draw(sweep, runs, bad, options):
     scripts = Counter(run.script for run in runs)
     lines, rows, suffix = [f"! {text}" for text in bad], [], "" if options.x == "steps" else f"_{options.x}"
     for i, (script, _) in enumerate(scripts.most_common()):
-        suite = Suite(sweep, script, [run for run in runs if run.script == script], options.base, options.reps,
-                      options.seed, options.x)
+        suite = Suite(
+            sweep,
+            script,
+            [run for run in runs if run.script == script],
+            options.base,
+            options.reps,
+            options.seed,
+            options.x,
+        )
         claims = Claims(suite)
         stem = sweep + (f"_{script.split('_')[1]}" if i else "")
         for sheet in SWEEPS[sweep][1](suite, claims):
@@ -1455,9 +1760,25 @@ def draw(sweep, runs, bad, options):
     text = "\n".join(lines)
     print(text)
     (options.out / f"{sweep}.txt").write_text(text + "\n")
-    return [{"sweep": sweep, "script": c.script, "claim": c.text.strip(), "value": c.value, "ci_low": c.low,
-             "ci_high": c.high, "p_improvement": c.p[0], "p_ci_low": c.p[1], "p_ci_high": c.p[2], "verdict": c.verdict,
-             "budget": c.budget, "margin": c.margin, "no_ci": c.why, "value_is": c.what} for c in rows]
+    return [
+        {
+            "sweep": sweep,
+            "script": c.script,
+            "claim": c.text.strip(),
+            "value": c.value,
+            "ci_low": c.low,
+            "ci_high": c.high,
+            "p_improvement": c.p[0],
+            "p_ci_low": c.p[1],
+            "p_ci_high": c.p[2],
+            "verdict": c.verdict,
+            "budget": c.budget,
+            "margin": c.margin,
+            "no_ci": c.why,
+            "value_is": c.what,
+        }
+        for c in rows
+    ]
 
 
 def shape_type(text):
@@ -1489,8 +1810,11 @@ def main(argv):
         fail(f"--out {options.out} ({error.strerror}): a directory that can be written to is accepted")
     name = ".figures_cache.npz"
     cache = Cache([options.cache] if options.cache else [runs_dir / name, options.out / name])
-    folders = {options.sweep: runs_dir} if options.sweep != "all" else {
-        sweep: runs_dir / sweep for sweep in SWEEPS if (runs_dir / sweep).is_dir()}
+    folders = (
+        {options.sweep: runs_dir}
+        if options.sweep != "all"
+        else {sweep: runs_dir / sweep for sweep in SWEEPS if (runs_dir / sweep).is_dir()}
+    )
     found = {sweep: read_runs(folder, cache) for sweep, folder in folders.items()}
     cache.save()
     absent = [sweep for sweep in SWEEPS if not found.get(sweep, ([],))[0]] if options.sweep == "all" else []

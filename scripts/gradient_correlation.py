@@ -130,8 +130,14 @@ def log_prob(actor, obs, actions):
 
 # ---- PPO -------------------------------------------------------------------------------------------------------------
 def make_envs(num_envs, seeds, max_episode_steps=EPISODE):
-    return envpool.make("Pendulum-v1", env_type="gymnasium", num_envs=num_envs, num_threads=1, env_seed=seeds,
-                        max_episode_steps=max_episode_steps)
+    return envpool.make(
+        "Pendulum-v1",
+        env_type="gymnasium",
+        num_envs=num_envs,
+        num_threads=1,
+        env_seed=seeds,
+        max_episode_steps=max_episode_steps,
+    )
 
 
 def advantages(deltas, cuts, decay):
@@ -160,8 +166,13 @@ def train(args, num_envs, num_steps):
     (T, N), rewards (T, N) scaled, cuts (T, N) bool: the episode ends here, valid (T, N) bool: no reset row."""
     torch.set_num_threads(1)
     S, N, T = len(args.seeds), num_envs, num_steps
-    actor, critic = ({name: torch.stack([agent[i][name] for agent in map(init_agent, args.seeds)]).requires_grad_()
-                      for name in init_agent(0)[i]} for i in (0, 1))
+    actor, critic = (
+        {
+            name: torch.stack([agent[i][name] for agent in map(init_agent, args.seeds)]).requires_grad_()
+            for name in init_agent(0)[i]
+        }
+        for i in (0, 1)
+    )
     parameters = [*actor.values(), *critic.values()]
     optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)
     generators = [torch.Generator().manual_seed(s) for seed in args.seeds for s in seeds_for(1, seed, N, 1)]
@@ -202,10 +213,20 @@ def train(args, num_envs, num_steps):
             b_logprobs = log_prob(actor, b_obs, b_actions)
         if iteration in measured:
             for i, seed in enumerate(args.seeds):
-                networks = {name: {key: p[i].detach().numpy().copy() for key, p in network.items()}
-                            for name, network in (("actor", actor), ("critic", critic))}
-                batch = {name: x[i].numpy().copy() for name, x in (
-                    ("obs", obs), ("actions", actions), ("rewards", rewards), ("cuts", cuts), ("valid", valid))}
+                networks = {
+                    name: {key: p[i].detach().numpy().copy() for key, p in network.items()}
+                    for name, network in (("actor", actor), ("critic", critic))
+                }
+                batch = {
+                    name: x[i].numpy().copy()
+                    for name, x in (
+                        ("obs", obs),
+                        ("actions", actions),
+                        ("rewards", rewards),
+                        ("cuts", cuts),
+                        ("valid", valid),
+                    )
+                }
                 checkpoints.append({"seed": seed, "step": iteration * BATCH, "num_envs": N, **networks, **batch})
 
         rows = valid[0].flatten().nonzero()[:, 0]  # environments start together: the reset rows of all seeds coincide
@@ -214,7 +235,8 @@ def train(args, num_envs, num_steps):
             for mb_inds in order.split(args.minibatch_size, 1):
                 mb_obs = b_obs.gather(1, mb_inds[..., None].expand(-1, -1, 3))
                 mb_actions, mb_adv, mb_returns, mb_logprobs = (
-                    x.gather(1, mb_inds) for x in (b_actions, b_adv, b_returns, b_logprobs))
+                    x.gather(1, mb_inds) for x in (b_actions, b_adv, b_returns, b_logprobs)
+                )
                 mb_adv = (mb_adv - mb_adv.mean(1, keepdim=True)) / (mb_adv.std(1, keepdim=True) + 1e-8)
                 ratio = (log_prob(actor, mb_obs, mb_actions) - mb_logprobs).exp()
                 clipped = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
@@ -238,7 +260,7 @@ def checkpoint_iterations(args):
 def fresh_iterations(args):
     """Those of them at which fresh rollouts are made: every fresh_every-th, in step with the one next to the post's."""
     measured = checkpoint_iterations(args)
-    return measured[measured.index(focus_iterations(args)[-1]) % args.fresh_every::args.fresh_every]
+    return measured[measured.index(focus_iterations(args)[-1]) % args.fresh_every :: args.fresh_every]
 
 
 def focus_iterations(args):
@@ -249,6 +271,7 @@ def focus_iterations(args):
 # ---- gradients -------------------------------------------------------------------------------------------------------
 def score_gradients(actor, obs, actions):
     """grad log pi(a_i | s_i) of each row, flattened: obs (B, 3), actions (B,) -> (B, P). A g_i is A_i times its row."""
+
     def one(params, ob, action):
         return log_prob(params, ob[None], action[None])[0]
 
@@ -288,8 +311,9 @@ def gram_centered(gram):
 def batch_correlations(args, checkpoint):
     """What the training's own batch shows at one checkpoint: records for the tables lag_curve, batch_cosines,
     cosine_to_mean and the histograms of both cosines, for every lambda."""
-    actor, critic, obs, actions, rewards = (to_torch(checkpoint[x]) for x in
-                                            ("actor", "critic", "obs", "actions", "rewards"))
+    actor, critic, obs, actions, rewards = (
+        to_torch(checkpoint[x]) for x in ("actor", "critic", "obs", "actions", "rewards")
+    )
     cuts, valid = checkpoint["cuts"], checkpoint["valid"]
     values = mlp(critic, obs.flatten(0, 1)).view(obs.shape[:2])
     deltas = rewards + args.gamma * values[1:] - values[:-1]
@@ -299,7 +323,7 @@ def batch_correlations(args, checkpoint):
     lag_pairs = {lag: pairs(valid, cuts, lag) for lag in args.lags}
     shuffled = np.random.default_rng(seeds_for(1, checkpoint["seed"], checkpoint["step"], 3)).permutation(len(scores))
     parts = torch.zeros(5, len(scores), dtype=torch.float64)
-    for part, inds in zip(parts, shuffled[:len(scores) // 5 * 5].reshape(5, -1)):
+    for part, inds in zip(parts, shuffled[: len(scores) // 5 * 5].reshape(5, -1)):
         part[inds] = 1.0
     records = {name: [] for name in ("lag_curve", "lag_density", "batch_cosines", "mean_cosine", "mean_density")}
     key = key_of(checkpoint)
@@ -315,11 +339,25 @@ def batch_correlations(args, checkpoint):
                 records["lag_density"] += histogram(cosine, labels)
                 if len(i):  # 64 rows with an episode's end in the middle have no pair of lag 40
                     covariance = centered.numpy()[i, j].mean() / norms.square().mean().item()
-                    records["lag_curve"].append({**labels, "pairs": len(i), "cosine": cosine.mean(),
-                                                 "absolute": np.abs(cosine).mean(), "covariance": covariance})
+                    records["lag_curve"].append(
+                        {
+                            **labels,
+                            "pairs": len(i),
+                            "cosine": cosine.mean(),
+                            "absolute": np.abs(cosine).mean(),
+                            "covariance": covariance,
+                        }
+                    )
         to_mean = (gram.mean(0) / gram.diagonal().sqrt() / gram.mean().sqrt()).numpy()
-        records["mean_cosine"].append({**key, "lambda": lam, "mean": to_mean.mean(),
-                                       "rms": np.sqrt(np.square(to_mean).mean()), "abs": np.abs(to_mean).mean()})
+        records["mean_cosine"].append(
+            {
+                **key,
+                "lambda": lam,
+                "mean": to_mean.mean(),
+                "rms": np.sqrt(np.square(to_mean).mean()),
+                "abs": np.abs(to_mean).mean(),
+            }
+        )
         records["mean_density"] += histogram(to_mean, {**key, "lambda": lam})
         inner = parts @ gram @ parts.T
         cosine = inner / inner.diagonal().sqrt()[:, None] / inner.diagonal().sqrt()[None, :]
@@ -334,8 +372,11 @@ def to_torch(x):
 
 def key_of(checkpoint):
     """The columns that every table begins with."""
-    return {"setting": f"{checkpoint['num_envs']}x{BATCH // checkpoint['num_envs']}", "seed": checkpoint["seed"],
-            "step": checkpoint["step"]}
+    return {
+        "setting": f"{checkpoint['num_envs']}x{BATCH // checkpoint['num_envs']}",
+        "seed": checkpoint["seed"],
+        "step": checkpoint["step"],
+    }
 
 
 def histogram(x, key, bins=50):
@@ -346,8 +387,10 @@ def histogram(x, key, bins=50):
 
 def heat_map(cosines, key):
     """The entries above the diagonal of a matrix of cosines, as records."""
-    return [{**key, "i": i, "j": j, "cosine": float(cosines[i, j])}
-            for i, j in itertools.combinations(range(len(cosines)), 2)]
+    return [
+        {**key, "i": i, "j": j, "cosine": float(cosines[i, j])}
+        for i, j in itertools.combinations(range(len(cosines)), 2)
+    ]
 
 
 # ---- variance and bias -----------------------------------------------------------------------------------------------
@@ -382,10 +425,18 @@ def variance_split(sums, counts, squares, batch, group, resamples, seed):
     drawn = 0.5 * ((draws @ by_group) * draws).sum(1) / ((draws @ pairs_by_group) * draws).sum(1)
     low, high = np.nanpercentile((individual / drawn).numpy(), [2.5, 97.5])
     cosines = cosine_matrix(means)[apart.bool()]
-    return {"variance": variance.item(), "individual": individual.item(), "covariance": (variance - individual).item(),
-            "within": within.item(), "ess": (individual / variance).item(), "ess_low": low, "ess_high": high,
-            "cosine_mean": cosines.mean().item(), "cosine_sd": cosines.std().item(),
-            "cosine_negative": (cosines < 0).double().mean().item()}, means
+    return {
+        "variance": variance.item(),
+        "individual": individual.item(),
+        "covariance": (variance - individual).item(),
+        "within": within.item(),
+        "ess": (individual / variance).item(),
+        "ess_low": low,
+        "ess_high": high,
+        "cosine_mean": cosines.mean().item(),
+        "cosine_sd": cosines.std().item(),
+        "cosine_negative": (cosines < 0).double().mean().item(),
+    }, means
 
 
 def unbiased_inner(a, b):
@@ -462,23 +513,40 @@ def fresh_rollouts(args, checkpoint):
             counts = valid.unflatten(1, (pieces, T)).sum(-1).flatten()
             for i, lam in enumerate(args.lambdas):
                 square = squares[:, index[T]][:, i].unflatten(1, (pieces, -1)).sum(-1).flatten()
-                stats, means = variance_split(torch.cat(sums[T])[:, i], counts, square, batch.flatten(), group,
-                                              args.resamples, seeds_for(1, *names, 7))
+                stats, means = variance_split(
+                    torch.cat(sums[T])[:, i],
+                    counts,
+                    square,
+                    batch.flatten(),
+                    group,
+                    args.resamples,
+                    seeds_for(1, *names, 7),
+                )
                 labels = {**key, "start": start, "shape": f"{N}x{T}", "lambda": lam}
                 records["variance"].append({**labels, **stats})
                 five = cosine_matrix(means[::4][:5])  # one batch of each of five groups: independent
-                records["batch_cosines"] += heat_map(five, {**key, "lambda": lam, "shape": f"{N}x{T}",
-                                                            "kind": f"fresh, {start}"})
+                records["batch_cosines"] += heat_map(
+                    five, {**key, "lambda": lam, "shape": f"{N}x{T}", "kind": f"fresh, {start}"}
+                )
         if start == "staggered":
             totals = torch.stack(totals, 1).double() / (valid.sum() / len(totals))  # (W lambdas + 1, batches, P)
             for T in lengths:
                 for i, lam in enumerate(args.lambdas, index[T].start):
                     g, true = totals[i], totals[-1]
                     spread = squares[:, i].sum() / valid.sum() - g.mean(0).square().sum()
-                    records["bias"].append({
-                        **key, "T": T, "lambda": lam, "bias2": unbiased_inner(g - true, g - true),
-                        "truth2": unbiased_inner(true, true), "norm2": unbiased_inner(g, g),
-                        "inner": unbiased_inner(g, true), "sample_variance": spread.item(), "explained": explained})
+                    records["bias"].append(
+                        {
+                            **key,
+                            "T": T,
+                            "lambda": lam,
+                            "bias2": unbiased_inner(g - true, g - true),
+                            "truth2": unbiased_inner(true, true),
+                            "norm2": unbiased_inner(g, g),
+                            "inner": unbiased_inner(g, true),
+                            "sample_variance": spread.item(),
+                            "explained": explained,
+                        }
+                    )
     return records
 
 
@@ -522,10 +590,21 @@ def run_all(args):
     try:
         runs = collect([pool.submit(train, args, *setting) for setting in SETTINGS], queue, units, "train", heard)
         checkpoints = [checkpoint for run, _ in runs for checkpoint in run]
-        returns = [{"setting": f"{N}x{T}", "seed": seed, "step": step, "return": value}
-                   for (N, T), (_, episodes) in zip(SETTINGS, runs) for seed, step, value in episodes]
-        results = collect([pool.submit(measure, args, checkpoint, checkpoint["step"] // BATCH in fresh)
-                           for checkpoint in checkpoints], queue, units, "measure", heard)
+        returns = [
+            {"setting": f"{N}x{T}", "seed": seed, "step": step, "return": value}
+            for (N, T), (_, episodes) in zip(SETTINGS, runs)
+            for seed, step, value in episodes
+        ]
+        results = collect(
+            [
+                pool.submit(measure, args, checkpoint, checkpoint["step"] // BATCH in fresh)
+                for checkpoint in checkpoints
+            ],
+            queue,
+            units,
+            "measure",
+            heard,
+        )
     finally:
         stopped.set()
         pool.shutdown(cancel_futures=True)
@@ -589,7 +668,7 @@ def hierarchical_bootstrap(statistic, arms, resamples):
 
 
 def verdict(low, high, side, null):
-    """"holds" if the whole interval lies on the claimed side of null, "does not hold" if on the other, else undecided.
+    """ "holds" if the whole interval lies on the claimed side of null, "does not hold" if on the other, else undecided.
     side 0 claims that the quantity lies within (-null, null)."""
     if side == 0:
         yes, no = -null < low and high < null, high < -null or low > null
@@ -631,22 +710,37 @@ def find(args, tables):
     def claim(number, text, quantity, side, null, statistic, *arms):
         arms = [arm if arm.ndim == 3 else arm[..., None] for arm in arms]
         value, low, high = hierarchical_bootstrap(statistic, arms, args.resamples)
-        rows.append({"claim": number, "text": text, "quantity": quantity, "value": value, "low": low, "high": high,
-                     "verdict": verdict(low, high, side, null)})
+        rows.append(
+            {
+                "claim": number,
+                "text": text,
+                "quantity": quantity,
+                "value": value,
+                "low": low,
+                "high": high,
+                "verdict": verdict(low, high, side, null),
+            }
+        )
 
     def bias_falls(x):
         with np.errstate(invalid="ignore"):  # inf - inf: undecided
             return relative_bias(x[:, :2]) - relative_bias(x[:, 2:])
 
     def contrast(setting, lam, k, column="cosine"):
-        within, across = (cube(lag, column, setting=setting, kind=kind, lag=k, **{"lambda": lam})
-                          for kind in ("within", "across"))
+        within, across = (
+            cube(lag, column, setting=setting, kind=kind, lag=k, **{"lambda": lam}) for kind in ("within", "across")
+        )
         return within - across
 
     def term(column, shape, start, setting=None, lam=lam):
         """Over the policies of one setting, or of both: (seeds, checkpoints), the settings side by side."""
-        return np.concatenate([cube(variance, column, setting=s, shape=shape, start=start, **{"lambda": lam})
-                               for s in ([setting] if setting else names)], 1)
+        return np.concatenate(
+            [
+                cube(variance, column, setting=s, shape=shape, start=start, **{"lambda": lam})
+                for s in ([setting] if setting else names)
+            ],
+            1,
+        )
 
     def both(column, lam, **where):
         return np.concatenate([cube(bias, column, setting=s, **where, **{"lambda": lam}) for s in names], 1)
@@ -655,82 +749,226 @@ def find(args, tables):
         return np.stack([both("bias2", lam, T=T), both("truth2", lam, T=T)], -1)
 
     for s in names:
-        claim("1", "Within a trajectory gradients are more alike than across, at small lags",
-              f"{s}: cosine, within - across, mean of lags {small}", 1, 0, average,
-              np.mean([contrast(s, lam, k) for k in small], 0))
+        claim(
+            "1",
+            "Within a trajectory gradients are more alike than across, at small lags",
+            f"{s}: cosine, within - across, mean of lags {small}",
+            1,
+            0,
+            average,
+            np.mean([contrast(s, lam, k) for k in small], 0),
+        )
     for s in names:
-        claim("2", "The likeness decays with the lag", f"{s}: within - across, lag {args.lags[0]} - lag {far}", 1, 0,
-              average, contrast(s, lam, args.lags[0]) - contrast(s, lam, far))
+        claim(
+            "2",
+            "The likeness decays with the lag",
+            f"{s}: within - across, lag {args.lags[0]} - lag {far}",
+            1,
+            0,
+            average,
+            contrast(s, lam, args.lags[0]) - contrast(s, lam, far),
+        )
     for s in names:
-        claim("3", "It is still there at a large lag", f"{s}: within - across, lag {far}", 1, 0, average,
-              contrast(s, lam, far))
+        claim(
+            "3",
+            "It is still there at a large lag",
+            f"{s}: within - across, lag {far}",
+            1,
+            0,
+            average,
+            contrast(s, lam, far),
+        )
     step = focus_iterations(args)[-1] * BATCH
     column = sorted(lag["step"].unique()).index(step)
-    claim("3", "It is still there at a large lag", f"{long}: the same at step {step:,} alone", 1, 0, average,
-          contrast(long, lam, far)[:, [column]])
+    claim(
+        "3",
+        "It is still there at a large lag",
+        f"{long}: the same at step {step:,} alone",
+        1,
+        0,
+        average,
+        contrast(long, lam, far)[:, [column]],
+    )
     for s in names:
         rho = [cube(lag, "covariance", setting=s, kind="within", lag=k, **{"lambda": lam}) for k in args.lags]
         worst = max(range(len(rho)), key=lambda i, rho=rho: abs(rho[i].mean()))
-        claim("4", "The covariance-based correlation is close to zero for all lags",
-              f"{s}: at the lag where it is farthest from zero, {args.lags[worst]} (|.| < 0.05)", 0, 0.05, average,
-              rho[worst])
+        claim(
+            "4",
+            "The covariance-based correlation is close to zero for all lags",
+            f"{s}: at the lag where it is farthest from zero, {args.lags[worst]} (|.| < 0.05)",
+            0,
+            0.05,
+            average,
+            rho[worst],
+        )
 
     for s in names:
         for k in (args.lags[0], far):
-            claim("13", "Not in the post: within a trajectory gradients share an axis, whatever their sign",
-                  f"{s}: |cosine|, within - across, lag {k}", 1, 0, average, contrast(s, lam, k, "absolute"))
+            claim(
+                "13",
+                "Not in the post: within a trajectory gradients share an axis, whatever their sign",
+                f"{s}: |cosine|, within - across, lag {k}",
+                1,
+                0,
+                average,
+                contrast(s, lam, k, "absolute"),
+            )
 
     minibatches = [cube(batches, "cosine", setting=s, kind="minibatches", **{"lambda": lam}) for s in names]
     both_shapes = [cube(variance, "cosine_sd", setting=s, shape=s, start="together", **{"lambda": lam}) for s in names]
-    claim("5", f"Heat maps: batch means of {long} agree less than those of {short}",
-          f"five minibatches of one rollout: mean cosine, {long} - {short}", -1, 0, difference, *minibatches)
-    claim("5", f"Heat maps: batch means of {long} agree less than those of {short}",
-          f"fresh rollouts: mean cosine, {long} - {short}", -1, 0, difference,
-          *[cube(variance, "cosine_mean", setting=s, shape=s, start="together", **{"lambda": lam}) for s in names])
-    claim("5", f"Heat maps: {long} has more extreme cosines, of both signs, than {short}",
-          f"fresh rollouts: SD of the cosines, {long} - {short}", 1, 0, difference, *both_shapes)
+    claim(
+        "5",
+        f"Heat maps: batch means of {long} agree less than those of {short}",
+        f"five minibatches of one rollout: mean cosine, {long} - {short}",
+        -1,
+        0,
+        difference,
+        *minibatches,
+    )
+    claim(
+        "5",
+        f"Heat maps: batch means of {long} agree less than those of {short}",
+        f"fresh rollouts: mean cosine, {long} - {short}",
+        -1,
+        0,
+        difference,
+        *[cube(variance, "cosine_mean", setting=s, shape=s, start="together", **{"lambda": lam}) for s in names],
+    )
+    claim(
+        "5",
+        f"Heat maps: {long} has more extreme cosines, of both signs, than {short}",
+        f"fresh rollouts: SD of the cosines, {long} - {short}",
+        1,
+        0,
+        difference,
+        *both_shapes,
+    )
     for start in ("together", "staggered"):
-        claim("6", f"Var(G) is larger with {long}", f"same policies, {start}: Var(G) ratio {long} / {short}", 1, 1,
-              ratio, np.log(term("variance", long, start) / term("variance", short, start)))
-    claim("6", f"Var(G) is larger with {long}", f"each its own policies, together: Var(G) ratio {long} / {short}", 1, 1,
-          lambda x, y: np.exp(x[:, 0] - y[:, 0]), *[np.log(term("variance", s, "together", s)) for s in names])
+        claim(
+            "6",
+            f"Var(G) is larger with {long}",
+            f"same policies, {start}: Var(G) ratio {long} / {short}",
+            1,
+            1,
+            ratio,
+            np.log(term("variance", long, start) / term("variance", short, start)),
+        )
+    claim(
+        "6",
+        f"Var(G) is larger with {long}",
+        f"each its own policies, together: Var(G) ratio {long} / {short}",
+        1,
+        1,
+        lambda x, y: np.exp(x[:, 0] - y[:, 0]),
+        *[np.log(term("variance", s, "together", s)) for s in names],
+    )
     for value in sorted({low_lam, lam, high_lam}):
         for s in names:
-            claim("7", "The covariance term is positive: it lowers the effective sample size",
-                  f"{s}, staggered, lambda {value:g}: ESS / NT", -1, 1, ratio,
-                  np.log(term("ess", s, "staggered", None, value)))
-    claim("7", f"The effective sample size is smaller with {long}", f"staggered: ESS ratio {long} / {short}", -1, 1,
-          ratio, np.log(term("ess", long, "staggered") / term("ess", short, "staggered")))
+            claim(
+                "7",
+                "The covariance term is positive: it lowers the effective sample size",
+                f"{s}, staggered, lambda {value:g}: ESS / NT",
+                -1,
+                1,
+                ratio,
+                np.log(term("ess", s, "staggered", None, value)),
+            )
+    claim(
+        "7",
+        f"The effective sample size is smaller with {long}",
+        f"staggered: ESS ratio {long} / {short}",
+        -1,
+        1,
+        ratio,
+        np.log(term("ess", long, "staggered") / term("ess", short, "staggered")),
+    )
     for value in (low_lam, high_lam):
-        claim("8", "No lambda removes the correlation at a large lag",
-              f"{long}, lambda {value:g}: within - across, lag {far}", 1, 0, average, contrast(long, value, far))
+        claim(
+            "8",
+            "No lambda removes the correlation at a large lag",
+            f"{long}, lambda {value:g}: within - across, lag {far}",
+            1,
+            0,
+            average,
+            contrast(long, value, far),
+        )
     for s in names:
         rms = [cube(mean, "rms", setting=s, **{"lambda": x}) for x in (high_lam, low_lam)]
-        claim("9", "With lambda the cosines to the batch mean concentrate around zero",
-              f"{s}: RMS cosine, lambda {high_lam:g} - {low_lam:g}", -1, 0, average, rms[0] - rms[1])
-    claim("10", "The individual variance grows with T", f"lambda {lam:g}: E|g - mu|^2 ratio, T 256 / 64", 1, 1, ratio,
-          np.log(both("sample_variance", lam, T=256) / both("sample_variance", lam, T=64)))
-    claim("10", "The individual variance grows with lambda",
-          f"T 256: the same ratio, lambda {high_lam:g} / {low_lam:g}", 1, 1, ratio,
-          np.log(both("sample_variance", high_lam, T=256) / both("sample_variance", low_lam, T=256)))
-    claim("11", "Bias falls with lambda", f"T 256: |bias| / |true gradient|, lambda {low_lam:g} - {high_lam:g}", 1, 0,
-          bias_falls, np.concatenate([bias_of(low_lam, 256), bias_of(high_lam, 256)], -1))
+        claim(
+            "9",
+            "With lambda the cosines to the batch mean concentrate around zero",
+            f"{s}: RMS cosine, lambda {high_lam:g} - {low_lam:g}",
+            -1,
+            0,
+            average,
+            rms[0] - rms[1],
+        )
+    claim(
+        "10",
+        "The individual variance grows with T",
+        f"lambda {lam:g}: E|g - mu|^2 ratio, T 256 / 64",
+        1,
+        1,
+        ratio,
+        np.log(both("sample_variance", lam, T=256) / both("sample_variance", lam, T=64)),
+    )
+    claim(
+        "10",
+        "The individual variance grows with lambda",
+        f"T 256: the same ratio, lambda {high_lam:g} / {low_lam:g}",
+        1,
+        1,
+        ratio,
+        np.log(both("sample_variance", high_lam, T=256) / both("sample_variance", low_lam, T=256)),
+    )
+    claim(
+        "11",
+        "Bias falls with lambda",
+        f"T 256: |bias| / |true gradient|, lambda {low_lam:g} - {high_lam:g}",
+        1,
+        0,
+        bias_falls,
+        np.concatenate([bias_of(low_lam, 256), bias_of(high_lam, 256)], -1),
+    )
     for value in (lam, high_lam):
-        claim("11", "Bias falls with T", f"lambda {value:g}: |bias| / |true gradient|, T 8 - T 256", 1, 0, bias_falls,
-              np.concatenate([bias_of(value, 8), bias_of(value, 256)], -1))
-    claim("11", "lambda = 1 has no bias once T exceeds the episode", "T 256, lambda "
-          f"{high_lam:g}: |bias| / |true gradient| (below 0.1)", 0, 0.1, relative_bias, bias_of(high_lam, 256))
+        claim(
+            "11",
+            "Bias falls with T",
+            f"lambda {value:g}: |bias| / |true gradient|, T 8 - T 256",
+            1,
+            0,
+            bias_falls,
+            np.concatenate([bias_of(value, 8), bias_of(value, 256)], -1),
+        )
+    claim(
+        "11",
+        "lambda = 1 has no bias once T exceeds the episode",
+        f"T 256, lambda {high_lam:g}: |bias| / |true gradient| (below 0.1)",
+        0,
+        0.1,
+        relative_bias,
+        bias_of(high_lam, 256),
+    )
     for s in names:
-        claim("12", "Not in the post: environments that start together raise Var(G)",
-              f"{s}: Var(G) ratio, together / staggered", 1, 1, ratio,
-              np.log(term("variance", s, "together") / term("variance", s, "staggered")))
+        claim(
+            "12",
+            "Not in the post: environments that start together raise Var(G)",
+            f"{s}: Var(G) ratio, together / staggered",
+            1,
+            1,
+            ratio,
+            np.log(term("variance", s, "together") / term("variance", s, "staggered")),
+        )
     return pd.DataFrame(sorted(rows, key=lambda row: int(row["claim"])))
 
 
 def as_text(args, findings):
     """The table of findings, to be read."""
-    lines = [f"{len(args.seeds)} seeds, lambda {args.main_lambda:g} unless named. Intervals: 95 %, bootstrap over",
-             "seeds and within each over checkpoints. 6, 7, 10 to 12: all policies of both settings unless named.", ""]
+    lines = [
+        f"{len(args.seeds)} seeds, lambda {args.main_lambda:g} unless named. Intervals: 95 %, bootstrap over",
+        "seeds and within each over checkpoints. 6, 7, 10 to 12: all policies of both settings unless named.",
+        "",
+    ]
     by_claim = itertools.groupby(findings.to_dict("records"), lambda row: (row["claim"], row["text"]))
     for (number, text), rows in by_claim:
         lines.append(f"{number:>2}. {text}")
@@ -745,9 +983,21 @@ def as_text(args, findings):
 BLUE, VERMILLION, GREEN, ORANGE, SKY, PINK = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7"
 SETTING_STYLE = {"4x256": ("black", "-", "o"), "16x64": (VERMILLION, "--", "s")}
 LAMBDA_COLORS = (SKY, GREEN, ORANGE, "black")
-RC = {"font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "legend.fontsize": 7, "xtick.labelsize": 7,
-      "ytick.labelsize": 7, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
-      "pdf.fonttype": 42, "lines.linewidth": 1.2, "lines.markersize": 3, "figure.constrained_layout.use": True}
+RC = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3,
+    "figure.constrained_layout.use": True,
+}
 
 
 def density(ax, table, color, label, fill):
@@ -755,8 +1005,9 @@ def density(ax, table, color, label, fill):
     x, y = table["cosine"].to_numpy(), table["count"].to_numpy() / max(table["count"].sum(), 1)
     width = x[1] - x[0]
     edges = np.append(x - width / 2, x[-1] + width / 2)
-    ax.stairs(y / width, edges, color=color, label=label, fill=fill, alpha=0.45 if fill else 1.0,
-              linewidth=0 if fill else 1.0)
+    ax.stairs(
+        y / width, edges, color=color, label=label, fill=fill, alpha=0.45 if fill else 1.0, linewidth=0 if fill else 1.0
+    )
 
 
 def kinds(axes, tables):
@@ -787,8 +1038,9 @@ def draw_returns(args, tables):
 def draw_densities(args, tables, setting):
     table = tables["lag_density"].query("setting == @setting and `lambda` == @args.main_lambda")
     steps, lags = sorted(table["step"].unique()), sorted(table["lag"].unique())
-    fig, axes = plt.subplots(len(steps), len(lags), figsize=(6.75, 1.45 * len(steps) + 0.5), sharex=True, sharey="row",
-                             squeeze=False)
+    fig, axes = plt.subplots(
+        len(steps), len(lags), figsize=(6.75, 1.45 * len(steps) + 0.5), sharex=True, sharey="row", squeeze=False
+    )
     for row, step in zip(axes, steps):
         kinds(row, [table[(table["step"] == step) & (table["lag"] == lag)] for lag in lags])
         row[0].set_ylabel(f"step {step:,}\ndensity")
@@ -802,14 +1054,21 @@ def draw_densities(args, tables, setting):
 def draw_lag_curves(args, tables):
     fig, axes = plt.subplots(1, 3, figsize=(6.75, 2.4))
     table = tables["lag_curve"].query("`lambda` == @args.main_lambda")
-    for ax, column, label in zip(axes, ("cosine", "absolute", "covariance"),
-                                 ("cosine", "|cosine|", "covariance-based correlation")):
+    for ax, column, label in zip(
+        axes, ("cosine", "absolute", "covariance"), ("cosine", "|cosine|", "covariance-based correlation")
+    ):
         for (setting, kind), group in table.groupby(["setting", "kind"], sort=False):
             lags = group.groupby("lag")[column]
             color, line, marker = SETTING_STYLE[setting]
             color = color if kind == "within" else {"4x256": "0.55", "16x64": ORANGE}[setting]
-            ax.plot(lags.mean(), color=color, linestyle=line, marker=marker, label=f"{kind}, {setting}",
-                    markerfacecolor=color if kind == "within" else "white")
+            ax.plot(
+                lags.mean(),
+                color=color,
+                linestyle=line,
+                marker=marker,
+                label=f"{kind}, {setting}",
+                markerfacecolor=color if kind == "within" else "white",
+            )
             ax.fill_between(args.lags, lags.quantile(0.1), lags.quantile(0.9), color=color, alpha=0.13, linewidth=0)
         ax.set(xscale="log", xlabel="lag (steps)", ylabel=label)
         ax.set_xticks(args.lags, args.lags)
@@ -824,8 +1083,14 @@ def draw_heat_maps(args, tables, rows, columns, seed):
     step = focus_iterations(args)[-1] * BATCH
     table = tables["batch_cosines"]
     table = table[(table["seed"] == seed) & (table["step"] == step)]
-    fig, axes = plt.subplots(len(rows), len(columns), figsize=(1.55 * len(columns) + 0.6, 1.5 * len(rows) + 0.2),
-                             squeeze=False, sharex=True, sharey=True)
+    fig, axes = plt.subplots(
+        len(rows),
+        len(columns),
+        figsize=(1.55 * len(columns) + 0.6, 1.5 * len(rows) + 0.2),
+        squeeze=False,
+        sharex=True,
+        sharey=True,
+    )
     for line, (row_label, row_query) in zip(axes, rows):
         for ax, (label, query) in zip(line, columns):
             matrix = np.eye(5)
@@ -833,8 +1098,15 @@ def draw_heat_maps(args, tables, rows, columns, seed):
                 matrix[entry["i"], entry["j"]] = matrix[entry["j"], entry["i"]] = entry["cosine"]
             image = ax.imshow(matrix, vmin=-1, vmax=1, cmap="RdBu_r")
             for i, j in itertools.product(range(5), repeat=2):
-                ax.text(j, i, f"{matrix[i, j]:.1f}".replace("-0.0", "0.0"), ha="center", va="center", fontsize=5.5,
-                        color="white" if abs(matrix[i, j]) > 0.6 else "black")
+                ax.text(
+                    j,
+                    i,
+                    f"{matrix[i, j]:.1f}".replace("-0.0", "0.0"),
+                    ha="center",
+                    va="center",
+                    fontsize=5.5,
+                    color="white" if abs(matrix[i, j]) > 0.6 else "black",
+                )
             ax.set(xticks=range(5), yticks=range(5))
             ax.spines[:].set_visible(False)
             ax.tick_params(length=0)
@@ -890,8 +1162,15 @@ def draw_variance(args, tables):
         lambdas = table[(table["shape"] == shape) & (table["start"] == start)].groupby("lambda")
         for ax, column in zip(axes, ("share", "ess")):
             middle, low, high = (lambdas[column].quantile(q) for q in (0.5, 0.1, 0.9))
-            ax.errorbar(x, middle, [middle - low, high - middle], fmt=SETTING_STYLE[shape][2], color=color,
-                        label=f"{shape}, {start}", elinewidth=1)
+            ax.errorbar(
+                x,
+                middle,
+                [middle - low, high - middle],
+                fmt=SETTING_STYLE[shape][2],
+                color=color,
+                label=f"{shape}, {start}",
+                elinewidth=1,
+            )
     for ax, null, label in zip(axes, (0, 1), ("covariance term / individual term", "effective sample size / NT")):
         ax.axhline(null, color="0.7", linewidth=0.8, zorder=0)
         ax.set_xticks(range(len(args.lambdas)), [f"{lam:g}" for lam in sorted(args.lambdas)])
@@ -907,15 +1186,38 @@ def draw_bias(args, tables):
     lambdas, x = sorted(args.lambdas), np.arange(len(args.lambdas))
     for k, (T, color, marker) in enumerate(zip(BIAS_STEPS, LAMBDA_COLORS, "osD^")):
         rows = [table[(table["T"] == T) & (table["lambda"] == lam)] for lam in lambdas]
-        bounds = np.array([hierarchical_bootstrap(relative_bias, [np.stack([
-            row.pivot(index="seed", columns="policy", values=column) for column in ("bias2", "truth2")], -1)],
-            args.resamples) for row in rows]).T
+        bounds = np.array(
+            [
+                hierarchical_bootstrap(
+                    relative_bias,
+                    [
+                        np.stack(
+                            [
+                                row.pivot(index="seed", columns="policy", values=column)
+                                for column in ("bias2", "truth2")
+                            ],
+                            -1,
+                        )
+                    ],
+                    args.resamples,
+                )
+                for row in rows
+            ]
+        ).T
         bounds[~np.isfinite(bounds)] = np.nan  # not drawn: noise hides the true gradient
-        axes[0].errorbar(x + (k - 1.5) * 0.07, bounds[0], np.abs(bounds[1:] - bounds[0]), color=color, marker=marker,
-                         elinewidth=0.8, label=f"T = {T}")
+        axes[0].errorbar(
+            x + (k - 1.5) * 0.07,
+            bounds[0],
+            np.abs(bounds[1:] - bounds[0]),
+            color=color,
+            marker=marker,
+            elinewidth=0.8,
+            label=f"T = {T}",
+        )
         means = [row[["inner", "norm2", "truth2", "sample_variance"]].mean() for row in rows]
-        axes[1].plot(x, [m["inner"] / np.sqrt(max(m["norm2"] * m["truth2"], 1e-12)) for m in means], color=color,
-                     marker=marker)
+        axes[1].plot(
+            x, [m["inner"] / np.sqrt(max(m["norm2"] * m["truth2"], 1e-12)) for m in means], color=color, marker=marker
+        )
         axes[2].plot(x, [m["sample_variance"] for m in means], color=color, marker=marker)
     for ax, label in zip(axes, ("|bias| / |true gradient|", "cosine of E[G] to the truth", "variance of one sample")):
         ax.set_xticks(x, [f"{lam:g}" for lam in lambdas])
@@ -931,24 +1233,35 @@ def draw_all(args, tables):
     names = [f"{N}x{T}" for N, T in SETTINGS]
     own = " or ".join(f"(setting == '{name}' and shape == '{name}')" for name in names)
     settings = [(name, f"setting == '{name}' and (kind == 'minibatches' or ({own}))") for name in names]
-    kinds_of = [("minibatches of\none rollout", "kind == 'minibatches'"),
-                ("fresh rollouts", "kind == 'fresh, together'")]
+    kinds_of = [
+        ("minibatches of\none rollout", "kind == 'minibatches'"),
+        ("fresh rollouts", "kind == 'fresh, together'"),
+    ]
     main = [(label, f"{query} and `lambda` == {args.main_lambda}") for label, query in kinds_of]
     lambdas = [(f"$\\lambda$ = {lam:g}", f"`lambda` == {lam} and kind == 'fresh, together'") for lam in args.lambdas]
-    return {"returns": draw_returns(args, tables),
-            **{f"densities_{name}": draw_densities(args, tables, name) for name in names},
-            "lag_curves": draw_lag_curves(args, tables),
-            "heat_maps": draw_heat_maps(args, tables, main, settings, args.seeds[0]),
-            "heat_maps_lambda": draw_heat_maps(args, tables, settings, lambdas, args.seeds[0]),
-            "lambda_lag": draw_lambda_far(args, tables), "mean_cosines": draw_mean_cosines(args, tables),
-            "variance": draw_variance(args, tables), "bias": draw_bias(args, tables)}
+    return {
+        "returns": draw_returns(args, tables),
+        **{f"densities_{name}": draw_densities(args, tables, name) for name in names},
+        "lag_curves": draw_lag_curves(args, tables),
+        "heat_maps": draw_heat_maps(args, tables, main, settings, args.seeds[0]),
+        "heat_maps_lambda": draw_heat_maps(args, tables, settings, lambdas, args.seeds[0]),
+        "lambda_lag": draw_lambda_far(args, tables),
+        "mean_cosines": draw_mean_cosines(args, tables),
+        "variance": draw_variance(args, tables),
+        "bias": draw_bias(args, tables),
+    }
 
 
 # ---- main ------------------------------------------------------------------------------------------------------------
 RANGES = {  # what is accepted, both ends included
-    (1, 2**31 - 1): "steps checkpoints fresh_every update_epochs resamples", (2, 2**31 - 1): "minibatch_size",
-    (5, 1024): "groups", (1, 1024): "workers", (0, 1): "main_lambda", (0, 0.9999): "gamma",
-    (0, 1e12): "learning_rate clip_coef vf_coef", (1e-12, 1e12): "max_grad_norm",
+    (1, 2**31 - 1): "steps checkpoints fresh_every update_epochs resamples",
+    (2, 2**31 - 1): "minibatch_size",
+    (5, 1024): "groups",
+    (1, 1024): "workers",
+    (0, 1): "main_lambda",
+    (0, 0.9999): "gamma",
+    (0, 1e12): "learning_rate clip_coef vf_coef",
+    (1e-12, 1e12): "max_grad_norm",
 }
 
 

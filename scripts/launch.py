@@ -46,12 +46,20 @@ BUSY = "is being written by a live process"  # what a script says when the run's
 PLACE = {"run_name", "runs_dir", "num_threads"}  # where a run runs, not what it is
 MAX_REQUEUES = 100  # a run that needs more time limits than this is stuck
 # README's steps/s at the defaults in float32 on two cores of an AMD EPYC: until anything has been measured here
-README_SPS = {"ppo_atari_envpool.py": 481, "pqn_atari_envpool.py": 403, "ppo_procgen.py": 165,
-              "ppo_rnd_envpool.py": 208}
+README_SPS = {
+    "ppo_atari_envpool.py": 481,
+    "pqn_atari_envpool.py": 403,
+    "ppo_procgen.py": 165,
+    "ppo_rnd_envpool.py": 208,
+}
 # Bytes of a process, of an environment, of a row of the batch and of a row of the minibatch, measured as peak RSS
 ATARI, PROCGEN = (1.0e9, 1.3e6, 28.3e3, 150e3), (1.2e9, 0.4e6, 12.4e3, 1.2e6)
-MEMORY = {"ppo_atari_envpool.py": ATARI, "pqn_atari_envpool.py": ATARI, "ppo_rnd_envpool.py": ATARI,
-          "ppo_procgen.py": PROCGEN}
+MEMORY = {
+    "ppo_atari_envpool.py": ATARI,
+    "pqn_atari_envpool.py": ATARI,
+    "ppo_rnd_envpool.py": ATARI,
+    "ppo_procgen.py": PROCGEN,
+}
 
 
 def fail(message):
@@ -67,8 +75,11 @@ def defaults(script, env_id):
     values = {}
     for node in ast.parse(Path(script).read_text()).body if Path(script).exists() else []:
         if isinstance(node, ast.ClassDef) and node.name == "Args":
-            values = {field.target.id: ast.literal_eval(field.value) for field in node.body
-                      if isinstance(field, ast.AnnAssign) and isinstance(field.value, (ast.Constant, ast.UnaryOp))}
+            values = {
+                field.target.id: ast.literal_eval(field.value)
+                for field in node.body
+                if isinstance(field, ast.AnnAssign) and isinstance(field.value, (ast.Constant, ast.UnaryOp))
+            }
         elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "TASKS":
             for prefix, task in zip(node.value.keys, node.value.values):
                 if env_id.startswith(prefix.value):
@@ -112,8 +123,10 @@ class Run:
                 fail(f"--{key.replace('_', '-')} of {self.name} is {self.args.get(key)}: a whole number is accepted")
         self.steps, self.batch = self.args["total_timesteps"], self.args["num_envs"] * self.args["num_steps"]
         if self.steps < self.batch:
-            fail(f"--total-timesteps {self.steps} of {self.name} is less than one batch of {self.args['num_envs']} envs"
-                 f" x {self.args['num_steps']} steps: at least {self.batch} is accepted")
+            fail(
+                f"--total-timesteps {self.steps} of {self.name} is less than one batch of {self.args['num_envs']} envs"
+                f" x {self.args['num_steps']} steps: at least {self.batch} is accepted"
+            )
         self.final_step = self.steps // self.batch * self.batch
         self.path = self.runs_dir / self.name  # `claim` moves it, if another sweep has the same run
 
@@ -124,8 +137,11 @@ class Run:
     @property
     def key(self):
         """Equal for two runs exactly if they do the same."""
-        what = {name: float(value) if isinstance(value, int) else value for name, value in self.args.items()
-                if name not in PLACE | {"num_minibatches"}}
+        what = {
+            name: float(value) if isinstance(value, int) else value
+            for name, value in self.args.items()
+            if name not in PLACE | {"num_minibatches"}
+        }
         what.update(script=Path(self.script).name, minibatch_size=self.minibatch_size)
         return hashlib.sha1(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
@@ -133,8 +149,10 @@ class Run:
         """The words to execute: this Python, and the name of the directory that `claim` found."""
         words = [sys.executable if word in ("python", "python3") else word for word in self.words]
         name = str(self.path.relative_to(self.runs_dir))
-        return [name if before == "--run-name" else f"--run-name={name}" if word.startswith("--run-name=") else word
-                for before, word in zip(["", *words], words)]
+        return [
+            name if before == "--run-name" else f"--run-name={name}" if word.startswith("--run-name=") else word
+            for before, word in zip(["", *words], words)
+        ]
 
     def differs(self, run_dir):
         """The first argument that the run in this directory was started with and this command contradicts, or None."""
@@ -271,8 +289,13 @@ def estimate(runs, sps, slots, threads):
     yield f"{len(runs):,} runs, {sum(run.steps for run in runs):,} steps; {len(runs) - len(left):,} runs are finished"
     for script in sorted({run.script for run in left}):
         steps = sum(run.steps for run in left if run.script == script)
-        done = [json.loads(path.read_text())["sps"] for run in runs if run.script == script
-                for path in [owner(run) / "done.json"] if path.exists()]
+        done = [
+            json.loads(path.read_text())["sps"]
+            for run in runs
+            if run.script == script
+            for path in [owner(run) / "done.json"]
+            if path.exists()
+        ]
         rate, source = sps, "given"
         if not sps and done:
             rate, source = statistics.median(done), "the median of the finished ones"
@@ -280,8 +303,10 @@ def estimate(runs, sps, slots, threads):
             rate = README_SPS.get(Path(script).name, 0) * min(threads, 2) / 2
             source = "README's, by cores; --sps or SPS=… gives yours"
         if rate:
-            yield (f"{script}: {steps:,} steps, {slots} runs at a time, at {rate:,.0f} steps/s each ({source}): "
-                   f"{steps / rate / slots / 3600:,.1f} hours")
+            yield (
+                f"{script}: {steps:,} steps, {slots} runs at a time, at {rate:,.0f} steps/s each ({source}): "
+                f"{steps / rate / slots / 3600:,.1f} hours"
+            )
         else:
             yield f"{script}: {steps:,} steps, speed not measured yet: --sps or SPS=… gives the hours"
 
@@ -297,6 +322,7 @@ def memory(run, num_envs, on_gpu):
 
 def too_large(runs, slots, host_bytes, gpu_bytes, jobs_per_gpu):
     """The error of the first run that does not fit beside its like, with the number of environments that does."""
+
     def fits(run, num_envs):
         host, device = memory(run, num_envs, gpu_bytes > 0)
         return host * slots <= host_bytes and device * jobs_per_gpu <= gpu_bytes
@@ -308,10 +334,15 @@ def too_large(runs, slots, host_bytes, gpu_bytes, jobs_per_gpu):
             while too_many - largest > 1:
                 middle = (largest + too_many) // 2
                 largest, too_many = (middle, too_many) if fits(run, middle) else (largest, middle)
-            need = " and ".join(f"{x / 1e9:.1f} GB of {place} memory" for x, place in
-                                zip(memory(run, num_envs, gpu_bytes > 0), ("main", "GPU")) if x)
-            return (f"--num-envs {num_envs} of {run.name} needs {need}, {slots} at a time: "
-                    f"at most {largest} is accepted here" + (", or fewer --workers" if slots > 1 else ""))
+            need = " and ".join(
+                f"{x / 1e9:.1f} GB of {place} memory"
+                for x, place in zip(memory(run, num_envs, gpu_bytes > 0), ("main", "GPU"))
+                if x
+            )
+            return (
+                f"--num-envs {num_envs} of {run.name} needs {need}, {slots} at a time: "
+                f"at most {largest} is accepted here" + (", or fewer --workers" if slots > 1 else "")
+            )
     return None
 
 
@@ -374,9 +405,15 @@ class Job:
             self.note(shlex.join(run.command()))
             self.start = self.log.tell()
             # a session of its own: Ctrl-C reaches the launcher alone, which passes on a SIGTERM
-            self.process = subprocess.Popen(run.command(), stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
-                                            env={**os.environ, **slot}, start_new_session=True,
-                                            preexec_fn=die_with_parent)
+            self.process = subprocess.Popen(
+                run.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=self.log,
+                stderr=self.log,
+                env={**os.environ, **slot},
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
         except OSError:
             self.log.close()
             raise
@@ -414,8 +451,13 @@ class Pool:
         self.over = {"done": "skipped"} if retry_diverged else {"done": "skipped", "diverged": "diverged"}
         self.waiting = [run for run in runs if not self.settle(run, state(run.path))]
         self.steps = {run: run.final_step if run in self.ended else progress(run.path)[0] for run in runs}
-        self.bar = tqdm(total=sum(run.final_step for run in runs), initial=sum(self.steps.values()), disable=None,
-                        dynamic_ncols=True, bar_format="{percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}")
+        self.bar = tqdm(
+            total=sum(run.final_step for run in runs),
+            initial=sum(self.steps.values()),
+            disable=None,
+            dynamic_ncols=True,
+            bar_format="{percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}",
+        )
         self.shown = 0.0
 
     def end(self, run, outcome, why=""):
@@ -492,9 +534,11 @@ class Pool:
         self.bar.n = sum(self.steps.values())
         counts = Counter(self.ended.values())
         left = tqdm.format_interval((self.bar.total - self.bar.n) / rate) if rate else "?"
-        text = (f"{len(self.jobs)} running  {counts['done'] + counts['skipped']} done  "
-                f"{counts['failed'] + counts['diverged']} failed  {len(self.waiting)} waiting  "
-                f"{rate:,.0f} steps/s  ETA {left}")
+        text = (
+            f"{len(self.jobs)} running  {counts['done'] + counts['skipped']} done  "
+            f"{counts['failed'] + counts['diverged']} failed  {len(self.waiting)} waiting  "
+            f"{rate:,.0f} steps/s  ETA {left}"
+        )
         self.bar.set_postfix_str(text, refresh=False)
         self.bar.refresh()
         if self.bar.disable:
@@ -523,8 +567,10 @@ class Pool:
 def summary(pool, figure):
     """Prints how each run ended. Returns the exit code."""
     counts = Counter(pool.ended.values())
-    print(f"\n{len(pool.runs)} runs: {counts['done']} done, {counts['failed']} failed, {counts['diverged']} diverged, "
-          f"{counts['skipped']} skipped (finished before), {len(pool.waiting)} left")
+    print(
+        f"\n{len(pool.runs)} runs: {counts['done']} done, {counts['failed']} failed, {counts['diverged']} diverged, "
+        f"{counts['skipped']} skipped (finished before), {len(pool.waiting)} left"
+    )
     for run, why in pool.why.items():
         print(f"  {pool.ended[run]:9} {run.name}  {why}\n            {run.path / 'log.txt'}")
     if counts["diverged"]:
@@ -589,16 +635,30 @@ def array_script(runs, options):
     sweep = runs[0].name.split("/")[0]
     folder = (runs[0].runs_dir / ".launch").resolve()
     throttle = f"%{options.array_parallelism}" if options.array_parallelism else ""
-    flags = {"job-name": sweep, "array": f"0-{len(runs) - 1}{throttle}", "signal": "USR1@120", "open-mode": "append",
-             "ntasks": 1, "chdir": os.getcwd(), "output": folder / f"{sweep}.slurm.out",
-             "partition": options.partition, "time": options.time, "gpus-per-task": options.gpus_per_task,
-             "cpus-per-task": options.cpus_per_task, "mem": options.mem}
+    flags = {
+        "job-name": sweep,
+        "array": f"0-{len(runs) - 1}{throttle}",
+        "signal": "USR1@120",
+        "open-mode": "append",
+        "ntasks": 1,
+        "chdir": os.getcwd(),
+        "output": folder / f"{sweep}.slurm.out",
+        "partition": options.partition,
+        "time": options.time,
+        "gpus-per-task": options.gpus_per_task,
+        "cpus-per-task": options.cpus_per_task,
+        "mem": options.mem,
+    }
     lines = [f"#SBATCH --{name}={value}" for name, value in flags.items() if value is not None]
     lines += ["#SBATCH --requeue", *(f"#SBATCH {word}" for word in shlex.split(options.sbatch))]
     dirs, commands = [str(run.path.resolve()) for run in runs], [shlex.join(run.command()) for run in runs]
-    return ARRAY.format(sbatch="\n".join(lines), names="\n".join(f"#RUN {path}" for path in dirs),
-                        dirs="\n".join(map(shlex.quote, dirs)), commands="\n".join(map(shlex.quote, commands)),
-                        max_requeues=MAX_REQUEUES)
+    return ARRAY.format(
+        sbatch="\n".join(lines),
+        names="\n".join(f"#RUN {path}" for path in dirs),
+        dirs="\n".join(map(shlex.quote, dirs)),
+        commands="\n".join(map(shlex.quote, commands)),
+        max_requeues=MAX_REQUEUES,
+    )
 
 
 def slurm(*words):
@@ -632,16 +692,20 @@ def submit(runs, already, options, figure):
         if wanted and path not in already:
             todo[path] = run  # once, if two lines share it
     counts = Counter(states.values())
-    print(f"{len(runs)} runs: {counts['done']} finished, {counts['diverged']} diverged, "
-          f"{sum(str(run.path.resolve()) in already for run in runs)} queued or running, {len(todo)} to submit")
+    print(
+        f"{len(runs)} runs: {counts['done']} finished, {counts['diverged']} diverged, "
+        f"{sum(str(run.path.resolve()) in already for run in runs)} queued or running, {len(todo)} to submit"
+    )
     if todo:
         text = array_script(list(todo.values()), options)
         path = runs[0].runs_dir.resolve() / ".launch" / f"{runs[0].name.split('/')[0]}.{time.time_ns()}.sbatch"
         path.write_text(text)
         job = slurm("sbatch", "--parsable", str(path)).strip()
-        print(f"submitted job array {job}: squeue --job {job}   scancel {job}\n"
-              "the same command with --status in place of --slurm … shows how far it is; "
-              "the same command again submits what is missing then")
+        print(
+            f"submitted job array {job}: squeue --job {job}   scancel {job}\n"
+            "the same command with --status in place of --slurm … shows how far it is; "
+            "the same command again submits what is missing then"
+        )
     print("figure:", figure)
     return 0
 
@@ -669,8 +733,11 @@ def status(named):
         print(f"{word:9} {name}  {more}")
     words = ("done", "running", "stale", "failed", "diverged", "missing")
     eta = tqdm.format_interval(left / rate) if rate else "?" if left else "-"
-    print(f"{len(named)} runs: " + ", ".join(f"{counts[word]} {word}" for word in words)
-          + f"; {left:,} steps left at {rate:,.0f} steps/s, ETA {eta}")
+    print(
+        f"{len(named)} runs: "
+        + ", ".join(f"{counts[word]} {word}" for word in words)
+        + f"; {left:,} steps left at {rate:,.0f} steps/s, ETA {eta}"
+    )
 
 
 def scan(runs_dir):

@@ -26,7 +26,7 @@ SMALL = {
     "ppo_atari_envpool.py": SIZE,
     "pqn_atari_envpool.py": SIZE,
     "ppo_procgen.py": SIZE + "--env-id bigfish --num-levels 5 --eval-envs 1 --num-minibatches 4 --anneal-lr "
-                             "--learning-rate 2.5e-4",
+    "--learning-rate 2.5e-4",
     "ppo_rnd_envpool.py": SIZE + "--env-id Breakout-v5 --num-iterations-obs-norm-init 1 --learning-rate 2.5e-4",
 }
 
@@ -42,8 +42,11 @@ def script(request):
 
 def pytest_collection_modifyitems(items):
     """Leaves out the copies of a test marked `once` that would run on any but the first script."""
-    items[:] = [item for item in items if not item.get_closest_marker("once")
-                or item.callspec.params.get("script", FIRST) == FIRST]
+    items[:] = [
+        item
+        for item in items
+        if not item.get_closest_marker("once") or item.callspec.params.get("script", FIRST) == FIRST
+    ]
 
 
 def command(script, runs_dir, *extra):
@@ -62,8 +65,13 @@ def environment(**extra):
 @functools.lru_cache(maxsize=None)
 def fork_server():
     """The process of fork_server.py: one for all tests of this process."""
-    server = subprocess.Popen([sys.executable, str(Path(__file__).with_name("fork_server.py"))], stdin=subprocess.PIPE,
-                              stdout=subprocess.PIPE, text=True, env=environment())
+    server = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("fork_server.py"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
     atexit.register(server.kill)
     return server
 

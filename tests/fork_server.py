@@ -10,8 +10,14 @@ import os
 import runpy
 import sys
 
-for name in ("envpool", "torch.optim", "tyro", "tqdm", "tensorboard.backend.event_processing.event_file_loader",
-             "tensorboard.summary.writer.record_writer"):
+for name in (
+    "envpool",
+    "torch.optim",
+    "tyro",
+    "tqdm",
+    "tensorboard.backend.event_processing.event_file_loader",
+    "tensorboard.summary.writer.record_writer",
+):
     importlib.import_module(name)
 for line in sys.stdin:
     job = json.loads(line)

@@ -93,8 +93,9 @@ def test_bad_input(script, words, says, tmp_path, capsys, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("one,other", [("--num-minibatches 4", "--minibatch-size 64"),
-                                       ("--minibatch_size=64", "--num_minibatches=4")])
+@pytest.mark.parametrize(
+    "one,other", [("--num-minibatches 4", "--minibatch-size 64"), ("--minibatch_size=64", "--num_minibatches=4")]
+)
 def test_both_minibatch_flags(script, one, other, capsys):
     with pytest.raises(SystemExit) as end:
         importlib.import_module(script[: -len(".py")]).parse_args([*one.split(), *other.split()])

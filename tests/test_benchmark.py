@@ -36,8 +36,15 @@ def planted():
         ours = {"precision": "bf16", "flags": "", "peak_bytes": 2e9, "iterations": 4, "log_steps": 10000}
         records += [
             record(round_, "env", sps=1000 * speed),
-            record(round_, "network", precision="bf16", inference=500 * speed, training=1000 / 3 * speed,
-                   minibatch_size=8, update_epochs=4),
+            record(
+                round_,
+                "network",
+                precision="bf16",
+                inference=500 * speed,
+                training=1000 / 3 * speed,
+                minibatch_size=8,
+                update_epochs=4,
+            ),
             record(round_, "scripts", diagnostics=True, sps=50 * speed, **ours),
             record(round_, "scripts", diagnostics=False, sps=60 * speed, **ours),
             record(round_, "peers", name="slow", sps=(25 if round_ == 1 else 20) * speed, peak_bytes=8e9),
@@ -53,20 +60,26 @@ def planted():
 
 def test_ratios_are_of_each_round():
     summary = benchmark.summarize(planted())
-    part, = summary["parts"]
-    assert part["limit"] == {"median": pytest.approx(50), "min": pytest.approx(100 / 3), "max": pytest.approx(200 / 3),
-                             "n": 2}
+    (part,) = summary["parts"]
+    assert part["limit"] == {
+        "median": pytest.approx(50),
+        "min": pytest.approx(100 / 3),
+        "max": pytest.approx(200 / 3),
+        "n": 2,
+    }
     rows = {(row["name"], row.get("diagnostics")): row for row in summary["end_to_end"]}
     ours, slow = rows["ours", True], rows["slow", None]
     assert ours["sps"] == {"median": 37.5, "min": 25, "max": 50, "n": 2}
     assert ours["of_limit"] == {key: 2 if key == "n" else pytest.approx(0.75) for key in ("median", "min", "max", "n")}
-    assert ours["against"] == {"slow": {"median": pytest.approx(2.25), "min": 2, "max": pytest.approx(2.5), "n": 2},
-                               "broken": None}
+    assert ours["against"] == {
+        "slow": {"median": pytest.approx(2.25), "min": 2, "max": pytest.approx(2.5), "n": 2},
+        "broken": None,
+    }
     assert slow["against"]["slow"]["median"] == 1 and rows["broken", None]["sps"] is None
     ranks = {row["ranks"]: row["against_one"]["median"] for row in summary["ranks"]}
     assert ranks == {1: 1, 2: 1.5}
     # the second half of 4 iterations of 32 steps: 64 steps with one log point
-    cost, = summary["diagnostics"]
+    (cost,) = summary["diagnostics"]
     assert cost["on_against_off"]["median"] == pytest.approx(50 / 60)
     assert cost["seconds_per_log_point"]["min"] == pytest.approx(64 / 50 - 64 / 60)
     share = cost["seconds_per_log_point"]["min"]  # of the round at full speed
@@ -90,9 +103,16 @@ def test_speed_is_that_of_the_second_half():
     assert benchmark.speed_of_second_half([7.0]) == 7
 
 
-@pytest.mark.parametrize("printed, speed", [
-    ("SPS: 123", 123), ("global_step=4096\nSPS: 1,234.5", 1234.5), ("speed: 3728.12 sps, reward: 5.00", 3728.12),
-    ('{"global_step": 12288, "sps": 771.5}', 771.5), ("at 400 steps/s", 400)])
+@pytest.mark.parametrize(
+    "printed, speed",
+    [
+        ("SPS: 123", 123),
+        ("global_step=4096\nSPS: 1,234.5", 1234.5),
+        ("speed: 3728.12 sps, reward: 5.00", 3728.12),
+        ('{"global_step": 12288, "sps": 771.5}', 771.5),
+        ("at 400 steps/s", 400),
+    ],
+)
 def test_what_a_peer_may_print(printed, speed):
     measured = benchmark.measure_peer(shlex.join(["echo", printed]), 60, 0)
     assert measured["sps"] == speed
@@ -116,21 +136,28 @@ def test_a_peer_is_ended_in_time_and_what_it_printed_counts(tmp_path):
     wait_until_gone(pid)
 
 
-@pytest.mark.parametrize("command, why", [
-    ("echo started; echo no such game >&2; exit 3", "no such game"), ("echo hello", "no steps/s: hello"),
-    ("no-such-program-anywhere", "not found")])
+@pytest.mark.parametrize(
+    "command, why",
+    [
+        ("echo started; echo no such game >&2; exit 3", "no such game"),
+        ("echo hello", "no steps/s: hello"),
+        ("no-such-program-anywhere", "not found"),
+    ],
+)
 def test_a_peer_that_fails_says_why(command, why):
     assert why in benchmark.measure_peer(command, 60, 0)["error"]
 
 
 def test_storage_counts_what_has_the_shape_of_a_rollout(tmp_path):
     program = tmp_path / "program.py"
-    program.write_text("import sys\nimport numpy as np\nimport torch\n"
-                       "N, T = map(int, sys.argv[1:])\n"
-                       "obs = torch.zeros((T, N, 84), dtype=torch.uint8)\n"
-                       "rewards = np.zeros((T, N), dtype=np.float32)\n"
-                       "rewards = np.ones((T, N), dtype=np.float32)  # replaces: not 4 bytes more\n"
-                       "other = torch.zeros(1000, N)\n")
+    program.write_text(
+        "import sys\nimport numpy as np\nimport torch\n"
+        "N, T = map(int, sys.argv[1:])\n"
+        "obs = torch.zeros((T, N, 84), dtype=torch.uint8)\n"
+        "rewards = np.zeros((T, N), dtype=np.float32)\n"
+        "rewards = np.ones((T, N), dtype=np.float32)  # replaces: not 4 bytes more\n"
+        "other = torch.zeros(1000, N)\n"
+    )
     command = f"{sys.executable} {program} {benchmark.TINY[0]} {benchmark.TINY[1]}"
     assert benchmark.measure_storage(command, 300) == {"bytes_per_transition": 88}
     assert "runs no .py" in benchmark.measure_storage("echo hello", 60)["error"]
@@ -158,18 +185,33 @@ def test_sb3_adapter_at_a_time_limit():
     real = module.make_envs(args, 1)
     obs = np.arange(2, dtype=np.uint8)
     stand_in = SimpleNamespace(
-        observation_space=real.observation_space, action_space=real.action_space, close=real.close,
-        step=lambda actions: (obs, np.zeros(2), np.array([True, False]), np.array([True, True]), {}))
+        observation_space=real.observation_space,
+        action_space=real.action_space,
+        close=real.close,
+        step=lambda actions: (obs, np.zeros(2), np.array([True, False]), np.array([True, True]), {}),
+    )
     *_, dones, infos = benchmark.sb3_adapter(stand_in, 2).step(np.zeros(2, dtype=np.int64))
     assert dones.all() and infos[0] == {}  # the first one died: nothing to bootstrap
     assert infos[1] == {"TimeLimit.truncated": True, "terminal_observation": 1}
 
 
-@pytest.mark.parametrize("flags, message", [
-    ("--shapes 128", "128 is no shape"), ("--sections all", "env, network"), ("--rounds 0", "at least 1"),
-    ("--seconds nan", "at least 0.1"), ("--scripts x.py", "ppo_procgen.py"), ("--shapes 3x3", "does not divide"),
-    ("--flags=--frobnicate", "--frobnicate"), ("--peer echo", "NAME=COMMAND"), ("--peer x={game}", "{env_id}"),
-    ("--peer sb3=x", "differ"), ("--out results", ".json"), ("--frobnicate", "--frobnicate")])
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ("--shapes 128", "128 is no shape"),
+        ("--sections all", "env, network"),
+        ("--rounds 0", "at least 1"),
+        ("--seconds nan", "at least 0.1"),
+        ("--scripts x.py", "ppo_procgen.py"),
+        ("--shapes 3x3", "does not divide"),
+        ("--flags=--frobnicate", "--frobnicate"),
+        ("--peer echo", "NAME=COMMAND"),
+        ("--peer x={game}", "{env_id}"),
+        ("--peer sb3=x", "differ"),
+        ("--out results", ".json"),
+        ("--frobnicate", "--frobnicate"),
+    ],
+)
 def test_bad_input_is_one_line(flags, message, capsys):
     with pytest.raises(SystemExit) as end:
         benchmark.parse_args(flags.split())
@@ -177,15 +219,31 @@ def test_bad_input_is_one_line(flags, message, capsys):
     assert end.value.code == 2 and printed.startswith("error: ") and printed.count("\n") == 1 and message in printed
 
 
-SMALL = ["--scripts", PPO, "--shapes", "4x8", "--seconds", "0.1", "--rounds", "1", "--precisions", "fp32",
-         "--num-threads", "1"]
+SMALL = [
+    "--scripts",
+    PPO,
+    "--shapes",
+    "4x8",
+    "--seconds",
+    "0.1",
+    "--rounds",
+    "1",
+    "--precisions",
+    "fp32",
+    "--num-threads",
+    "1",
+]
 
 
 def test_a_small_run(tmp_path):
     out = tmp_path / "deeper" / "out.json"
     sections = "env,network,scripts,peers"
-    assert benchmark.main([*SMALL, "--sections", sections, "--out", str(out), "--peer", f"good={PRINTS}",
-                           "--peer", "bad=exit 3"]) == 0
+    assert (
+        benchmark.main(
+            [*SMALL, "--sections", sections, "--out", str(out), "--peer", f"good={PRINTS}", "--peer", "bad=exit 3"]
+        )
+        == 0
+    )
     results = json.loads(out.read_text())
     assert set(results) == {"command", "machine", "settings", "summary", "records"}
     assert set(results["summary"]) == {"parts", "end_to_end", "diagnostics", "ranks", "growth", "storage", "errors"}
@@ -203,8 +261,20 @@ def test_a_small_run(tmp_path):
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path):
     pid = tmp_path / "pid"
-    words = [sys.executable, ROOT / "scripts/benchmark.py", *SMALL, "--sections", "peers", "--no-sb3", "--out",
-             tmp_path / "out.json", "--peer", f"first={PRINTS}", "--peer", f"second=echo $$ >{pid}; sleep 600"]
+    words = [
+        sys.executable,
+        ROOT / "scripts/benchmark.py",
+        *SMALL,
+        "--sections",
+        "peers",
+        "--no-sb3",
+        "--out",
+        tmp_path / "out.json",
+        "--peer",
+        f"first={PRINTS}",
+        "--peer",
+        f"second=echo $$ >{pid}; sleep 600",
+    ]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: pid.exists() and pid.read_text(), process)
     process.send_signal(signal.SIGINT)

@@ -33,11 +33,23 @@ def plant(folder, num_envs, num_steps, seed=1, rooms=8, rows=90, env_id="Breakou
     rng = np.random.default_rng(seed)  # the same rooms and the same seed are the same run
     room = rng.integers(rooms, size=rows)
     frames = np.clip(ROOMS[room] + rng.normal(0, 12, (rows, 84, 84)), 0, 255).astype(np.uint8)
-    arrays = {"frame": frames, "feature": rng.normal(size=(rows, 16)).astype(np.float16),
-              "value": room.astype(np.float32), "step": np.linspace(10, 2048, rows).astype(int)}
+    arrays = {
+        "frame": frames,
+        "feature": rng.normal(size=(rows, 16)).astype(np.float16),
+        "value": room.astype(np.float32),
+        "step": np.linspace(10, 2048, rows).astype(int),
+    }
     arrays.update(changes.pop("arrays", {}))
-    arguments = {"env_id": env_id, "num_envs": num_envs, "num_steps": num_steps, "seed": seed, "gamma": 0.99,
-                 "total_timesteps": 2048, "run_name": folder.name, **changes}
+    arguments = {
+        "env_id": env_id,
+        "num_envs": num_envs,
+        "num_steps": num_steps,
+        "seed": seed,
+        "gamma": 0.99,
+        "total_timesteps": 2048,
+        "run_name": folder.name,
+        **changes,
+    }
     manifest = {"arguments": arguments, "command": "python ppo_atari_envpool.py --seed 1"}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     np.savez_compressed(folder / "coverage.npz", **arrays)
@@ -65,9 +77,11 @@ def table(path):
 @pytest.fixture
 def plane(monkeypatch):
     """The first two principal components in place of UMAP, turned a little by the seed."""
+
     def points(x, seed):
         turn = np.array([[np.cos(seed), -np.sin(seed)], [np.sin(seed), np.cos(seed)]])
         return x[:, :2] @ turn
+
     monkeypatch.setattr(coverage, "umap_points", points)
 
 
@@ -159,8 +173,14 @@ def test_what_is_left_out_is_named(tmp_path, capsys, plane):
     draw(tmp_path, tmp_path / "out", "--umap-seeds", 1)
     err = capsys.readouterr().err
     assert "young is not finished: its rows end at step 2,048 of 2,048" in err
-    for name, why in (("nan_value", "values"), ("inf_feature", "features"), ("ragged", "rows"),
-                      ("no_npz", "coverage.npz"), ("half", "cannot be read"), ("no_manifest", "manifest.json")):
+    for name, why in (
+        ("nan_value", "values"),
+        ("inf_feature", "features"),
+        ("ragged", "rows"),
+        ("no_npz", "coverage.npz"),
+        ("half", "cannot be read"),
+        ("no_manifest", "manifest.json"),
+    ):
         assert any(f"{name} left out" in line and why in line for line in err.splitlines()), name
     assert {line["configuration"] for line in table(tmp_path / "out/coverage.csv")} == {"N=8, T=128", "N=16, T=128"}
 
@@ -189,10 +209,12 @@ def test_one_embedding_and_one_box(tmp_path, plane):
     """The run in one room covers a corner of the box that the other one sets; alone it would fill its own."""
     plant(tmp_path / "runs/few", 8, 128, rooms=1)
     plant(tmp_path / "runs/many", 128, 8, rooms=24)
+
     def cvg(root, num_envs):
         draw(root, tmp_path / "out", "--umap-seeds", 1, "--grids", 8)
         lines = [line for line in table(tmp_path / "out/coverage.csv") if line["measure"] == "umap_cvg"]
         return next(float(line["value"]) for line in lines if line["num_envs"] == str(num_envs))
+
     joint = cvg(tmp_path / "runs", 8)
     assert joint < 0.3 * cvg(tmp_path / "runs", 128)
     shutil.rmtree(tmp_path / "runs/many")
@@ -210,9 +232,14 @@ def verdicts(root, out, monkeypatch):
 FIRST, SECOND = "(128, 8) covers more than (8, 128)", "coverage rises with N = 8 32 128 at T = 128"
 
 
-@pytest.mark.parametrize("rooms, first, second", [((3, 14, 7, 22), "supported", "supported"),
-                                                  ((22, 3, 10, 3), "not supported", "not supported"),
-                                                  ((9, 9, 9, 9), "undecided", "undecided")])
+@pytest.mark.parametrize(
+    "rooms, first, second",
+    [
+        ((3, 14, 7, 22), "supported", "supported"),
+        ((22, 3, 10, 3), "not supported", "not supported"),
+        ((9, 9, 9, 9), "undecided", "undecided"),
+    ],
+)
 def test_planted_claims(rooms, first, second, tmp_path, plane, capsys, monkeypatch):
     """Rooms seen by (8, 128), (128, 8), (32, 128), (128, 128)."""
     plant_grid(tmp_path / "a", dict(zip([(8, 128), (128, 8), (32, 128), (128, 128)], rooms)))
@@ -236,8 +263,10 @@ def test_fewer_than_three_seeds_decide_nothing(tmp_path, plane, monkeypatch):
 def test_bootstrap_stays_within_its_groups():
     """Two games of very different levels: resampling across them would give a far wider interval."""
     rng = np.random.default_rng(0)
-    groups = {game: {(8, 128, ""): level + rng.normal(0, 0.01, 5), (128, 8, ""): level + 0.1 + rng.normal(0, 0.01, 5)}
-              for game, level in (("a", 0.1), ("b", 0.8))}
+    groups = {
+        game: {(8, 128, ""): level + rng.normal(0, 0.01, 5), (128, 8, ""): level + 0.1 + rng.normal(0, 0.01, 5)}
+        for game, level in (("a", 0.1), ("b", 0.8))
+    }
     low, high = coverage.stratified_bootstrap(groups, coverage.difference)
     means = {game: {shape: values.mean() for shape, values in each.items()} for game, each in groups.items()}
     assert low < coverage.difference(means) < high and high - low < 0.03 and low > 0.07
@@ -255,8 +284,12 @@ def test_baseline_and_grids_are_in_the_table(tmp_path, plane, capsys):
         cells = int(line["grid"]) ** 2
         assert float(line["uniform"]) == pytest.approx(1 - (1 - 1 / cells) ** int(line["rows"]))
         assert 1 / cells <= float(line["value"]) <= int(line["rows"]) / cells
-    assert {line["measure"] for line in table(tmp_path / "out/coverage.csv")} == {"umap_cvg", "pca_cvg", "distinct",
-                                                                                 "neighbor_distance"}
+    assert {line["measure"] for line in table(tmp_path / "out/coverage.csv")} == {
+        "umap_cvg",
+        "pca_cvg",
+        "distinct",
+        "neighbor_distance",
+    }
     assert "0.297" in capsys.readouterr().out  # 1 - (1 - 1/256)^90
 
 
@@ -303,8 +336,10 @@ def test_umap_finds_the_rooms_and_repeats_itself(tmp_path):
     draw(tmp_path / "runs", tmp_path / "again", "--umap-seeds", 2)
     one = (tmp_path / "out/coverage.csv").read_text()
     assert one == (tmp_path / "again/coverage.csv").read_text()
-    values = {seed: [line["value"] for line in table(tmp_path / "out/coverage.csv") if line["umap_seed"] == seed]
-              for seed in "01"}
+    values = {
+        seed: [line["value"] for line in table(tmp_path / "out/coverage.csv") if line["umap_seed"] == seed]
+        for seed in "01"
+    }
     assert values["0"] != values["1"]
     check_image(tmp_path / "out/coverage.png")
 
@@ -312,24 +347,59 @@ def test_umap_finds_the_rooms_and_repeats_itself(tmp_path):
 def test_from_real_runs_to_the_figure(tmp_path):
     """As a user does it: two runs, one command, from frames and then from features."""
     for name, shape in (("a", (2, 64)), ("b", (4, 32))):
-        run("ppo_atari_envpool.py", tmp_path, "--run-name", f"runs/{name}", "--num-envs", shape[0], "--num-steps",
-            shape[1], "--total-timesteps", 512, "--no-diagnostics", "--num-logs", 4)
-    words = [sys.executable, str(ROOT / "scripts/coverage.py"), "--runs", "runs", "--out", "figures", "--umap-seeds",
-             "1", "--input", "features"]
+        run(
+            "ppo_atari_envpool.py",
+            tmp_path,
+            "--run-name",
+            f"runs/{name}",
+            "--num-envs",
+            shape[0],
+            "--num-steps",
+            shape[1],
+            "--total-timesteps",
+            512,
+            "--no-diagnostics",
+            "--num-logs",
+            4,
+        )
+    words = [
+        sys.executable,
+        str(ROOT / "scripts/coverage.py"),
+        "--runs",
+        "runs",
+        "--out",
+        "figures",
+        "--umap-seeds",
+        "1",
+        "--input",
+        "features",
+    ]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=environment())
     assert done.returncode == 0, done.stderr
     assert "compares encoders" in done.stderr and "(4, 32) covers more than (2, 64)" in done.stdout
     assert "undecided" in done.stdout and "512 steps" in done.stdout
     lines = table(tmp_path / "figures/coverage.csv")
     assert {(line["configuration"], line["env_id"], line["input"]) for line in lines} == {
-        ("N=2, T=64", "Breakout-v5", "features"), ("N=4, T=32", "Breakout-v5", "features")}
+        ("N=2, T=64", "Breakout-v5", "features"),
+        ("N=4, T=32", "Breakout-v5", "features"),
+    }
     check_image(tmp_path / "figures/coverage.png")
 
 
-@pytest.mark.parametrize("words, said", [
-    (["--grids", "1"], "--grids 1"), (["--umap-seeds", "0"], "--umap-seeds 0"), (["--rows", "10"], "--rows 10"),
-    (["--seed", "-1"], "--seed -1"), (["--input", "pixels"], "pixels"), (["--bogus"], "--bogus"), ([], "no run"),
-    (["--out", "/dev/null/x"], "/dev/null/x"), (["--runs", "nowhere"], "nowhere")])
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--grids", "1"], "--grids 1"),
+        (["--umap-seeds", "0"], "--umap-seeds 0"),
+        (["--rows", "10"], "--rows 10"),
+        (["--seed", "-1"], "--seed -1"),
+        (["--input", "pixels"], "pixels"),
+        (["--bogus"], "--bogus"),
+        ([], "no run"),
+        (["--out", "/dev/null/x"], "/dev/null/x"),
+        (["--runs", "nowhere"], "nowhere"),
+    ],
+)
 def test_bad_input_is_one_line(words, said, tmp_path, capsys):
     line = refused(capsys, "--runs", tmp_path, "--out", tmp_path / "out", *words)
     assert line.startswith("error: ") and said in line

@@ -21,7 +21,8 @@ def sync_warnings(caught):
 def test_graphs_without_a_gpu(script, tmp_path):
     done = run(script, tmp_path, "--cuda-graphs", code=2)
     assert done.stderr.splitlines() == [
-        "error: --cuda-graphs needs an NVIDIA GPU and one process: --no-cuda-graphs is accepted"]
+        "error: --cuda-graphs needs an NVIDIA GPU and one process: --no-cuda-graphs is accepted"
+    ]
     done = run(script, tmp_path, "--compile", code=2, CXX="no-such-compiler")
     assert done.stderr.startswith("error: --compile needs a C++ compiler") and done.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
@@ -75,6 +76,7 @@ def test_the_host_waits_for_the_actions_only(script, tmp_path, graphs, monkeypat
             if args.num_envs == 4 and count % 32 == 0:
                 enter(None)
             return result
+
         envs.step = told_step
         return envs
 

@@ -25,8 +25,16 @@ def play(envs, actions):
     rows = []
     for action in actions:
         obs, rewards, terminations, truncations, info = envs.step(action)
-        rows.append({"obs": obs, "rewards": rewards, "terminations": terminations, "truncations": truncations,
-                     "score": breakout_score(info["ram"]), **{f"info_{name}": info[name] for name in RESET_FIELDS}})
+        rows.append(
+            {
+                "obs": obs,
+                "rewards": rewards,
+                "terminations": terminations,
+                "truncations": truncations,
+                "score": breakout_score(info["ram"]),
+                **{f"info_{name}": info[name] for name in RESET_FIELDS},
+            }
+        )
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}, first
 
 

@@ -78,8 +78,9 @@ class FoundFrames:
 @pytest.mark.parametrize("name", ["Breakout-v5", "Pong-v5", "Qbert-v5", "Amidar-v5"])
 def test_both_emulators_show_the_same_pixels(name, monkeypatch):
     """…and pay the same, through whole games with all their lives, given the same frames before each and actions."""
-    theirs = envpool.make(name, env_type="gymnasium", num_envs=1, num_threads=1, episodic_life=True, reward_clip=True,
-                          seed=3)
+    theirs = envpool.make(
+        name, env_type="gymnasium", num_envs=1, num_threads=1, episodic_life=True, reward_clip=True, seed=3
+    )
     game = evaluate.AtariGame(SimpleNamespace(env_id=name))
     found = FoundFrames(game)
     game.lives = 0
@@ -113,8 +114,10 @@ def test_a_game_ends_at_the_time_limit(monkeypatch):
 
 def test_the_same_seed_is_the_same_game_and_another_is_not():
     game = evaluate.AtariGame(SimpleNamespace(env_id="Breakout-v5"))
+
     def frames(seed):
         return np.stack([game.reset(seed), *(game.step(action)[0] for action in [2, 3, 0, 2] * 10)])
+
     assert np.array_equal(frames(1), frames(1)) and not np.array_equal(frames(1), frames(4))
 
 
@@ -222,19 +225,38 @@ def test_broken_checkpoints(tmp_path, capsys):
     assert "is not of the network" in refused(capsys, run_dir)
 
 
-@pytest.mark.parametrize("words, said", [
-    (["--episodes", "0"], "--episodes 0"), (["--num-envs", "0"], "--num-envs 0"), (["--episodes", "x"], "--episodes"),
-    (["--seed", "-1"], "--seed -1"), (["--video", "film.avi"], "film.avi"), (["--video", "/nowhere/a.gif"], "/nowhere"),
-    (["--train-levels"], "--train-levels"), (["--envpool", "--video", "a.gif"], "--envpool"), (["--bogus"], "--bogus")])
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--episodes", "0"], "--episodes 0"),
+        (["--num-envs", "0"], "--num-envs 0"),
+        (["--episodes", "x"], "--episodes"),
+        (["--seed", "-1"], "--seed -1"),
+        (["--video", "film.avi"], "film.avi"),
+        (["--video", "/nowhere/a.gif"], "/nowhere"),
+        (["--train-levels"], "--train-levels"),
+        (["--envpool", "--video", "a.gif"], "--envpool"),
+        (["--bogus"], "--bogus"),
+    ],
+)
 def test_bad_arguments_are_one_line(words, said, tmp_path, capsys):
     line = refused(capsys, make_run(tmp_path), *words)
     assert line.startswith("error: ") and line.count("\n") == 1 and said in line
     assert not list(tmp_path.glob("*.gif"))
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"arguments": {}}',
-                                  '{"arguments": {"env_id": "x"}, "command": "python other.py"}',
-                                  '{"arguments": {"env_id": "x"}, "command": "ls"}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "{",
+        "[]",
+        '{"arguments": {}}',
+        '{"arguments": {"env_id": "x"}, "command": "python other.py"}',
+        '{"arguments": {"env_id": "x"}, "command": "ls"}',
+    ],
+)
 def test_what_is_no_run_is_one_line(text, tmp_path, capsys):
     if text is not None:
         (tmp_path / "manifest.json").write_text(text)

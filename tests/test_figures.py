@@ -34,20 +34,40 @@ def write_events(path, rows):
             writer.write(Event(wall_time=step, step=step, summary=summary).SerializeToString())
 
 
-def write_run(path, score, steps=1000, script="ppo_atari_envpool", game="Breakout", seed=1, scalars=None, points=POINTS,
-              last=None, done=True, **args):
+def write_run(
+    path,
+    score,
+    steps=1000,
+    script="ppo_atari_envpool",
+    game="Breakout",
+    seed=1,
+    scalars=None,
+    points=POINTS,
+    last=None,
+    done=True,
+    **args,
+):
     """A run whose human-normalised score rises to `score` at the last point; scalars: {tag: value at every point}."""
     path.mkdir(parents=True)
     suffix = "-v5" if game in figures.human_scores() else ""
-    arguments = {"env_id": game + suffix, "seed": seed, "num_envs": 8, "num_steps": 16, "total_timesteps": steps,
-                 **args}
+    arguments = {
+        "env_id": game + suffix,
+        "seed": seed,
+        "num_envs": 8,
+        "num_steps": 16,
+        "total_timesteps": steps,
+        **args,
+    }
     (path / "manifest.json").write_text(json.dumps({"arguments": arguments, "command": f"python {script}.py --x"}))
     zero, one = figures.human_scores().get(game, (0, 1))
     batch = arguments["num_envs"] * arguments["num_steps"]
     rows = []
     for i in range(1, (last or points) + 1):
-        values = {"charts/episodic_return": zero + (one - zero) * score * (i / points) ** 0.5, "charts/SPS": 100.0,
-                  "charts/gradient_steps": steps * i / points / batch * 16}
+        values = {
+            "charts/episodic_return": zero + (one - zero) * score * (i / points) ** 0.5,
+            "charts/SPS": 100.0,
+            "charts/gradient_steps": steps * i / points / batch * 16,
+        }
         rows.append((steps * i // points, {**values, **(scalars or {})}))
     write_events(path / "events.out.tfevents.1700000000.host.1.0", rows)
     if done:
@@ -62,8 +82,16 @@ def plant(root, shapes, score, seeds=5, games=GAMES, noise=0.05, scalars=lambda 
         for N, T in shapes:
             for seed in range(1, seeds + 1):
                 n += 1
-                write_run(root / f"x{n}", score((N, T)) + rng.normal(0, noise), game=game, seed=seed, num_envs=N,
-                          num_steps=T, scalars=scalars((N, T), rng.normal(0, 1)), **args)
+                write_run(
+                    root / f"x{n}",
+                    score((N, T)) + rng.normal(0, noise),
+                    game=game,
+                    seed=seed,
+                    num_envs=N,
+                    num_steps=T,
+                    scalars=scalars((N, T), rng.normal(0, 1)),
+                    **args,
+                )
     return root
 
 
@@ -94,6 +122,7 @@ def test_the_aggregates_are_rliables(seeds, games):
 
 def test_the_intervals_are_rliables_and_the_ragged_bootstrap_agrees_with_them():
     x = np.random.RandomState(0).lognormal(size=(5, 10))
+
     def row(sample):
         return np.array([figures.iqm(sample)])
 
@@ -101,8 +130,9 @@ def test_the_intervals_are_rliables_and_the_ragged_bootstrap_agrees_with_them():
     np.random.seed(3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        points, bounds = rly.get_interval_estimates({"": x}, lambda x: np.array([rliable_metrics.aggregate_iqm(x)]),
-                                                    reps=4000)
+        points, bounds = rly.get_interval_estimates(
+            {"": x}, lambda x: np.array([rliable_metrics.aggregate_iqm(x)]), reps=4000
+        )
     assert [*value, *low, *high] == pytest.approx([*points[""], *bounds[""][0], *bounds[""][1]], abs=1e-12)
     ragged = np.percentile(figures.resampled(figures.iqm, [list(x.T)], 4000, 5), [2.5, 97.5])
     assert ragged == pytest.approx(bounds[""][:, 0], abs=0.08 * (high - low)[0])
@@ -116,8 +146,18 @@ def test_every_game_has_the_same_weight_however_many_seeds_it_has():
     assert figures.optimality_gap(twice) == pytest.approx(figures.optimality_gap(games), abs=1e-12)
 
 
-@pytest.mark.parametrize("counts, carries", [((5, 5), True), ((3,), True), ((2,), False), ((1,) * 10, False),
-                                             ((2, 4), True), ((1, 9), False), ((2, 2, 2), False)])
+@pytest.mark.parametrize(
+    "counts, carries",
+    [
+        ((5, 5), True),
+        ((3,), True),
+        ((2,), False),
+        ((1,) * 10, False),
+        ((2, 4), True),
+        ((1, 9), False),
+        ((2, 2, 2), False),
+    ],
+)
 def test_no_interval_that_the_data_cannot_carry(counts, carries):
     sample = [np.arange(count) * 1.0 for count in counts]
     value, low, high = figures.interval(lambda sample: np.array([figures.iqm(sample)]), [sample], 100)
@@ -141,14 +181,27 @@ def test_kendall_of_planted_and_null_relations():
     assert figures.kendall(levels, [[np.full(5, 2.0)] * 5]) == (0.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize("low, high, side, margin, word", [
-    (0.1, 0.3, "more", 0, "supported"), (-0.3, -0.1, "more", 0, "not supported"), (-0.1, 0.3, "more", 0, "undecided"),
-    (-0.3, -0.1, "less", 0, "supported"), (0.1, 0.3, "less", 0, "not supported"), (-0.1, 0.1, "less", 0, "undecided"),
-    (-0.05, 0.08, "little", 0.1, "supported"), (0.15, 0.2, "little", 0.1, "not supported"),
-    (-0.2, -0.15, "little", 0.1, "not supported"), (0.05, 0.2, "little", 0.1, "undecided"),
-    (-0.05, 0.5, "not less", 0.1, "supported"), (-0.5, -0.2, "not less", 0.1, "not supported"),
-    (-0.2, 0.5, "not less", 0.1, "undecided"), (0.0, 0.0, "more", 0, "undecided"),
-    (np.nan, np.nan, "more", 0, "undecided"), (np.nan, np.nan, "little", 0.1, "undecided")])
+@pytest.mark.parametrize(
+    "low, high, side, margin, word",
+    [
+        (0.1, 0.3, "more", 0, "supported"),
+        (-0.3, -0.1, "more", 0, "not supported"),
+        (-0.1, 0.3, "more", 0, "undecided"),
+        (-0.3, -0.1, "less", 0, "supported"),
+        (0.1, 0.3, "less", 0, "not supported"),
+        (-0.1, 0.1, "less", 0, "undecided"),
+        (-0.05, 0.08, "little", 0.1, "supported"),
+        (0.15, 0.2, "little", 0.1, "not supported"),
+        (-0.2, -0.15, "little", 0.1, "not supported"),
+        (0.05, 0.2, "little", 0.1, "undecided"),
+        (-0.05, 0.5, "not less", 0.1, "supported"),
+        (-0.5, -0.2, "not less", 0.1, "not supported"),
+        (-0.2, 0.5, "not less", 0.1, "undecided"),
+        (0.0, 0.0, "more", 0, "undecided"),
+        (np.nan, np.nan, "more", 0, "undecided"),
+        (np.nan, np.nan, "little", 0.1, "undecided"),
+    ],
+)
 def test_verdicts(low, high, side, margin, word):
     assert figures.verdict(low, high, side, margin) == word
 
@@ -193,13 +246,16 @@ def test_several_files_torn_tails_and_order(tmp_path):
 
 def test_the_cache_answers_until_an_event_file_changes(tmp_path, monkeypatch):
     runs = plant(tmp_path / "runs", [(8, 16)], lambda shape: 1.0, seeds=2, games=["Pong"])
+
     def read():
         cache = figures.Cache([runs / "cache.npz"])
         found, _ = figures.read_runs(runs, cache)
         cache.save()
         return {run.name: run.curves for run in found}
+
     def refuse(paths):
         raise AssertionError(f"read again: {paths}")
+
     first, reader = read(), figures.read_events
     monkeypatch.setattr(figures, "read_events", refuse)
     second = read()
@@ -245,20 +301,26 @@ def test_hours_count_only_the_time_that_the_run_ran():
     run = figures.Run("", "", "", {}, curves, {}, False)
     assert run.x(np.array([100, 150, 300]), "hours") * 3600 == pytest.approx([100, 125, 175])
     assert run.x(np.array([50, 300]), "gradient_steps") == pytest.approx([2.5, 15])
-    run = figures.Run("", "", "", {"num_envs": 2, "num_steps": 5, "update_epochs": 3, "num_minibatches": 4}, {}, {},
-                      False)
+    run = figures.Run(
+        "", "", "", {"num_envs": 2, "num_steps": 5, "update_epochs": 3, "num_minibatches": 4}, {}, {}, False
+    )
     assert run.x(np.array([100]), "gradient_steps") == [120]
 
 
 # ---- which configurations there are ----------------------------------------------------------------------------------
-@pytest.mark.parametrize("shapes, expected", [
-    ([(8, 128), (128, 8)], (8, 128)),
-    ([(4, 256), (8, 128), (16, 64), (128, 8), (256, 4)], (8, 128)),
-    ([(8, 128), (16, 128), (8, 256)], (8, 128)),
-    ([(1, 128), (2, 128), (8, 128), (1024, 128)], (8, 128)),
-    ([(2, 32), (4, 16)], (2, 32)), ([(4, 32), (8, 16)], (4, 32)),
-    ([(2, 32), (4, 32), (2, 64)], (2, 32)),
-    ([(32, 16), (64, 16), (16, 32)], (32, 16))])
+@pytest.mark.parametrize(
+    "shapes, expected",
+    [
+        ([(8, 128), (128, 8)], (8, 128)),
+        ([(4, 256), (8, 128), (16, 64), (128, 8), (256, 4)], (8, 128)),
+        ([(8, 128), (16, 128), (8, 256)], (8, 128)),
+        ([(1, 128), (2, 128), (8, 128), (1024, 128)], (8, 128)),
+        ([(2, 32), (4, 16)], (2, 32)),
+        ([(4, 32), (8, 16)], (4, 32)),
+        ([(2, 32), (4, 32), (2, 64)], (2, 32)),
+        ([(32, 16), (64, 16), (16, 32)], (32, 16)),
+    ],
+)
 def test_the_base(tmp_path, shapes, expected):
     for i, (N, T) in enumerate(shapes):
         write_run(tmp_path / str(i), 1.0, num_envs=N, num_steps=T, points=1)
@@ -272,8 +334,16 @@ def test_the_base(tmp_path, shapes, expected):
 def test_configurations_are_what_differs_within_a_game(tmp_path):
     for game, rate in (("Breakout", 1e-4), ("Pong", 2e-4)):  # differs by game: no configuration
         for epochs in (4, 8):
-            write_run(tmp_path / f"{game}{epochs}", 1.0, game=game, learning_rate=rate, update_epochs=epochs,
-                      num_logs=epochs, run_name=f"{epochs}", num_minibatches=4)
+            write_run(
+                tmp_path / f"{game}{epochs}",
+                1.0,
+                game=game,
+                learning_rate=rate,
+                update_epochs=epochs,
+                num_logs=epochs,
+                run_name=f"{epochs}",
+                num_minibatches=4,
+            )
     runs, _ = figures.read_runs(tmp_path, figures.Cache([]))
     suite = figures.Suite("data_reuse", "ppo_atari_envpool", runs)
     assert suite.names == ["num_envs", "num_steps", "update_epochs"] and len(suite.configs) == 2
@@ -283,9 +353,13 @@ def test_configurations_are_what_differs_within_a_game(tmp_path):
 # ---- verdicts of whole sweeps ----------------------------------------------------------------------------------------
 def test_a_planted_effect_is_found_and_a_null_is_undecided(tmp_path):
     shapes = [(8, 16), (32, 4)]
+
     def scalars(shape, noise):
-        return {"diagnostics/feature_rank": shape[0] + noise, "probe/feature_rank": 50 + noise,
-                "diagnostics/weight_norm": shape[0] + noise}
+        return {
+            "diagnostics/feature_rank": shape[0] + noise,
+            "probe/feature_rank": 50 + noise,
+            "diagnostics/weight_norm": shape[0] + noise,
+        }
 
     plant(tmp_path / "better", shapes, lambda shape: 1.0 + 0.3 * (shape[0] > 8), scalars=scalars)
     table = draw("fixed_budget", tmp_path / "better", tmp_path / "1")
@@ -305,8 +379,13 @@ def test_a_planted_effect_is_found_and_a_null_is_undecided(tmp_path):
 
 def test_the_claims_of_the_other_sweeps_find_what_is_planted(tmp_path):
     shapes = [(8, 16), (16, 16), (8, 32)]
-    plant(tmp_path / "s", shapes, lambda shape: {16: 1.6, 8: 1.0}[shape[0]] + (shape[1] == 32) * 0.2, games=GAMES[:1],
-          scalars=lambda shape, noise: {"diagnostics/feature_rank": shape[0] * shape[1] + noise})
+    plant(
+        tmp_path / "s",
+        shapes,
+        lambda shape: {16: 1.6, 8: 1.0}[shape[0]] + (shape[1] == 32) * 0.2,
+        games=GAMES[:1],
+        scalars=lambda shape, noise: {"diagnostics/feature_rank": shape[0] * shape[1] + noise},
+    )
     table = draw("scaling_data", tmp_path / "s", tmp_path / "out")
     for text in ("N-scaling beats T-scaling", "N-scaling beats the base", "T-scaling beats the base"):
         assert claim(table, text).verdict == "supported"
@@ -317,8 +396,9 @@ def test_the_claims_of_the_other_sweeps_find_what_is_planted(tmp_path):
     for seed in range(1, 6):
         noise = seed * 0.002
         for N, shared, score in ((8, True, 1.0), (8, False, 0.5), (16, True, 1.2), (16, False, 1.4)):
-            write_run(tmp_path / "d" / f"{N}{shared}{seed}", score + noise, num_envs=N, seed=seed,
-                      shared_encoder=shared)
+            write_run(
+                tmp_path / "d" / f"{N}{shared}{seed}", score + noise, num_envs=N, seed=seed, shared_encoder=shared
+            )
         for rate, score in ((1e-4, 1.02), (2.5e-4, 1.0), (1e-3, 0.6)):
             write_run(tmp_path / "l" / f"{rate}{seed}", score + noise, seed=seed, num_envs=16, learning_rate=rate)
         for N, epochs, score in ((8, 4, 1.0), (8, 8, 0.7), (16, 4, 1.2), (16, 8, 1.1)):
@@ -338,16 +418,24 @@ def test_the_claims_of_the_other_sweeps_find_what_is_planted(tmp_path):
 # ---- what is missing -------------------------------------------------------------------------------------------------
 def test_unequal_seeds_nan_divergence_short_curves_and_a_missing_game(tmp_path, capsys):
     runs = plant(tmp_path / "runs", [(8, 16), (32, 4)], lambda shape: 1.0 + 0.5 * (shape[0] > 8), games=GAMES)
-    byname = {(m["env_id"][:-3], m["num_envs"], m["seed"]): path for path in runs.iterdir()
-              for m in [json.loads((path / "manifest.json").read_text())["arguments"]]}
+    byname = {
+        (m["env_id"][:-3], m["num_envs"], m["seed"]): path
+        for path in runs.iterdir()
+        for m in [json.loads((path / "manifest.json").read_text())["arguments"]]
+    }
 
     def events(key):
         return next(byname[key].glob("events*"))
 
     for file in byname["Breakout", 8, 5].iterdir():  # a seed that was never run
         file.unlink()
-    write_events(events(("Breakout", 8, 4)), [(500, {"charts/episodic_return": 9.0}),  # a run that is not finite
-                                              (1000, {"charts/episodic_return": float("nan")})])
+    write_events(
+        events(("Breakout", 8, 4)),
+        [
+            (500, {"charts/episodic_return": 9.0}),  # a run that is not finite
+            (1000, {"charts/episodic_return": float("nan")}),
+        ],
+    )
     write_events(events(("Qbert", 32, 1)), [(250, {"charts/episodic_return": 9e6})])  # a curve shorter than the rest
     (byname["Qbert", 32, 1] / "done.json").unlink()
     (byname["Qbert", 32, 2] / "done.json").unlink()  # this one's curve is whole: it counts
@@ -359,10 +447,14 @@ def test_unequal_seeds_nan_divergence_short_curves_and_a_missing_game(tmp_path, 
     text = capsys.readouterr().out
     beats = claim(table, "beats")
     assert beats.verdict == "supported" and beats.value == pytest.approx(0.5, abs=0.06) and np.isfinite(beats.ci_low)
-    for words in ("missing of 8×16: Breakout seed 5",
-                  "(8×16, Breakout, seed 4): ends at step 500 of 1,000: its returns are not finite",
-                  "(32×4, Qbert, seed 1): ends at step 250 of 896: unfinished",
-                  "(32×4, Qbert, seed 3): diverged at step 640", "no final score there: Pong", "on ragged lists"):
+    for words in (
+        "missing of 8×16: Breakout seed 5",
+        "(8×16, Breakout, seed 4): ends at step 500 of 1,000: its returns are not finite",
+        "(32×4, Qbert, seed 1): ends at step 250 of 896: unfinished",
+        "(32×4, Qbert, seed 3): diverged at step 640",
+        "no final score there: Pong",
+        "on ragged lists",
+    ):
         assert words in text, words
     assert "Qbert, seed 2" not in text
     drawn = pd.read_csv(tmp_path / "out" / "fixed_budget.csv")
@@ -418,11 +510,21 @@ GRIDS = {  # sweep: script, games, [(arguments that differ), …]
     "hard_exploration": ("ppo_atari_envpool", ["Pitfall"], [{}, {"num_envs": 16}]),
     "rnd": ("ppo_rnd_envpool", ["Pitfall"], [{}, {"num_envs": 16}, {"num_steps": 32}]),
     "num_envs_trend": ("ppo_atari_envpool", ["Breakout"], [{"num_envs": N} for N in (4, 8, 16)]),
-    "outer_loop": ("ppo_atari_envpool", ["Breakout"], [
-        {"minibatch_size": 32}, {"num_envs": 32, "minibatch_size": 32}, {"num_envs": 32, "num_minibatches": 4},
-        {"num_envs": 32, "num_minibatches": 4, "learning_rate": 5e-4}]),
-    "step_size": ("ppo_atari_envpool", ["Breakout"], [
-        {"clip_coef": c, "steps": s} for c in (0.1, 0.2, 0.4) for s in (1000, 500)]),
+    "outer_loop": (
+        "ppo_atari_envpool",
+        ["Breakout"],
+        [
+            {"minibatch_size": 32},
+            {"num_envs": 32, "minibatch_size": 32},
+            {"num_envs": 32, "num_minibatches": 4},
+            {"num_envs": 32, "num_minibatches": 4, "learning_rate": 5e-4},
+        ],
+    ),
+    "step_size": (
+        "ppo_atari_envpool",
+        ["Breakout"],
+        [{"clip_coef": c, "steps": s} for c in (0.1, 0.2, 0.4) for s in (1000, 500)],
+    ),
 }
 
 
@@ -447,12 +549,28 @@ def all_sweeps(tmp_path_factory):
     for sweep, (script, games, grid) in GRIDS.items():
         for i, args in enumerate(grid):
             for game in games:
-                scalars = {f"{place}/{name}": i + 1.0 for place in ("diagnostics", "probe")
-                           for name in figures.DIAGNOSTICS}
-                write_run(root / "runs" / sweep / f"{game}{i}", 1.0 + i / 5, game=game, script=script,
-                          scalars={**scalars, "outer/ddr": 1000.0 * (i + 1)}, **args)
-    command = [sys.executable, str(ROOT / "scripts" / "figures.py"), "all", "--runs", str(root / "runs"), "--out",
-               str(root / "out"), "--reps", "50"]
+                scalars = {
+                    f"{place}/{name}": i + 1.0 for place in ("diagnostics", "probe") for name in figures.DIAGNOSTICS
+                }
+                write_run(
+                    root / "runs" / sweep / f"{game}{i}",
+                    1.0 + i / 5,
+                    game=game,
+                    script=script,
+                    scalars={**scalars, "outer/ddr": 1000.0 * (i + 1)},
+                    **args,
+                )
+    command = [
+        sys.executable,
+        str(ROOT / "scripts" / "figures.py"),
+        "all",
+        "--runs",
+        str(root / "runs"),
+        "--out",
+        str(root / "out"),
+        "--reps",
+        "50",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=root, env=conftest.environment())
     assert done.returncode == 0, done.stdout + done.stderr
     return root / "out", done.stdout
@@ -495,10 +613,17 @@ def test_the_base_is_black_and_the_families_differ(tmp_path):
 
 
 # ---- bad input and a real run ----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("words, says", [
-    (["scaling"], "invalid choice"), (["gamma", "--runs", "nowhere"], "--runs nowhere"),
-    (["gamma", "--runs", "."], "no manifest.json"), (["gamma", "--runs", ".", "--x", "epochs"], "--x"),
-    (["gamma", "--runs", ".", "--base", "8"], "N x T"), (["gamma", "--runs", ".", "--reps", "0"], "--reps")])
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (["scaling"], "invalid choice"),
+        (["gamma", "--runs", "nowhere"], "--runs nowhere"),
+        (["gamma", "--runs", "."], "no manifest.json"),
+        (["gamma", "--runs", ".", "--x", "epochs"], "--x"),
+        (["gamma", "--runs", ".", "--base", "8"], "N x T"),
+        (["gamma", "--runs", ".", "--reps", "0"], "--reps"),
+    ],
+)
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, words, says):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as end:
@@ -509,8 +634,22 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, wo
 
 def test_from_real_runs_to_a_figure(tmp_path):
     for N, T in (4, 32), (8, 16):
-        conftest.run("ppo_atari_envpool.py", tmp_path, "--num-envs", N, "--num-steps", T, "--total-timesteps", 2048,
-                     "--run-name", f"sweep/{N}", "--env-id", "Breakout-v5", "--num-logs", 4)
+        conftest.run(
+            "ppo_atari_envpool.py",
+            tmp_path,
+            "--num-envs",
+            N,
+            "--num-steps",
+            T,
+            "--total-timesteps",
+            2048,
+            "--run-name",
+            f"sweep/{N}",
+            "--env-id",
+            "Breakout-v5",
+            "--num-logs",
+            4,
+        )
     table = draw("fixed_budget", tmp_path / "sweep", tmp_path / "out")
     assert claim(table, "8×16 beats 4×32").verdict == "undecided"
     for name in ("fixed_budget", "fixed_budget_games", "fixed_budget_diagnostics"):

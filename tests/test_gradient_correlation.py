@@ -18,8 +18,28 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import gradient_correlation as gc
 
 SCRIPT = str(ROOT / "scripts" / "gradient_correlation.py")
-SMALL = ["--steps", "2048", "--gamma", "0.9", "--checkpoints", "2", "--fresh-every", "2", "--seeds", "1", "2",
-         "--groups", "5", "--resamples", "200", "--update-epochs", "1", "--lambdas", "0", "0.95"]
+SMALL = [
+    "--steps",
+    "2048",
+    "--gamma",
+    "0.9",
+    "--checkpoints",
+    "2",
+    "--fresh-every",
+    "2",
+    "--seeds",
+    "1",
+    "2",
+    "--groups",
+    "5",
+    "--resamples",
+    "200",
+    "--update-epochs",
+    "1",
+    "--lambdas",
+    "0",
+    "0.95",
+]
 
 
 # ---- the split of the variance ---------------------------------------------------------------------------------------
@@ -27,8 +47,15 @@ def split(g, resamples=200):
     """variance_split of gradients g (batches, segments, T, P), every batch a group of its own."""
     R, N, T, P = g.shape
     batch = torch.arange(R).repeat_interleave(N)
-    return gc.variance_split(g.sum(2).view(-1, P), torch.full((R * N,), T), g.square().sum((2, 3)).view(-1), batch,
-                             torch.arange(R), resamples, 0)
+    return gc.variance_split(
+        g.sum(2).view(-1, P),
+        torch.full((R * N,), T),
+        g.square().sum((2, 3)).view(-1),
+        batch,
+        torch.arange(R),
+        resamples,
+        0,
+    )
 
 
 def ar1(rho, R, N, T, P=6, seed=0):
@@ -125,11 +152,16 @@ def test_pairs_cross_neither_an_episode_nor_a_reset_row():
     position = np.cumsum(valid.ravel()).reshape(T, N) - 1
     for lag in (1, 3, 6):
         within, across = gc.pairs(valid, cuts, lag)
-        rows = [(t, n) for t in range(T - lag) for n in range(N)
-                if valid[t, n] and valid[t + lag, n] and not cuts[t:t + lag, n].any()]
+        rows = [
+            (t, n)
+            for t in range(T - lag)
+            for n in range(N)
+            if valid[t, n] and valid[t + lag, n] and not cuts[t : t + lag, n].any()
+        ]
         assert sorted(map(tuple, within.T)) == sorted((position[t, n], position[t + lag, n]) for t, n in rows)
         assert sorted(map(tuple, across.T)) == sorted(
-            (position[t, n], position[t + lag, m]) for t, n in rows for m in range(N) if m != n)
+            (position[t, n], position[t + lag, m]) for t, n in rows for m in range(N) if m != n
+        )
     assert gc.pairs(valid, cuts, 6)[0].size == 0  # 5 steps, then 6: no pair that far apart
 
 
@@ -151,8 +183,9 @@ def test_advantages_are_those_of_the_other_scripts():
     expected, _ = ppo_atari_envpool.gae(rewards, values, never, truncations, next_values, valid, 0.9, 0.7)
     got = gc.advantages(rewards + 0.9 * next_values - values, truncations, 0.9 * 0.7)
     assert torch.allclose(got[valid], expected[valid], atol=1e-5)
-    lambdas = gc.advantages((rewards + 0.9 * next_values - values)[:, None], truncations[:, None],
-                            0.9 * torch.tensor([[0.0], [0.7]]))
+    lambdas = gc.advantages(
+        (rewards + 0.9 * next_values - values)[:, None], truncations[:, None], 0.9 * torch.tensor([[0.0], [0.7]])
+    )
     assert torch.allclose(lambdas[:, 1], got)
 
 
@@ -169,11 +202,21 @@ def test_pendulum_clips_actions_and_resets_in_a_step_of_its_own():
 
 
 # ---- verdicts --------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("low, high, side, null, expected", [
-    (0.1, 0.2, 1, 0, "holds"), (-0.2, -0.1, 1, 0, "does not hold"), (-0.1, 0.2, 1, 0, "undecided"),
-    (0.8, 0.9, -1, 1, "holds"), (1.1, 1.2, -1, 1, "does not hold"), (0.9, 1.2, -1, 1, "undecided"),
-    (-0.04, 0.03, 0, 0.05, "holds"), (0.06, 0.1, 0, 0.05, "does not hold"), (0.01, 0.1, 0, 0.05, "undecided"),
-    (float("nan"), float("nan"), 1, 0, "undecided")])
+@pytest.mark.parametrize(
+    "low, high, side, null, expected",
+    [
+        (0.1, 0.2, 1, 0, "holds"),
+        (-0.2, -0.1, 1, 0, "does not hold"),
+        (-0.1, 0.2, 1, 0, "undecided"),
+        (0.8, 0.9, -1, 1, "holds"),
+        (1.1, 1.2, -1, 1, "does not hold"),
+        (0.9, 1.2, -1, 1, "undecided"),
+        (-0.04, 0.03, 0, 0.05, "holds"),
+        (0.06, 0.1, 0, 0.05, "does not hold"),
+        (0.01, 0.1, 0, 0.05, "undecided"),
+        (float("nan"), float("nan"), 1, 0, "undecided"),
+    ],
+)
 def test_verdict(low, high, side, null, expected):
     assert gc.verdict(low, high, side, null) == expected
 
@@ -187,8 +230,9 @@ def test_hierarchical_bootstrap_widens_with_the_seeds():
 
 
 def test_a_checkpoint_without_pairs_is_left_out():
-    table = pd.DataFrame([(1, 8, 40, 2.0), (1, 16, 1, 9.0), (2, 8, 40, 4.0), (2, 16, 40, 6.0)],
-                         columns=["seed", "step", "lag", "x"])
+    table = pd.DataFrame(
+        [(1, 8, 40, 2.0), (1, 16, 1, 9.0), (2, 8, 40, 4.0), (2, 16, 40, 6.0)], columns=["seed", "step", "lag", "x"]
+    )
     values = gc.cube(table, "x", lag=40)
     assert np.array_equal(values, [[2.0, np.nan], [4.0, 6.0]], equal_nan=True)
     assert gc.hierarchical_bootstrap(gc.average, [values[..., None]], 100)[0] == 4.0
@@ -203,8 +247,12 @@ def test_default_checkpoints_are_the_posts():
 
 # ---- whole runs ------------------------------------------------------------------------------------------------------
 def run(*words):
-    return subprocess.run([sys.executable, SCRIPT, *map(str, words)], capture_output=True, text=True,
-                          env={**os.environ, "OMP_NUM_THREADS": "1"})
+    return subprocess.run(
+        [sys.executable, SCRIPT, *map(str, words)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -217,11 +265,23 @@ def small_run(tmp_path_factory):
 
 def test_small_run_writes_tables_findings_and_figures(small_run):
     out, result = small_run
-    figures = {"returns", "densities_4x256", "densities_16x64", "lag_curves", "heat_maps", "heat_maps_lambda",
-               "lambda_lag", "mean_cosines", "variance", "bias"}
+    figures = {
+        "returns",
+        "densities_4x256",
+        "densities_16x64",
+        "lag_curves",
+        "heat_maps",
+        "heat_maps_lambda",
+        "lambda_lag",
+        "mean_cosines",
+        "variance",
+        "bias",
+    }
     assert {path.name for path in out.iterdir()} == {
         *(f"{name}.{kind}" for name in figures for kind in ("png", "pdf")),
-        *(f"{name}.csv" for name in (*gc.TABLES, "findings")), "findings.txt"}
+        *(f"{name}.csv" for name in (*gc.TABLES, "findings")),
+        "findings.txt",
+    }
     for name in figures:
         image = matplotlib.image.imread(out / f"{name}.png")
         assert min(image.shape[:2]) > 300 and 0.02 < (image[..., :3].min(-1) < 0.9).mean() < 0.9
@@ -246,8 +306,13 @@ def test_redraw_finds_the_same(small_run, monkeypatch, capsys):
 
 def test_interrupted_run_leaves_nothing(tmp_path):
     words = ["--out", str(tmp_path / "out"), "--steps", "20480", "--seeds", "1", "--workers", "1"]
-    process = subprocess.Popen([sys.executable, SCRIPT, *words], stderr=subprocess.PIPE, text=True,
-                               env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, SCRIPT, *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+    )
     assert process.stderr.readline().startswith("train: ")  # it is in the middle of the training
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=120)
@@ -266,11 +331,21 @@ def test_a_run_does_not_depend_on_the_other_seeds(monkeypatch):
         assert np.allclose(runs[0][name], runs[1][name], atol=1e-4)
 
 
-@pytest.mark.parametrize("words, named", [
-    (["--steps", "1000"], "--steps 1000"), (["--gamma", "1.5"], "--gamma 1.5"), (["--groups", "4"], "--groups 4"),
-    (["--lags", "5", "1"], "--lags"), (["--lambdas", "0", "1"], "--main-lambda"), (["--seeds", "1", "1"], "--seeds"),
-    (["--learning-rate", "nan"], "--learning-rate"), (["--no-such-option"], "no-such-option"),
-    (["--out", "/no/such/place", "--redraw"], "--redraw"), (["--out", SCRIPT], "is a file")])
+@pytest.mark.parametrize(
+    "words, named",
+    [
+        (["--steps", "1000"], "--steps 1000"),
+        (["--gamma", "1.5"], "--gamma 1.5"),
+        (["--groups", "4"], "--groups 4"),
+        (["--lags", "5", "1"], "--lags"),
+        (["--lambdas", "0", "1"], "--main-lambda"),
+        (["--seeds", "1", "1"], "--seeds"),
+        (["--learning-rate", "nan"], "--learning-rate"),
+        (["--no-such-option"], "no-such-option"),
+        (["--out", "/no/such/place", "--redraw"], "--redraw"),
+        (["--out", SCRIPT], "is a file"),
+    ],
+)
 def test_bad_input_is_one_line(words, named, capsys):
     with pytest.raises(SystemExit) as end:
         gc.main(gc.parse_args(words))

@@ -36,10 +36,24 @@ def isaacgym(monkeypatch):
 
 def run(runs_dir, words, code=0, launcher=(), **env):
     """Runs the script to its end in a process of its own and checks the exit code."""
-    command = [sys.executable, *launcher, str(ROOT / SCRIPT), *words.split(), "--runs-dir", str(runs_dir),
-               "--run-name", "run"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=runs_dir,
-                          env=environment(PYTHONPATH=str(STAND_IN), **env))
+    command = [
+        sys.executable,
+        *launcher,
+        str(ROOT / SCRIPT),
+        *words.split(),
+        "--runs-dir",
+        str(runs_dir),
+        "--run-name",
+        "run",
+    ]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        cwd=runs_dir,
+        env=environment(PYTHONPATH=str(STAND_IN), **env),
+    )
     assert done.returncode == code, f"exit code {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
     return done
 
@@ -91,8 +105,9 @@ def test_isaac_gym_resets_one_step_late(isaacgym):
     for _ in range(8):
         obs, reward, terminated, truncated, valid, ended, _ = envs.step(torch.full((2, 3), 5.0))  # it needs clipping
         assert len(ended) == 0 and obs[:, 0].tolist() == [0, 1] and torch.equal(obs[:, 2:], -obs[:, :2])
-        for rows, x in zip((clocks, valids, rewards, terminations, truncations),
-                           (obs[:, 1], valid, reward, terminated, truncated)):
+        for rows, x in zip(
+            (clocks, valids, rewards, terminations, truncations), (obs[:, 1], valid, reward, terminated, truncated)
+        ):
             rows.append(x.clone().tolist())
     F, T = False, True
     assert clocks == [[0, 0], [1, 1], [2, 2], [3, 3], [0, 4], [1, 5], [2, 0], [3, 1]]
@@ -107,7 +122,8 @@ def test_late_resets_in_a_run(isaacgym, monkeypatch, tmp_path):
     words = "--env-id Ant --num-envs 2 --num-steps 16 --total-timesteps 64 --learning-rate 0 --reward-scaler 0.5"
     agent, calls, lasts = run_here(monkeypatch, tmp_path, words)
     rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda = (
-        torch.cat(xs) if torch.is_tensor(xs[0]) else xs[0] for xs in zip(*calls))
+        torch.cat(xs) if torch.is_tensor(xs[0]) else xs[0] for xs in zip(*calls)
+    )
     assert (gamma, gae_lambda) == (0.99, 0.95)
     steps = torch.arange(32)
     torch.testing.assert_close(valid, torch.stack([steps % 4 > 0, steps % 6 > 0], 1))
@@ -176,8 +192,21 @@ def test_gaussian_policy_against_torch():
     torch.testing.assert_close(ppo.gaussian_logprobs(mean, logstd, actions), logprobs)
     valid = torch.arange(7) < 5
     newvalue, values, advantages, returns = torch.randn(4, 7, generator=generator)
-    loss, stats = ppo.ppo_loss(mean, logstd, newvalue, actions, logprobs + 0.1, values, advantages, returns, valid,
-                               0.2, 0.5, 2.0, clip_vloss=False)
+    loss, stats = ppo.ppo_loss(
+        mean,
+        logstd,
+        newvalue,
+        actions,
+        logprobs + 0.1,
+        values,
+        advantages,
+        returns,
+        valid,
+        0.2,
+        0.5,
+        2.0,
+        clip_vloss=False,
+    )
     pg_loss, v_loss, entropy, old_approx_kl, _, clipfrac = stats
     torch.testing.assert_close(entropy, normal.entropy().sum(-1)[:5].mean())
     torch.testing.assert_close(pg_loss, -(advantages[:5] * np.exp(-0.1)).mean())
@@ -198,8 +227,12 @@ def test_actor_and_critic_see_their_own_columns():
     shared = ppo.Agent(3, 0, 2, ppo.Args(shared_encoder=True, hidden_sizes=(8, 4), activation="elu"))
     mean, value, hiddens = shared(torch.randn(5, 3))
     assert [h.shape[1] for h in hiddens[0]] == [8, 4] and len(hiddens) == 1 and shared.critic[0].in_features == 4
-    names = {f"{net}.{layer}.{part}" for net in ("critic", "actor_mean") for layer in (0, 2, 4)
-             for part in ("weight", "bias")}
+    names = {
+        f"{net}.{layer}.{part}"
+        for net in ("critic", "actor_mean")
+        for layer in (0, 2, 4)
+        for part in ("weight", "bias")
+    }
     assert agent.state_dict().keys() == names | {"actor_logstd"}  # CleanRL's
     with torch.no_grad():
         torch.testing.assert_close(agent_of(bf16="").actor_mean[0].weight.norm(), torch.tensor((2 * 3) ** 0.5))
@@ -294,8 +327,9 @@ def test_two_processes_update_as_one(tmp_path):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])
-    ranks = [environment()] + [environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=port)
-                               for rank in range(2)]
+    ranks = [environment()] + [
+        environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=port) for rank in range(2)
+    ]
     processes = [subprocess.Popen([sys.executable, "-c", code], env=env) for env in ranks]
     assert [process.wait(timeout=300) for process in processes] == [0, 0, 0]
     alone, first, second = (torch.load(f"{path}.{end}") for end in ("1.0", "2.0", "2.1"))
@@ -319,8 +353,10 @@ def test_torchrun(tmp_path):
     assert json.loads((tmp_path / "run/done.json").read_text())["global_step"] == 128
     again = run(tmp_path, words, launcher=launcher)
     assert again.stdout.count("is finished") == 1 and len(list((tmp_path / "run").glob("events*"))) == 1
-    assert "does not split over 2 processes" in run(tmp_path, words.replace("envs 4", "envs 3").replace("128", "96"),
-                                                    code=1, launcher=launcher).stderr
+    assert (
+        "does not split over 2 processes"
+        in run(tmp_path, words.replace("envs 4", "envs 3").replace("128", "96"), code=1, launcher=launcher).stderr
+    )
 
 
 # ---- simulators ------------------------------------------------------------------------------------------------------
@@ -343,16 +379,25 @@ def test_mjlab_run(tmp_path):
     assert "is finished" in run(tmp_path, words + " --total-timesteps 256").stdout
 
 
-@pytest.mark.parametrize("env_id,says", [
-    ("Ant", "runs on Isaac Gym, which is not here (No module named 'isaacgym')"),
-    ("Humanoid", "developer.nvidia.com/isaac-gym"),
-    ("Mjlab-Cartpole-Balance", "runs on mjlab, which is not here: pip install -r requirements-mjlab.txt"),
-])
+@pytest.mark.parametrize(
+    "env_id,says",
+    [
+        ("Ant", "runs on Isaac Gym, which is not here (No module named 'isaacgym')"),
+        ("Humanoid", "developer.nvidia.com/isaac-gym"),
+        ("Mjlab-Cartpole-Balance", "runs on mjlab, which is not here: pip install -r requirements-mjlab.txt"),
+    ],
+)
 def test_missing_simulator(env_id, says, tmp_path):
     """One line, exit code 2 and no run directory, where neither simulator is installed."""
     (tmp_path / "warp.py").write_text("raise ImportError")
-    done = subprocess.run([sys.executable, str(ROOT / SCRIPT), "--env-id", env_id], capture_output=True, text=True,
-                          cwd=tmp_path, env=environment(PYTHONPATH=str(tmp_path)), timeout=120)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / SCRIPT), "--env-id", env_id],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(PYTHONPATH=str(tmp_path)),
+        timeout=120,
+    )
     assert done.returncode == 2 and done.stdout == "" and not (tmp_path / "runs").exists()
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and says in done.stderr
     assert "Mjlab-" in done.stderr
@@ -377,18 +422,30 @@ def test_it_learns(tmp_path):
 SMALL = "--env-id Cartpole --num-envs 4 --num-steps 64 --total-timesteps 4096 --update-epochs 1 --num-minibatches 4 "
 TAGS = {
     *(f"charts/{tag}" for tag in "episodic_return episodic_length episodes SPS learning_rate gradient_steps".split()),
-    *(f"losses/{tag}" for tag in "policy_loss value_loss entropy approx_kl old_approx_kl clipfrac grad_norm "
-                                 "explained_variance".split()),
-    *(f"{place}/{tag}" for place in ("diagnostics", "probe") for tag in
-      "feature_rank dormant_neurons weight_norm gradient_kurtosis ess policy_variance".split()),
+    *(
+        f"losses/{tag}"
+        for tag in "policy_loss value_loss entropy approx_kl old_approx_kl clipfrac grad_norm "
+        "explained_variance".split()
+    ),
+    *(
+        f"{place}/{tag}"
+        for place in ("diagnostics", "probe")
+        for tag in "feature_rank dormant_neurons weight_norm gradient_kurtosis ess policy_variance".split()
+    ),
     *("outer/kl_behavior", "outer/ddr"),
 }
 
 
 def start(runs_dir, words):
     command = [sys.executable, str(ROOT / SCRIPT), *words.split(), "--runs-dir", str(runs_dir), "--run-name", "run"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=runs_dir,
-                            env=environment(PYTHONPATH=str(STAND_IN)))
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=runs_dir,
+        env=environment(PYTHONPATH=str(STAND_IN)),
+    )
 
 
 @pytest.mark.parametrize("signum,code", [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
@@ -408,7 +465,8 @@ def test_stopped_and_resumed(signum, code, tmp_path):
     assert TAGS <= set(scalars), TAGS - set(scalars)
     assert all(np.isfinite([value for _, value in points]).all() for points in scalars.values())
     assert {"manifest.json", "done.json", "checkpoint.pt", "checkpoint.prev.pt", "coverage.npz"} <= {
-        path.name for path in run_dir.iterdir()}
+        path.name for path in run_dir.iterdir()
+    }
     assert "is finished" in run(tmp_path, words).stdout
     assert "has run with --gamma 0.99, not 0.5" in run(tmp_path, words + " --gamma 0.5", code=2).stderr
 
@@ -431,20 +489,23 @@ def test_not_finite(tmp_path):
     assert done.stderr.startswith("error: ") and failed["tensor"] in done.stderr and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("words,says", [
-    ("--num-envs 0", "--num-envs 0 is out of range: 1 to"),
-    ("--reward-scaler 0", "--reward-scaler 0"),
-    ("--desired-kl -1", "--desired-kl"),
-    ("--activation gelu", "--activation"),
-    ("--hidden-sizes", "--hidden-sizes"),
-    ("--num-minibatches 3", "--num-minibatches 3 does not divide the batch of 256 = 4 envs x 64 steps"),
-    ("--num-minibatches 2 --minibatch-size 64", "exclude each other"),
-    ("--total-timesteps 10", "--total-timesteps 10 is less than one batch: at least 256"),
-    ("--env-id Antt", "--env-id Antt is not a task that runs here: Ant"),
-    ("--env-id HumanoidAMP", "--env-id HumanoidAMP"),
-    ("--anneal-lr True", "--anneal-lr takes no value"),
-    ("--run-name ../x", "--run-name ../x"),
-])
+@pytest.mark.parametrize(
+    "words,says",
+    [
+        ("--num-envs 0", "--num-envs 0 is out of range: 1 to"),
+        ("--reward-scaler 0", "--reward-scaler 0"),
+        ("--desired-kl -1", "--desired-kl"),
+        ("--activation gelu", "--activation"),
+        ("--hidden-sizes", "--hidden-sizes"),
+        ("--num-minibatches 3", "--num-minibatches 3 does not divide the batch of 256 = 4 envs x 64 steps"),
+        ("--num-minibatches 2 --minibatch-size 64", "exclude each other"),
+        ("--total-timesteps 10", "--total-timesteps 10 is less than one batch: at least 256"),
+        ("--env-id Antt", "--env-id Antt is not a task that runs here: Ant"),
+        ("--env-id HumanoidAMP", "--env-id HumanoidAMP"),
+        ("--anneal-lr True", "--anneal-lr takes no value"),
+        ("--run-name ../x", "--run-name ../x"),
+    ],
+)
 def test_bad_input(words, says, isaacgym, tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
         ppo.parse_args([*SMALL.split(), "--runs-dir", str(tmp_path / "runs"), *words.split()])
@@ -466,6 +527,10 @@ def test_python_3_8(name):
             assert node.func.attr not in ("removeprefix", "removesuffix", "is_relative_to"), ast.unparse(node)
     candidates = [shutil.which("python3.8"), *Path.home().glob(".pyenv/versions/3.8*/bin/python")]
     for python in filter(None, candidates):
-        done = subprocess.run([python, "-c", f"compile(open({str(ROOT / name)!r}).read(), {name!r}, 'exec')"],
-                              capture_output=True, text=True, env={**os.environ, "PYENV_VERSION": ""})
+        done = subprocess.run(
+            [python, "-c", f"compile(open({str(ROOT / name)!r}).read(), {name!r}, 'exec')"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYENV_VERSION": ""},
+        )
         assert done.returncode == 0 or "command not found" in done.stderr, done.stderr

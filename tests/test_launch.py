@@ -40,17 +40,43 @@ SWEEPS = {  # runs, and environment steps of all of them
 
 def line(runs_dir, name, *extra, steps=1024):
     """A command for stdin: a small run with a checkpoint after each of its iterations of 256 steps."""
-    words = ["python", "ppo_atari_envpool.py", "--env-id", "Breakout-v5", "--num-envs", 4, "--num-steps", 64,
-             "--update-epochs", 1, "--total-timesteps", steps, "--no-diagnostics", "--checkpoint-minutes", 0,
-             "--runs-dir", runs_dir, "--run-name", name, *extra]
+    words = [
+        "python",
+        "ppo_atari_envpool.py",
+        "--env-id",
+        "Breakout-v5",
+        "--num-envs",
+        4,
+        "--num-steps",
+        64,
+        "--update-epochs",
+        1,
+        "--total-timesteps",
+        steps,
+        "--no-diagnostics",
+        "--checkpoint-minutes",
+        0,
+        "--runs-dir",
+        runs_dir,
+        "--run-name",
+        name,
+        *extra,
+    ]
     return shlex.join(map(str, words))
 
 
 def start(lines, *options, **env):
     """A launcher with these commands on its stdin."""
     words = [sys.executable, "scripts/launch.py", *map(str, options)]
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               text=True, cwd=ROOT, env=environment(**env))
+    process = subprocess.Popen(
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        env=environment(**env),
+    )
     process.stdin.write("\n".join(lines) + "\n")
     process.stdin.close()
     process.stdin = None  # for communicate
@@ -67,8 +93,11 @@ def finish(process, code=0):
 def sweep(name, *options, code=0, **env):
     words = ["bash", str(ROOT / "sweeps" / f"{name}.sh"), *options]
     hidden = ("GAMES", "SEEDS", "STEPS", "FULL", "BASE", "SPS", "FLAGS")
-    env = {key: value for key, value in environment(PYTHON=sys.executable, **env).items()
-           if key not in hidden or key in env}
+    env = {
+        key: value
+        for key, value in environment(PYTHON=sys.executable, **env).items()
+        if key not in hidden or key in env
+    }
     done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=env)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -111,9 +140,14 @@ def test_every_sweep_is_listed():
 
 def test_the_base_is_one_run(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    keys = {name: [launch.Run(words).key for words in sweep(name, "--dry-run", SEEDS="1", GAMES="Phoenix-v5",
-                                                            RUNS_DIR=str(tmp_path)).splitlines()
-                   if words.startswith("python ")] for name in SWEEPS}
+    keys = {
+        name: [
+            launch.Run(words).key
+            for words in sweep(name, "--dry-run", SEEDS="1", GAMES="Phoenix-v5", RUNS_DIR=str(tmp_path)).splitlines()
+            if words.startswith("python ")
+        ]
+        for name in SWEEPS
+    }
     ppo = "fixed_budget scaling_data coverage data_reuse decoupled gamma hard_exploration num_envs_trend outer_loop"
     assert len(set.intersection(*(set(keys[name]) for name in [*ppo.split(), "step_size"]))) == 1
     assert set(keys["coverage"]) <= {*keys["fixed_budget"], *keys["scaling_data"]}
@@ -127,21 +161,30 @@ def test_scaling_a_sweep():
     assert "--bf16" in sweep("pqn", "--dry-run", SEEDS="1", FLAGS="--bf16").splitlines()[0]
 
 
-@pytest.mark.parametrize("lines,options,message", [
-    ([], (), "stdin: no commands"),
-    (["echo hello"], (), "runs no .py script"),
-    (["python ppo_atari_envpool.py --seed 1"], (), "no --run-name"),
-    ([line("x", "a"), line("x", "a", "--seed", 2)], (), "--run-name a is given to 2 commands"),
-    ([line("x", "a"), line("y", "b")], (), "--runs-dir differs"),
-    ([line("x", "a", steps=255)], (), "--total-timesteps 255 of a is less than one batch of 4 envs x 64 steps: at "
-                                      "least 256 is accepted"),
-    ([line("x", "a", "--num-envs", 2**20, steps=2**30)], ("--workers", 1),
-     r"--num-envs 1048576 of a needs [\d.]+ GB of main memory, 1 at a time: at most \d+"),
-    ([line("x", "a").replace("ppo_atari", "no_such")], (), "there is no no_such_envpool.py"),
-    ([line("x", "a")], ("--workers", 0), "--workers: 0: a positive number is accepted"),
-    ([line("x", "a")], ("--workers", 1, "--gpus", 0), "--workers and --gpus exclude each other"),
-    ([line("/proc/x", "a")], (), "--runs-dir /proc/x"),
-])
+@pytest.mark.parametrize(
+    "lines,options,message",
+    [
+        ([], (), "stdin: no commands"),
+        (["echo hello"], (), "runs no .py script"),
+        (["python ppo_atari_envpool.py --seed 1"], (), "no --run-name"),
+        ([line("x", "a"), line("x", "a", "--seed", 2)], (), "--run-name a is given to 2 commands"),
+        ([line("x", "a"), line("y", "b")], (), "--runs-dir differs"),
+        (
+            [line("x", "a", steps=255)],
+            (),
+            "--total-timesteps 255 of a is less than one batch of 4 envs x 64 steps: at least 256 is accepted",
+        ),
+        (
+            [line("x", "a", "--num-envs", 2**20, steps=2**30)],
+            ("--workers", 1),
+            r"--num-envs 1048576 of a needs [\d.]+ GB of main memory, 1 at a time: at most \d+",
+        ),
+        ([line("x", "a").replace("ppo_atari", "no_such")], (), "there is no no_such_envpool.py"),
+        ([line("x", "a")], ("--workers", 0), "--workers: 0: a positive number is accepted"),
+        ([line("x", "a")], ("--workers", 1, "--gpus", 0), "--workers and --gpus exclude each other"),
+        ([line("/proc/x", "a")], (), "--runs-dir /proc/x"),
+    ],
+)
 def test_bad_input(lines, options, message):
     out = finish(start(lines, *options), code=2)
     assert out.startswith("error: ") and out.count("\n") == 1 and re.search(message, out), out
@@ -153,9 +196,12 @@ def test_bad_input(lines, options, message):
 def faulty(tmp_path_factory):
     """A sweep with a good run, one that is killed by -9, one that diverges and one that the script refuses."""
     runs = tmp_path_factory.mktemp("faulty")
-    lines = [line(runs, "s/killed", steps=2048), line(runs, "s/good", "--seed", 2),
-             line(runs, "s/diverges", "--learning-rate", 1e9, "--max-grad-norm", 1e9),
-             line(runs, "s/refused", "--num-minibatches", 7)]
+    lines = [
+        line(runs, "s/killed", steps=2048),
+        line(runs, "s/good", "--seed", 2),
+        line(runs, "s/diverges", "--learning-rate", 1e9, "--max-grad-norm", 1e9),
+        line(runs, "s/refused", "--num-minibatches", 7),
+    ]
     process = start(lines, "--workers", 2)
     wait_for(lambda: (runs / "s/killed/checkpoint.prev.pt").exists(), process, seconds=600)
     os.kill(pid(runs / "s/killed"), signal.SIGKILL)
@@ -198,8 +244,13 @@ def test_status(faulty):
     runs, lines, _ = faulty
     out = finish(start([*lines, line(runs, "s/later")], "--status"))
     words = {words[1]: words[0] for words in map(str.split, out.splitlines()[:-1])}
-    assert words == {"s/good": "done", "s/killed": "done", "s/diverges": "diverged", "s/refused": "failed",
-                     "s/later": "missing"}
+    assert words == {
+        "s/good": "done",
+        "s/killed": "done",
+        "s/diverges": "diverged",
+        "s/refused": "failed",
+        "s/later": "missing",
+    }
     assert out.splitlines()[-1].startswith("5 runs: 2 done, 0 running, 0 stale, 1 failed, 1 diverged, 1 missing")
     scanned = finish(start([], "status", "--runs-dir", runs))
     assert "done      s/good  1,024/1,024 steps" in scanned
@@ -223,8 +274,14 @@ def test_the_bar_on_a_terminal(faulty):
     runs, lines, _ = faulty
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 150, 0, 0))
-    process = subprocess.Popen([sys.executable, "scripts/launch.py"], stdin=subprocess.PIPE, stdout=slave, stderr=slave,
-                               cwd=ROOT, env=environment(TERM="xterm"))
+    process = subprocess.Popen(
+        [sys.executable, "scripts/launch.py"],
+        stdin=subprocess.PIPE,
+        stdout=slave,
+        stderr=slave,
+        cwd=ROOT,
+        env=environment(TERM="xterm"),
+    )
     process.communicate(lines[1].encode(), timeout=60)
     os.close(slave)
     shown = os.read(master, 65536).decode()

@@ -6,12 +6,17 @@ import os
 import pytest
 from conftest import curves, run
 
-ROAD_RUNNER = ("--env-id RoadRunner-v5 --total-timesteps 49152 --num-envs 16 --num-steps 64 --learning-rate 5e-4 "
-               "--update-epochs 4 --bf16")
+ROAD_RUNNER = (
+    "--env-id RoadRunner-v5 --total-timesteps 49152 --num-envs 16 --num-steps 64 --learning-rate 5e-4 "
+    "--update-epochs 4 --bf16"
+)
 LEARNS = [  # what the best point reached with seeds 1 and 2: 638 and 261, 140 and 219
     ("ppo_atari_envpool.py", ROAD_RUNNER),
-    pytest.param("pqn_atari_envpool.py", ROAD_RUNNER, marks=pytest.mark.skipif(
-        "ALL_TESTS" not in os.environ, reason="two minutes: ALL_TESTS=1 runs it")),
+    pytest.param(
+        "pqn_atari_envpool.py",
+        ROAD_RUNNER,
+        marks=pytest.mark.skipif("ALL_TESTS" not in os.environ, reason="two minutes: ALL_TESTS=1 runs it"),
+    ),
 ]
 
 

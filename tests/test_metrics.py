@@ -382,8 +382,13 @@ def test_dormant_properties(seed, rows, units, threshold, space):
     assert by_tau[0] <= 100 * metrics.zero_fraction(layers) + 1e-9  # a unit at zero on all rows is so on each
 
     # tau: each layer has its own scale; rows, their order and their multiplicity; units in any order
-    for same in ([4 * layers[0], layers[1] / 64], [layers[1], h], [shuffled(x, seed) for x in layers],
-                 [torch.cat([x, x]) for x in layers], [shuffled(h.transpose(0, 1), seed).transpose(0, 1), layers[1]]):
+    for same in (
+        [4 * layers[0], layers[1] / 64],
+        [layers[1], h],
+        [shuffled(x, seed) for x in layers],
+        [torch.cat([x, x]) for x in layers],
+        [shuffled(h.transpose(0, 1), seed).transpose(0, 1), layers[1]],
+    ):
         assert [metrics.dormant_neurons_tau(same, tau) for tau in taus] == approx(by_tau)
     # more rows can only wake a unit up
     assert metrics.dormant_neurons_tau([x[: rows // 2 + 1] for x in layers], 0.0) >= by_tau[0]
@@ -421,8 +426,12 @@ def layer_init(layer, std=SQRT_2):
 def nature_cnn(normalization):
     """CleanRL's Atari trunk: (64 - 8) / 4 ... on 84 x 84 frames the layers are 20, 9 and 7 wide."""
     layers = []
-    for layer, shape in ((nn.Conv2d(4, 32, 8, 4), (32, 20, 20)), (nn.Conv2d(32, 64, 4, 2), (64, 9, 9)),
-                         (nn.Conv2d(64, 64, 3, 1), (64, 7, 7)), (nn.Linear(3136, 512), (512,))):
+    for layer, shape in (
+        (nn.Conv2d(4, 32, 8, 4), (32, 20, 20)),
+        (nn.Conv2d(32, 64, 4, 2), (64, 9, 9)),
+        (nn.Conv2d(64, 64, 3, 1), (64, 7, 7)),
+        (nn.Linear(3136, 512), (512,)),
+    ):
         layers += [nn.Flatten()] * (len(shape) == 1) + [layer_init(layer)]
         layers += [nn.LayerNorm(shape)] * normalization + [nn.ReLU()]
     return nn.Sequential(*layers)
@@ -444,10 +453,18 @@ def test_weight_norm_of_the_ppo_atari_network_at_initialisation():
     assert expected == approx(36.67, abs=0.005)
     assert norms["weight_norm"] == approx(expected, rel=1e-5)
     assert metrics.weight_norm(agent.parameters()) == approx(norms["weight_norm"])
-    layers = {"network_0": 8, "network_2": math.sqrt(128), "network_4": math.sqrt(128), "network_7": 32,
-              "actor": 0.01 * math.sqrt(6), "critic": 1}
-    assert norms == {"weight_norm": approx(expected, rel=1e-5),
-                     **{"weight_norm/" + name: approx(value, rel=1e-5) for name, value in layers.items()}}
+    layers = {
+        "network_0": 8,
+        "network_2": math.sqrt(128),
+        "network_4": math.sqrt(128),
+        "network_7": 32,
+        "actor": 0.01 * math.sqrt(6),
+        "critic": 1,
+    }
+    assert norms == {
+        "weight_norm": approx(expected, rel=1e-5),
+        **{"weight_norm/" + name: approx(value, rel=1e-5) for name, value in layers.items()},
+    }
 
 
 def test_layer_norm_gains_are_told_apart():
@@ -765,8 +782,10 @@ def test_gaussian_policy_variance_by_hand():
     assert metrics.gaussian_policy_variance(mean, torch.zeros(2)) == (approx(0.5), 1.0)
     assert metrics.gaussian_policy_variance(torch.ones(3, 2), torch.ones(2)) == (0.0, 0.0)
     assert metrics.gaussian_policy_variance(torch.ones(3, 2), torch.zeros(2)) == (0.0, 0.0)  # no variance at all
-    for bad in (metrics.gaussian_policy_variance(mean, torch.full((2,), NAN)),
-                metrics.gaussian_policy_variance(torch.zeros(0, 2), torch.ones(2))):
+    for bad in (
+        metrics.gaussian_policy_variance(mean, torch.full((2,), NAN)),
+        metrics.gaussian_policy_variance(torch.zeros(0, 2), torch.ones(2)),
+    ):
         assert all(math.isnan(value) for value in bad)
 
 

@@ -97,12 +97,22 @@ def test_the_network_is_cleanrls():
     torch.manual_seed(0)
     ours = pqn.QNetwork(4)
     theirs = nn.Sequential(
-        nn.Conv2d(4, 32, 8, stride=4), nn.LayerNorm([32, 20, 20]), nn.ReLU(),
-        nn.Conv2d(32, 64, 4, stride=2), nn.LayerNorm([64, 9, 9]), nn.ReLU(),
-        nn.Conv2d(64, 64, 3, stride=1), nn.LayerNorm([64, 7, 7]), nn.ReLU(),
-        nn.Flatten(), nn.Linear(3136, 512), nn.LayerNorm(512), nn.ReLU(), nn.Linear(512, 4),
+        nn.Conv2d(4, 32, 8, stride=4),
+        nn.LayerNorm([32, 20, 20]),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 4, stride=2),
+        nn.LayerNorm([64, 9, 9]),
+        nn.ReLU(),
+        nn.Conv2d(64, 64, 3, stride=1),
+        nn.LayerNorm([64, 7, 7]),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(3136, 512),
+        nn.LayerNorm(512),
+        nn.ReLU(),
+        nn.Linear(512, 4),
     )
-    theirs.load_state_dict({name[len("network."):]: tensor for name, tensor in ours.state_dict().items()})
+    theirs.load_state_dict({name[len("network.") :]: tensor for name, tensor in ours.state_dict().items()})
     obs = torch.randint(0, 256, (8, 84, 84, 4), dtype=torch.uint8)
     with torch.no_grad():
         q_values, hiddens = ours(obs)

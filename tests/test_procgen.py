@@ -16,8 +16,10 @@ from conftest import ROOT, command, environment, run
 import metrics
 import ppo_procgen as procgen
 
-GAMES = ("bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper maze miner ninja "
-         "plunder starpilot").split()
+GAMES = (
+    "bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper maze miner ninja "
+    "plunder starpilot"
+).split()
 
 
 # ---- reward normalisation --------------------------------------------------------------------------------------------
@@ -27,7 +29,8 @@ def test_normalize_rewards_by_hand():
     ends = np.array([[False], [True], [False], [False]])
     valid = np.array([[True], [True], [False], [True]])
     normalized, discounted, (mean, var, count) = procgen.normalize_rewards(
-        rewards, ends, valid, np.zeros(1), (0.0, 1.0, 1e-9), 0.5)
+        rewards, ends, valid, np.zeros(1), (0.0, 1.0, 1e-9), 0.5
+    )
     assert count == pytest.approx(3) and mean == pytest.approx(6.5 / 3) and discounted.tolist() == [3.0]
     assert var == pytest.approx(np.var([1.0, 2.5, 3.0]), rel=1e-6)
     assert normalized[0, 0] == 10.0  # one sum has no deviation yet: the clip is all that holds it
@@ -50,13 +53,15 @@ def test_normalize_rewards_is_gyms():
         expected.append(np.clip(reward / np.sqrt(var + 1e-8), -10, 10))
         sums[end] = 0.0
     whole, discounted, moments = procgen.normalize_rewards(
-        rewards, ends, np.ones_like(ends), np.zeros(4), (0.0, 1.0, 1e-4), 0.9)
+        rewards, ends, np.ones_like(ends), np.zeros(4), (0.0, 1.0, 1e-4), 0.9
+    )
     np.testing.assert_allclose(whole, expected, rtol=1e-5)
     np.testing.assert_allclose(discounted, sums)
     assert moments == pytest.approx((mean, var, count))
     # and in two rollouts as in one
     first, *carried = procgen.normalize_rewards(
-        rewards[:20], ends[:20], np.ones((20, 4), bool), np.zeros(4), (0.0, 1.0, 1e-4), 0.9)
+        rewards[:20], ends[:20], np.ones((20, 4), bool), np.zeros(4), (0.0, 1.0, 1e-4), 0.9
+    )
     second, *_ = procgen.normalize_rewards(rewards[20:], ends[20:], np.ones((30, 4), bool), *carried, 0.9)
     np.testing.assert_allclose(np.concatenate([first, second]), whole)
 
@@ -131,16 +136,19 @@ def test_ids(tmp_path):
     assert procgen.task_id(arguments(tmp_path, "--env-id", "maze", "--distribution-mode", "memory")) == "MazeMemory-v0"
 
 
-@pytest.mark.parametrize("words,says", [
-    ("--env-id bigfsh", "--env-id bigfsh (BigfshEasy-v0) is not a Procgen game of EnvPool: BigfishEasy-v0"),
-    ("--env-id Breakout-v5", "--env-id Breakout-v5"),
-    ("--env-id bigfish --distribution-mode memory", "--env-id bigfish (BigfishMemory-v0)"),
-    ("--env-id bigfish --distribution-mode nightmare", "--distribution-mode"),
-    ("--env-id BigfishEasy-v0 --distribution-mode hard", "--distribution-mode hard contradicts --env-id Bigfish"),
-    ("--num-levels 0 --start-level 5", "--start-level 5 means nothing without --num-levels"),
-    ("--num-levels -1", "--num-levels"),
-    ("--eval-envs -1", "--eval-envs"),
-])
+@pytest.mark.parametrize(
+    "words,says",
+    [
+        ("--env-id bigfsh", "--env-id bigfsh (BigfshEasy-v0) is not a Procgen game of EnvPool: BigfishEasy-v0"),
+        ("--env-id Breakout-v5", "--env-id Breakout-v5"),
+        ("--env-id bigfish --distribution-mode memory", "--env-id bigfish (BigfishMemory-v0)"),
+        ("--env-id bigfish --distribution-mode nightmare", "--distribution-mode"),
+        ("--env-id BigfishEasy-v0 --distribution-mode hard", "--distribution-mode hard contradicts --env-id Bigfish"),
+        ("--num-levels 0 --start-level 5", "--start-level 5 means nothing without --num-levels"),
+        ("--num-levels -1", "--num-levels"),
+        ("--eval-envs -1", "--eval-envs"),
+    ],
+)
 def test_bad_levels_and_games(words, says, tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
         arguments(tmp_path / "runs", *words.split())

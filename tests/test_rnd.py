@@ -111,8 +111,16 @@ def test_the_networks_are_cleanrls():
     agent, model = rnd.Agent(18), rnd.RNDModel()
 
     def trunk(channels, activation, *rest):
-        return nn.Sequential(nn.Conv2d(channels, 32, 8, stride=4), activation(), nn.Conv2d(32, 64, 4, stride=2),
-                             activation(), nn.Conv2d(64, 64, 3, stride=1), activation(), nn.Flatten(), *rest)
+        return nn.Sequential(
+            nn.Conv2d(channels, 32, 8, stride=4),
+            activation(),
+            nn.Conv2d(32, 64, 4, stride=2),
+            activation(),
+            nn.Conv2d(64, 64, 3, stride=1),
+            activation(),
+            nn.Flatten(),
+            *rest,
+        )
 
     def load(network, module, prefix):
         network.load_state_dict(getattr(module, prefix).state_dict())
@@ -130,8 +138,13 @@ def test_the_networks_are_cleanrls():
         torch.testing.assert_close(hiddens[0][-1], hidden, rtol=1e-4, atol=1e-5)
         assert [layer.shape[1] for layer in hiddens[0]] == [32, 64, 64, 256, 448, 448, 448]
         assert [len(layers) for layers in rnd.Agent(18, shared_encoder=False)(obs)[3]] == [6, 6]
-        predictor = load(trunk(1, nn.LeakyReLU, nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(),
-                               nn.Linear(512, 512)), model, "predictor")
+        predictor = load(
+            trunk(
+                1, nn.LeakyReLU, nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512)
+            ),
+            model,
+            "predictor",
+        )
         target = load(trunk(1, nn.LeakyReLU, nn.Linear(3136, 512)), model, "target")
         mean, var = torch.full((84, 84), 100.0), torch.full((84, 84), 400.0)
         x = ((obs[:, None, :, :, 0].float() - 100) / 20).clamp(-5, 5)
@@ -177,8 +190,12 @@ def test_rnd_options(tmp_path):
         return load_checkpoint(tmp_path / name / "run")
 
     plain = last("plain")
-    for name, *words in (("int", "--int-coef", 0), ("gamma", "--int-gamma", 0.5), ("share", "--update-proportion", 1),
-                         ("sticky", "--repeat-action-probability", 0)):
+    for name, *words in (
+        ("int", "--int-coef", 0),
+        ("gamma", "--int-gamma", 0.5),
+        ("share", "--update-proportion", 1),
+        ("sticky", "--repeat-action-probability", 0),
+    ):
         other = last(name, *words)
         assert not torch.equal(other["agent"]["network.0.weight"], plain["agent"]["network.0.weight"]), name
         assert other["frame_moments"][2] == plain["frame_moments"][2] or name == "sticky"

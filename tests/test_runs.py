@@ -158,8 +158,11 @@ def test_points_and_coverage_have_their_budget(script, tmp_path):
     run(script, tmp_path / "few", "--no-diagnostics", "--total-timesteps", 640, "--num-logs", 3)
     assert raw_steps(tmp_path / "few/run") == [256, 512, 640]
     scalars = curves(tmp_path / "few/run")
-    assert all([step for step, _ in points] == [256, 512, 640] for tag, points in scalars.items()
-               if not tag.startswith(AFTER_A_GAME))
+    assert all(
+        [step for step, _ in points] == [256, 512, 640]
+        for tag, points in scalars.items()
+        if not tag.startswith(AFTER_A_GAME)
+    )
 
 
 def test_log_lines_without_a_terminal(finished):
@@ -176,8 +179,19 @@ def test_tensorboard_serves_the_curves(finished):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    words = [sys.executable, "-m", "tensorboard.main", "--logdir", str(run_dir.parent), "--host", "127.0.0.1",
-             "--port", str(port), "--load_fast", "false"]
+    words = [
+        sys.executable,
+        "-m",
+        "tensorboard.main",
+        "--logdir",
+        str(run_dir.parent),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--load_fast",
+        "false",
+    ]
     server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment())
 
     def get(path, **query):
@@ -237,11 +251,14 @@ def test_another_seed_gives_another_run(finished, script, tmp_path):
 
 
 # ---- stopped, killed, starved ----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("signum,code", [
-    (signal.SIGTERM, 143),
-    pytest.param(signal.SIGUSR1, 143, marks=pytest.mark.once),
-    pytest.param(signal.SIGINT, 130, marks=pytest.mark.once),
-])
+@pytest.mark.parametrize(
+    "signum,code",
+    [
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGUSR1, 143, marks=pytest.mark.once),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.once),
+    ],
+)
 def test_signals(script, tmp_path, signum, code):
     run_dir = tmp_path / "run"
     process = start(script, tmp_path, "--checkpoint-minutes", 1000)
@@ -308,6 +325,7 @@ def test_killed_while_it_resumes(reopen):
     """A resume cuts the event files and writes each as a hidden `….partial` first: one that a kill leaves there is no
     event file, wherever the directory lists it. Its place depends on a hash of its name, so several are tried."""
     for i in range(8):
+
         def leave_partial(copy, i=i):
             (path,) = copy.glob("events.out.tfevents.*")
             path = path.rename(copy / f"events.out.tfevents.17952503{i:02d}.host.{11000 + 7 * i}")
@@ -322,6 +340,7 @@ def test_killed_while_it_resumes(reopen):
 @pytest.mark.parametrize("tail", [b"\0" * 4096, bytes(range(256)) * 16, b"\x18"])
 def test_broken_end_of_an_event_file(reopen, tail):
     """Zeros, as a file system may leave them after a loss of power, garbage, and a single byte of the next record."""
+
     def append(copy):
         (path,) = copy.glob("events.out.tfevents.*")
         path.write_bytes(path.read_bytes() + tail)
@@ -334,6 +353,7 @@ def test_broken_end_of_an_event_file(reopen, tail):
 @pytest.mark.parametrize("broken", [b"", b"\0" * 4096])
 def test_no_checkpoint_can_be_read(reopen, broken, capsys):
     """Then the run begins anew, and so do its curves."""
+
     def break_both(copy):
         for name in ("checkpoint.pt", "checkpoint.prev.pt"):
             (copy / name).write_bytes(broken)
@@ -384,13 +404,16 @@ def small_disk(path, options):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("options,checkpoint_minutes,left", [
-    ("size={room}", 0, 128),  # one checkpoint fits, two do not
-    # the event file fills the disk, in the middle of a record
-    ("size=16k", 1000, None),
-    # room enough, but no new file: coverage.npz cannot be opened
-    ("nr_inodes=5", 0, None),
-])
+@pytest.mark.parametrize(
+    "options,checkpoint_minutes,left",
+    [
+        ("size={room}", 0, 128),  # one checkpoint fits, two do not
+        # the event file fills the disk, in the middle of a record
+        ("size=16k", 1000, None),
+        # room enough, but no new file: coverage.npz cannot be opened
+        ("nr_inodes=5", 0, None),
+    ],
+)
 def test_full_disk(finished, script, tmp_path, options, checkpoint_minutes, left):
     run_dir, words = tmp_path / "run", ("--checkpoint-minutes", checkpoint_minutes)
     size, coverage = ((finished[0] / name).stat().st_size for name in ("checkpoint.pt", "coverage.npz"))
@@ -531,8 +554,10 @@ def test_ppo_options(option, script):
 
 @pytest.mark.once
 def test_loss_options(option):
-    plain, *others = (load_checkpoint(option("--no-diagnostics", *flag))["agent"]["network.7.weight"] for flag in
-                      ((), ("--no-norm-adv",), ("--no-clip-vloss",), ("--clip-coef", 0.01), ("--vf-coef", 0.1)))
+    plain, *others = (
+        load_checkpoint(option("--no-diagnostics", *flag))["agent"]["network.7.weight"]
+        for flag in ((), ("--no-norm-adv",), ("--no-clip-vloss",), ("--clip-coef", 0.01), ("--vf-coef", 0.1))
+    )
     assert all(0 < (other - plain).norm() < 5 for other in others)
 
 
@@ -543,6 +568,8 @@ def test_pqn_options(option, script):
     assert [weights[f"network.{i}.weight"].numel() for i in (1, 4, 7, 11)] == [32, 64, 64, 512]
     greedy = option("--start-e", 0, "--end-e", 0, "--no-diagnostics")
     assert last(greedy, "charts/epsilon") == 0
-    plain, *others = (load_checkpoint(option("--no-diagnostics", *flag))["agent"]["network.0.weight"] for flag in
-                      ((), ("--q-lambda", 0), ("--td-coef", 0.5), ("--exploration-fraction", 1)))
+    plain, *others = (
+        load_checkpoint(option("--no-diagnostics", *flag))["agent"]["network.0.weight"]
+        for flag in ((), ("--q-lambda", 0), ("--td-coef", 0.5), ("--exploration-fraction", 1))
+    )
     assert all(0 < (other - plain).norm() < 5 for other in others)

@@ -34,8 +34,12 @@ def test_a_job_array(slurm, tmp_path):
     """One run is told of its time limit, one is cancelled, one fails, one is undisturbed; then the same line again."""
     names = ("limited", "cancelled", "refused", "good")
     limited, cancelled, refused, good = (tmp_path / "s" / name for name in names)
-    lines = [line(tmp_path, "s/limited", steps=2048), line(tmp_path, "s/cancelled", "--seed", 2, steps=2048),
-             line(tmp_path, "s/refused", "--num-minibatches", 7), line(tmp_path, "s/good", "--seed", 3, steps=256)]
+    lines = [
+        line(tmp_path, "s/limited", steps=2048),
+        line(tmp_path, "s/cancelled", "--seed", 2, steps=2048),
+        line(tmp_path, "s/refused", "--num-minibatches", 7),
+        line(tmp_path, "s/good", "--seed", 3, steps=256),
+    ]
     options = ("--slurm", "--cpus-per-task", 1, "--time", 30, "--array-parallelism", 2)
 
     def tasks():
@@ -85,11 +89,40 @@ def test_what_slurm_refuses(slurm, tmp_path):
 
 def test_the_array_that_would_be_submitted(tmp_path):
     """Needs no Slurm."""
-    out = finish(start([line(tmp_path, "s/run")], "--slurm", "--dry-run", "--partition", "gpu", "--time", "2-0",
-                       "--gpus-per-task", 1, "--cpus-per-task", 8, "--mem", "32G", "--array-parallelism", 20,
-                       "--sbatch", "--account=x --qos=y"))
-    for word in ("partition=gpu", "time=2-0", "gpus-per-task=1", "cpus-per-task=8", "mem=32G", "account=x", "qos=y",
-                 "array=0-0%20", "signal=USR1@120", "requeue", "open-mode=append"):
+    out = finish(
+        start(
+            [line(tmp_path, "s/run")],
+            "--slurm",
+            "--dry-run",
+            "--partition",
+            "gpu",
+            "--time",
+            "2-0",
+            "--gpus-per-task",
+            1,
+            "--cpus-per-task",
+            8,
+            "--mem",
+            "32G",
+            "--array-parallelism",
+            20,
+            "--sbatch",
+            "--account=x --qos=y",
+        )
+    )
+    for word in (
+        "partition=gpu",
+        "time=2-0",
+        "gpus-per-task=1",
+        "cpus-per-task=8",
+        "mem=32G",
+        "account=x",
+        "qos=y",
+        "array=0-0%20",
+        "signal=USR1@120",
+        "requeue",
+        "open-mode=append",
+    ):
         assert f"#SBATCH --{word}\n" in out
     assert subprocess.run(["bash", "-n"], input=out[out.index("#!/bin/bash") :], text=True).returncode == 0
     huge = line(tmp_path, "s/run", "--num-envs", 4096, steps=2**20)

@@ -7,8 +7,21 @@ import pytest
 from conftest import ROOT, SMALL
 
 SCRIPTS = {name: (ROOT / name).read_text() for name in [*SMALL, "ppo_isaacgym.py"]}
-BANNERS = ["Args", "environments", "networks", "targets and loss", "diagnostics", "run directory", "setup", "rollout",
-           "targets", "update", "diagnostics", "log", "close"]
+BANNERS = [
+    "Args",
+    "environments",
+    "networks",
+    "targets and loss",
+    "diagnostics",
+    "run directory",
+    "setup",
+    "rollout",
+    "targets",
+    "update",
+    "diagnostics",
+    "log",
+    "close",
+]
 DIFFERS = {  # top-level names that stand in several scripts with different text
     "LOSSES": "each algorithm has its own losses",
     "Args": "each algorithm has its own arguments; those that two scripts share are compared one by one below",
@@ -41,8 +54,16 @@ SHARED = {  # passages of main that are the same wherever they stand: how their 
 }
 # torchrun adds a line or two to these: the same text in the scripts that know it, and another in those that do not
 TORCHRUN = ("ppo_atari_envpool.py", "ppo_isaacgym.py")
-BY_GROUP = ("signals and run", "resume and environments", "resume to the loop", "games", "update", "minibatches",
-            "not finite", "probe gradients")
+BY_GROUP = (
+    "signals and run",
+    "resume and environments",
+    "resume to the loop",
+    "games",
+    "update",
+    "minibatches",
+    "not finite",
+    "probe gradients",
+)
 EXCEPT = {  # (passage, script): why it is not the same there
     ("games", "ppo_procgen.py"): "Procgen has no lives, and no raw reward beside the one it pays",
     ("what the host knows", "ppo_procgen.py"): "its rewards are normalised first",
@@ -79,8 +100,10 @@ def arguments(text):
     """{name: (type, comment)} of the fields of Args; tyro shows the comments in --help."""
     body = next(node for node in ast.parse(text).body if isinstance(node, ast.ClassDef) and node.name == "Args").body
     lines = text.splitlines()
-    return {field.target.id: (ast.unparse(field.annotation), lines[field.end_lineno - 1].partition("  # ")[2])
-            for field in body}
+    return {
+        field.target.id: (ast.unparse(field.annotation), lines[field.end_lineno - 1].partition("  # ")[2])
+        for field in body
+    }
 
 
 def passage(text, first, last):

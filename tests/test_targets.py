@@ -111,8 +111,19 @@ def minibatch(size=6, num_actions=4, seed=0):
     newvalue, values, advantages, returns = torch.randn(4, size, generator=generator)
     logprobs = Categorical(logits=logits).log_prob(actions)
     valid = torch.ones(size, dtype=torch.bool)
-    return dict(logits=logits, newvalue=newvalue, actions=actions, logprobs=logprobs, values=values,
-                advantages=advantages, returns=returns, valid=valid, clip_coef=0.1, ent_coef=0.01, vf_coef=0.5)
+    return dict(
+        logits=logits,
+        newvalue=newvalue,
+        actions=actions,
+        logprobs=logprobs,
+        values=values,
+        advantages=advantages,
+        returns=returns,
+        valid=valid,
+        clip_coef=0.1,
+        ent_coef=0.01,
+        vf_coef=0.5,
+    )
 
 
 def test_ratio_1():
@@ -134,8 +145,19 @@ def test_both_clip_sides(ratio, advantage, clipped):
     logits = torch.tensor([[0.3, -0.2, 0.1]], requires_grad=True)
     logprob = torch.log_softmax(logits, -1)[:, 1].detach() - math.log(ratio)
     one = torch.ones(1)
-    loss, stats = ppo.ppo_loss(logits, one, torch.tensor([1]), logprob, one, advantage * one, one, one.bool(),
-                               clip_coef=0.1, ent_coef=0.0, vf_coef=0.0)
+    loss, stats = ppo.ppo_loss(
+        logits,
+        one,
+        torch.tensor([1]),
+        logprob,
+        one,
+        advantage * one,
+        one,
+        one.bool(),
+        clip_coef=0.1,
+        ent_coef=0.0,
+        vf_coef=0.0,
+    )
     loss.backward()
     assert loss.item() == pytest.approx(-advantage * (min(max(ratio, 0.9), 1.1) if clipped else ratio), rel=1e-5)
     assert (logits.grad.abs().max().item() == 0) == clipped
@@ -146,8 +168,20 @@ def test_clipped_value_loss():
     """Old value 1, clip 0.1. A new value of 2 counts as 1.1; the worse of the two errors is the loss."""
     one = torch.ones(2)
     logits, actions = torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64)
-    loss, stats = ppo.ppo_loss(logits, 2 * one, actions, -math.log(2) * one, one, 0 * one, torch.tensor([2.0, 0.0]),
-                               one.bool(), 0.1, 0.0, 1.0, clip_vloss=True)
+    loss, stats = ppo.ppo_loss(
+        logits,
+        2 * one,
+        actions,
+        -math.log(2) * one,
+        one,
+        0 * one,
+        torch.tensor([2.0, 0.0]),
+        one.bool(),
+        0.1,
+        0.0,
+        1.0,
+        clip_vloss=True,
+    )
     assert stats[1].item() == pytest.approx(0.5 * ((1.1 - 2.0) ** 2 + (2.0 - 0.0) ** 2) / 2)
 
 
@@ -187,8 +221,15 @@ class ReferenceAgent(nn.Module):
     def __init__(self, state_dict):
         super().__init__()
         self.network = nn.Sequential(
-            nn.Conv2d(4, 32, 8, stride=4), nn.ReLU(), nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(),
-            nn.Conv2d(64, 64, 3, stride=1), nn.ReLU(), nn.Flatten(), nn.Linear(3136, 512), nn.ReLU(),
+            nn.Conv2d(4, 32, 8, stride=4),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 4, stride=2),
+            nn.ReLU(),
+            nn.Conv2d(64, 64, 3, stride=1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(3136, 512),
+            nn.ReLU(),
         )
         self.actor = nn.Linear(512, state_dict["actor.bias"].numel())
         self.critic = nn.Linear(512, 1)
@@ -227,8 +268,10 @@ def reference_update(agent, batch, permutations, args, num_minibatches):
 
 def test_one_iteration_of_the_script_is_cleanrls(tmp_path, monkeypatch):
     """The script itself runs one iteration on real frames; its batch and permutations go through CleanRL's update."""
-    args = ppo.parse_args("--num-envs 4 --num-steps 64 --total-timesteps 256 --no-mask-resets --seed 3 --run-name r "
-                          f"--runs-dir {tmp_path} --num-threads 1".split())
+    args = ppo.parse_args(
+        "--num-envs 4 --num-steps 64 --total-timesteps 256 --no-mask-resets --seed 3 --run-name r "
+        f"--runs-dir {tmp_path} --num-threads 1".split()
+    )
     seen, permutations = {}, []
     gae, diagnose, randperm = ppo.gae, ppo.diagnose, torch.randperm
 

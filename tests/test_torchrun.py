@@ -54,8 +54,9 @@ def test_two_processes_update_as_one(tmp_path):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])
-    ranks = [environment()] + [environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=port)
-                               for rank in range(2)]
+    ranks = [environment()] + [
+        environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=port) for rank in range(2)
+    ]
     code = UPDATE.format(root=str(ROOT), path=path)
     processes = [subprocess.Popen([sys.executable, "-c", code], env=env) for env in ranks]
     assert [process.wait(timeout=300) for process in processes] == [0, 0, 0]
@@ -75,8 +76,14 @@ def words():
 
 def launch(folder, words):
     python, *rest = command(SCRIPT, folder, *words)
-    return subprocess.Popen([python, *LAUNCHER, *rest], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            cwd=folder, env=environment())
+    return subprocess.Popen(
+        [python, *LAUNCHER, *rest],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env=environment(),
+    )
 
 
 def test_a_run_of_two_processes(words, tmp_path):

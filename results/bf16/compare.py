@@ -26,8 +26,15 @@ def read(runs):
         args = json.loads((path.parent / "manifest.json").read_text())["arguments"]
         events = EventAccumulator(str(path.parent), size_guidance={"scalars": 0})
         events.Reload()
-        rows += [{"precision": "bf16" if args["bf16"] else "fp32", "seed": args["seed"], "step": event.step,
-                  "episodic_return": event.value} for event in events.Scalars("charts/episodic_return")]
+        rows += [
+            {
+                "precision": "bf16" if args["bf16"] else "fp32",
+                "seed": args["seed"],
+                "step": event.step,
+                "episodic_return": event.value,
+            }
+            for event in events.Scalars("charts/episodic_return")
+        ]
     return pd.DataFrame(rows)
 
 
@@ -49,5 +56,7 @@ figure.savefig(HERE / "curves.png", dpi=200)
 print("   step    fp32            bf16            bf16 - fp32")
 for i, step in enumerate(table.index):
     welch = stats.ttest_ind(table["bf16"].iloc[i], table["fp32"].iloc[i], equal_var=False).confidence_interval()
-    print(f"{step:7,} {means['fp32'][i]:7.1f} ± {means['fp32_half'][i]:5.1f} {means['bf16'][i]:7.1f} ± "
-          f"{means['bf16_half'][i]:5.1f}   [{welch.low:.1f}, {welch.high:.1f}]")
+    print(
+        f"{step:7,} {means['fp32'][i]:7.1f} ± {means['fp32_half'][i]:5.1f} {means['bf16'][i]:7.1f} ± "
+        f"{means['bf16_half'][i]:5.1f}   [{welch.low:.1f}, {welch.high:.1f}]"
+    )

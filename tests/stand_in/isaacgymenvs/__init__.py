@@ -102,7 +102,18 @@ class Ant(VecTask):
         self.reset_buf[:] = (dead | (self.progress_buf >= self.max_episode_length - 1)).long()
 
 
-def make(seed, task, num_envs, sim_device, rl_device, graphics_device_id=-1, headless=False, multi_gpu=False,
-         virtual_screen_capture=False, force_render=True, cfg=None):
+def make(
+    seed,
+    task,
+    num_envs,
+    sim_device,
+    rl_device,
+    graphics_device_id=-1,
+    headless=False,
+    multi_gpu=False,
+    virtual_screen_capture=False,
+    force_render=True,
+    cfg=None,
+):
     assert sim_device == rl_device
     return {"Cartpole": Cartpole, "Ant": Ant}[task](num_envs, sim_device)
