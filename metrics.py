@@ -1,5 +1,4 @@
-"""Learning-dynamics diagnostics: pure functions of tensors, the only module that the training scripts share. At its
-end stands what is not pure: memory and CUDA graphs, and what torchrun's processes say to each other.
+"""What a number means: learning-dynamics diagnostics as pure functions of tensors.
 
 A diagnostic with two definitions makes two curves incomparable, so each is defined here and nowhere else. "P1" is Mayor
 et al., ICML 2025 (arXiv 2506.03404), whose Appendix B names them; "P3" is Beukman et al., 2026 (arXiv 2603.06009).
@@ -14,17 +13,9 @@ Rules that hold for every function:
 - Python 3.8, for Isaac Gym.
 """
 
-import atexit
-import ctypes
 import math
-import os
-import shutil
-import sys
-import tempfile
-from pathlib import Path
 
 import torch
-import torch.distributed as dist
 
 BATCH_NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
 NORMALIZATION_LAYERS = (torch.nn.LayerNorm, torch.nn.GroupNorm) + BATCH_NORMS
@@ -522,122 +513,3 @@ def column_sums(x):
     """Count, sum and sum of squares of each column of x (M, D), float64 (3, D): they add up over batches, processes."""
     x = x.double()
     return torch.stack([torch.ones_like(x).sum(0), x.sum(0), x.square().sum(0)])
-
-
-# ---- speed: what the scripts need beside pure functions to keep a CPU or a GPU busy ----------------------------------
-def set_up_cpu(num_threads):
-    """PyTorch's threads (0: as many as it takes by itself), and memory that is freed stays with the process.
-
-    glibc gives blocks of 32 MB and more back at once, and each page of the next tensor is then a fault: a quarter of
-    the time of an update at minibatches of 1024 frames.
-    """
-    torch.set_num_threads(num_threads or torch.get_num_threads())
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl and macOS have none
-    if mallopt:
-        mallopt(-3, 2**30)  # M_MMAP_THRESHOLD
-        mallopt(-1, 2**30)  # M_TRIM_THRESHOLD
-
-
-def to_device(x, device):
-    """The NumPy array x as a tensor on the device. To a GPU through pinned memory: the host does not wait for it."""
-    x = torch.from_numpy(x)
-    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x
-
-
-def lacking(args, num_processes=1):
-    """What --compile or --cuda-graphs need and is not here, in a line for the user; None if nothing is lacking."""
-    if args.cuda_graphs and (not (args.cuda and torch.cuda.is_available()) or num_processes > 1):
-        return "--cuda-graphs needs an NVIDIA GPU and one process: --no-cuda-graphs is accepted"
-    if args.compile and not shutil.which(os.environ.get("CXX", "g++")):
-        return "--compile needs a C++ compiler, g++ or what CXX names: --no-compile is accepted"
-    return None
-
-
-def cuda_graphs(enabled):
-    """A decorator that has functions replayed as CUDA graphs, one launch in place of hundreds; not `enabled`, nothing.
-
-    The function works on tensors on the GPU without looking at them from the host. The first three calls run as they
-    are, and warm up what must not be set up in a capture; the fourth is captured. From then on tensors that are given
-    are copied into those of the capture, and the same tensors are returned, overwritten by the next call. All else that
-    the function reads or writes must stay where it is in memory. Arguments that are no tensors are constants: each
-    value has a graph of its own. Functions are told apart by their names, so that a loop may define them again.
-    """
-    if not enabled:
-        return lambda function: function
-    entries, side_stream, pool = {}, torch.cuda.Stream(), torch.cuda.graph_pool_handle()
-
-    def decorate(function):
-        def call(*inputs):
-            key = (function.__name__, *(tuple(x.shape) if torch.is_tensor(x) else x for x in inputs))
-            entry = entries.setdefault(key, {"calls": 0})
-            entry["calls"] += 1
-            if entry["calls"] <= 3:
-                side_stream.wait_stream(torch.cuda.current_stream())
-                with torch.cuda.stream(side_stream):
-                    outputs = function(*inputs)
-                torch.cuda.current_stream().wait_stream(side_stream)
-                return outputs
-            if "graph" not in entry:
-                entry["inputs"] = [x.clone() if torch.is_tensor(x) else x for x in inputs]
-                entry["graph"] = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(entry["graph"], pool=pool):
-                    entry["outputs"] = function(*entry["inputs"])
-            for kept, x in zip(entry["inputs"], inputs):
-                if torch.is_tensor(x):
-                    kept.copy_(x)
-            entry["graph"].replay()
-            return entry["outputs"]
-
-        return call
-
-    return decorate
-
-
-# ---- several processes: what the scripts that know torchrun need beside pure functions -------------------------------
-def join_processes(args, device, rank):
-    """Joins the processes that torchrun has started, each with its share of the environments.
-
-    The first of them writes the run. The others work in silence, in a copy of what it resumes from, which the caller
-    keeps alive by holding what is returned: their `args` are changed to lead there.
-    """
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    if dist.get_backend() == "gloo":  # its threads, left alone, abort one exit in twenty
-        atexit.register(dist.destroy_process_group)
-    args.run_name = gather(args.run_name)[0]  # by default it has the time in it
-    if rank == 0:
-        return None
-    scratch = tempfile.TemporaryDirectory()
-    copy = Path(scratch.name, args.run_name)
-    copy.mkdir(parents=True)
-    for path in Path(args.runs_dir, args.run_name).glob("[cd]*"):  # checkpoints, coverage.npz, done.json
-        shutil.copy(path, copy)
-    args.runs_dir, args.track, args.capture_video = scratch.name, False, False
-    sys.stdout = open(os.devnull, "w")
-    sys.stderr.isatty = lambda: False  # errors are shown, a second bar is not
-    return scratch
-
-
-def sum_over_ranks(x):
-    """The sum of the tensor x over all processes of torch.distributed; x itself where there is one."""
-    if dist.is_initialized():
-        x = x.clone()
-        dist.all_reduce(x)
-    return x
-
-
-def add_over_ranks(tensors):
-    """Replaces each of the tensors by its sum over all processes: one message for all of them."""
-    if dist.is_initialized():
-        flat = sum_over_ranks(torch.cat([x.flatten() for x in tensors]))
-        for x, total in zip(tensors, flat.split([x.numel() for x in tensors])):
-            x.copy_(total.view_as(x))
-
-
-def gather(x):
-    """A list of every process's x, which may be anything small."""
-    xs = [x] * (dist.get_world_size() if dist.is_initialized() else 1)
-    if dist.is_initialized():
-        dist.all_gather_object(xs, x)
-    return xs

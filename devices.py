@@ -1,0 +1,160 @@
+"""Where a run computes: the device, CPU threads, copies to a GPU, torch.compile, CUDA graphs and torchrun's processes.
+
+Nothing here knows what is computed. torch is imported when a function needs it, so that importing this module costs
+nothing and so that Isaac Gym can be imported before torch. Python 3.8, for Isaac Gym.
+
+With one process every collective is the identity: the scripts call them unconditionally, and the same text runs under
+torchrun.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, List, Optional, Sequence, TypeVar
+
+T = TypeVar("T")
+
+# torchrun's process number, the number of processes, and the process number on this machine
+RANK, NUM_RANKS, LOCAL_RANK = (
+    int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0))
+)
+
+
+def missing(args: Any) -> Optional[str]:
+    """What --compile or --cuda-graphs need and this machine lacks, as one line for the user; None if nothing is."""
+    import importlib.util
+    import shutil
+
+    if getattr(args, "cuda_graphs", False):
+        import torch
+
+        if not (args.cuda and torch.cuda.is_available()) or NUM_RANKS > 1:
+            return "--cuda-graphs needs an NVIDIA GPU and one process: use --no-cuda-graphs"
+        if importlib.util.find_spec("tensordict") is None:
+            return "--cuda-graphs needs the package tensordict: pip install -r requirements-gpu.txt"
+    if getattr(args, "compile", False) and not shutil.which(os.environ.get("CXX", "g++")):
+        return "--compile needs a C++ compiler, g++ or what CXX names: use --no-compile"
+    return None
+
+
+def set_up(args: Any) -> Any:
+    """Returns the torch.device of this process, with PyTorch set up for it. Joins torchrun's processes, if any.
+
+    Reads `num_threads` (0: PyTorch's own choice), `cuda`, `torch_deterministic` and, where a script has it, `tf32`.
+    """
+    import torch
+
+    device = torch.device(f"cuda:{LOCAL_RANK}" if args.cuda and torch.cuda.is_available() else "cpu")
+    set_up_cpu(args.num_threads)
+    torch.backends.cudnn.deterministic = args.torch_deterministic
+    if hasattr(args, "tf32"):
+        torch.backends.cudnn.allow_tf32 = args.tf32
+        torch.set_float32_matmul_precision("high" if args.tf32 and device.type == "cuda" else "highest")
+    if NUM_RANKS > 1:
+        _join_processes(device)
+    return device
+
+
+def set_up_cpu(num_threads: int) -> None:
+    """Sets PyTorch's number of threads (0: its own choice), and keeps memory that is freed in the process.
+
+    glibc returns blocks of 32 MB and more to the system at once, and each page of the next tensor is then a fault: a
+    quarter of the time of an update at minibatches of 1024 frames.
+    """
+    import ctypes
+
+    import torch
+
+    torch.set_num_threads(num_threads or torch.get_num_threads())
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl and macOS have none
+    if mallopt:
+        mallopt(-3, 2**30)  # M_MMAP_THRESHOLD
+        mallopt(-1, 2**30)  # M_TRIM_THRESHOLD
+
+
+def to_device(array: Any, device: Any) -> Any:
+    """The NumPy array as a tensor on the device. To a GPU through pinned memory: the host does not wait for it."""
+    import torch
+
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
+def compiled(function: Callable, enabled: bool) -> Callable:
+    """torch.compile of the function for fixed shapes, if enabled. Call it once, before the loop."""
+    import torch
+
+    return torch.compile(function, dynamic=False) if enabled else function
+
+
+def graphed(function: Callable, enabled: bool) -> Callable:
+    """The function as a CUDA graph (tensordict's CudaGraphModule), if enabled: one launch instead of hundreds.
+
+    The function takes tensors that need no gradient, always of the same shapes, and returns detached tensors. It must
+    not wait for the GPU. All else that it reads or writes must stay at one place in memory. Arguments that are not
+    tensors are not allowed: the graph would replay the value of the first call. The first three calls run as they are.
+    """
+    if not enabled:
+        return function
+    from tensordict.nn import CudaGraphModule
+
+    return CudaGraphModule(function, warmup=4)
+
+
+# ---- torchrun's processes: each has its share of the environments ----------------------------------------------------
+def _join_processes(device: Any) -> None:
+    """The first process writes the run and speaks for all; the others are silent but for errors."""
+    import atexit
+    import sys
+
+    import torch
+    import torch.distributed as dist
+
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    if dist.get_backend() == "gloo":  # its threads, left alone, abort one exit in twenty
+        atexit.register(dist.destroy_process_group)
+    if RANK > 0:
+        sys.stdout = open(os.devnull, "w")
+
+
+def _in_a_group() -> bool:
+    if NUM_RANKS == 1:
+        return False
+    import torch.distributed as dist
+
+    return dist.is_initialized()
+
+
+def sum_over_ranks(tensor: Any) -> Any:
+    """The sum of a tensor over all processes; the tensor itself if there is one process."""
+    if not _in_a_group():
+        return tensor
+    import torch.distributed as dist
+
+    tensor = tensor.clone()
+    dist.all_reduce(tensor)
+    return tensor
+
+
+def add_over_ranks(tensors: Sequence[Any]) -> None:
+    """Replaces each tensor by its sum over all processes, in one message for all of them."""
+    if not _in_a_group():
+        return
+    import torch
+
+    flat = sum_over_ranks(torch.cat([x.flatten() for x in tensors]))
+    for x, total in zip(tensors, flat.split([x.numel() for x in tensors])):
+        x.copy_(total.view_as(x))
+
+
+def gather(value: T) -> List[T]:
+    """The values of all processes, by rank: anything small that can be pickled. [value] if there is one process."""
+    if not _in_a_group():
+        return [value]
+    import torch.distributed as dist
+
+    values: List[Any] = [None] * NUM_RANKS
+    dist.all_gather_object(values, value)
+    return values
