@@ -1,0 +1,395 @@
+"""What the programs in this directory share: runs read from disk, configurations, and reference scores.
+
+Statistics and verdicts are in estimates.py. This module imports neither torch nor matplotlib.
+
+    cache = analysis.Cache([runs_dir / ".figures_cache.npz"])
+    runs, unread = analysis.read_runs(runs_dir, cache)
+    cache.save()
+    steps, returns = runs[0].curve(analysis.RETURN)
+"""
+
+import contextlib
+import csv
+import json
+import os
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import rundir
+
+ROOT = Path(__file__).resolve().parent.parent
+RETURN = "charts/episodic_return"
+HUMAN_TABLE = ROOT / "scripts" / "human_at30.csv"
+AXES = {"steps": "environment steps", "gradient_steps": "gradient steps", "hours": "wall-clock hours"}
+REACHED = 0.98  # of its budget: a run that has come so far counts as finished
+
+# Arguments that say where and how a run is carried out, or what follows from others: they make no configuration.
+NO_CONFIGURATION = rundir.PLACE | {
+    "seed",
+    "env_id",
+    "exp_name",
+    "track",
+    "wandb_project_name",
+    "wandb_entity",
+    "capture_video",
+    "cuda",
+    "torch_deterministic",
+    "checkpoint_minutes",
+    "num_logs",
+    "probe_size",
+    "diagnostics",
+    "compile",
+    "cuda_graphs",
+    "tf32",
+    "batch_size",
+    "num_iterations",
+    "eval_envs",
+}
+
+# R_min and R_max of Procgen's games, easy and hard: Cobbe et al. 2020, Appendix C
+PROCGEN = {
+    "coinrun": {"easy": (5, 10), "hard": (5, 10)},
+    "starpilot": {"easy": (2.5, 64), "hard": (1.5, 35)},
+    "caveflyer": {"easy": (3.5, 12), "hard": (2, 13.4)},
+    "dodgeball": {"easy": (1.5, 19), "hard": (1.5, 19)},
+    "fruitbot": {"easy": (-1.5, 32.4), "hard": (-0.5, 27.2)},
+    "chaser": {"easy": (0.5, 13), "hard": (0.5, 14.2)},
+    "miner": {"easy": (1.5, 13), "hard": (1.5, 20)},
+    "jumper": {"easy": (3, 10), "hard": (1, 10)},
+    "leaper": {"easy": (3, 10), "hard": (1.5, 10)},
+    "maze": {"easy": (5, 10), "hard": (4, 10)},
+    "bigfish": {"easy": (1, 40), "hard": (0, 40)},
+    "heist": {"easy": (3.5, 10), "hard": (2, 10)},
+    "climber": {"easy": (2, 12.6), "hard": (1, 12.6)},
+    "plunder": {"easy": (4.5, 30), "hard": (3, 30)},
+    "ninja": {"easy": (3.5, 10), "hard": (2, 10)},
+    "bossfight": {"easy": (0.5, 13), "hard": (0.5, 13)},
+}
+
+# Weights of log10(1 + score in percent) in the estimate of the median over 57 games (Aitchison et al. 2023, arXiv
+# 2210.02019; the table of the authors' notebook)
+ATARI_10 = {
+    "Amidar": 0.082464,
+    "Bowling": 0.055903,
+    "Frostbite": 0.069126,
+    "KungFuMaster": 0.098617,
+    "Riverraid": 0.048594,
+    "BattleZone": 0.188820,
+    "DoubleDunk": 0.085192,
+    "NameThisGame": 0.128697,
+    "Phoenix": 0.164327,
+    "Qbert": 0.059229,
+}
+ATARI_5 = {
+    "BattleZone": 0.381975,
+    "DoubleDunk": 0.067910,
+    "NameThisGame": 0.310804,
+    "Phoenix": 0.124126,
+    "Qbert": 0.080485,
+}
+
+
+# ---- scores ----------------------------------------------------------------------------------------------------------
+@lru_cache(maxsize=None)
+def human_table():
+    """{game: (random, human)}: mean scores in the 57 games of Atari, from dqn_zoo's human_at30."""
+    with open(HUMAN_TABLE) as file:
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    return {row["game"]: (float(row["random"]), float(row["human"])) for row in rows}
+
+
+def human_scores(env_id):
+    """(random, human): the mean scores in one of the 57 games of Atari, as "Alien-v5"; None for any other id."""
+    return human_table().get(env_id.removesuffix("-v5"))
+
+
+def human_normalized(value, env_id):
+    """(value - random) / (human - random), of a return or an array of returns; None outside the 57 games."""
+    scores = human_scores(env_id)
+    return None if scores is None else (value - scores[0]) / (scores[1] - scores[0])
+
+
+def median_57(sample, games, weights):
+    """The estimate of the median over all 57 games, in percent, from ten or five of them (Aitchison et al. 2023).
+
+    sample: human-normalised scores, one array (…, seeds) a game. games: their names. weights: ATARI_10 or ATARI_5.
+    """
+    logs = [weights[game] * np.log10(1 + np.maximum(0, 100 * x.mean(-1))) for game, x in zip(games, sample)]
+    return 10 ** np.sum(logs, axis=0) - 1
+
+
+# ---- configurations --------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Configuration:
+    """What tells runs of one game apart: N, T and the other arguments that differ, as ((argument, value), …)."""
+
+    items: tuple
+
+    def __getitem__(self, argument):
+        return dict(self.items)[argument]
+
+    def replace(self, **changes):
+        """The configuration with other values of some of its arguments."""
+        return Configuration(tuple((argument, changes.get(argument, value)) for argument, value in self.items))
+
+    @property
+    def batch_size(self):
+        return self["num_envs"] * self["num_steps"]
+
+    @property
+    def shape(self):
+        return self["num_envs"], self["num_steps"]
+
+    def others(self):
+        """{argument: value} of the arguments beside N and T."""
+        return {argument: value for argument, value in self.items if argument not in ("num_envs", "num_steps")}
+
+
+def hashable(value):
+    """A manifest's value in a form that can be in a set."""
+    return json.dumps(value) if isinstance(value, (list, dict)) else value
+
+
+def configuration(arguments, names):
+    """The Configuration of a run's arguments: N, T and the arguments in `names`."""
+    return Configuration(
+        tuple((name, hashable(arguments.get(name))) for name in ("num_envs", "num_steps", *sorted(names)))
+    )
+
+
+def differing_arguments(groups):
+    """The names of the arguments, beside N and T, that differ within any of the groups.
+
+    groups: lists of runs' arguments. The size and the number of minibatches follow from each other: only one of them is
+    returned, the number if it alone tells the runs apart.
+    """
+    most = {}  # argument: the largest number of its values within a group
+    for group in groups:
+        for name in set().union(*group) - NO_CONFIGURATION:
+            count = len({hashable(arguments.get(name)) for arguments in group})
+            most[name] = max(most.get(name, 0), count)
+    names = {name for name, count in most.items() if count > 1} - {"num_envs", "num_steps"}
+    if {"minibatch_size", "num_minibatches"} <= names:
+        names.remove("num_minibatches")
+    elif "minibatch_size" in names:
+        names.remove("minibatch_size")
+    return names
+
+
+# ---- runs ------------------------------------------------------------------------------------------------------------
+class Manifest:
+    """What manifest.json says of a run: `script`, `env_id`, `game`, and `arguments` over the script's defaults.
+
+    ValueError if it is not the manifest of a run.
+    """
+
+    def __init__(self, run_dir):
+        content = rundir.read_json(run_dir / "manifest.json")
+        given = content.get("arguments")
+        if not isinstance(given, dict):
+            raise ValueError("its manifest.json is not that of a run")
+        self.script = rundir.script_of(content) or str(given.get("exp_name") or "")
+        if not (ROOT / f"{self.script}.py").exists():
+            self.script = "ppo_isaacgym" if "Mjlab" in str(given.get("env_id")) else "ppo_atari_envpool"
+        path = str(ROOT / f"{self.script}.py")
+        self.env_id = str(given.get("env_id") or rundir.default_arguments(path)["env_id"])
+        self.arguments = {**rundir.default_arguments(path, self.env_id), "env_id": self.env_id, **given}
+        try:
+            self._fill_in_minibatches()
+            self.total_steps = (given.get("total_timesteps") or 0) // self.batch_size * self.batch_size
+        except (KeyError, TypeError, ZeroDivisionError) as error:
+            raise ValueError(f"its manifest.json has no usable batch ({type(error).__name__}: {error})") from None
+        self.game = game_name(self.env_id)
+
+    def _fill_in_minibatches(self):
+        arguments = self.arguments
+        self.batch_size = arguments["num_envs"] * arguments["num_steps"]
+        arguments["minibatch_size"] = arguments.get("minibatch_size") or self.batch_size // arguments["num_minibatches"]
+        arguments["num_minibatches"] = self.batch_size // arguments["minibatch_size"]
+
+
+def game_name(env_id):
+    """An id without what its emulator adds: Breakout for ALE/Breakout-v5, bigfish for BigfishEasy-v0."""
+    name = env_id.split("/")[-1]
+    for suffix in ("-v0", "-v4", "-v5", "NoFrameskip", "Easy", "Hard"):
+        name = name.removesuffix(suffix)
+    return name.lower() if name.lower() in PROCGEN else name.removeprefix("Mjlab-")
+
+
+@dataclass
+class TrainingRun:
+    """A run as it is analysed. `target` and `finished` are set by who judges it (suite.py)."""
+
+    name: str  # the path below --runs
+    script: str
+    game: str  # as game_name gives it
+    arguments: dict  # of the manifest, over the script's defaults
+    curves: dict  # as rundir.read_curves gives them
+    done: dict  # the content of done.json, {} without it
+    diverged: bool = False  # whether there is a failed.json
+    diverged_at: int = 0  # the step in it
+    target: float = 0.0  # the step at which the run is judged
+    finished: bool = False  # whether it has come so far, with finite returns
+
+    def curve(self, tag, axis="steps"):
+        """x (P,) and values (P,) of a tag, finite ones only. axis: one of AXES."""
+        steps, values = self.curves.get(tag, (np.zeros(0), np.zeros(0)))
+        keep = np.isfinite(values)
+        return self.on_axis(steps[keep], axis), values[keep].astype(float)
+
+    def on_axis(self, steps, axis):
+        """Environment steps (P,) as steps, as gradient steps or as hours of computing."""
+        if axis == "gradient_steps":
+            return self._gradient_steps(steps)
+        if axis == "hours":
+            return self._hours(steps)
+        return np.asarray(steps, float)
+
+    def _gradient_steps(self, steps):
+        at, count = self.curves.get("charts/gradient_steps", (np.zeros(0), np.zeros(0)))
+        if len(at):
+            return np.interp(steps, [0, *at], [0, *count])
+        arguments = self.arguments
+        iterations = steps / (arguments["num_envs"] * arguments["num_steps"])
+        return iterations * arguments["update_epochs"] * arguments["num_minibatches"]
+
+    def _hours(self, steps):
+        """Summed from the speed: the clock of the events also counts the time between two attempts of a run."""
+        at, sps = self.curve("charts/SPS")
+        if not len(at):
+            return np.full(len(steps), np.nan)
+        seconds = np.cumsum([0, *np.diff(at, prepend=0) / np.maximum(sps, 1e-9)])
+        return np.interp(steps, [0, *at], seconds / 3600)
+
+    @property
+    def end(self):
+        """The last step with a return; 0 if no game has ended."""
+        steps, _ = self.curve(RETURN)
+        return int(steps[-1]) if len(steps) else 0
+
+    @property
+    def final(self):
+        """The mean return of the last 100 games at the target; None if the run is not finished."""
+        return float(np.interp(self.target, *self.curve(RETURN))) if self.finished else None
+
+
+def read_run(run_dir, name, cache):
+    """The TrainingRun in a directory. ValueError if its manifest is not that of a run."""
+    manifest = Manifest(run_dir)
+    done, failed = rundir.read_json(run_dir / "done.json"), rundir.read_json(run_dir / "failed.json")
+    run = TrainingRun(
+        name=name,
+        script=manifest.script,
+        game=manifest.game,
+        arguments=manifest.arguments,
+        curves=cache.curves(run_dir),
+        done=done,
+        diverged=not done and (run_dir / "failed.json").exists(),
+        target=done.get("global_step") or manifest.total_steps,
+    )
+    run.diverged_at = failed.get("global_step", run.end)
+    return run
+
+
+def read_runs(root, cache):
+    """All TrainingRuns below a directory, links included, each once; and a line for each that cannot be read."""
+    runs, unread = [], []
+    found = rundir.find_runs(root)
+    for run_dir in tqdm(found, desc="reading", unit=" runs", disable=not sys.stderr.isatty(), leave=False):
+        name = str(run_dir.relative_to(root))
+        try:
+            runs.append(read_run(run_dir, name, cache))
+        except (OSError, ValueError) as error:
+            unread.append(f"{name}: not read ({error})")
+    return runs, unread
+
+
+class Cache:
+    """The curves of runs, kept in one .npz file: reading event files is the slow part.
+
+    A run is read again if the names, sizes or times of its event files have changed.
+    """
+
+    def __init__(self, paths):
+        """paths: where the file may be. Reads the first that is readable; `save` writes the first that is writable."""
+        self.paths = list(paths)
+        self._stored = {}  # {run directory: (signature, curves)} of the file
+        self._used = {}  # the same, of the runs that were asked for
+        self._changed = False
+        for path in self.paths:
+            with contextlib.suppress(Exception):  # a file that cannot be read, for whatever reason, is replaced
+                self._stored = self._load(path)
+                break
+
+    @staticmethod
+    def _load(path):
+        with np.load(path) as data:
+            index, steps, values = json.loads(str(data["index"])), data["steps"], data["values"]
+        stored = {}
+        for run_dir, (signature, places) in index.items():
+            curves = {
+                tag: (steps[first_step:][:count], values[first_value:][:count])
+                for tag, (first_step, first_value, count) in places.items()
+            }
+            stored[run_dir] = signature, curves
+        return stored
+
+    def curves(self, run_dir):
+        """rundir.read_curves of all event files in the directory, from the cache if nothing has changed."""
+        key = os.path.realpath(run_dir)
+        if key not in self._used:
+            files = sorted(entry.path for entry in os.scandir(key) if entry.name.startswith("events.out.tfevents"))
+            signature = [[os.path.basename(path), os.stat(path).st_size, os.stat(path).st_mtime_ns] for path in files]
+            stored = self._stored.get(key)
+            if not stored or stored[0] != signature:
+                stored, self._changed = (signature, rundir.read_curves(map(Path, files))), True
+            self._used[key] = stored
+        return self._used[key][1]
+
+    def save(self):
+        """Writes what was asked for, if it has changed. Equal steps of the tags of a run are written once."""
+        if not self._changed:
+            return
+        index, steps, values = {}, _Column(), _Column()
+        for run_dir, (signature, curves) in self._used.items():
+            places, first_steps = {}, {}
+            for tag, (run_steps, run_values) in curves.items():
+                key = run_steps.tobytes()
+                if key not in first_steps:
+                    first_steps[key] = steps.append(run_steps)
+                places[tag] = first_steps[key], values.append(run_values), len(run_values)
+            index[run_dir] = signature, places
+        for path in self.paths:
+            partial = path.with_name(f"{path.stem}.{os.getpid()}.npz")
+            with contextlib.suppress(OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                np.savez(
+                    partial,
+                    index=np.array(json.dumps(index)),
+                    steps=steps.joined(int),
+                    values=values.joined(np.float32),
+                )
+                os.replace(partial, path)
+                return
+
+
+class _Column:
+    """Arrays to be joined into one."""
+
+    def __init__(self):
+        self.parts, self.length = [], 0
+
+    def append(self, part):
+        """Returns where the part begins."""
+        first, self.length = self.length, self.length + len(part)
+        self.parts.append(part)
+        return first
+
+    def joined(self, dtype):
+        return np.concatenate([*self.parts, np.zeros(0, dtype)])

@@ -1,0 +1,189 @@
+"""Aggregates over games and seeds, their bootstrap intervals, and the verdicts that rest on them.
+
+A *sample* holds the scores of one configuration: a list with one array a game, (…, seeds). Games may have different
+numbers of seeds, and every statistic gives each game the same weight. On equal numbers of seeds the statistics are
+exactly those of rliable (Agarwal et al. 2021, arXiv 2108.13264); tests/test_figures.py compares them.
+
+Two intervals, both 95 % percentile bootstraps that draw whole runs within each game:
+
+`interval` draws n of n seeds, as rliable does: for what is drawn or listed.
+`verdict_interval` draws n - 1 of n seeds (Rao and Wu 1988): for what a verdict rests on. The bootstrap with n of n has
+(n - 1) / n of the unbiased variance. With few seeds its intervals are too narrow, and it finds differences between
+equal configurations too often (docs/reproducing.md has the rates).
+"""
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+
+MIN_SEEDS = 3  # seeds a game, on average: below that an interval says too little to be shown
+MARGIN = 0.1  # of the base's IQM: a difference inside it is "little"
+SUPPORTED, NOT_SUPPORTED, UNDECIDED = "supported", "not supported", "undecided"
+
+
+class Estimate(NamedTuple):
+    """A number, or an array of numbers, with the bounds of its 95 % interval: NaN where the data allow none."""
+
+    value: float
+    low: float
+    high: float
+
+
+NO_ESTIMATE = Estimate(np.nan, np.nan, np.nan)
+
+
+# ---- statistics of a sample ------------------------------------------------------------------------------------------
+def iqm(sample):
+    """The mean of the middle half of all runs of all games, (…,), as rliable.metrics.aggregate_iqm."""
+    values = np.concatenate(sample, axis=-1)
+    weights = np.concatenate([np.full(x.shape[-1], 1 / x.shape[-1] / len(sample)) for x in sample])
+    order = values.argsort(-1)
+    ends = weights[order].cumsum(-1)
+    cut = len(weights) // 4 / len(weights)
+    kept = np.clip(ends, cut, 1 - cut) - np.clip(ends - weights[order], cut, 1 - cut)
+    return (np.take_along_axis(values, order, -1) * kept).sum(-1) / kept.sum(-1)
+
+
+def mean(sample):
+    """The mean over games of the mean over seeds, (…,)."""
+    return np.mean([x.mean(-1) for x in sample], axis=0)
+
+
+def median(sample):
+    """The median over games of the mean over seeds, (…,), as rliable.metrics.aggregate_median."""
+    return np.median([x.mean(-1) for x in sample], axis=0)
+
+
+def optimality_gap(sample):
+    """How far the runs stay below a score of 1, (…,), as rliable.metrics.aggregate_optimality_gap."""
+    return 1 - mean([np.minimum(x, 1) for x in sample])
+
+
+def signs(x, y):
+    """1, 0 or -1 where a value of x (…, n) is above, equal to or below one of y (…, m): (…, n, m)."""
+    return np.sign(x[..., :, None] - y[..., None, :])
+
+
+def improvement(sample, other):
+    """P(a run of `sample` scores higher than one of `other`), mean over games, as rliable's."""
+    return np.mean([(signs(x, y) / 2 + 0.5).mean((-2, -1)) for x, y in zip(sample, other)], axis=0)
+
+
+# ---- bootstrap -------------------------------------------------------------------------------------------------------
+def enough_seeds(samples):
+    """Whether the samples allow an interval: MIN_SEEDS seeds a game on average, and at least 2 in every game."""
+    counts = [[x.shape[-1] for x in sample] for sample in samples]
+    return all(count and min(count) >= 2 and np.mean(count) >= MIN_SEEDS for count in counts)
+
+
+def too_few_seeds(samples):
+    """Why there is no interval, e.g. "1 seed"; "" where there is one."""
+    fewest = min((x.shape[-1] for sample in samples for x in sample), default=0)
+    return "" if enough_seeds(samples) else f"{fewest} seed{'s' * (fewest != 1)}"
+
+
+def bootstrap(statistic, samples, reps, seed=0, left_out=0):
+    """statistic(*samples) of `reps` bootstrap draws, (…, reps).
+
+    In each array of each sample whole runs are drawn with replacement along the last axis: as many as there are, less
+    `left_out`. `statistic` gets samples whose arrays are (…, reps, seeds - left_out).
+    """
+    rng = np.random.RandomState(seed)
+    drawn = [
+        [x[..., rng.randint(x.shape[-1], size=(reps, x.shape[-1] - left_out))] for x in sample] for sample in samples
+    ]
+    return statistic(*drawn)
+
+
+def percentile_interval(draws):
+    """The 2.5 % and 97.5 % percentiles of draws (…, reps)."""
+    # between two infinite draws there is nothing to interpolate
+    method = "linear" if np.isfinite(draws).all() else "inverted_cdf"
+    return np.percentile(draws, [2.5, 97.5], axis=-1, method=method)
+
+
+def interval(statistic, samples, reps=2000, seed=0):
+    """statistic(*samples) with its 95 % bootstrap interval, n of n seeds: for what is drawn or listed.
+
+    Uses rliable where all games have equally many seeds, and else the same bootstrap on lists of unequal length.
+    """
+    value = np.asarray(statistic(*samples), float)
+    if not enough_seeds(samples):
+        return Estimate(value, np.full_like(value, np.nan), np.full_like(value, np.nan))
+    if all(x.ndim == 1 and x.shape == sample[0].shape for sample in samples for x in sample):
+        return Estimate(value, *_rliable_interval(statistic, samples, reps, seed))
+    return Estimate(value, *percentile_interval(bootstrap(statistic, samples, reps, seed)))
+
+
+def _rliable_interval(statistic, samples, reps, seed):
+    from rliable import library as rly  # takes a second
+
+    scores = [np.stack(sample, axis=1) for sample in samples]  # (seeds, games)
+    state = np.random.get_state()
+    np.random.seed(seed)  # rliable 1.2 draws from numpy's global generator, whatever random_state says
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # arch complains about rliable's call
+        _, bounds = rly.get_interval_estimates(
+            {"": scores[0] if len(scores) == 1 else scores},
+            lambda *scores: statistic(*[list(x.T) for x in scores]),
+            reps=reps,
+            random_state=np.random.RandomState(seed),
+        )
+    np.random.set_state(state)
+    return bounds[""]
+
+
+def verdict_interval(statistic, samples, reps=2000, seed=0):
+    """statistic(*samples) with its 95 % bootstrap interval, n - 1 of n seeds: for what a verdict rests on."""
+    value = np.asarray(statistic(*samples), float)
+    if not enough_seeds(samples):
+        return Estimate(value, np.full_like(value, np.nan), np.full_like(value, np.nan))
+    return Estimate(value, *percentile_interval(bootstrap(statistic, samples, reps, seed, left_out=1)))
+
+
+def kendall(levels, groups, control=None, reps=2000, seed=0):
+    """Rank correlation of `levels` with a quantity, mean over games, with its 95 % interval (n - 1 of n seeds).
+
+    Kendall's tau over the pairs of runs whose levels differ (Somers' D): P(larger at the higher level) - P(smaller).
+    It is 0 for constants. Unlike Spearman's rho, it does not change with the ties that a bootstrap makes.
+
+    levels: (C,), one a configuration, as N. groups: one list a game of C arrays (seeds,) of the quantity. control:
+    (C,); if given, only configurations with equal control are compared, as N at a fixed batch.
+    """
+
+    def comparable(i, j):
+        return levels[i] < levels[j] and (control is None or control[i] == control[j])
+
+    pairs = [(i, j) for i in range(len(levels)) for j in range(len(levels)) if comparable(i, j)]
+    if not pairs or not groups:
+        return NO_ESTIMATE
+
+    def correlation(*groups):
+        by_game = []
+        for group in groups:
+            by_pair = [signs(group[higher], group[lower]).mean((-2, -1)) for lower, higher in pairs]
+            by_game.append(np.mean(by_pair, axis=0))
+        return np.mean(by_game, axis=0)
+
+    return Estimate(*map(float, verdict_interval(correlation, groups, reps, seed)))
+
+
+# ---- verdicts --------------------------------------------------------------------------------------------------------
+def verdict(low, high, side, margin=0.0):
+    """*supported*, *not supported* or *undecided*, from the interval of a difference.
+
+    side: what is claimed of the difference: `more` (above 0), `less` (below 0), `little` (inside ±margin), `not less`
+    (above -margin).
+    """
+    if np.isnan([low, high]).any():
+        return UNDECIDED
+    if side == "less":
+        low, high = -high, -low
+    if side == "little":
+        holds, fails = -margin < low and high < margin, low > margin or high < -margin
+    elif side == "not less":
+        holds, fails = low > -margin, high < -margin
+    else:
+        holds, fails = low > 0, high < 0
+    return SUPPORTED if holds else NOT_SUPPORTED if fails else UNDECIDED
