@@ -8,6 +8,7 @@ import torch.nn as nn
 from torch.distributions.categorical import Categorical
 
 import ppo_atari_envpool as ppo
+import rundir
 
 
 # ---- gae -------------------------------------------------------------------------------------------------------------
@@ -120,6 +121,7 @@ def minibatch(size=6, num_actions=4, seed=0):
         advantages=advantages,
         returns=returns,
         valid=valid,
+        count=valid.sum(),
         clip_coef=0.1,
         ent_coef=0.01,
         vf_coef=0.5,
@@ -128,11 +130,13 @@ def minibatch(size=6, num_actions=4, seed=0):
 
 def test_ratio_1():
     mb = minibatch()
-    loss, (pg_loss, v_loss, entropy, old_approx_kl, approx_kl, clipfrac) = ppo.ppo_loss(**mb, clip_vloss=False)
+    loss, losses = ppo.ppo_loss(**mb, clip_vloss=False)
+    pg_loss, v_loss, entropy = (losses[name] for name in ("policy_loss", "value_loss", "entropy"))
     assert pg_loss.item() == pytest.approx(-mb["advantages"].mean().item(), abs=1e-6)
     assert v_loss.item() == pytest.approx(0.5 * (mb["newvalue"] - mb["returns"]).square().mean().item(), abs=1e-6)
     assert entropy.item() == pytest.approx(Categorical(logits=mb["logits"]).entropy().mean().item(), abs=1e-6)
-    assert [old_approx_kl.item(), approx_kl.item(), clipfrac.item()] == pytest.approx([0, 0, 0], abs=1e-6)
+    for name in ("old_approx_kl", "approx_kl", "clipfrac"):
+        assert losses[name].item() == pytest.approx(0, abs=1e-6), name
     assert loss.item() == pytest.approx((pg_loss - 0.01 * entropy + 0.5 * v_loss).item(), abs=1e-6)
 
 
@@ -145,7 +149,7 @@ def test_both_clip_sides(ratio, advantage, clipped):
     logits = torch.tensor([[0.3, -0.2, 0.1]], requires_grad=True)
     logprob = torch.log_softmax(logits, -1)[:, 1].detach() - math.log(ratio)
     one = torch.ones(1)
-    loss, stats = ppo.ppo_loss(
+    loss, losses = ppo.ppo_loss(
         logits,
         one,
         torch.tensor([1]),
@@ -154,6 +158,7 @@ def test_both_clip_sides(ratio, advantage, clipped):
         advantage * one,
         one,
         one.bool(),
+        1,
         clip_coef=0.1,
         ent_coef=0.0,
         vf_coef=0.0,
@@ -161,14 +166,14 @@ def test_both_clip_sides(ratio, advantage, clipped):
     loss.backward()
     assert loss.item() == pytest.approx(-advantage * (min(max(ratio, 0.9), 1.1) if clipped else ratio), rel=1e-5)
     assert (logits.grad.abs().max().item() == 0) == clipped
-    assert stats[5].item() == (1.0 if abs(ratio - 1) > 0.1 else 0.0)
+    assert losses["clipfrac"].item() == (1.0 if abs(ratio - 1) > 0.1 else 0.0)
 
 
 def test_clipped_value_loss():
     """Old value 1, clip 0.1. A new value of 2 counts as 1.1; the worse of the two errors is the loss."""
     one = torch.ones(2)
     logits, actions = torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64)
-    loss, stats = ppo.ppo_loss(
+    _, losses = ppo.ppo_loss(
         logits,
         2 * one,
         actions,
@@ -177,29 +182,32 @@ def test_clipped_value_loss():
         0 * one,
         torch.tensor([2.0, 0.0]),
         one.bool(),
+        2,
         0.1,
         0.0,
         1.0,
         clip_vloss=True,
     )
-    assert stats[1].item() == pytest.approx(0.5 * ((1.1 - 2.0) ** 2 + (2.0 - 0.0) ** 2) / 2)
+    assert losses["value_loss"].item() == pytest.approx(0.5 * ((1.1 - 2.0) ** 2 + (2.0 - 0.0) ** 2) / 2)
 
 
 def test_masked_rows_change_nothing():
     mb = minibatch(size=8)
     mb["logprobs"] += 0.2 * torch.arange(8) - 0.7
     mb["valid"] = torch.tensor([1, 0, 1, 1, 0, 1, 1, 0], dtype=torch.bool)
+    mb["count"] = 5
     kept = {k: v[mb["valid"]] if isinstance(v, torch.Tensor) else v for k, v in mb.items()}
     for name in ("newvalue", "values", "advantages", "returns"):
         mb[name][~mb["valid"]] = 1e6
     grads, losses = [], []
     for batch in (mb, kept):
         logits = batch["logits"].clone().requires_grad_()
-        advantages = ppo.normalize_advantages(batch["advantages"], batch["valid"])
-        loss, stats = ppo.ppo_loss(**{**batch, "logits": logits, "advantages": advantages})
+        advantages, count = ppo.normalize_advantages(batch["advantages"], batch["valid"])
+        assert count == 5
+        loss, parts = ppo.ppo_loss(**{**batch, "logits": logits, "advantages": advantages})
         loss.backward()
         grads.append(logits.grad[batch["valid"]])
-        losses.append(torch.stack([loss.detach(), *stats]))
+        losses.append(torch.stack([loss.detach(), *parts.values()]))
     torch.testing.assert_close(losses[0], losses[1])
     torch.testing.assert_close(grads[0], grads[1])
 
@@ -207,11 +215,14 @@ def test_masked_rows_change_nothing():
 def test_normalize_advantages():
     x = torch.tensor([1.0, 5.0, 3.0, 100.0])
     valid = torch.tensor([True, True, True, False])
-    expected = (x[:3] - 3.0) / 2.0  # the unbiased standard deviation of 1, 5, 3 is 2; the biased one is 1.63
-    torch.testing.assert_close(ppo.normalize_advantages(x, valid)[:3], expected)
-    assert ppo.normalize_advantages(x, valid)[3] == 0
+    normalized, count = ppo.normalize_advantages(x, valid)
+    # the unbiased standard deviation of 1, 5, 3 is 2; the biased one is 1.63
+    torch.testing.assert_close(normalized, torch.tensor([-1.0, 1.0, 0.0, 0.0]))
+    assert count == 3
     alone = torch.tensor([False, False, False, True])
-    assert ppo.normalize_advantages(x, alone).tolist() == [0, 0, 0, 0]  # no spread to divide by, and no NaN
+    assert ppo.normalize_advantages(x, alone)[0].tolist() == [0, 0, 0, 0]  # no spread to divide by, and no NaN
+    none, count = ppo.normalize_advantages(x, torch.zeros(4, dtype=torch.bool))
+    assert none.tolist() == [0, 0, 0, 0] and count == 1  # a divisor
 
 
 # ---- network and update against CleanRL's ----------------------------------------------------------------------------
@@ -278,6 +289,7 @@ def test_one_iteration_of_the_script_is_cleanrls(tmp_path, monkeypatch):
     def record_gae(rewards, values, terminations, truncations, next_values, valid, *rest):
         assert valid.all() and not truncations.any()
         seen.update(rewards=rewards.clone(), values=values.clone(), dones=terminations.clone(), next_values=next_values)
+        assert torch.equal(next_values[:-1], values[1:])
         return gae(rewards, values, terminations, truncations, next_values, valid, *rest)
 
     def record_diagnose(agent, b_obs, b_actions, b_logprobs, inds):
@@ -308,7 +320,8 @@ def test_one_iteration_of_the_script_is_cleanrls(tmp_path, monkeypatch):
     moved = 0.0
     for name, theirs in reference.state_dict().items():
         ours = seen["agent"][name]
-        assert (ours - theirs).norm() <= 1e-5 * theirs.norm(), f"{name}: {(ours - theirs).norm() / theirs.norm()}"
+        # entries move by up to 4e-3; Adam amplifies the rounding of gradients near zero, differently on each CPU
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=2e-5, msg=lambda text, name=name: f"{name}: {text}")
         moved = max(moved, ((theirs - initial[name]).norm() / theirs.norm()).item())
     assert moved > 1e-3  # two networks that did not learn would agree too
 
@@ -339,3 +352,59 @@ def test_separate_encoders_share_nothing():
     values.sum().backward()
     assert all(p.grad is None for p in agent.network.parameters())
     assert all(p.grad is not None for p in agent.critic_network.parameters())
+
+
+# ---- what the rollout hands to the targets ---------------------------------------------------------------------------
+def test_rollout(tmp_path, monkeypatch):
+    """The real loop with a policy that is known: actions follow it, and each row of the batch is what the games did."""
+    words = "--env-id RoadRunner-v5 --num-envs 8 --num-steps 64 --total-timesteps 1024 --learning-rate 0 --run-name r"
+    args = ppo.parse_args([*words.split(), "--runs-dir", str(tmp_path), "--num-threads", "1", "--no-diagnostics"])
+    played, seen = [], []
+    agent_class, make_envs, gae = ppo.Agent, ppo.make_envs, ppo.gae
+
+    class KnownPolicy(agent_class):
+        """The first of the 18 actions with probability 1/2, the others with equal probability."""
+
+        def __init__(self, num_actions, *options):
+            super().__init__(num_actions, *options)
+            assert num_actions == 18
+            with torch.no_grad():
+                self.actor.weight.zero_()
+                self.actor.bias.copy_(torch.log(torch.tensor([0.5] + [0.5 / 17] * 17)))
+
+    def make_recorded_envs(*inputs):
+        envs = make_envs(*inputs)
+        step = envs.step
+
+        def recorded_step(actions):
+            next_obs, reward, terminated, truncated, info = step(actions)
+            played.append((torch.tensor(actions), *map(torch.tensor, (reward, terminated, truncated, next_obs))))
+            return next_obs, reward, terminated, truncated, info
+
+        envs.step = recorded_step
+        return envs
+
+    def record_gae(*inputs):
+        seen.append([x.clone() for x in inputs[:6]])
+        return gae(*inputs)
+
+    for name, double in (("Agent", KnownPolicy), ("make_envs", make_recorded_envs), ("gae", record_gae)):
+        monkeypatch.setattr(ppo, name, double)
+    with pytest.raises(SystemExit) as end:
+        ppo.main(args)
+    assert end.value.code == 0 and len(seen) == 2
+    rewards, values, terminations, truncations, next_values, valid = (torch.cat(parts) for parts in zip(*seen))
+    actions, paid, terminated, truncated, next_obs = (torch.stack(parts) for parts in zip(*played))
+    assert torch.equal(rewards, paid) and torch.equal(terminations, terminated) and torch.equal(truncations, truncated)
+    done = terminated | truncated
+    assert valid[0].all() and torch.equal(valid[1:], ~done[:-1]) and done.any()
+    # V of what each step led to: the next row's value within a rollout, and a value of its own at the end of each
+    agent = agent_class(18)
+    agent.load_state_dict(rundir.load_checkpoint(tmp_path / "r/checkpoint.pt", "cpu")["agent"])
+    with torch.no_grad():
+        expected = torch.stack([agent(frames.permute(0, 2, 3, 1))[1] for frames in next_obs])
+    torch.testing.assert_close(next_values, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(values[1:], expected[:-1], rtol=1e-4, atol=1e-5)
+    # 0.5 +- 0.016; with the sign of the Gumbel noise flipped it would be 0.82
+    assert (actions == 0).float().mean().item() == pytest.approx(0.5, abs=0.08)
+    assert len(actions.unique()) == 18
