@@ -1,5 +1,9 @@
-"""The mathematics of PQN: Q(lambda) targets, the exploration schedule, the loss and the two LayerNorms."""
+"""PQN: its mathematics, its two LayerNorms, and what its loop does with real games."""
 
+import signal
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
 import torch.nn as nn
@@ -85,10 +89,11 @@ def test_linear_schedule():
 def test_td_loss_and_its_mask():
     q_values = torch.tensor([[1.0, 5.0], [2.0, 3.0], [9.0, 9.0]], requires_grad=True)
     valid = torch.tensor([True, True, False])
-    loss, stats = pqn.td_loss(q_values, torch.tensor([1, 0, 0]), torch.tensor([4.0, 4.0, 1e6]), valid)
+    returns = torch.tensor([4.0, 4.0, 1e6])
+    loss, losses = pqn.td_loss(q_values, torch.tensor([1, 0, 0]), returns, valid, count=valid.sum())
     loss.backward()
     assert loss.item() == pytest.approx((1 + 4) / 2)
-    assert [stat.item() for stat in stats] == pytest.approx([2.5, 3.5])
+    assert {name: x.item() for name, x in losses.items()} == pytest.approx({"td_loss": 2.5, "q_values": 3.5})
     assert q_values.grad.tolist() == [[0.0, 1.0], [-2.0, 0.0], [0.0, 0.0]]
 
 
@@ -130,3 +135,88 @@ def test_channel_norm_is_of_each_pixel():
     y = norm(x)
     torch.testing.assert_close(y.mean(1), torch.zeros(2, 5, 5), atol=1e-5, rtol=0)
     torch.testing.assert_close(y.var(1, unbiased=False), torch.ones(2, 5, 5), atol=1e-4, rtol=0)
+
+
+# ---- the loop on real games ------------------------------------------------------------------------------------------
+class Recorder:
+    """Hands every call on to EnvPool and keeps each step: obs before, action, obs after, reward, the two ends."""
+
+    def __init__(self, envs):
+        self.envs, self.action_space, self.steps = envs, envs.action_space, []
+
+    def reset(self):
+        self.obs, info = self.envs.reset()
+        return self.obs, info
+
+    def step(self, action):
+        result = self.envs.step(action)
+        self.steps.append([np.array(x) for x in (self.obs, action, *result[:4])])
+        self.obs = result[0]
+        return result
+
+
+@pytest.fixture(scope="module")
+def iterations(tmp_path_factory):
+    """Two iterations of `main`. For each: what the games got and gave, what the targets and the loss were made from,
+    and the Q values (T, N, A) before and after each step, of the network that acted."""
+    words = "--num-envs 8 --num-steps 48 --total-timesteps 768 --num-minibatches 1 --update-epochs 1 --no-diagnostics"
+    epsilon = "--start-e 0.25 --end-e 0.25 --num-threads 1 --run-name run --runs-dir"
+    args = pqn.parse_args([*words.split(), *epsilon.split(), str(tmp_path_factory.mktemp("runs"))])
+    make_envs, network, q_lambda_returns, td_loss = pqn.make_envs, pqn.QNetwork, pqn.q_lambda_returns, pqn.td_loss
+    made, found = {}, []
+
+    def keep(name, thing):
+        made[name] = thing
+        return thing
+
+    def keep_targets(rewards, terminations, truncations, next_values, *rest):
+        before, actions, after, *others = (np.stack(x) for x in zip(*made["envs"].steps[-args.num_steps :]))
+        with torch.no_grad():
+            frames = torch.tensor(np.concatenate([before[:1], after])).permute(0, 1, 3, 4, 2)
+            q_values = torch.stack([made["agent"](obs)[0] for obs in frames])
+        assert np.array_equal(before[1:], after[:-1])
+        games = SimpleNamespace(actions=torch.tensor(actions), others=[torch.tensor(x) for x in others])
+        others = [x.clone() for x in (rewards, terminations, truncations)]
+        targets = SimpleNamespace(next_values=next_values, others=others)
+        found.append(SimpleNamespace(games=games, targets=targets, q_before=q_values[:-1], q_after=q_values[1:]))
+        return q_lambda_returns(rewards, terminations, truncations, next_values, *rest)
+
+    def keep_loss(q_values, actions, returns, valid, count):
+        found[-1].loss = SimpleNamespace(actions=actions.view(48, 8), valid=valid.view(48, 8), count=int(count))
+        return td_loss(q_values, actions, returns, valid, count)
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
+        patch.setattr(pqn, "make_envs", lambda *words: keep("envs", Recorder(make_envs(*words))))
+        patch.setattr(pqn, "QNetwork", lambda *words: keep("agent", network(*words)))
+        patch.setattr(pqn, "q_lambda_returns", keep_targets)
+        patch.setattr(pqn, "td_loss", keep_loss)
+        patch.setattr(torch, "randperm", lambda n, **_: torch.arange(n))  # the minibatch is the batch, in order
+        pqn.main(args)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    assert end.value.code == 0 and len(found) == 2
+    return found
+
+
+def test_actions_are_greedy_or_random(iterations):
+    """With epsilon 1/4 and 4 actions, 3/16 of the actions are not the greedy one, and random ones are uniform."""
+    actions = torch.cat([x.games.actions for x in iterations])
+    greedy = torch.cat([x.q_before.argmax(-1) for x in iterations])
+    assert (actions != greedy).float().mean().item() == pytest.approx(3 / 16, abs=0.05)
+    offset = (actions - greedy)[actions != greedy] % 4
+    assert all((offset == k).float().mean().item() == pytest.approx(1 / 3, abs=0.12) for k in (1, 2, 3))
+    for x in iterations:
+        assert torch.equal(x.loss.actions, x.games.actions.long())  # those that were played are those that are trained
+
+
+def test_targets_are_made_from_what_the_games_gave(iterations):
+    """next_values[t] is max_a Q of what step t returned; a row is valid unless the step before it ended a life."""
+    ended = torch.zeros(1, 8, dtype=torch.bool)
+    for x in iterations:
+        torch.testing.assert_close(x.targets.next_values, x.q_after.amax(-1), rtol=1e-4, atol=1e-5)
+        assert all(map(torch.equal, x.targets.others, x.games.others))
+        _, terminations, truncations = x.games.others
+        done = torch.cat([ended, terminations | truncations])
+        assert torch.equal(x.loss.valid, ~done[:-1]) and x.loss.count == (~done[:-1]).sum() < 48 * 8
+        ended = done[-1:]
