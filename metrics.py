@@ -1,51 +1,59 @@
-"""What a number means: learning-dynamics diagnostics as pure functions of tensors.
+"""Learning-dynamics diagnostics as pure functions of tensors.
 
-A diagnostic with two definitions makes two curves incomparable, so each is defined here and nowhere else. "P1" is Mayor
-et al., ICML 2025 (arXiv 2506.03404), whose Appendix B names them; "P3" is Beukman et al., 2026 (arXiv 2603.06009).
-Docstrings give the definition and the reading taken where a paper is ambiguous; docs/diagnostics.md says how the
-numbers mislead.
+Each diagnostic is defined here and nowhere else, so that curves of different scripts can be compared. P1 is Mayor et
+al., ICML 2025 (arXiv 2506.03404): its Appendix B introduces most of them. P3 is Beukman et al., 2026 (arXiv
+2603.06009). Each docstring gives the definition, and our choice where a paper leaves one open. docs/diagnostics.md
+explains how each number can mislead.
 
-Rules that hold for every function:
-- Input of any real dtype, on CPU or CUDA, with or without grad, is left as it is. The arithmetic is float64 (means over
-  activations: at least float32), so bf16, autocast and TF32 do not reach it.
-- Output is a Python float (or a dict or tuple of them). A diagnostic must not end a long run: NaN or inf in, or nothing
-  to measure, gives NaN instead of an exception, unless the docstring says otherwise.
+Rules for all functions:
+- Inputs may have any real dtype, on CPU or CUDA, with or without gradients. They are not modified. The arithmetic is in
+  float64 (means over activations: at least float32), so bf16, autocast and TF32 do not affect it.
+- Results are Python floats, or dicts or tuples of floats. A diagnostic must not end a long run: NaN or inf in the
+  input, or nothing to measure, gives NaN and no exception, unless the docstring says otherwise.
 - Python 3.8, for Isaac Gym.
 """
 
+from __future__ import annotations
+
 import math
+from typing import Any, Callable, Dict, Iterable, List, Sequence, Tuple
 
 import torch
+from torch import Tensor
 
 BATCH_NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
 NORMALIZATION_LAYERS = (torch.nn.LayerNorm, torch.nn.GroupNorm) + BATCH_NORMS
-GRAM_CHUNK = 4096  # rows cast to float64 at a time: 16 MB at D = 512, whatever the batch size
-SPECTRUM_FLOOR = 1e-13  # of ||Phi||_F^2: above the rounding of a float64 Gram matrix, below what float32 features hold
-THRESHOLD_SLACK = 1e-12  # relative, so that a tie (99 of 100 equal directions at tau = .99) does not hang on rounding
+GRAM_CHUNK = 4096  # rows cast to float64 at a time: 16 MB at D = 512 for any batch size
+SPECTRUM_FLOOR = 1e-13  # of ||Phi||_F^2: above the rounding of a float64 Gram matrix, below what float32 can resolve
+THRESHOLD_SLACK = 1e-12  # relative: a tie (99 of 100 equal directions at tau = .99) must not depend on rounding
 
 
-def _finite(value):
+def _finite(value: float) -> float:
     return value if math.isfinite(value) else math.nan
 
 
 # ---- feature rank ----------------------------------------------------------------------------------------------------
-def _spectra(features, *centerings):
-    """(N, D) -> for each flag in `centerings` the min(N, D) singular values, descending float64; [NaN] if undefined.
+def _spectra(features: Tensor, *centerings: bool) -> List[Tensor]:
+    """Singular values of features (N, D), in one pass over the rows.
 
-    The squared singular values are the eigenvalues of Phi^T Phi, or of the smaller Phi Phi^T if N < D. One pass over
-    the rows serves every definition, faster than an SVD and in memory that does not grow with N. It squares the
-    condition number, which float64 affords and float32 does not (there rounding alone moves an srank of 30 to 46).
+    Returns one float64 tensor of min(N, D) descending values for each flag in `centerings` (True: columns centred);
+    [NaN] where they are undefined.
+
+    The squared singular values are the eigenvalues of Phi^T Phi, or of the smaller Phi Phi^T if N < D. This is faster
+    than an SVD, and its memory does not grow with N. It squares the condition number. float64 has room for that;
+    float32 does not (its rounding changes an srank of 30 to 46).
     """
     undefined = torch.full((1,), math.nan, dtype=torch.float64)
     if features.numel() == 0:
         return [undefined for _ in centerings]
     num_rows, num_columns = features.shape
     matrix = features.detach() if num_rows >= num_columns else features.detach().t()
-    gram, total = 0.0, 0.0
+    gram: Any = 0.0
+    total: Any = 0.0
     for chunk in matrix.split(GRAM_CHUNK):
         chunk = chunk.double()
         gram, total = gram + chunk.t() @ chunk, total + chunk.sum(0)
-    gram, total = gram.cpu(), total.cpu()  # at this size LAPACK is as fast as cuSOLVER, and deterministic
+    gram, total = gram.cpu(), total.cpu()  # at this size LAPACK is as fast as cuSOLVER, and it is deterministic
     energy = gram.trace().item()
     if not math.isfinite(energy):  # eigvalsh raises on NaN
         return [undefined for _ in centerings]
@@ -55,20 +63,20 @@ def _spectra(features, *centerings):
             centered_gram = gram
         elif num_rows >= num_columns:
             centered_gram = gram - torch.outer(total, total) / num_rows  # Phi^T Phi - N mu mu^T
-        else:  # both sides of Phi Phi^T index samples
+        else:  # rows and columns of Phi Phi^T are samples
             centered_gram = gram - gram.mean(0, keepdim=True) - gram.mean(1, keepdim=True) + gram.mean()
         try:
             eigenvalues = torch.linalg.eigvalsh(centered_gram).flip(0)
-        except torch.linalg.LinAlgError:  # did not converge: lose the point, not the run
+        except torch.linalg.LinAlgError:  # did not converge: lose this point and keep the run
             spectra.append(undefined)
             continue
-        # The floor refers to the uncentred energy: what centring leaves of constant features is rounding of that size.
+        # The floor is relative to the uncentred energy: centring constant features leaves rounding errors of that size.
         spectra.append(eigenvalues.where(eigenvalues > SPECTRUM_FLOOR * energy, torch.zeros_like(eigenvalues)).sqrt())
     return spectra
 
 
-def _num_directions(weights, share):
-    """Smallest k such that the first k of the descending `weights` hold `share` of their sum; 0 if the sum is 0."""
+def _num_directions(weights: Tensor, share: float) -> float:
+    """The smallest k such that the first k of the descending `weights` hold `share` of their sum; 0 if the sum is 0."""
     total = weights.sum().item()
     if not total > 0.0:
         return total  # 0 or NaN
@@ -76,7 +84,7 @@ def _num_directions(weights, share):
     return float(min(short + 1, len(weights)))
 
 
-def _entropy_rank(singular_values):
+def _entropy_rank(singular_values: Tensor) -> float:
     total = singular_values.sum().item()
     if not total > 0.0:
         return total  # 0 or NaN
@@ -84,41 +92,44 @@ def _entropy_rank(singular_values):
     return math.exp(-(shares * shares.log()).sum().item())
 
 
-def feature_rank(features, tau=0.99, centered=False):
+def feature_rank(features: Tensor, tau: float = 0.99, centered: bool = False) -> float:
     """Number of directions that hold a share `tau` of the squared singular values (P1 B.1, after Yang et al. 2019).
 
-    features (N, D): penultimate activations after the ReLU. From 1 to min(N, D), and 0 for an all-zero matrix.
+    features (N, D): penultimate activations after the ReLU. The result is in 1 to min(N, D); 0 for an all-zero matrix.
 
-    P1 says "principal components" and "total variance", which would centre the columns; the code it cites (Moalla et
-    al. 2024) does not, nor does this by default. The mean of ReLU features is one large direction that takes most of
-    the energy, so the two can differ by a lot; `centered=True` is the rank in the sense of PCA. For one and the same
-    network the rank grows with N: compare at equal N only.
+    P1 writes "principal components" and "total variance", which implies centred columns. The code that P1 cites (Moalla
+    et al. 2024) does not centre, and this function does not by default. The mean of ReLU features is one large
+    direction with most of the energy, so the two results can differ widely. `centered=True` gives the rank in the sense
+    of PCA. The rank of one network grows with N: compare at equal N only.
     """
     (singular_values,) = _spectra(features, centered)
     return _num_directions(singular_values.square(), tau)
 
 
-def srank(features, delta=0.01):
+def srank(features: Tensor, delta: float = 0.01) -> float:
     """Number of directions that hold a share 1 - delta of the singular values, not squared (Kumar et al. 2021).
 
-    features (N, D). From feature_rank(features, 1 - delta) to min(N, D), and 0 for an all-zero matrix. Not the "stable
-    rank" of linear algebra.
+    features (N, D). The result is in feature_rank(features, 1 - delta) to min(N, D); 0 for an all-zero matrix. It is
+    not the "stable rank" of linear algebra.
     """
     (singular_values,) = _spectra(features, False)
     return _num_directions(singular_values, 1.0 - delta)
 
 
-def effective_rank(features):
-    """exp of the entropy of the singular values, not squared, divided by their sum (Roy & Vetterli 2007).
+def effective_rank(features: Tensor) -> float:
+    """exp(-sum p ln p), where p are the singular values (not squared) divided by their sum (Roy & Vetterli 2007).
 
-    features (N, D). In [1, min(N, D)] and without a threshold; 0 for an all-zero matrix.
+    features (N, D). The result is in [1, min(N, D)]; 0 for an all-zero matrix. There is no threshold.
     """
     (singular_values,) = _spectra(features, False)
     return _entropy_rank(singular_values)
 
 
-def feature_ranks(features, tau=0.99, delta=0.01):
-    """The ranks above from one Gram matrix, for logging: (N, D) -> dict. `rows` is N, which bounds and biases them."""
+def feature_ranks(features: Tensor, tau: float = 0.99, delta: float = 0.01) -> Dict[str, float]:
+    """All ranks above from one Gram matrix, by their tags. features (N, D).
+
+    `feature_rank/rows` is N, because N bounds and biases the ranks.
+    """
     singular_values, centered_values = _spectra(features, False, True)
     return {
         "feature_rank": _num_directions(singular_values.square(), tau),
@@ -130,56 +141,58 @@ def feature_ranks(features, tau=0.99, delta=0.01):
 
 
 # ---- dormant neurons -------------------------------------------------------------------------------------------------
-def unit_activity(activation):
-    """Mean |h| of each unit over the batch and, in a conv layer, over space: (N, units, ...) -> (units,) float64.
+def unit_activity(activation: Tensor) -> Tensor:
+    """Mean |h| of each unit over the batch and, in a convolution, over space: (N, units, ...) -> (units,) float64.
 
-    A conv unit is a channel, as in Sokar et al.'s code. The mean over a batch is the row-weighted mean over its chunks,
-    so a script can accumulate it and need not hold the activations of a whole batch (11 GB at 131072 Atari frames).
+    A unit of a convolution is a channel, as in Sokar et al.'s code. The mean of a batch is the mean of its chunks,
+    weighted by their rows. So a script can process a batch in chunks, and need not store all its activations (11 GB at
+    131072 Atari frames).
     """
     h = activation.detach().to(torch.promote_types(activation.dtype, torch.float32))
     return h.abs().mean(dim=[0] + list(range(2, h.dim()))).double()
 
 
-def _percent_of_units(activations, is_dormant):
-    dormant = units = 0
+def _percent_of_units(activations: Iterable[Tensor], is_dormant: Callable[[Tensor], Tensor]) -> float:
+    dormant: float = 0
+    units = 0
     for activation in activations:
         activity = unit_activity(activation)
-        if not math.isfinite(activity.sum().item()):  # every comparison with NaN is False: it would count as alive
+        if not math.isfinite(activity.sum().item()):  # comparisons with NaN are False: the unit would count as alive
             return math.nan
         dormant += is_dormant(activity).sum().item()
         units += activity.numel()
     return 100.0 * dormant / units if units > 0 else math.nan
 
 
-def dormant_neurons(activations, eps=1e-5):
-    """Percent of the units of all layers whose mean |h| is below `eps` (P1 B.2).
+def dormant_neurons(activations: Iterable[Tensor], eps: float = 1e-5) -> float:
+    """Percent of units, over all layers, with a mean |h| below `eps` (P1 B.2).
 
-    activations: list of post-activation layers (N, units, ...), units on axis 1, averaged by `unit_activity`. A layer
-    may be one row (1, units) of mean |h| that was accumulated over chunks: the answer is that of the full batch.
+    activations: post-activation layers (N, units, ...), units on axis 1, averaged by `unit_activity`. A layer may also
+    be one row (1, units) of mean |h| accumulated over chunks; the result is the same.
 
-    P1 says "following Sokar et al." but does not divide by the layer's mean, and leaves a_i open for a batch and a conv
-    channel; mean |h| is Sokar's. Undivided, it depends on the scale of the activations, hence on the weight norm. For
-    ReLU-like units only: |h| says nothing of a saturated tanh.
+    P1 follows Sokar et al. but does not divide by the layer's mean. So the number depends on the scale of the
+    activations, and through it on the weight norm. P1 does not define a_i for a batch or a channel; mean |h| is Sokar
+    et al.'s. Use it for ReLU-like units only: a saturated tanh has a large |h| and is silent all the same.
     """
     return _percent_of_units(activations, lambda activity: activity < eps)
 
 
-def dormant_neurons_tau(activations, tau):
+def dormant_neurons_tau(activations: Iterable[Tensor], tau: float) -> float:
     """Percent of tau-dormant units: mean |h| <= tau times the mean over the units of the layer (Sokar et al. 2023).
 
-    Input as for `dormant_neurons`, chunk averages included. Invariant to a positive rescaling of a layer. tau = 0
-    counts the units that are zero on every row, which more rows can only lower. The product instead of the score's
-    quotient makes an all-dead layer count as 100 %, where 0/0 would count as 0 %.
+    activations: as for `dormant_neurons`. The result does not change if a layer is scaled by a positive factor. tau = 0
+    counts units that are zero in every row; more rows can only lower that count. Sokar et al. divide by the layer's
+    mean. The product used here counts an all-zero layer as 100 %, where 0 / 0 would count as 0 %.
     """
     return _percent_of_units(activations, lambda activity: activity <= tau * activity.mean())
 
 
-def zero_fraction(activations):
-    """Probability in [0, 1] that a random unit is exactly zero at a random row and position: sparsity, not dormancy.
+def zero_fraction(activations: Iterable[Tensor]) -> float:
+    """Probability, in [0, 1], that a random unit is exactly zero at a random row and position: sparsity, not dormancy.
 
-    A list of layers (N, units, ...) as above; each unit of each layer weighs the same, so it is at least
-    dormant_neurons_tau(activations, 0) / 100. It needs the activations themselves: averages have lost it. Over chunks,
-    average it weighted by rows.
+    activations: layers (N, units, ...) as above, but not averages. Every unit of every layer has the same weight, so
+    the result is at least dormant_neurons_tau(activations, 0) / 100. For a batch in chunks, average the chunks'
+    results weighted by their rows.
     """
     zeros = units = 0.0
     for activation in activations:
@@ -192,27 +205,30 @@ def zero_fraction(activations):
 
 
 # ---- weight norm -----------------------------------------------------------------------------------------------------
-def weight_norm(parameters):
-    """Euclidean norm of all entries of an iterable of tensors, e.g. model.parameters(): weights and biases (P1 B.3).
+def weight_norm(parameters: Iterable[Tensor]) -> float:
+    """Euclidean norm of all entries of the tensors, e.g. model.parameters(): weights and biases (P1 B.3).
 
-    P1 says "the weights of the layer" but draws one curve; this is the norm of them all, as in Moalla et al. 2024.
+    P1 writes "the weights of the layer" but draws one curve. This is the norm of all parameters, as in Moalla et al.
+    2024.
     """
     flat = [parameter.detach().double().flatten() for parameter in parameters]
     return _finite(math.sqrt(sum(torch.dot(p, p).item() for p in flat))) if any(map(len, flat)) else math.nan
 
 
-def weight_norms(model):
-    """Norms of the trainable parameters of a module and of its parts, for logging: dict of floats.
+def weight_norms(model: torch.nn.Module) -> Dict[str, float]:
+    """Norms of the trainable parameters of a module and of its layers, by their tags.
 
-    "weight_norm" is the total and "weight_norm/<layer>" each submodule that owns parameters, dots turned into
-    underscores (a parameter of the model itself, such as actor_logstd, goes by its own name): total^2 = sum of layer^2.
-    A shared parameter counts once, where it is met first. Normalisation layers, if any, add "weight_norm/normalization"
-    and "weight_norm/without_normalization": a gain starts at 1, and the 21632 gains of CleanRL's PQN (norm 147) hide
-    the rest (37).
+    `weight_norm` is the total. `weight_norm/<layer>` is the norm of each submodule that owns parameters, with
+    underscores for dots; a parameter of the model itself, such as actor_logstd, has its own name. The squares of the
+    layers add up to the square of the total. A shared parameter counts once, in the first layer that has it.
+
+    If there are normalisation layers, `weight_norm/normalization` and `weight_norm/without_normalization` are added. A
+    gain starts at 1, so the 21632 gains of CleanRL's PQN (norm 147) would hide all other weights (norm 37).
     """
-    parts, seen = {"weight_norm": []}, set()
+    parts: Dict[str, List[Tensor]] = {"weight_norm": []}
+    seen = set()
     for module_name, module in model.named_modules():
-        path = [word for word in module_name.split(".") if word != "_orig_mod"]  # what torch.compile puts in between
+        path = [word for word in module_name.split(".") if word != "_orig_mod"]  # inserted by torch.compile
         kind = "normalization" if isinstance(module, NORMALIZATION_LAYERS) else "without_normalization"
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.requires_grad and id(parameter) not in seen:
@@ -225,57 +241,61 @@ def weight_norms(model):
 
 
 # ---- gradient kurtosis -----------------------------------------------------------------------------------------------
-def _magnitudes(gradients):
+def _magnitudes(gradients: Iterable[Any]) -> Tensor:
     flat = [gradient.detach().flatten() for gradient in gradients if gradient is not None]
-    return torch.cat(flat).double().abs_() if flat else torch.zeros(0, dtype=torch.float64)  # in place: cat has copied
+    return (
+        torch.cat(flat).double().abs_() if flat else torch.zeros(0, dtype=torch.float64)
+    )  # in place, since cat copies
 
 
-def _kurtosis(values):
-    """Pearson kurtosis with population moments, 3 for a normal; overwrites `values`. NaN if they are constant."""
+def _kurtosis(values: Tensor) -> float:
+    """Pearson kurtosis with population moments, 3 for a normal; NaN for constant values. Overwrites `values`."""
     square = values.sub_(values.mean()).square_()
     variance = square.mean().item()
     return torch.dot(square, square).item() / len(square) / variance**2 if variance >= 1e-24 else math.nan
 
 
-def _nonzero_kurtosis(magnitudes):
+def _nonzero_kurtosis(magnitudes: Tensor) -> float:
     return _kurtosis(magnitudes.masked_select(magnitudes != 0.0).log_())
 
 
-def _zero_fraction(magnitudes):
+def _zero_fraction(magnitudes: Tensor) -> float:
     if len(magnitudes) == 0 or not math.isfinite(magnitudes.sum().item()):
         return math.nan
     return torch.count_nonzero(magnitudes == 0.0).item() / len(magnitudes)
 
 
-def gradient_kurtosis(gradients, eps=1e-8):
+def gradient_kurtosis(gradients: Iterable[Any], eps: float = 1e-8) -> float:
     """Kurtosis of L = ln(|g| + eps) over all entries g of one gradient (P1 B.4): mean((L - mu)^4) / mean((L - mu)^2)^2.
 
-    gradients: an iterable of tensors, e.g. (p.grad for p in model.parameters()), None skipped, pooled into one vector.
-    At least 1; 3 for a normal L; NaN for a constant L (Var(L) < 1e-24), so for all-zero gradients.
+    gradients: tensors, e.g. (p.grad for p in model.parameters()), pooled into one vector; None is skipped. The result
+    is at least 1, and 3 for a normal L. NaN if L is constant (Var(L) < 1e-24), as for an all-zero gradient.
 
-    P1 calls sigma_L the variance yet divides by sigma_L^4: read it as the standard deviation. Eps, pooling and
-    minibatch are not given. "High kurtosis = heavy tails" does not follow after the logarithm: K is led by the
-    gradients near zero, and as eps -> 0 a Gaussian g gives 7, Student's t3 6, Laplace 5.4, Cauchy 5. Exact zeros (dead
-    units) are a spike at ln(eps) that raises it if they are few or many and lowers it in between, so read it beside the
-    two below. Scale-free if |g| >> eps only.
+    P1 calls sigma_L the variance but divides by sigma_L^4; here sigma_L is the standard deviation. P1 does not give
+    eps, the pooling or the minibatch.
+
+    P1 reads a high kurtosis as heavy tails. After the logarithm that does not follow, because entries near zero
+    dominate K. For eps -> 0 a Gaussian g gives 7, Student's t3 6, Laplace 5.4 and Cauchy 5. Exact zeros (dead units)
+    form a spike at ln(eps). Few or many of them raise K, a medium share lowers it: read K together with the two
+    functions below. K does not depend on the scale of g only if |g| >> eps.
     """
     return _kurtosis(_magnitudes(gradients).add_(eps).log_())
 
 
-def gradient_kurtosis_nonzero(gradients):
-    """Kurtosis of ln|g| over the entries that are not exactly zero: no eps, hence scale-free; blind to dead units."""
+def gradient_kurtosis_nonzero(gradients: Iterable[Any]) -> float:
+    """Kurtosis of ln|g| over the entries that are not exactly zero. It has no eps and does not depend on the scale."""
     return _nonzero_kurtosis(_magnitudes(gradients))
 
 
-def gradient_zero_fraction(gradients):
+def gradient_zero_fraction(gradients: Iterable[Any]) -> float:
     """Fraction, in [0, 1], of the entries of a gradient that are exactly zero. gradients: as above."""
     return _zero_fraction(_magnitudes(gradients))
 
 
-def gradient_statistics(gradients, eps=1e-8):
-    """The three above from one copy of the gradient, for logging: iterable of tensors -> dict of floats."""
+def gradient_statistics(gradients: Iterable[Any], eps: float = 1e-8) -> Dict[str, float]:
+    """The three numbers above from one copy of the gradient, by their tags."""
     magnitudes = _magnitudes(gradients)
-    zeros, nonzero = _zero_fraction(magnitudes), _nonzero_kurtosis(magnitudes)  # first: the next line overwrites
+    zeros, nonzero = _zero_fraction(magnitudes), _nonzero_kurtosis(magnitudes)  # before the next line, which overwrites
     kurtosis = _kurtosis(magnitudes.add_(eps).log_())
     return {
         "gradient_kurtosis": kurtosis,
@@ -285,73 +305,76 @@ def gradient_statistics(gradients, eps=1e-8):
 
 
 # ---- importance ratios: effective sample size and divergence ---------------------------------------------------------
-def effective_sample_size(log_ratio):
+def effective_sample_size(log_ratio: Tensor) -> float:
     """(sum r)^2 / sum r^2, in samples, from 1 to N (P1 B.5, Martino et al. 2017).
 
-    log_ratio: ln r, r = pi_new(a|s) / pi_behavior(a|s), any shape, one per sample (sum over action dimensions first).
-    Its maximum is taken off, so nothing overflows. -inf is a weight of 0, but not all may be; +inf or NaN gives NaN.
-    Equal ratios give exactly N. It is N / (1 + CV^2), the spread of the weights; correlation in time is not in it.
+    log_ratio: ln r with r = pi_new(a|s) / pi_behavior(a|s), any shape, one per sample (sum over action dimensions
+    first). -inf is a weight of 0. +inf, NaN, or -inf in all samples gives NaN.
+
+    It equals N / (1 + CV^2), where CV is the coefficient of variation of r: exactly N for equal ratios. It does not
+    measure correlation in time.
     """
     log_weights = log_ratio.detach().double().flatten()
-    largest = log_weights.max().item() if len(log_weights) > 0 else math.nan  # NaN wins a max
+    largest = log_weights.max().item() if len(log_weights) > 0 else math.nan  # the max of anything with NaN is NaN
     if not math.isfinite(largest):
         return math.nan
-    weights = (log_weights - largest).exp()
+    weights = (log_weights - largest).exp()  # cannot overflow
     ess = weights.sum().item() ** 2 / torch.dot(weights, weights).item()
-    return min(max(ess, 1.0), float(len(weights)))  # against rounding only
+    return min(max(ess, 1.0), float(len(weights)))  # removes rounding errors only
 
 
-def effective_sample_size_percent(log_ratio):
-    """100 ESS / N (P1 B.5), in [100 / N, 100]: the one to compare across batch sizes. log_ratio: as above."""
+def effective_sample_size_percent(log_ratio: Tensor) -> float:
+    """100 ESS / N (P1 B.5), in [100 / N, 100]. Use it to compare batch sizes. log_ratio: as above."""
     return 100.0 * effective_sample_size(log_ratio) / max(log_ratio.numel(), 1)
 
 
-def kl_behavior(log_ratio):
-    """KL(pi_behavior || pi_new) in nats, by k3 = mean((r - 1) - ln r), r = pi_new(a|s) / pi_behavior(a|s).
+def kl_behavior(log_ratio: Tensor) -> float:
+    """KL(pi_behavior || pi_new) in nats, estimated by k3 = mean((r - 1) - ln r), where r = pi_new / pi_behavior.
 
-    log_ratio: ln r, any shape, for actions drawn from pi_behavior. Unbiased, and no term is negative (Schulman,
-    "Approximating KL divergence", 2020). The choice is ours: P3 states neither direction nor estimator. NaN if any ln r
-    is not finite, or too large for exp.
+    log_ratio: ln r of each action, drawn from pi_behavior; any shape. k3 is unbiased and has no negative term
+    (Schulman, "Approximating KL divergence", 2020). P3 gives neither the direction nor the estimator; both are our
+    choice. NaN if any ln r is not finite or too large for exp.
     """
     log_ratio = log_ratio.detach().double()
     return _finite((torch.expm1(log_ratio) - log_ratio).mean().item())
 
 
-def ddr(num_samples, kl):
-    """Data-to-divergence ratio: samples per nat of divergence from the behaviour policy (P3, fig. 8).
+def ddr(num_samples: float, kl: float) -> float:
+    """Data-to-divergence ratio num_samples / kl: samples per nat of divergence from the behaviour policy (P3, fig. 8).
 
-    num_samples: transitions collected for this update, counted once whatever the number of epochs (P3 does not say).
-    kl: `kl_behavior`; NaN if not finite. To aggregate, divide the sums: a mean of ratios is led by the iterations that
-    barely moved.
+    num_samples: transitions collected for this update, each counted once for any number of epochs (our choice; P3 does
+    not say). kl: `kl_behavior`. NaN if kl is not finite. To average over iterations, divide the sum of samples by the
+    sum of kl: in a mean of ratios the iterations that barely moved dominate.
     """
     kl = float(kl)
-    # The floor only keeps 0 out of the denominator: rounding of float32 log-probabilities alone gives k3 around 1e-14.
+    # The floor only avoids a division by 0: rounding of float32 log-probabilities alone gives a k3 of about 1e-14.
     return num_samples / max(kl, 1e-12) if math.isfinite(kl) else math.nan
 
 
 # ---- policy variance -------------------------------------------------------------------------------------------------
-def _moments_over_states(values):
-    """(B, K) -> mean and population variance of each column, float64."""
+def _moments_over_states(values: Tensor) -> Tuple[Tensor, Tensor]:
+    """Mean and population variance of each column of values (B, K): two float64 tensors (K,)."""
     values = values.detach().double()
     mean = values.mean(0)
     return mean, (values - mean).square().mean(0)
 
 
-def policy_variance(probs):
-    """Variance over states (1/B) of each action's probability, averaged over the actions (P1 B.6). probs (B, A).
+def policy_variance(probs: Tensor) -> float:
+    """Variance over states (with 1/B) of each action's probability, averaged over the actions (P1 B.6).
 
-    In [0, (A - 1) / A^2], so it shrinks with A. It measures how far the policy depends on the state: 0 if it is the
-    same everywhere, be it uniform or collapsed onto one action. Neither entropy nor change. Moalla et al.: 1/(B - 1).
+    probs (B, A). The result is in [0, (A - 1) / A^2], so its maximum shrinks with A. It measures how much the policy
+    depends on the state: it is 0 if the policy is the same in all states, uniform or not. It measures neither entropy
+    nor change. Moalla et al. divide by B - 1.
     """
     _, variance = _moments_over_states(probs)
     return _finite(variance.mean().item())
 
 
-def policy_variance_normalized(probs):
-    """Share, in [0, 1], of the variance of the one-hot action that the state explains: comparable across A.
+def policy_variance_normalized(probs: Tensor) -> float:
+    """Share, in [0, 1], of the variance of the one-hot action that the state explains; comparable across A.
 
-    probs (B, A). sum_a Var_s[p_a] / sum_a m_a (1 - m_a) with m = E_s[p], the law of total variance; the denominator is
-    1 - ||m||^2. 0 where that is 0, i.e. one action always.
+    probs (B, A). By the law of total variance it is sum_a Var_s[p_a] / sum_a m_a (1 - m_a) with m = E_s[p]. 0 if the
+    denominator is 0, i.e. if the policy always takes one action.
     """
     mean, variance = _moments_over_states(probs)
     explained, total = variance.sum().item(), (mean * (1.0 - mean)).sum().item()
@@ -360,12 +383,14 @@ def policy_variance_normalized(probs):
     return explained / total if total > 0.0 else 0.0
 
 
-def gaussian_policy_variance(mean, std):
-    """The two above for a Gaussian policy: mean (B, K), std broadcastable to it -> (v, R).
+def gaussian_policy_variance(mean: Tensor, std: Tensor) -> Tuple[float, float]:
+    """The two numbers above for a Gaussian policy. mean (B, K), std broadcastable to it. Returns (v, R).
 
-    v: Var_s[mean], averaged over the K dimensions; in squared action units, so scale the actions to one range.
-    R = v / (v + mean of std^2), in [0, 1], scale-free: the share of the action's variance that the state explains; 0 if
-    there is none. P1 B.6 is discrete. Moalla et al. average Var_s over mean and std; a state-independent std halves it.
+    v is Var_s[mean], averaged over the K dimensions, in squared units of the action: scale the actions to one range.
+    R = v / (v + mean of std^2), in [0, 1], is the share of the action's variance that the state explains; 0 if v is 0.
+
+    P1 defines discrete policies only. Moalla et al. average Var_s over mean and std, which halves v if std does not
+    depend on the state.
     """
     _, variance = _moments_over_states(mean)
     explained, noise = variance.mean().item(), std.detach().double().square().expand(mean.shape).mean().item()
@@ -375,11 +400,11 @@ def gaussian_policy_variance(mean, std):
 
 
 # ---- coverage --------------------------------------------------------------------------------------------------------
-def coverage(points, grid):
-    """Fraction of the grid x grid cells of the unit square that hold a point (P1 B.7); P1 does not give the grid.
+def coverage(points: Tensor, grid: int) -> float:
+    """Fraction of the grid x grid cells of the unit square that hold a point (P1 B.7). P1 does not give the grid.
 
-    points (N, 2) in [0, 1]: 1.0 is in the last cell, a point outside in the nearest. No points: 0. Uniform points give
-    1 - (1 - 1/grid^2)^N, so compare at equal N, in one joint embedding with one bounding box.
+    points (N, 2) in [0, 1]. 1.0 belongs to the last cell, a point outside the square to the nearest cell. 0 for no
+    points. Uniform points give 1 - (1 - 1/grid^2)^N: compare at equal N, in one joint embedding with one bounding box.
     """
     if points.numel() == 0:
         return 0.0
@@ -391,10 +416,10 @@ def coverage(points, grid):
 
 
 # ---- what the scripts log, and on which rows -------------------------------------------------------------------------
-def explained_variance(values, returns):
-    """1 - Var(returns - values) / Var(returns) of two (M,) tensors: 1 is a perfect critic, 0 as good as a constant.
+def explained_variance(values: Tensor, returns: Tensor) -> float:
+    """1 - Var(returns - values) / Var(returns). values, returns (M,).
 
-    NaN if all returns are equal.
+    1 for a perfect critic, 0 for one as good as a constant. NaN if all returns are equal.
     """
     returns = returns.detach().double()
     _, residual = _moments_over_states(returns - values.detach().double())
@@ -402,11 +427,11 @@ def explained_variance(values, returns):
     return _finite(1.0 - residual.item() / total.item()) if total.item() > 0.0 else math.nan
 
 
-def network_diagnostics(features, activity):
-    """Ranks and dormant units as the scripts log them: {name: value}.
+def network_diagnostics(features: Iterable[Tensor], activity: Sequence[Tensor]) -> Dict[str, float]:
+    """Ranks and dormant units, by the names under which the scripts log them.
 
-    `features`: the (M, D) representation of each encoder; those of the first keep the plain names, a second encoder's
-    stand under `feature_rank/critic_encoder`. `activity`: mean |h| of every layer's units, each (1, units).
+    features: the representation (M, D) of each encoder. The second encoder's names begin with
+    `feature_rank/critic_encoder`. activity: mean |h| of each layer's units, (1, units) each.
     """
     out = {"dormant_neurons": dormant_neurons(activity)}
     for tau in (0.0, 0.025, 0.1):  # the thresholds of Sokar et al. 2023
@@ -418,16 +443,22 @@ def network_diagnostics(features, activity):
 
 
 @torch.no_grad()
-def diagnose_network(forward, inds, chunk=2048, deviation=False):
-    """Looks at rows of a batch through a network, by chunks, so that no layer's output is held for more than one.
+def diagnose_network(
+    forward: Callable[[Tensor], Tuple[Tensor, List[List[Tensor]]]],
+    inds: Tensor,
+    chunk: int = 2048,
+    deviation: bool = False,
+) -> Tuple[Tensor, Dict[str, float]]:
+    """Runs a network on rows of a batch, chunk by chunk, and measures its layers.
 
-    `forward` maps row numbers (m,) to a pair: any output (m, ...), and for each encoder the list of its post-activation
-    layers, the last of them the representation (m, D). `inds` (M,) int64 are the rows. Returns the output of all rows
-    (M, ...) and {name: value}: `network_diagnostics` and the fraction of activations that are exactly zero.
+    forward: maps row numbers (m,) to a pair: any output (m, ...), and for each encoder the list of its post-activation
+    layers, the last of which is the representation (m, D). inds (M,) int64: the rows. chunk: rows at a time; only their
+    activations are in memory. Returns the output of all rows (M, ...) and {name: value}: `network_diagnostics` and the
+    fraction of activations that are exactly zero.
 
-    With `deviation` a unit's activity is its standard deviation over the rows in place of mean |h|, and a dormant
-    one has less than 1e-3: for Tanh and the like, where a unit that is saturated is silent though far from zero.
-    Activations (M, units) only.
+    With `deviation` the activity of a unit is its standard deviation over the rows instead of mean |h|, and units below
+    1e-3 are dormant. This is for Tanh and similar units: a saturated unit is silent although it is far from zero. It
+    takes activations (M, units) only.
     """
     outputs, features, activity, zeros = [], [], [], 0.0
     for rows in inds.split(chunk):
@@ -441,22 +472,23 @@ def diagnose_network(forward, inds, chunk=2048, deviation=False):
         else:
             activity.append([unit_activity(layer) * len(rows) for layer in layers])
         zeros += zero_fraction(layers) * len(rows) / len(inds)
-    features = [torch.cat(parts) for parts in zip(*features)]
-    activity = [sum(sums) / len(inds) for sums in zip(*activity)]
+    activities = [sum(sums) / len(inds) for sums in zip(*activity)]
     if deviation:
-        activity = [(square - mean.square()).clamp(min=0.0).sqrt() for mean, square in activity]
-    activity = [row[None] for row in activity]
-    values = {**network_diagnostics(features, activity), "dormant_neurons/zero_fraction": zeros}
+        activities = [(square - mean.square()).clamp(min=0.0).sqrt() for mean, square in activities]
+    activity_rows = [row[None] for row in activities]
+    values = network_diagnostics([torch.cat(parts) for parts in zip(*features)], activity_rows)
+    values["dormant_neurons/zero_fraction"] = zeros
     if deviation:
-        values["dormant_neurons"] = dormant_neurons(activity, eps=1e-3)
+        values["dormant_neurons"] = dormant_neurons(activity_rows, eps=1e-3)
     return torch.cat(outputs), values
 
 
-def merge_moments(moments, batch):
-    """Joins the moments of what was seen before with those of a batch (Chan, Golub and LeVeque 1979).
+def merge_moments(moments: Tuple[Any, Any, float], batch: Any) -> Tuple[Any, Any, float]:
+    """Adds a batch to running moments (Chan, Golub and LeVeque 1979).
 
-    `moments` is (mean, variance, count); `batch` is a numpy array or a tensor whose first axis is joined, and whose
-    other axes are those of mean and variance. Variances divide by the count. An empty batch changes nothing.
+    moments: (mean, variance, count), where mean and variance have the shape of one row of the batch. batch: a NumPy
+    array or a tensor (rows, ...). Returns the moments of all rows together. Variances divide by the count. An empty
+    batch changes nothing.
     """
     mean, var, count = moments
     if len(batch) == 0:
@@ -468,10 +500,10 @@ def merge_moments(moments, batch):
     return mean + delta * (len(batch) / total), squares / total, total
 
 
-def policy_diagnostics(probs, log_ratio):
-    """Dispersion of a categorical policy and of its importance weights as the scripts log them: {name: value}.
+def policy_diagnostics(probs: Tensor, log_ratio: Tensor) -> Dict[str, float]:
+    """ESS and policy variance of a categorical policy, by the names under which the scripts log them.
 
-    `probs` (M, A) under the updated policy, `log_ratio` (M,) of the actions taken, new over old.
+    probs (M, A): of the updated policy. log_ratio (M,): of the actions taken, new over old.
     """
     return {
         "ess": effective_sample_size_percent(log_ratio),
@@ -481,11 +513,10 @@ def policy_diagnostics(probs, log_ratio):
     }
 
 
-def gaussian_policy_diagnostics(mean, std, log_ratio):
-    """Dispersion of a Gaussian policy and of its importance weights as the scripts log them: {name: value}.
+def gaussian_policy_diagnostics(mean: Tensor, std: Tensor, log_ratio: Tensor) -> Dict[str, float]:
+    """ESS and policy variance of a Gaussian policy, by the names under which the scripts log them.
 
-    `mean` (M, A) and `std` (1, A) or (M, A) under the updated policy, `log_ratio` (M,) of the actions taken, new over
-    old.
+    mean (M, A) and std (1, A) or (M, A): of the updated policy. log_ratio (M,): of the actions taken, new over old.
     """
     variance, share = gaussian_policy_variance(mean, std)
     return {
@@ -497,19 +528,22 @@ def gaussian_policy_diagnostics(mean, std, log_ratio):
     }
 
 
-def stratified_rows(num_rows, size, seed):
-    """Picks min(size, num_rows) different rows of a batch, one at random from each of that many equal stretches of it.
+def stratified_rows(num_rows: int, size: int, seed: int) -> Tensor:
+    """Picks min(size, num_rows) different rows of a batch: one at random from each of that many equal stretches.
 
-    A batch is time-major, so the sample covers time evenly and the environments without bias. Draws from a generator
-    of its own, so that looking does not change a run. Returns sorted int64 indices on the CPU.
+    Batches are time-major, so the sample covers time evenly and all environments without bias. It uses a random
+    generator of its own, so that measuring does not change a run. Returns sorted int64 indices on the CPU.
     """
     size = min(size, num_rows)
     jitter = torch.rand(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    edges = torch.arange(size + 1) * num_rows // max(size, 1)  # stretches of whole rows, none of them empty
+    edges = torch.arange(size + 1) * num_rows // max(size, 1)  # whole rows; no stretch is empty
     return edges[:-1] + (jitter * (edges[1:] - edges[:-1])).long()
 
 
-def column_sums(x):
-    """Count, sum and sum of squares of each column of x (M, D), float64 (3, D): they add up over batches, processes."""
+def column_sums(x: Tensor) -> Tensor:
+    """Count, sum and sum of squares of each column of x (M, D): float64 (3, D).
+
+    The results of several batches or processes can be added.
+    """
     x = x.double()
     return torch.stack([torch.ones_like(x).sum(0), x.sum(0), x.square().sum(0)])

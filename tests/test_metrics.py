@@ -52,7 +52,7 @@ def test_is_python_3_8_and_imports_only_torch_and_the_standard_library():
     tree = ast.parse(Path(metrics.__file__).read_text(), feature_version=(3, 8))
     imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
     modules = {getattr(node, "module", None) or alias.name for node in imports for alias in node.names}
-    assert {name for name in modules if name not in sys.stdlib_module_names} == {"torch", "torch.distributed"}
+    assert {name for name in modules if name not in sys.stdlib_module_names} == {"torch"}
 
 
 # name -> (call on one float tensor of shape (6, 3), does zeros((6, 3)) have an answer)
