@@ -340,7 +340,7 @@ class Run:
                 self._set_state(name, part, self._checkpoint[name])
             self._load_coverage()
         self._checkpoint = None  # free the memory
-        self._events = None
+        self._events: Any = None
         if devices.RANK == 0:
             self._open_events()
         self._wandb = self._open_wandb() if self.args.track and devices.RANK == 0 else None
@@ -511,7 +511,8 @@ class Run:
             return
         if self._coverage:
             data = io.BytesIO()
-            np.savez_compressed(data, **{name: np.concatenate(rows) for name, rows in self._coverage.items()})
+            columns: Dict[str, Any] = {name: np.concatenate(rows) for name, rows in self._coverage.items()}
+            np.savez_compressed(data, **columns)
             write_atomically(self.path / "coverage.npz", data.getvalue())
         kept = {
             "global_step": self.global_step,
@@ -605,7 +606,7 @@ def default_arguments(script: str, env_id: str = "") -> Dict[str, Any]:
             for field in node.body:
                 if isinstance(field, ast.AnnAssign) and field.value is not None:
                     with contextlib.suppress(ValueError):  # not a literal: exp_name
-                        values[field.target.id] = ast.literal_eval(field.value)  # type: ignore[attr-defined]
+                        values[field.target.id] = ast.literal_eval(field.value)  # type: ignore[union-attr]
         elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "TASKS":
             for prefix, task in zip(node.value.keys, node.value.values):  # type: ignore[attr-defined]
                 if env_id.startswith(prefix.value):
