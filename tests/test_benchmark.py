@@ -1,5 +1,5 @@
-"""scripts/benchmark.py: its arithmetic on planted numbers, its contract with peers, and one tiny run. No test asserts a
-speed: those are ratios within one run, in results/benchmark/."""
+"""scripts/benchmark.py: its arithmetic on planted numbers, its contract with peers, and one tiny measurement. No test
+asserts a speed: those are ratios within one round, in results/benchmark/."""
 
 import contextlib
 import json
@@ -14,43 +14,37 @@ import numpy as np
 import pytest
 from conftest import ROOT, wait_for
 
-from scripts import benchmark
+from scripts import benchmark, benchmark_peers, benchmark_tables
 
-PPO = benchmark.ATARI
+PPO = benchmark_peers.ATARI
 PRINTS = shlex.join([sys.executable, "-c", "for i in range(4): print('SPS:', 100)"])
 
 
 def test_limit_is_one_thing_after_the_other():
     # 1 ms in the environment, 2 ms of inference, 4 epochs of 3 ms of training: 15 ms a step
-    assert benchmark.limit(1000, 500, 1000 / 3, 4) == pytest.approx(1000 / 15)
+    assert benchmark_tables.limit(1000, 500, 1000 / 3, 4) == pytest.approx(1000 / 15)
 
 
-def record(round_, section, **fields):
-    return {"round": round_, "section": section, "shape": "4x8", "script": PPO, **fields}
+def record(round_number, section, **fields):
+    return {"round": round_number, "section": section, "shape": "4x8", "script": PPO, **fields}
 
 
 def planted():
     """Two rounds: in the second all is half as fast, which the ratios must not show."""
     records = []
-    for round_, speed in ((1, 1.0), (2, 0.5)):
+    for round_number, speed in ((1, 1.0), (2, 0.5)):
         ours = {"precision": "bf16", "flags": "", "peak_bytes": 2e9, "iterations": 4, "log_steps": 10000}
+        network = {"inference": 500 * speed, "training": 1000 / 3 * speed, "minibatch_size": 8, "update_epochs": 4}
+        slow = {"sps": (25 if round_number == 1 else 20) * speed, "peak_bytes": 8e9}
         records += [
-            record(round_, "env", sps=1000 * speed),
-            record(
-                round_,
-                "network",
-                precision="bf16",
-                inference=500 * speed,
-                training=1000 / 3 * speed,
-                minibatch_size=8,
-                update_epochs=4,
-            ),
-            record(round_, "scripts", diagnostics=True, sps=50 * speed, **ours),
-            record(round_, "scripts", diagnostics=False, sps=60 * speed, **ours),
-            record(round_, "peers", name="slow", sps=(25 if round_ == 1 else 20) * speed, peak_bytes=8e9),
-            record(round_, "peers", name="broken", error="no module"),
-            record(round_, "ranks", precision="bf16", ranks=1, sps=40 * speed, peak_bytes=1e9),
-            record(round_, "ranks", precision="bf16", ranks=2, sps=60 * speed, peak_bytes=2e9),
+            record(round_number, "env", sps=1000 * speed),
+            record(round_number, "network", precision="bf16", **network),
+            record(round_number, "scripts", diagnostics=True, sps=50 * speed, **ours),
+            record(round_number, "scripts", diagnostics=False, sps=60 * speed, **ours),
+            record(round_number, "peers", name="slow", **slow),
+            record(round_number, "peers", name="broken", error="no module"),
+            record(round_number, "ranks", precision="bf16", ranks=1, sps=40 * speed, peak_bytes=1e9),
+            record(round_number, "ranks", precision="bf16", ranks=2, sps=60 * speed, peak_bytes=2e9),
         ]
     records.append(record(3, "env", error="left out: --minutes 1"))  # not missing: there are other rounds
     records.append(record(1, "growth", precision="bf16", sps=32.0, peak_bytes=1e9, iterations=2))
@@ -59,7 +53,7 @@ def planted():
 
 
 def test_ratios_are_of_each_round():
-    summary = benchmark.summarize(planted())
+    summary = benchmark_tables.summarize(planted())
     (part,) = summary["parts"]
     assert part["limit"] == {
         "median": pytest.approx(50),
@@ -85,22 +79,27 @@ def test_ratios_are_of_each_round():
     share = cost["seconds_per_log_point"]["min"]  # of the round at full speed
     assert cost["share_by_default"]["min"] == pytest.approx(share / (share + 10000 / 60))
     assert len(summary["errors"]) == 2 and "no module" in summary["errors"][0]
-    text = benchmark.render(summary, benchmark.describe_machine())
+    text = benchmark_tables.render(summary, benchmark.describe_machine())
     assert max(map(len, text.splitlines()[2:])) <= 120
     for expected in ("2.25 (2.00 to 2.50)", "0.75 (0.75 to 0.75)", "28,275", "1,000", "no module"):
         assert expected in text
 
 
-def test_speed_is_that_of_the_second_half():
-    # written at the start and at log points: 10 s for the first 100 steps, 4 s for the second
-    assert benchmark.speed_of([(1000.0, 0), (1010.0, 100), (1014.0, 200)]) == 25
-    assert benchmark.speed_of([(1000.0, 0), (1010.0, 100)]) == 10
+@pytest.mark.parametrize("path", sorted(ROOT.glob("results/benchmark/*.json")), ids=lambda path: path.stem)
+def test_committed_tables_are_of_the_committed_records(path):
+    results = json.loads(path.read_text())
+    summary = benchmark_tables.summarize(results["records"])
+    assert summary == results["summary"]
+    assert benchmark_tables.render(summary, results["machine"]) == path.with_suffix(".md").read_text()
+
+
+def test_speed_of_a_peer_is_that_of_its_second_half():
     # printed since the start: 100 steps in 10 s, 200 in 14 s
-    assert benchmark.speed_of_second_half([10.0, 200 / 14]) == pytest.approx(25)
+    assert benchmark_peers.speed_of_second_half([10.0, 200 / 14]) == pytest.approx(25)
     # a first iteration of 6 s, and five of 4 s, of 100 steps each: the last three
     speeds = [100 * i / (2 + 4 * i) for i in range(1, 7)]
-    assert benchmark.speed_of_second_half(speeds) == pytest.approx(25)
-    assert benchmark.speed_of_second_half([7.0]) == 7
+    assert benchmark_peers.speed_of_second_half(speeds) == pytest.approx(25)
+    assert benchmark_peers.speed_of_second_half([7.0]) == 7
 
 
 @pytest.mark.parametrize(
@@ -114,12 +113,12 @@ def test_speed_is_that_of_the_second_half():
     ],
 )
 def test_what_a_peer_may_print(printed, speed):
-    measured = benchmark.measure_peer(shlex.join(["echo", printed]), 60, 0)
+    measured = benchmark_peers.measure_peer(shlex.join(["echo", printed]), 60, 0)
     assert measured["sps"] == speed
 
 
 def wait_until_gone(pid):
-    """A signal takes a moment, and who is to bury an orphan may not be there: a zombie is gone."""
+    """Waits until a process has ended. An orphan may stay a zombie: nobody may be there to reap it."""
     deadline = time.time() + 30
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         while open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "Z":
@@ -128,10 +127,9 @@ def wait_until_gone(pid):
 
 
 def test_a_peer_is_ended_in_time_and_what_it_printed_counts(tmp_path):
-    command = f"echo SPS: 50; sleep 60 & echo $! >{tmp_path / 'pid'}; wait"
-    begin = time.time()
-    measured = benchmark.measure_peer(command, 2, 0)
-    assert measured["sps"] == 50 and measured["ended"] and time.time() - begin < 30
+    command = f"echo SPS: 50; sleep 600 & echo $! >{tmp_path / 'pid'}; wait"
+    measured = benchmark_peers.measure_peer(command, 2, 0)
+    assert measured["sps"] == 50 and measured["ended"]
     pid = int((tmp_path / "pid").read_text())  # its whole group is gone, not only the shell
     wait_until_gone(pid)
 
@@ -145,28 +143,30 @@ def test_a_peer_is_ended_in_time_and_what_it_printed_counts(tmp_path):
     ],
 )
 def test_a_peer_that_fails_says_why(command, why):
-    assert why in benchmark.measure_peer(command, 60, 0)["error"]
+    assert why in benchmark_peers.measure_peer(command, 60, 0)["error"]
 
 
 def test_storage_counts_what_has_the_shape_of_a_rollout(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
         "import sys\nimport numpy as np\nimport torch\n"
-        "N, T = map(int, sys.argv[1:])\n"
+        "assert sys.argv[1] == '--shape'\n"
+        "N, T = map(int, sys.argv[2:])\n"
         "obs = torch.zeros((T, N, 84), dtype=torch.uint8)\n"
         "rewards = np.zeros((T, N), dtype=np.float32)\n"
         "rewards = np.ones((T, N), dtype=np.float32)  # replaces: not 4 bytes more\n"
         "other = torch.zeros(1000, N)\n"
     )
-    command = f"{sys.executable} {program} {benchmark.TINY[0]} {benchmark.TINY[1]}"
-    assert benchmark.measure_storage(command, 300) == {"bytes_per_transition": 88}
-    assert "runs no .py" in benchmark.measure_storage("echo hello", 60)["error"]
+    tiny = benchmark_peers.TINY
+    command = f"{sys.executable} {program} --shape {tiny.num_envs} {tiny.num_steps}"
+    assert benchmark_peers.measure_storage(command, 300) == {"bytes_per_transition": 88}
+    assert "runs no .py" in benchmark_peers.measure_storage("echo hello", 60)["error"]
 
 
 def test_sb3_adapter():
     pytest.importorskip("stable_baselines3")
-    module, args = benchmark.load(PPO, 4, 8)
-    envs = benchmark.sb3_adapter(module.make_envs(args, 1), 4)
+    module, args = benchmark_peers.load(PPO, benchmark_peers.Shape(4, 8))
+    envs = benchmark_peers.sb3_adapter(module.make_envs(args, 1), 4)
     obs = envs.reset()
     assert obs.shape == (4, 4, 84, 84) and obs.dtype == np.uint8 and envs.num_envs == 4
     rng, was_done, ends = np.random.default_rng(0), np.zeros(4, dtype=bool), 0
@@ -181,7 +181,7 @@ def test_sb3_adapter():
 
 def test_sb3_adapter_at_a_time_limit():
     pytest.importorskip("stable_baselines3")
-    module, args = benchmark.load(PPO, 2, 8)
+    module, args = benchmark_peers.load(PPO, benchmark_peers.Shape(2, 8))
     real = module.make_envs(args, 1)
     obs = np.arange(2, dtype=np.uint8)
     stand_in = SimpleNamespace(
@@ -190,60 +190,46 @@ def test_sb3_adapter_at_a_time_limit():
         close=real.close,
         step=lambda actions: (obs, np.zeros(2), np.array([True, False]), np.array([True, True]), {}),
     )
-    *_, dones, infos = benchmark.sb3_adapter(stand_in, 2).step(np.zeros(2, dtype=np.int64))
+    *_, dones, infos = benchmark_peers.sb3_adapter(stand_in, 2).step(np.zeros(2, dtype=np.int64))
     assert dones.all() and infos[0] == {}  # the first one died: nothing to bootstrap
     assert infos[1] == {"TimeLimit.truncated": True, "terminal_observation": 1}
 
 
 @pytest.mark.parametrize(
-    "flags, message",
+    "program, flags, message",
     [
-        ("--shapes 128", "128 is no shape"),
-        ("--sections all", "env, network"),
-        ("--rounds 0", "at least 1"),
-        ("--seconds nan", "at least 0.1"),
-        ("--scripts x.py", "ppo_procgen.py"),
-        ("--shapes 3x3", "does not divide"),
-        ("--flags=--frobnicate", "--frobnicate"),
-        ("--peer echo", "NAME=COMMAND"),
-        ("--peer x={game}", "{env_id}"),
-        ("--peer sb3=x", "differ"),
-        ("--out results", ".json"),
-        ("--frobnicate", "--frobnicate"),
+        (benchmark, "--shapes 128", "--shapes 128: expected"),
+        (benchmark, "--sections all", "env, network"),
+        (benchmark, "--rounds 0", "--rounds 0: expected a whole number, at least 1"),
+        (benchmark, "--rounds 1.5", "--rounds 1.5: expected a whole number, at least 1"),
+        (benchmark, "--seconds nan", "at least 0.1"),
+        (benchmark, "--scripts x.py", "ppo_procgen.py"),
+        (benchmark, "--shapes 3x3", "does not divide"),
+        (benchmark, "--flags=--frobnicate", "--frobnicate"),
+        (benchmark, "--peer echo", "NAME=COMMAND"),
+        (benchmark, "--peer x={game}", "{env_id}"),
+        (benchmark, "--peer sb3=x", "differ"),
+        (benchmark, "--out results", ".json"),
+        (benchmark, "--frobnicate", "--frobnicate"),
+        (benchmark_peers, "", "way"),
+        (benchmark_peers, "sb3 Pong-v5 8 100", "shape 8: expected ENVSxSTEPS"),
+        (benchmark_peers, "storage no-such-program.py", "no-such-program.py: expected"),
     ],
 )
-def test_bad_input_is_one_line(flags, message, capsys):
+def test_bad_input_is_one_line(program, flags, message, capsys):
     with pytest.raises(SystemExit) as end:
-        benchmark.parse_args(flags.split())
+        program.parse_args(flags.split())
     printed = capsys.readouterr().err
     assert end.value.code == 2 and printed.startswith("error: ") and printed.count("\n") == 1 and message in printed
 
 
-SMALL = [
-    "--scripts",
-    PPO,
-    "--shapes",
-    "4x8",
-    "--seconds",
-    "0.1",
-    "--rounds",
-    "1",
-    "--precisions",
-    "fp32",
-    "--num-threads",
-    "1",
-]
+SMALL = f"--scripts {PPO} --shapes 4x8 --seconds 0.1 --rounds 1 --precisions fp32 --num-threads 1".split()
 
 
-def test_a_small_run(tmp_path):
+def test_a_small_measurement(tmp_path):
     out = tmp_path / "deeper" / "out.json"
-    sections = "env,network,scripts,peers"
-    assert (
-        benchmark.main(
-            [*SMALL, "--sections", sections, "--out", str(out), "--peer", f"good={PRINTS}", "--peer", "bad=exit 3"]
-        )
-        == 0
-    )
+    words = [*SMALL, "--sections", "env,network,scripts,peers", "--out", str(out)]
+    assert benchmark.main(benchmark.parse_args([*words, "--peer", f"good={PRINTS}", "--peer", "failing=exit 3"])) == 0
     results = json.loads(out.read_text())
     assert set(results) == {"command", "machine", "settings", "summary", "records"}
     assert set(results["summary"]) == {"parts", "end_to_end", "diagnostics", "ranks", "growth", "storage", "errors"}
@@ -255,30 +241,32 @@ def test_a_small_run(tmp_path):
         assert ours["peak_bytes"]["median"] > 2e8  # PyTorch alone is larger
     if rows.pop(("sb3", None), None):  # where it is installed
         assert ours["against"]["sb3"]["median"] > 0
-    assert len(results["summary"]["errors"]) == 1 and "bad" in results["summary"]["errors"][0]
+    assert len(results["summary"]["errors"]) == 1 and "failing" in results["summary"]["errors"][0]
     assert PPO in out.with_suffix(".md").read_text()
 
 
+def test_one_iteration_has_a_speed():
+    shape = benchmark_peers.Shape(4, 8)
+    measured = benchmark.measure_script(PPO, shape, 1, 300, 1, ["--no-diagnostics"])
+    assert measured["sps"] > 0 and measured["iterations"] == 1
+
+
+@pytest.mark.parametrize("script", benchmark.SCRIPTS)
+def test_each_script_is_measured_alone(script):
+    shape = benchmark_peers.Shape(4, 8)
+    assert benchmark.measure_env(script, shape, 0.01)["sps"] > 0
+    network = benchmark.measure_network(script, shape, "bf16", 0.01)
+    assert network["inference"] > 0 and network["training"] > 0 and network["minibatch_size"] in (8, 32)
+
+
 def test_ctrl_c_keeps_what_was_measured(tmp_path):
-    pid = tmp_path / "pid"
-    words = [
-        sys.executable,
-        ROOT / "scripts/benchmark.py",
-        *SMALL,
-        "--sections",
-        "peers",
-        "--no-sb3",
-        "--out",
-        tmp_path / "out.json",
-        "--peer",
-        f"first={PRINTS}",
-        "--peer",
-        f"second=echo $$ >{pid}; sleep 600",
-    ]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pid, out = tmp_path / "pid", tmp_path / "out.json"
+    peers = ["--peer", f"first={PRINTS}", "--peer", f"second=echo $$ >{pid}; sleep 600"]
+    words = [sys.executable, ROOT / "scripts/benchmark.py", *SMALL, "--sections", "peers", "--no-sb3", "--out", out]
+    process = subprocess.Popen([*words, *peers], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: pid.exists() and pid.read_text(), process)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
-    assert [row["sps"] for row in json.loads((tmp_path / "out.json").read_text())["records"]] == [100]
+    assert [row["sps"] for row in json.loads(out.read_text())["records"]] == [100]
     wait_until_gone(int(pid.read_text()))
