@@ -1,27 +1,29 @@
-"""Runs the commands on stdin, one run a line, on this machine or as one Slurm job array; every `sweeps/*.sh` ends here.
+"""Runs the commands on stdin, one training run a line, on this machine or as one Slurm job array.
 
-    bash sweeps/fixed_budget.sh --dry-run                           # what would be run, and for how long
-    bash sweeps/fixed_budget.sh --gpus 0,1,2,3 --jobs-per-gpu 2     # here
+Every `sweeps/*.sh` pipes its commands into this program:
+
+    bash sweeps/fixed_budget.sh --dry-run                           # what would run, and for how long
+    bash sweeps/fixed_budget.sh --gpus 0,1,2,3 --jobs-per-gpu 2     # on this machine
     bash sweeps/fixed_budget.sh --slurm --partition gpu --time 2-0 --gpus-per-task 1 --cpus-per-task 8
-    bash sweeps/fixed_budget.sh --status                            # from any shell, also while it runs
-    python scripts/launch.py status                                 # of everything below runs/
+    bash sweeps/fixed_budget.sh --status                            # from any shell, also during the sweep
+    python scripts/launch.py status                                 # all runs below runs/
 
-The same line again is the recovery from anything: finished runs are skipped, interrupted ones resume from their
-checkpoint, what another launcher or Slurm is running is left to it. What is known of a run lies in its directory:
-`done.json`, `failed.json` and the script's own lock, and here `log.txt`, the output of every attempt, with a line of
-`[launch …]` before and after each. Who writes the log holds a lock on it, so that no two launchers take one run.
+After any failure, give the same command again: finished runs are skipped, interrupted runs resume from their
+checkpoint, and runs that another launcher or Slurm is working on are left to it. The state of a run is in its
+directory: `done.json`, `failed.json`, the script's own lock, and `log.txt`, which this program writes: the output of
+every attempt between two lines that begin with `[launch`. The log is locked during an attempt, so that two launchers
+never work on one run.
 
-Two sweeps that need the same run (the same script and arguments) share it: the first to come owns it, and the other
-has a relative link to its directory. The owners' names lie in `<runs dir>/.launch`.
+Two sweeps that need the same run (the same script with the same arguments) share it. The first to start it owns the
+directory; the other gets a relative link to it. The owners' names are in `<runs dir>/.launch`.
 """
 
 import argparse
 import ast
+import bisect
 import contextlib
 import ctypes
 import fcntl
-import functools
-import getpass
 import hashlib
 import itertools
 import json
@@ -31,60 +33,42 @@ import shlex
 import signal
 import socket
 import statistics
-import struct
 import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 from tqdm import tqdm
 
-tqdm.monitor_interval = 0  # no second thread: children die with the thread that started them (die_with_parent)
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+import slurm_array  # noqa: E402
+
+from rundir import BUSY, PLACE, default_arguments, fail, find_runs, log_end, progress, read_json, state  # noqa: E402
+
+tqdm.monitor_interval = 0  # no second thread: a child dies with the thread that started it (die_with_parent)
 LIBC = ctypes.CDLL(None)
-BUSY = "is being written by a live process"  # what a script says when the run's directory is taken
-PLACE = {"run_name", "runs_dir", "num_threads"}  # where a run runs, not what it is
-MAX_REQUEUES = 100  # a run that needs more time limits than this is stuck
-# README's steps/s at the defaults in float32 on two cores of an AMD EPYC: until anything has been measured here
-README_SPS = {
-    "ppo_atari_envpool.py": 481,
-    "pqn_atari_envpool.py": 403,
-    "ppo_procgen.py": 165,
-    "ppo_rnd_envpool.py": 208,
-}
 # Bytes of a process, of an environment, of a row of the batch and of a row of the minibatch, measured as peak RSS
 ATARI, PROCGEN = (1.0e9, 1.3e6, 28.3e3, 150e3), (1.2e9, 0.4e6, 12.4e3, 1.2e6)
-MEMORY = {
-    "ppo_atari_envpool.py": ATARI,
-    "pqn_atari_envpool.py": ATARI,
-    "ppo_rnd_envpool.py": ATARI,
-    "ppo_procgen.py": PROCGEN,
+MEASURED = {  # steps/s at the defaults in float32 on two cores of an AMD EPYC (README), and the bytes above
+    "ppo_atari_envpool.py": (481, ATARI),
+    "pqn_atari_envpool.py": (403, ATARI),
+    "ppo_procgen.py": (165, PROCGEN),
+    "ppo_rnd_envpool.py": (208, ATARI),
 }
-
-
-def fail(message):
-    """Ends the program with one line and exit code 2: bad input."""
-    print("error:", " ".join(str(message).split()), file=sys.stderr)
-    sys.exit(2)
+NOT_MEASURED = (0, (0, 0, 0, 0))
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
-@functools.lru_cache(maxsize=None)
-def defaults(script, env_id):
-    """The defaults of the script's Args and of its TASKS for env_id, read without importing it; {} without a script."""
-    values = {}
-    for node in ast.parse(Path(script).read_text()).body if Path(script).exists() else []:
-        if isinstance(node, ast.ClassDef) and node.name == "Args":
-            values = {
-                field.target.id: ast.literal_eval(field.value)
-                for field in node.body
-                if isinstance(field, ast.AnnAssign) and isinstance(field.value, (ast.Constant, ast.UnaryOp))
-            }
-        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "TASKS":
-            for prefix, task in zip(node.value.keys, node.value.values):
-                if env_id.startswith(prefix.value):
-                    values.update({word.arg: ast.literal_eval(word.value) for word in task.keywords})
-    return values
+def parse_value(text):
+    """The number, boolean or None that a word of a command means, else the word itself."""
+    with contextlib.suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError, OverflowError):
+        value = ast.literal_eval(text)
+        if value is None or isinstance(value, (bool, int, float)) and float(value) == value:
+            return value
+    return text
 
 
 def parse_flags(words):
@@ -93,255 +77,204 @@ def parse_flags(words):
     for i, word in enumerate(words):
         if not word.startswith("--"):
             continue
-        key, equals, value = word[2:].partition("=")
+        key, equals, text = word[2:].partition("=")
+        key = key.replace("-", "_")
         if not equals:
-            value = " ".join(itertools.takewhile(lambda word: not word.startswith("--"), words[i + 1 :]))
-        with contextlib.suppress(ValueError, SyntaxError):
-            value = ast.literal_eval(value)
-        if value == "":
-            key, value = (key[3:], False) if key.startswith("no-") else (key, True)
-        flags[key.replace("-", "_")] = value
+            text = " ".join(itertools.takewhile(lambda word: not word.startswith("--"), words[i + 1 :]))
+        if text:
+            flags[key] = text if key in PLACE else parse_value(text)
+        else:
+            flags[key.removeprefix("no_")] = not key.startswith("no_")
     return flags
 
 
-class Run:
-    """One line of stdin."""
+def final_step(arguments):
+    """The steps that a run with these arguments makes: total_timesteps, cut to whole batches. 0 if any is missing."""
+    batch_size = arguments.get("num_envs", 0) * arguments.get("num_steps", 0)
+    return arguments.get("total_timesteps", 0) // batch_size * batch_size if batch_size else 0
+
+
+class Job:
+    """One command of stdin: a training run to carry out.
+
+    Attributes: `words`, the command; `script`; `flags`, what the command says; `args`, the flags over the script's
+    defaults; `name` and `runs_dir`; `path`, the run directory (`claim` changes it if another sweep owns the run).
+    """
 
     def __init__(self, line):
-        self.words = shlex.split(line)
+        try:
+            self.words = shlex.split(line)
+        except ValueError as error:
+            fail(f"stdin: `{line}` cannot be parsed ({error}): expected one shell command a line")
         scripts = [i for i, word in enumerate(self.words) if word.endswith(".py")]
         if not scripts:
-            fail(f"stdin: `{line}` runs no .py script: python SCRIPT.py --run-name NAME … is accepted")
+            fail(f"stdin: `{line}` runs no .py script: expected python SCRIPT.py --run-name NAME …")
         self.script = self.words[scripts[0]]
         self.flags = parse_flags(self.words[scripts[0] + 1 :])
         if "run_name" not in self.flags:
-            fail(f"stdin: `{line}` has no --run-name: each run needs its own")
-        self.args = {**defaults(self.script, str(self.flags.get("env_id"))), **self.flags}
+            fail(f"stdin: `{line}` has no --run-name: expected a name of its own for each run")
+        self.args = {**default_arguments(self.script, str(self.flags.get("env_id"))), **self.flags}
         self.name, self.runs_dir = str(self.args["run_name"]), Path(str(self.args.get("runs_dir", "runs")))
-        for key in ("total_timesteps", "num_envs", "num_steps"):
-            if not isinstance(self.args.get(key), int) or self.args[key] < 1:
-                fail(f"--{key.replace('_', '-')} of {self.name} is {self.args.get(key)}: a whole number is accepted")
-        self.steps, self.batch = self.args["total_timesteps"], self.args["num_envs"] * self.args["num_steps"]
-        if self.steps < self.batch:
-            fail(
-                f"--total-timesteps {self.steps} of {self.name} is less than one batch of {self.args['num_envs']} envs"
-                f" x {self.args['num_steps']} steps: at least {self.batch} is accepted"
-            )
-        self.final_step = self.steps // self.batch * self.batch
-        self.path = self.runs_dir / self.name  # `claim` moves it, if another sweep has the same run
+        self.path = self.runs_dir / self.name
+        if Path(self.name).is_absolute() or ".." in Path(self.name).parts or not Path(self.name).parts:
+            fail(f"--run-name {self.name} is not a directory below --runs-dir: expected a relative path without ..")
+        self.read_sizes()
 
-    @property
-    def minibatch_size(self):
-        return self.args.get("minibatch_size") or self.batch // (self.args.get("num_minibatches") or 1)
+    def read_sizes(self):
+        """Sets `steps`, `batch_size` and `final_step`. Ends the program if the arguments have no usable values."""
+        for key in ("total_timesteps", "num_envs", "num_steps", "num_minibatches", "minibatch_size"):
+            value = self.args.get(key)
+            if value is None and key in ("num_minibatches", "minibatch_size"):
+                continue
+            if type(value) is not int or value < 1:
+                fail(f"--{key.replace('_', '-')} {value} of {self.name}: expected a whole number of at least 1")
+        self.steps, self.batch_size = self.args["total_timesteps"], self.args["num_envs"] * self.args["num_steps"]
+        self.final_step = final_step(self.args)
+        if self.steps < self.batch_size:
+            fail(
+                f"--total-timesteps {self.steps} of {self.name} is less than one batch of {self.args['num_envs']} envs "
+                f"x {self.args['num_steps']} steps: expected at least {self.batch_size}"
+            )
+
+    def minibatch_size(self, batch_size):
+        """Rows of a minibatch if the batch had `batch_size` rows."""
+        return self.args.get("minibatch_size") or batch_size // (self.args.get("num_minibatches") or 1)
 
     @property
     def key(self):
-        """Equal for two runs exactly if they do the same."""
-        what = {
-            name: float(value) if isinstance(value, int) else value
-            for name, value in self.args.items()
-            if name not in PLACE | {"num_minibatches"}
-        }
-        what.update(script=Path(self.script).name, minibatch_size=self.minibatch_size)
-        return hashlib.sha1(json.dumps(what, sort_keys=True).encode()).hexdigest()
+        """A hash of what the run computes: equal for two jobs exactly if they do the same."""
+        relevant = {name: value for name, value in self.args.items() if name not in PLACE | {"num_minibatches"}}
+        relevant.update(script=Path(self.script).name, minibatch_size=self.minibatch_size(self.batch_size))
+        for name, value in relevant.items():
+            if isinstance(value, int):  # 1 and 1.0 are the same value of an argument
+                relevant[name] = float(value)
+        return hashlib.sha1(json.dumps(relevant, sort_keys=True).encode()).hexdigest()
 
     def command(self):
-        """The words to execute: this Python, and the name of the directory that `claim` found."""
+        """The words to execute: with this Python, and with the owner's --run-name if the run is shared."""
         words = [sys.executable if word in ("python", "python3") else word for word in self.words]
-        name = str(self.path.relative_to(self.runs_dir))
-        return [
-            name if before == "--run-name" else f"--run-name={name}" if word.startswith("--run-name=") else word
-            for before, word in zip(["", *words], words)
-        ]
+        if self.path == self.runs_dir / self.name:
+            return words
+        return [*words, "--run-name", str(self.path.relative_to(self.runs_dir))]  # of two, the later one counts
 
     def differs(self, run_dir):
-        """The first argument that the run in this directory was started with and this command contradicts, or None."""
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            before = json.loads((run_dir / "manifest.json").read_text())["arguments"]
-            for name, value in self.flags.items():
-                if name not in PLACE and before.get(name, value) != value:
-                    return f"--{name.replace('_', '-')} {before[name]}, not {value}"
-        return None
+        """The first argument for which the run in this directory had another value, as text; "" if there is none."""
+        before = read_json(run_dir / "manifest.json").get("arguments", {})
+        for name, value in self.flags.items():
+            if name in before and name not in PLACE and before[name] != value and str(before[name]) != str(value):
+                return f"--{name.replace('_', '-')} {before[name]}, not {value}"
+        return ""
 
 
-def read_runs(lines):
-    """The runs of all lines, checked as a whole before any is started."""
-    runs = [Run(line) for line in map(str.strip, lines) if line and line[0] != "#"]
-    if not runs:
-        fail("stdin: no commands: one a line is accepted, as `bash sweeps/fixed_budget.sh` pipes them in")
-    for name, count in Counter(run.name for run in runs).items():
+def read_jobs(lines):
+    """The jobs of all lines, checked as a whole before any is started."""
+    jobs = [Job(line) for line in map(str.strip, lines) if line and line[0] != "#"]
+    if not jobs:
+        fail("stdin: no commands: expected one a line, as `bash sweeps/fixed_budget.sh` pipes them in")
+    for name, count in Counter(job.name for job in jobs).items():
         if count > 1:
-            fail(f"--run-name {name} is given to {count} commands: each needs its own")
-    if len({run.runs_dir for run in runs}) > 1:
-        fail("--runs-dir differs between the commands: one for all is accepted")
-    return runs
+            fail(f"--run-name {name} is given to {count} commands: expected a name of its own for each")
+    if len({job.runs_dir for job in jobs}) > 1:
+        fail("--runs-dir differs between the commands: expected one for all")
+    return jobs
 
 
 # ---- run directories -------------------------------------------------------------------------------------------------
-def owner(run):
-    """The directory that holds this run, wherever a sweep has begun it; its own if none has."""
-    own = run.runs_dir / run.name
+def owner(job):
+    """The directory that holds this run: its own, or that of the sweep which has started the same run before."""
+    own = job.runs_dir / job.name
     if own.is_dir() and not own.is_symlink():
         return own
     with contextlib.suppress(OSError):
-        other = run.runs_dir / (run.runs_dir / ".launch" / run.key).read_text()
-        if not run.differs(other):
+        other = job.runs_dir / (job.runs_dir / ".launch" / job.key).read_text()
+        if not job.differs(other):
             return other
     return own
 
 
-def claim(run):
-    """Gives the run its directory, for all sweeps: a link where another sweep has it."""
-    own, note = run.runs_dir / run.name, run.runs_dir / ".launch" / run.key
+def claim(job):
+    """Sets `job.path`. Makes this sweep the owner of the run, or a link to the directory of the sweep that owns it."""
+    own, note = job.runs_dir / job.name, job.runs_dir / ".launch" / job.key
     note.parent.mkdir(parents=True, exist_ok=True)
     own.parent.mkdir(parents=True, exist_ok=True)
     partial = note.with_name(f".{note.name}.{socket.gethostname()}.{os.getpid()}")
-    partial.write_text(run.name)
+    partial.write_text(job.name)
     with contextlib.suppress(FileExistsError):
-        os.link(partial, note)  # of several launchers one succeeds
-    run.path = owner(run)
-    if run.path == own:
+        os.link(partial, note)  # of several launchers exactly one succeeds
+    job.path = owner(job)
+    if job.path == own:
         os.replace(partial, note)
-        if own.is_symlink():  # to a run that has other arguments by now
+        if own.is_symlink():  # to a run whose arguments have changed since
             own.unlink()
     else:
         partial.unlink()
-        partial.symlink_to(os.path.relpath(run.path.resolve(), own.parent.resolve()))
+        partial.symlink_to(os.path.relpath(job.path.resolve(), own.parent.resolve()))
         os.replace(partial, own)
-    partial.unlink(missing_ok=True)  # os.replace leaves it where it is another name of the note
+    partial.unlink(missing_ok=True)  # os.replace does nothing if both names are links to one file
 
 
-def is_locked(path):
-    try:
-        with open(path) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass
-    return False
+# ---- time and memory -------------------------------------------------------------------------------------------------
+def estimate(jobs, sps, at_a_time, threads):
+    """Yields lines: the number of runs, their steps, and the hours with `at_a_time` runs of `threads` threads each.
 
-
-def is_alive(run_dir):
-    """Whether a process works on the run, started here (it locks the log) or by hand (the script locks `.lock`)."""
-    return is_locked(run_dir / "log.txt") or is_locked(run_dir / ".lock")
-
-
-def log_end(run_dir):
-    """The last line that the run wrote to its log, and the exit code if its last attempt has ended, else None."""
-    try:
-        lines = (run_dir / "log.txt").read_bytes()[-65536:].decode(errors="replace").replace("\r", "\n").split("\n")
-    except OSError:
-        return "", None
-    lines = [line.strip() for line in lines if line.strip()]
-    code = re.fullmatch(r"\[launch .*\] exit code (-?\d+)", lines[-1]) if lines else None
-    said = [line for line in lines if not re.match(r"\[launch |srun: error: .* Exited with exit code", line)]
-    return (said[-1] if said else "no output"), code and int(code[1])
-
-
-def state(run_dir):
-    """done, running, diverged, failed, stale (begun, not done, not alive: the next launch resumes it) or missing."""
-    if (run_dir / "done.json").exists():
-        return "done"
-    if is_alive(run_dir):
-        return "running"
-    if (run_dir / "failed.json").exists():
-        return "diverged"
-    if log_end(run_dir)[1] not in (None, 0, 130, 143):
-        return "failed"
-    return "stale" if (run_dir / "manifest.json").exists() else "missing"
-
-
-def points(path):
-    """(wall time, step) of each record of an event file: the head of TensorBoard's Event, without its slow import."""
-    with open(path, "rb") as file:
-        while True:
-            head = file.read(12)
-            length = struct.unpack("<Q", head[:8])[0] if len(head) == 12 else 0
-            data = file.read(length + 4)
-            if not length or len(data) < length + 4:
-                return
-            if data[0] == 0x09 and data[9] == 0x10:  # wall_time, then step as a varint
-                step = shift = 0
-                for byte in data[10:]:
-                    step |= (byte & 0x7F) << shift
-                    shift += 7
-                    if byte < 0x80:
-                        break
-                yield struct.unpack("<d", data[1:9])[0], step
-
-
-def progress(run_dir):
-    """The last step on the curves, and steps/s of the run's latest process (0: not yet known)."""
-    files = sorted(run_dir.glob("events.out.tfevents.*"), key=lambda path: path.stat().st_mtime)
-    found = [list(points(path)) for path in files]
-    step = max((step for points in found for _, step in points), default=0)
-    if found and len(found[-1]) > 1:
-        (first_time, first), (last_time, last) = found[-1][0], found[-1][-1]
-        return step, (last - first) / max(last_time - first_time, 1e-9)
-    return step, 0.0
-
-
-# ---- what it takes ---------------------------------------------------------------------------------------------------
-def estimate(runs, sps, slots, threads):
-    """Lines: the number of runs, their steps, and the hours that they take in so many slots of so many threads."""
-    left = [run for run in runs if state(owner(run)) != "done"]
-    yield f"{len(runs):,} runs, {sum(run.steps for run in runs):,} steps; {len(runs) - len(left):,} runs are finished"
-    for script in sorted({run.script for run in left}):
-        steps = sum(run.steps for run in left if run.script == script)
-        done = [
-            json.loads(path.read_text())["sps"]
-            for run in runs
-            if run.script == script
-            for path in [owner(run) / "done.json"]
-            if path.exists()
-        ]
-        rate, source = sps, "given"
-        if not sps and done:
-            rate, source = statistics.median(done), "the median of the finished ones"
-        elif not sps:
-            rate = README_SPS.get(Path(script).name, 0) * min(threads, 2) / 2
-            source = "README's, by cores; --sps or SPS=… gives yours"
-        if rate:
-            yield (
-                f"{script}: {steps:,} steps, {slots} runs at a time, at {rate:,.0f} steps/s each ({source}): "
-                f"{steps / rate / slots / 3600:,.1f} hours"
-            )
+    `sps`: steps/s of one run if the user has given it, else None.
+    """
+    left = [job for job in jobs if state(owner(job)) != "done"]
+    yield f"{len(jobs):,} runs, {sum(job.steps for job in jobs):,} steps; {len(jobs) - len(left):,} runs are finished"
+    for script in sorted({job.script for job in left}):
+        steps = sum(job.steps for job in left if job.script == script)
+        finished = [read_json(owner(job) / "done.json").get("sps") for job in jobs if job.script == script]
+        measured = [rate for rate in finished if rate]
+        if sps:
+            rate, source = sps, "given"
+        elif measured:
+            rate, source = statistics.median(measured), "the median of the finished runs"
         else:
-            yield f"{script}: {steps:,} steps, speed not measured yet: --sps or SPS=… gives the hours"
+            rate = MEASURED.get(Path(script).name, NOT_MEASURED)[0] * min(threads, 2) / 2
+            source = "the README's, by cores; --sps or SPS=… sets yours"
+        if rate:
+            hours = steps / rate / at_a_time / 3600
+            speed = f"{at_a_time} runs at a time, at {rate:,.0f} steps/s each ({source}): {hours:,.1f} hours"
+        else:
+            speed = "speed not measured yet: --sps or SPS=… gives the hours"
+        yield f"{script}: {steps:,} steps, {speed}"
 
 
-def memory(run, num_envs, on_gpu):
-    """Bytes of host and of GPU memory that the run takes with so many environments."""
-    process, env, row, minibatch_row = MEMORY.get(Path(run.script).name, (0, 0, 0, 0))
-    batch = num_envs * run.args["num_steps"]
-    minibatch = run.args.get("minibatch_size") or batch / (run.args.get("num_minibatches") or 1)
-    host, device = process + num_envs * env, batch * row + minibatch * minibatch_row
-    return (host, device) if on_gpu else (host + device, 0)
+class Machine(NamedTuple):
+    """Where the runs are carried out."""
+
+    slots: list  # for each run that may run at a time, the environment variables that it gets
+    main_bytes: float  # of main memory for each of them
+    gpu_bytes: float  # of GPU memory for each of them; 0: they run on the CPU
 
 
-def too_large(runs, slots, host_bytes, gpu_bytes, jobs_per_gpu):
-    """The error of the first run that does not fit beside its like, with the number of environments that does."""
+def memory(job, num_envs, on_gpu):
+    """Bytes of main memory and of GPU memory that the job would need with `num_envs` environments."""
+    process, env, row, minibatch_row = MEASURED.get(Path(job.script).name, NOT_MEASURED)[1]
+    batch_size = num_envs * job.args["num_steps"]
+    main = process + num_envs * env
+    tensors = batch_size * row + job.minibatch_size(batch_size) * minibatch_row
+    return (main, tensors) if on_gpu else (main + tensors, 0)
 
-    def fits(run, num_envs):
-        host, device = memory(run, num_envs, gpu_bytes > 0)
-        return host * slots <= host_bytes and device * jobs_per_gpu <= gpu_bytes
 
-    for run in sorted(runs, key=lambda run: -run.batch):
-        num_envs = run.args["num_envs"]
-        if not fits(run, num_envs):
-            largest, too_many = 0, num_envs
-            while too_many - largest > 1:
-                middle = (largest + too_many) // 2
-                largest, too_many = (middle, too_many) if fits(run, middle) else (largest, middle)
-            need = " and ".join(
-                f"{x / 1e9:.1f} GB of {place} memory"
-                for x, place in zip(memory(run, num_envs, gpu_bytes > 0), ("main", "GPU"))
-                if x
-            )
+def too_large(jobs, machine):
+    """One line on the largest job that does not fit on the machine, None if all fit."""
+    on_gpu = machine.gpu_bytes > 0
+
+    def exceeds(job, num_envs):
+        main, gpu = memory(job, num_envs, on_gpu)
+        return main > machine.main_bytes or gpu > machine.gpu_bytes
+
+    for job in sorted(jobs, key=lambda job: -job.batch_size):
+        num_envs = job.args["num_envs"]
+        if exceeds(job, num_envs):
+            fitting = bisect.bisect_left(range(1, num_envs), True, key=lambda fewer: exceeds(job, fewer))
+            main, gpu = memory(job, num_envs, on_gpu)
+            need = f"{main / 1e9:.1f} GB of main memory" + (f" and {gpu / 1e9:.1f} GB of GPU memory" if gpu else "")
             return (
-                f"--num-envs {num_envs} of {run.name} needs {need}, {slots} at a time: "
-                f"at most {largest} is accepted here" + (", or fewer --workers" if slots > 1 else "")
+                f"--num-envs {num_envs} of {job.name} needs {need}, and {len(machine.slots)} run at a time: "
+                + (f"expected at most {fitting}" if fitting else "even one environment does not fit")
+                + (", or fewer --workers" if len(machine.slots) > 1 else "")
             )
     return None
 
@@ -363,50 +296,55 @@ def gpus_here():
     return gpus if visible is None else {index: gpus[index] for index in visible.split(",") if index in gpus}
 
 
-def make_slots(options, runs):
-    """One dict of environment variables for each run that may run at a time, and a check that so many fit."""
-    cores, sizes = len(os.sched_getaffinity(0)), gpus_here()
-    host_bytes = available_bytes()
-    if options.workers and not options.gpus:
-        slots, gpu_bytes = [{} for _ in range(options.workers)], 0
-    elif options.gpus or sizes:
-        gpus = options.gpus.split(",") if options.gpus else list(sizes)
-        gpu_bytes = min((sizes[gpu] for gpu in gpus if gpu in sizes), default=float("inf"))
-        slots = [{"CUDA_VISIBLE_DEVICES": gpu} for _ in range(options.jobs_per_gpu) for gpu in gpus]
+def this_machine(options, jobs):
+    """The Machine that this computer is: its GPUs, or as many CPU runs as cores and memory allow, or --workers."""
+    cores, gpus, main_bytes, gpu_bytes = len(os.sched_getaffinity(0)), gpus_here(), available_bytes(), 0
+    if options.workers:
+        slots = [{}] * options.workers
+    elif options.gpus or gpus:
+        chosen = options.gpus.split(",") if options.gpus else list(gpus)
+        gpu_bytes = min((gpus[gpu] for gpu in chosen if gpu in gpus), default=float("inf")) / options.jobs_per_gpu
+        slots = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in chosen] * options.jobs_per_gpu
     else:
-        largest = max(memory(run, run.args["num_envs"], False)[0] for run in runs)
-        fitting = max(1, int(host_bytes / largest)) if largest else cores
-        slots, gpu_bytes = [{} for _ in range(min(cores, fitting))], 0
-    slots = slots[: len(runs)]
-    # a run waits for its environments and its network in turn: idle threads that spin would take the others' time
-    threads = str(max(1, cores // len(slots)))
-    slots = [{**slot, "OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "PASSIVE"} for slot in slots]
-    return slots, too_large(runs, len(slots), host_bytes, gpu_bytes, options.jobs_per_gpu)
+        largest = max(memory(job, job.args["num_envs"], on_gpu=False)[0] for job in jobs)
+        fitting = max(1, int(main_bytes / largest)) if largest else cores
+        slots = [{}] * min(cores, fitting)
+    slots = slots[: len(jobs)]
+    # a run waits for its environments and its network in turn: idle threads that spin would slow down other runs
+    threads = {"OMP_NUM_THREADS": str(max(1, cores // len(slots))), "OMP_WAIT_POLICY": "PASSIVE"}
+    return Machine([{**slot, **threads} for slot in slots], main_bytes / len(slots), gpu_bytes)
 
 
-# ---- this machine ----------------------------------------------------------------------------------------------------
+def slurm_machine(options, jobs):
+    """The Machine of the tasks of the job array."""
+    slots = [{"OMP_NUM_THREADS": str(options.cpus_per_task or 1)}] * (options.array_parallelism or len(jobs))
+    main_bytes = slurm_array.memory_bytes(options.mem or "0")
+    return Machine(slots[: len(jobs)], main_bytes, float("inf") if options.gpus_per_task else 0)
+
+
+# ---- on this machine -------------------------------------------------------------------------------------------------
 def die_with_parent():
-    """In the child: SIGTERM, so a checkpoint, when the launcher goes, even by kill -9."""
+    """In the child: asks for SIGTERM, which writes a checkpoint, when the launcher ends, even by kill -9."""
     if sys.platform == "linux":
         LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
-class Job:
-    """A process that carries out a run."""
+class Attempt:
+    """A process that carries out a job."""
 
-    def __init__(self, run, slot):
-        """Raises BlockingIOError if someone else has the run, OSError if its log cannot be written."""
-        self.run, self.slot = run, slot
-        run.path.mkdir(parents=True, exist_ok=True)
-        self.log = open(run.path / "log.txt", "ab")
+    def __init__(self, job, slot):
+        """Raises BlockingIOError if another launcher works on the run, OSError if its log cannot be written."""
+        self.job, self.slot = job, slot
+        job.path.mkdir(parents=True, exist_ok=True)
+        self.log = open(job.path / "log.txt", "ab")
         try:
-            # the child inherits the file and with it the lock: it holds until both have ended
+            # the child inherits the file and with it the lock, which holds until both processes have ended
             fcntl.flock(self.log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.note(shlex.join(run.command()))
+            self.note(shlex.join(job.command()))
             self.start = self.log.tell()
-            # a session of its own: Ctrl-C reaches the launcher alone, which passes on a SIGTERM
+            # in a session of its own: Ctrl-C reaches only the launcher, which sends SIGTERM
             self.process = subprocess.Popen(
-                run.command(),
+                job.command(),
                 stdin=subprocess.DEVNULL,
                 stdout=self.log,
                 stderr=self.log,
@@ -427,7 +365,7 @@ class Job:
         code = self.process.poll()
         if code is None:
             return None
-        output = (self.run.path / "log.txt").read_bytes()[self.start :]
+        output = (self.job.path / "log.txt").read_bytes()[self.start :]
         with contextlib.suppress(OSError):  # a full disk: the exit code is known here all the same
             self.note(f"exit code {code}")
         with contextlib.suppress(OSError):
@@ -435,109 +373,116 @@ class Job:
         if code == 2:
             return "busy" if BUSY.encode() in output else "failed"
         if code == 0:
-            return "done" if (self.run.path / "done.json").exists() else "failed"
+            return "done" if (self.job.path / "done.json").exists() else "failed"
         return "diverged" if code == 3 else "crashed"
 
 
 class Pool:
-    """All runs of one launch: which wait, which run where, and how each ended."""
+    """All jobs of one launch: which are waiting, which are under way, and how the others ended."""
 
-    def __init__(self, runs, slots, retry_diverged):
-        self.runs, self.free, self.jobs = runs, list(slots), []
-        self.ended = {}  # run -> skipped, done, diverged or failed
-        self.why = {}  # run -> what to say of its failure
+    def __init__(self, jobs, slots, retry_diverged):
+        self.jobs, self.free_slots, self.attempts = jobs, list(slots), []
+        self.ended = {}  # job -> skipped, done, diverged or failed
+        self.reasons = {}  # job -> why it has diverged or failed
         self.crashes = Counter()
         self.signals = []
-        self.over = {"done": "skipped"} if retry_diverged else {"done": "skipped", "diverged": "diverged"}
-        self.waiting = [run for run in runs if not self.settle(run, state(run.path))]
-        self.steps = {run: run.final_step if run in self.ended else progress(run.path)[0] for run in runs}
+        self.settled = {"done": "skipped"}  # state of a run that is not started -> how it counts
+        if not retry_diverged:
+            self.settled["diverged"] = "diverged"
+        self.waiting = [job for job in jobs if not self.is_settled(job, state(job.path))]
+        self.steps = {job: job.final_step if job in self.ended else progress(job.path)[0] for job in jobs}
         self.bar = tqdm(
-            total=sum(run.final_step for run in runs),
+            total=sum(job.final_step for job in jobs),
             initial=sum(self.steps.values()),
             disable=None,
             dynamic_ncols=True,
             bar_format="{percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}",
         )
-        self.shown = 0.0
+        self.last_shown = 0.0
 
-    def end(self, run, outcome, why=""):
-        self.ended[run] = outcome
+    def end(self, job, outcome, reason=""):
+        self.ended[job] = outcome
         if outcome in ("diverged", "failed"):
-            self.why[run] = why or log_end(run.path)[0]
+            self.reasons[job] = reason or log_end(job.path)[0]
 
-    def settle(self, run, before):
-        """Whether the run, in the state `before`, is over."""
-        if before in self.over:
-            self.end(run, self.over[before])
-        return before in self.over
+    def is_settled(self, job, found):
+        """Whether a run that was found in this state is not started again. If so, notes how it counts."""
+        if found in self.settled:
+            self.end(job, self.settled[found])
+        return found in self.settled
 
-    def say(self, word, run, more=""):
-        self.bar.write(f"{word:9} {run.name}  {more}".rstrip())
+    def announce(self, word, job, more=""):
+        self.bar.write(f"{word:9} {job.name}  {more}".rstrip())
         sys.stdout.flush()
 
     def start_next(self):
-        """Starts the first waiting run that no one else has. Returns whether there was one."""
-        for run in list(self.waiting):
-            before = state(run.path)
-            if before == "running":
+        """Starts the first waiting job that nobody else works on. Returns whether there was one."""
+        for job in list(self.waiting):
+            found = state(job.path)
+            if found == "running":
                 continue
-            if self.settle(run, before):  # another launcher, or a sweep that shares it, has ended it meanwhile
-                self.waiting.remove(run)
+            if self.is_settled(job, found):  # another launcher, or a sweep that shares the run, has finished it
+                self.waiting.remove(job)
                 continue
             try:
-                job = Job(run, self.free[0])
+                attempt = Attempt(job, self.free_slots[0])
             except BlockingIOError:
                 continue
             except OSError as error:
-                self.waiting.remove(run)
-                self.end(run, "failed", f"{error.strerror}: {run.path / 'log.txt'}")
-                self.say("failed", run, self.why[run])
+                self.waiting.remove(job)
+                self.end(job, "failed", f"{error.strerror}: {job.path / 'log.txt'}")
+                self.announce("failed", job, self.reasons[job])
                 continue
-            self.waiting.remove(run)
-            self.jobs.append(job)
-            self.free.pop(0)
-            self.say("resumes" if (run.path / "checkpoint.pt").exists() else "starts", run)
+            self.waiting.remove(job)
+            self.attempts.append(attempt)
+            self.free_slots.pop(0)
+            self.announce("resumes" if (job.path / "checkpoint.pt").exists() else "starts", job)
             return True
         return False
 
     def collect(self):
-        """Takes leave of the processes that have ended."""
-        over = [(job, outcome) for job in self.jobs for outcome in [job.outcome()] if outcome]
-        for job, outcome in over:
-            run = job.run
-            self.jobs.remove(job)
-            self.free.append(job.slot)
-            self.steps[run] = progress(run.path)[0]
-            if self.signals and outcome == "crashed":
-                self.waiting.append(run)
-                self.say("stopped", run, f"at step {self.steps[run]:,}")
-            elif outcome == "busy":
-                self.waiting.append(run)
-            elif outcome == "crashed" and not self.crashes[run]:
-                self.crashes[run] += 1
-                self.waiting.insert(0, run)
-                self.say("retries", run, f"exit code {job.process.returncode}: {log_end(run.path)[0]}")
-            else:
-                self.end(run, "failed" if outcome == "crashed" else outcome)
-                self.say(self.ended[run], run, self.why.get(run, ""))
+        """Handles the attempts that have ended. Returns whether there were any."""
+        outcomes = {attempt: attempt.outcome() for attempt in self.attempts}
+        self.attempts = [attempt for attempt, outcome in outcomes.items() if outcome is None]
+        for attempt, outcome in outcomes.items():
+            if outcome:
+                self.free_slots.append(attempt.slot)
+                self.steps[attempt.job] = progress(attempt.job.path)[0]
+                self.conclude(attempt, outcome)
+        return any(outcomes.values())
+
+    def conclude(self, attempt, outcome):
+        """Decides whether the job of an attempt has ended or is tried again."""
+        job = attempt.job
+        if self.signals and outcome == "crashed":
+            self.waiting.append(job)
+            self.announce("stopped", job, f"at step {self.steps[job]:,}")
+        elif outcome == "busy":
+            self.waiting.append(job)
+        elif outcome == "crashed" and not self.crashes[job]:
+            self.crashes[job] += 1
+            self.waiting.insert(0, job)
+            self.announce("retries", job, f"exit code {attempt.process.returncode}: {log_end(job.path)[0]}")
+        else:
+            self.end(job, "failed" if outcome == "crashed" else outcome)
+            self.announce(self.ended[job], job, self.reasons.get(job, ""))
 
     def show(self, every):
-        """The bar on a terminal; elsewhere a line now and then."""
-        if time.time() - self.shown < every:
+        """Updates the bar, or prints a line where there is no terminal, if `every` seconds have passed."""
+        if time.time() - self.last_shown < every:
             return
-        self.shown = time.time()
-        rate, running = 0.0, [job.run for job in self.jobs]
-        running += self.waiting if self.free else []  # someone else runs those
-        for run in running:
-            self.steps[run], speed = progress(run.path)
+        self.last_shown = time.time()
+        rate, under_way = 0.0, [attempt.job for attempt in self.attempts]
+        under_way += self.waiting if self.free_slots else []  # another launcher works on those
+        for job in under_way:
+            self.steps[job], speed = progress(job.path)
             rate += speed
         self.bar.n = sum(self.steps.values())
         counts = Counter(self.ended.values())
-        left = tqdm.format_interval((self.bar.total - self.bar.n) / rate) if rate else "?"
         text = (
-            f"{len(self.jobs)} running  {counts['done'] + counts['skipped']} done  "
+            f"{len(self.attempts)} running  {counts['done'] + counts['skipped']} done  "
             f"{counts['failed'] + counts['diverged']} failed  {len(self.waiting)} waiting  "
-            f"{rate:,.0f} steps/s  ETA {left}"
+            f"{rate:,.0f} steps/s  ETA {time_left(self.bar.total - self.bar.n, rate)}"
         )
         self.bar.set_postfix_str(text, refresh=False)
         self.bar.refresh()
@@ -545,291 +490,210 @@ class Pool:
             print(f"{self.bar.n:,}/{self.bar.total:,} steps  {text}", flush=True)
 
     def work(self):
-        """Runs everything. A signal stops it once the runs have written their checkpoints, a second one at once."""
+        """Carries out all jobs. The first signal stops the runs at their next checkpoint, a second one at once."""
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(signum, lambda signum, frame: self.signals.append(signum))
-        heard = 0
-        while self.jobs or (self.waiting and not self.signals):
-            self.collect()
-            while self.free and not self.signals and self.start_next():
-                pass
-            if len(self.signals) > heard:
-                heard = len(self.signals)
-                for job in self.jobs:
-                    job.process.send_signal(signal.SIGTERM if heard == 1 else signal.SIGKILL)
-                print(f"stopping {len(self.jobs)} runs at their next checkpoint; once more kills them", flush=True)
+        handled, next_look = 0, 0.0
+        while self.attempts or (self.waiting and not self.signals):
+            if self.collect() or time.time() >= next_look:  # a look at all that wait takes time
+                while self.free_slots and not self.signals and self.start_next():
+                    pass
+                next_look = time.time() + 1
+            if len(self.signals) > handled:
+                handled = len(self.signals)
+                for attempt in self.attempts:
+                    attempt.process.send_signal(signal.SIGTERM if handled == 1 else signal.SIGKILL)
+                print(f"stopping {len(self.attempts)} runs at their next checkpoint; once more kills them", flush=True)
             self.show(every=60 if self.bar.disable else 5)
-            time.sleep(0.2)
+            time.sleep(0.05)
         self.show(every=0)
         self.bar.close()
 
 
+def time_left(steps, rate):
+    """The time for so many steps at `rate` steps/s, as 1:02:03; "?" if the rate is not known, "-" if none are left."""
+    return "-" if not steps else tqdm.format_interval(steps / rate) if rate else "?"
+
+
 def summary(pool, figure):
-    """Prints how each run ended. Returns the exit code."""
+    """Prints how each job ended. Returns the exit code."""
     counts = Counter(pool.ended.values())
     print(
-        f"\n{len(pool.runs)} runs: {counts['done']} done, {counts['failed']} failed, {counts['diverged']} diverged, "
+        f"\n{len(pool.jobs)} runs: {counts['done']} done, {counts['failed']} failed, {counts['diverged']} diverged, "
         f"{counts['skipped']} skipped (finished before), {len(pool.waiting)} left"
     )
-    for run, why in pool.why.items():
-        print(f"  {pool.ended[run]:9} {run.name}  {why}\n            {run.path / 'log.txt'}")
+    for job, reason in pool.reasons.items():
+        print(f"  {pool.ended[job]:9} {job.name}  {reason}\n            {job.path / 'log.txt'}")
     if counts["diverged"]:
-        print("diverged runs are not tried again; --retry-diverged goes on from their last good checkpoint")
+        print("diverged runs are not started again; --retry-diverged resumes them from their last good checkpoint")
     if pool.signals:
-        print("stopped; the same command goes on from the checkpoints")
+        print("stopped: the same command resumes from the checkpoints")
         return 130 if pool.signals[0] == signal.SIGINT else 143
     print("figure:", figure)
-    return 1 if pool.why else 0
+    return 1 if pool.reasons else 0
 
 
-def figure_commands(runs):
-    """What draws the figures of these runs: of each sweep among them, or of any that the caller chooses."""
-    names, runs_dir = {run.name.split("/")[0] for run in runs}, runs[0].runs_dir
-    folder = Path(__file__).resolve().parent.parent / "sweeps"
-    sweeps = sorted(name for name in names if (folder / f"{name}.sh").exists())
+def figure_commands(jobs):
+    """The commands that draw the figures of these runs, one for each sweep among them; SWEEP: a name to fill in."""
+    names, runs_dir = {job.name.split("/")[0] for job in jobs}, jobs[0].runs_dir
+    sweeps = sorted(name for name in names if (ROOT / "sweeps" / f"{name}.sh").exists())
     places = [(name, runs_dir / name) for name in sweeps]
-    if names - set(sweeps):  # SWEEP: the name of a file in sweeps/
-        shared = len(names) == 1 and all("/" in run.name for run in runs)
-        places.append(("SWEEP", runs_dir / min(names) if shared else runs_dir))
+    if names - set(sweeps):
+        in_one_folder = len(names) == 1 and all("/" in job.name for job in jobs)
+        places.append(("SWEEP", runs_dir / min(names) if in_one_folder else runs_dir))
     return "; ".join(f"python scripts/figures.py {name} --runs {place} --out figures/" for name, place in places)
 
 
-# ---- Slurm -----------------------------------------------------------------------------------------------------------
-ARRAY = """#!/bin/bash
-{sbatch}
-{names}
-# Each task is one run. USR1 comes to the step two minutes before the time limit: the run writes its checkpoint, exits
-# with 143, and is queued again. scancel also ends this shell, so that nothing is queued again.
-dirs=(
-{dirs}
-)
-commands=(
-{commands}
-)
-dir=${{dirs[SLURM_ARRAY_TASK_ID]}} command=${{commands[SLURM_ARRAY_TASK_ID]}}
-mkdir -p "$dir" && exec >>"$dir/log.txt" 2>&1 || exit 1
-flock -w 10 1 || exit 0  # someone else runs it
-note() {{ echo "[launch $(date +%Y-%m-%dT%H:%M:%S) $(hostname)] $*"; }}
-export OMP_NUM_THREADS=${{SLURM_CPUS_PER_TASK:-1}} OMP_WAIT_POLICY=PASSIVE
-export SRUN_CPUS_PER_TASK=${{SLURM_CPUS_PER_TASK:-1}}  # since Slurm 22.05 srun does not take it from the job
-
-for attempt in 1 2; do
-    note "$command"
-    srun --ntasks=1 bash -c "exec $command"
-    code=$?
-    note "exit code $code"
-    case $code in
-        0 | 2 | 3) exit $code ;;  # finished, refused, diverged: once more would end the same
-        143)
-            [ "${{SLURM_RESTART_COUNT:-0}}" -ge {max_requeues} ] && exit $code
-            scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}"
-            exit $code ;;
-    esac
-done
-exit $code
-"""
-
-
-def array_script(runs, options):
-    """The text for sbatch: one array job, one task a run."""
-    sweep = runs[0].name.split("/")[0]
-    folder = (runs[0].runs_dir / ".launch").resolve()
-    throttle = f"%{options.array_parallelism}" if options.array_parallelism else ""
-    flags = {
-        "job-name": sweep,
-        "array": f"0-{len(runs) - 1}{throttle}",
-        "signal": "USR1@120",
-        "open-mode": "append",
-        "ntasks": 1,
-        "chdir": os.getcwd(),
-        "output": folder / f"{sweep}.slurm.out",
-        "partition": options.partition,
-        "time": options.time,
-        "gpus-per-task": options.gpus_per_task,
-        "cpus-per-task": options.cpus_per_task,
-        "mem": options.mem,
-    }
-    lines = [f"#SBATCH --{name}={value}" for name, value in flags.items() if value is not None]
-    lines += ["#SBATCH --requeue", *(f"#SBATCH {word}" for word in shlex.split(options.sbatch))]
-    dirs, commands = [str(run.path.resolve()) for run in runs], [shlex.join(run.command()) for run in runs]
-    return ARRAY.format(
-        sbatch="\n".join(lines),
-        names="\n".join(f"#RUN {path}" for path in dirs),
-        dirs="\n".join(map(shlex.quote, dirs)),
-        commands="\n".join(map(shlex.quote, commands)),
-        max_requeues=MAX_REQUEUES,
-    )
-
-
-def slurm(*words):
-    """The output of a Slurm command; its complaint ends the program."""
-    try:
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    except FileNotFoundError:
-        fail(f"--slurm: there is no {words[0]} on this machine: a login node of a Slurm cluster is accepted")
-    except subprocess.CalledProcessError as error:
-        fail(f"--slurm: {error.stderr}")
-
-
-def queued():
-    """The directories of the runs that wait or run in this user's job arrays: the submitted script lists them."""
-    found = set()
-    for line in slurm("squeue", "--user", getpass.getuser(), "--noheader", "--array", "--format=%K %o").splitlines():
-        index, _, path = line.strip().partition(" ")
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            lines = Path(path).read_text().splitlines()
-            found.add([name[len("#RUN ") :] for name in lines if name.startswith("#RUN ")][int(index)])
-    return found
-
-
-def submit(runs, already, options, figure):
-    """Queues what is neither finished nor running nor `already` queued. Returns the exit code."""
-    states = {run: state(run.path) for run in runs}
-    todo = {}
-    for run in runs:
-        path = str(run.path.resolve())
-        wanted = states[run] in ("missing", "stale", "failed") or (states[run] == "diverged" and options.retry_diverged)
-        if wanted and path not in already:
-            todo[path] = run  # once, if two lines share it
-    counts = Counter(states.values())
-    print(
-        f"{len(runs)} runs: {counts['done']} finished, {counts['diverged']} diverged, "
-        f"{sum(str(run.path.resolve()) in already for run in runs)} queued or running, {len(todo)} to submit"
-    )
-    if todo:
-        text = array_script(list(todo.values()), options)
-        path = runs[0].runs_dir.resolve() / ".launch" / f"{runs[0].name.split('/')[0]}.{time.time_ns()}.sbatch"
-        path.write_text(text)
-        job = slurm("sbatch", "--parsable", str(path)).strip()
-        print(
-            f"submitted job array {job}: squeue --job {job}   scancel {job}\n"
-            "the same command with --status in place of --slurm … shows how far it is; "
-            "the same command again submits what is missing then"
-        )
-    print("figure:", figure)
-    return 0
-
-
 # ---- status ----------------------------------------------------------------------------------------------------------
-def status(named):
-    """Prints a table from the run directories alone. `named`: {name: (directory, final step or None)}."""
+def status(runs):
+    """Prints a table from the run directories alone. `runs`: {name: (directory, the steps that it makes in all)}."""
     counts, left, rate = Counter(), 0, 0.0
-    for name, (run_dir, total) in sorted(named.items()):
+    for name, (run_dir, total) in sorted(runs.items()):
         word = state(run_dir)
         counts[word] += 1
-        if total is None:
-            arguments = json.loads((run_dir / "manifest.json").read_text())["arguments"]
-            batch = arguments["num_envs"] * arguments["num_steps"]
-            total = arguments["total_timesteps"] // batch * batch
         step, speed = progress(run_dir)
         more = f"{step:,}/{total:,} steps"
         if word == "running":
             rate += speed
-            more += f"  {speed:,.0f} steps/s  ETA {tqdm.format_interval((total - step) / speed) if speed else '?'}"
+            more += f"  {speed:,.0f} steps/s  ETA {time_left(total - step, speed)}"
         elif word in ("failed", "diverged"):
             more += f"  {log_end(run_dir)[0]}"
         if word not in ("done", "diverged"):
             left += total - step
         print(f"{word:9} {name}  {more}")
     words = ("done", "running", "stale", "failed", "diverged", "missing")
-    eta = tqdm.format_interval(left / rate) if rate else "?" if left else "-"
     print(
-        f"{len(named)} runs: "
+        f"{len(runs)} runs: "
         + ", ".join(f"{counts[word]} {word}" for word in words)
-        + f"; {left:,} steps left at {rate:,.0f} steps/s, ETA {eta}"
+        + f"; {left:,} steps left at {rate:,.0f} steps/s, ETA {time_left(left, rate)}"
     )
 
 
-def scan(runs_dir):
+def runs_below(runs_dir):
     """What `status` takes, of every run below a folder."""
-    folders = [path.parent for depth in ("*", "*/*", "*/*/*") for path in Path(runs_dir).glob(f"{depth}/manifest.json")]
-    return {str(path.relative_to(runs_dir)): (path, None) for path in folders}
+    if not runs_dir.is_dir():
+        fail(f"--runs-dir {runs_dir}: expected a directory with runs in it")
+    arguments = {run_dir: read_json(run_dir / "manifest.json").get("arguments", {}) for run_dir in find_runs(runs_dir)}
+    return {str(path.relative_to(runs_dir)): (path, final_step(given)) for path, given in arguments.items()}
 
 
-# ---- main ------------------------------------------------------------------------------------------------------------
+# ---- command line ----------------------------------------------------------------------------------------------------
 class Parser(argparse.ArgumentParser):
     def error(self, message):
-        fail(message)
+        fail(re.sub(r"^argument (\S+):(?! expected)", r"\1", message).removeprefix("argument "))
 
 
-def positive(text):
-    """The type of a count."""
-    number = float(text)
-    if not number > 0:
-        raise argparse.ArgumentTypeError(f"{text}: a positive number is accepted")
-    return number if number % 1 else int(number)
+def matching(pattern, expected):
+    """The type of an argument that matches a regular expression, upper or lower case; else a line with `expected`."""
+
+    def parse(text):
+        if re.fullmatch(pattern, text, re.ASCII | re.IGNORECASE):
+            return text
+        raise argparse.ArgumentTypeError(f"{text}: expected {expected}")
+
+    return parse
 
 
-def parse_options(argv):
+def number(kind, low, high):
+    """The type of an argument that is an int or a float from low to high."""
+
+    def parse(text):
+        with contextlib.suppress(ValueError):
+            if low <= kind(text) <= high:
+                return kind(text)
+        what = "a whole number from" if kind is int else "a number from"
+        raise argparse.ArgumentTypeError(f"{text}: expected {what} {low:,} to {high:,}")
+
+    return parse
+
+
+def parse_args(argv):
+    """Returns checked options; exits 2 with one line on bad input."""
     parser = Parser(description=__doc__.split("\n")[0], allow_abbrev=False)
-    add = parser.add_argument
-    add("action", nargs="?", choices=["run", "status"], default="run", help="status: the same as --status")
+    add, count = parser.add_argument, number(int, 1, 10_000)
+    word = matching(r"[^\s#]+", "a word without spaces")
+    add("action", nargs="?", type=matching("run|status", "run or status"), default="run", help="run or status")
     add("--dry-run", action="store_true", help="print every command, the number of runs, the steps and the hours")
     add("--status", action="store_true", help="print the state of every run; without commands on stdin, of --runs-dir")
-    add("--runs-dir", default="runs", help="where `status` without commands on stdin looks (default runs)")
-    add("--workers", type=positive, metavar="K", help="runs at a time (default: GPUs x --jobs-per-gpu, or the cores)")
-    add("--gpus", metavar="0,1", help="the GPUs to use (default: all, if there are any)")
-    add("--jobs-per-gpu", type=positive, default=1, metavar="J", help="runs at a time on each GPU (default 1)")
-    add("--retry-diverged", action="store_true", help="run again what ended in a loss, … that was not finite")
-    add("--sps", type=positive, default=os.environ.get("SPS"), help="steps/s of one run, for the hours (or SPS=…)")
+    add("--runs-dir", type=Path, default="runs", help="where `status` without commands on stdin looks (default runs)")
+    add("--workers", type=count, metavar="K", help="runs at a time (default: GPUs x --jobs-per-gpu, or the cores)")
+    gpus = matching(r"[\w-]+(,[\w-]+)*", "the numbers of GPUs, such as 0,1")
+    add("--gpus", type=gpus, metavar="0,1", help="the GPUs to use (default: all, if there are any)")
+    add("--jobs-per-gpu", type=count, default=1, metavar="J", help="runs at a time on each GPU (default 1)")
+    add("--retry-diverged", action="store_true", help="resume the runs that ended in a number that was not finite")
+    sps, given = number(float, 1e-3, 1e9), os.environ.get("SPS") or None
+    add("--sps", type=sps, default=given, metavar="X", help="steps/s of one run, for the hours (or SPS=…)")
     add("--slurm", action="store_true", help="submit one Slurm job array instead of running here")
-    add("--partition", help="Slurm's")
-    add("--time", help="Slurm's: the limit of one task, after which it is queued again")
-    add("--gpus-per-task", type=positive, help="Slurm's")
-    add("--cpus-per-task", type=positive, help="Slurm's; also the threads of a run")
-    add("--mem", metavar="32G", help="Slurm's: memory of one task")
-    add("--array-parallelism", type=positive, metavar="K", help="tasks at a time")
-    add("--sbatch", default="", metavar="'--account=x --qos=y'", help="more options of sbatch")
+    add("--partition", type=word, help="Slurm: the partition")
+    limit = matching(slurm_array.TIME, "a time as Slurm writes it: 90 (minutes), 12:00:00, 2-0 (days-hours)")
+    add("--time", type=limit, help="Slurm: the time limit of a task, after which it is queued again")
+    add("--gpus-per-task", type=count, metavar="K", help="Slurm: GPUs of a task")
+    add("--cpus-per-task", type=count, metavar="K", help="Slurm: cores of a task, and threads of its run")
+    mem = matching(slurm_array.MEMORY, "a whole number, in MB or with K, M, G or T after it, such as 32G")
+    add("--mem", type=mem, metavar="32G", help="Slurm: memory of a task")
+    add("--array-parallelism", type=count, metavar="K", help="Slurm: tasks at a time")
+    sbatch = matching("-[ -~]+", "options of sbatch, such as '--account=x --qos=y'")
+    add("--sbatch", type=sbatch, metavar="'--account=x --qos=y'", help="Slurm: more options of sbatch")
     options = parser.parse_args(argv)
     options.status |= options.action == "status"
     if options.workers and options.gpus:
-        fail("--workers and --gpus exclude each other: with --gpus, --jobs-per-gpu is accepted")
+        fail("--workers and --gpus exclude each other: expected --jobs-per-gpu with --gpus")
     return options
 
 
+def dry_run(jobs, machine, options):
+    """Prints what would be done."""
+    for job in jobs:
+        print(shlex.join(job.words))
+    threads = int(machine.slots[0]["OMP_NUM_THREADS"])
+    print(*estimate(jobs, options.sps, len(machine.slots), threads), sep="\n")
+    problem = too_large(jobs, machine)
+    if problem:
+        print("would be refused here:", problem)
+    if options.slurm:
+        print(slurm_array.script(jobs, options))
+
+
+def check_before_start(jobs, machine):
+    """Ends the program if a job cannot run here: memory, a missing script, a directory with another run in it."""
+    problem = too_large(jobs, machine)
+    if problem:
+        fail(problem)
+    for script in {job.script for job in jobs}:
+        if not Path(script).exists():
+            fail(f"stdin: there is no {script} in {os.getcwd()}: expected to be started in the repository's root")
+    for job in jobs:
+        path = owner(job)
+        difference = "" if path.is_symlink() else job.differs(path)
+        if difference:
+            fail(
+                f"--run-name {job.name} has run with {difference}: use the same arguments, "
+                "or RUNS_DIR=… for another version of the sweep"
+            )
+
+
 def main(argv):
-    options = parse_options(argv)
+    options = parse_args(argv)
     lines = [] if sys.stdin.isatty() else sys.stdin.readlines()
     if options.status and not any(map(str.strip, lines)):
-        return status(scan(options.runs_dir))
-    runs = read_runs(lines)
+        return status(runs_below(options.runs_dir))
+    jobs = read_jobs(lines)
     if options.status:
-        return status({run.name: (owner(run), run.final_step) for run in runs})
-    slots, complaint = make_slots(options, runs)
-    if options.slurm:
-        slots = [{"OMP_NUM_THREADS": options.cpus_per_task or 1}] * (options.array_parallelism or len(runs))
-        number, unit = re.fullmatch(r"(\d+)([KMGT]?)B?", (options.mem or "0").upper()).groups()
-        host_bytes = int(number) * 1024 ** " KMGT".index(unit or "M") or float("inf")
-        complaint = too_large(runs, 1, host_bytes, float("inf") if options.gpus_per_task else 0, 1)
+        return status({job.name: (owner(job), job.final_step) for job in jobs})
+    machine = slurm_machine(options, jobs) if options.slurm else this_machine(options, jobs)
     if options.dry_run:
-        for run in runs:
-            print(shlex.join(run.words))
-        print(*estimate(runs, options.sps, len(slots), int(slots[0]["OMP_NUM_THREADS"])), sep="\n")
-        if complaint:
-            print("it would be refused here:", complaint)
-        if options.slurm:
-            print(array_script(runs, options))
-        return 0
-    if complaint:
-        fail(complaint)
-    for script in {run.script for run in runs}:
-        if not Path(script).exists():
-            fail(f"stdin: there is no {script} in {os.getcwd()}: the repository's root is the place to start from")
-    for run in runs:
-        path = owner(run)
-        difference = None if path.is_symlink() else run.differs(path)
-        if difference:
-            fail(f"--run-name {run.name} has run with {difference}: RUNS_DIR=… keeps two versions of a sweep apart")
-    already = queued() if options.slurm else set()
+        return dry_run(jobs, machine, options)
+    check_before_start(jobs, machine)
+    in_queue = slurm_array.queued() if options.slurm else set()
     try:
-        for run in runs:
-            claim(run)
+        for job in jobs:
+            claim(job)
     except OSError as error:
-        fail(f"--runs-dir {runs[0].runs_dir} ({error.strerror}): a directory that can be written to is accepted")
-    figure = figure_commands(runs)
+        fail(f"--runs-dir {jobs[0].runs_dir} ({error.strerror}): expected a directory that can be written to")
+    figure = figure_commands(jobs)
     if options.slurm:
-        return submit(runs, already, options, figure)
-    pool = Pool(runs, slots, options.retry_diverged)
+        return slurm_array.submit(jobs, in_queue, options, figure)
+    pool = Pool(jobs, machine.slots, options.retry_diverged)
     pool.work()
     return summary(pool, figure)
 

@@ -18,6 +18,8 @@ from conftest import ROOT, environment, load_checkpoint, raw_steps, wait_for
 sys.path.insert(0, str(ROOT / "scripts"))
 import launch
 
+import rundir
+
 BILLION = 10**9
 SWEEPS = {  # runs, and environment steps of all of them
     "coverage": (300, 30 * BILLION),
@@ -127,7 +129,7 @@ def test_the_grid_of(name, tmp_path):
     lines = [words for words in shown.splitlines() if words.startswith("python ")]
     assert len(lines) == runs and f"{runs:,} runs, {steps:,} steps; 0 runs are finished" in shown
     assert all(re.search(rf"--run-name {name}/\S+__n\d+_t\d+\S*__s\d ", words) for words in lines)
-    assert len({launch.Run(words).key for words in lines}) == runs, "two runs of one sweep are the same"
+    assert len({launch.Job(words).key for words in lines}) == runs, "two runs of one sweep are the same"
     header = (ROOT / "sweeps" / f"{name}.sh").read_text()
     assert f"{runs} runs, {steps / BILLION:.0f} billion steps" in header
     assert not list(tmp_path.iterdir())
@@ -142,7 +144,7 @@ def test_the_base_is_one_run(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     keys = {
         name: [
-            launch.Run(words).key
+            launch.Job(words).key
             for words in sweep(name, "--dry-run", SEEDS="1", GAMES="Phoenix-v5", RUNS_DIR=str(tmp_path)).splitlines()
             if words.startswith("python ")
         ]
@@ -172,17 +174,24 @@ def test_scaling_a_sweep():
         (
             [line("x", "a", steps=255)],
             (),
-            "--total-timesteps 255 of a is less than one batch of 4 envs x 64 steps: at least 256 is accepted",
+            "--total-timesteps 255 of a is less than one batch of 4 envs x 64 steps: expected at least 256",
         ),
         (
             [line("x", "a", "--num-envs", 2**20, steps=2**30)],
             ("--workers", 1),
-            r"--num-envs 1048576 of a needs [\d.]+ GB of main memory, 1 at a time: at most \d+",
+            r"--num-envs 1048576 of a needs [\d.]+ GB of main memory, and 1 run at a time: expected at most \d+",
         ),
         ([line("x", "a").replace("ppo_atari", "no_such")], (), "there is no no_such_envpool.py"),
-        ([line("x", "a")], ("--workers", 0), "--workers: 0: a positive number is accepted"),
+        ([line("x", "a")], ("--workers", 0), "--workers 0: expected a whole number from 1 to 10,000"),
         ([line("x", "a")], ("--workers", 1, "--gpus", 0), "--workers and --gpus exclude each other"),
         ([line("/proc/x", "a")], (), "--runs-dir /proc/x"),
+        ([line("x", "../a")], (), "--run-name ../a is not a directory below --runs-dir"),
+        ([line("x", "a", "--num-minibatches", "x")], (), "--num-minibatches x of a: expected a whole number"),
+        ([line("x", "a") + " 'quoted"], (), "cannot be parsed"),
+        ([line("x", "a")], ("--workers", 1.5), "--workers 1.5: expected a whole number from 1 to 10,000"),
+        ([line("x", "a")], ("--gpus", "0,,1"), "--gpus 0,,1: expected the numbers of GPUs, such as 0,1"),
+        ([line("x", "a")], ("stat",), "action stat: expected run or status"),
+        ([], ("status", "--runs-dir", "x"), "--runs-dir x: expected a directory with runs in it"),
     ],
 )
 def test_bad_input(lines, options, message):
@@ -224,11 +233,11 @@ def test_it_goes_on_past_failures(faulty):
 
 def test_the_command_of_a_figure():
     def commands(*names):
-        return launch.figure_commands([launch.Run(line("runs", name)) for name in names])
+        return launch.figure_commands([launch.Job(line("runs", name)) for name in names])
 
     gamma = "python scripts/figures.py gamma --runs runs/gamma --out figures/"
     assert commands("gamma/a__s1", "gamma/a__s2") == gamma
-    assert commands("gamma/a__s1", "mine") == gamma + "; python scripts/figures.py SWEEP --runs runs --out figures/"
+    assert commands("gamma/a__s1", "other") == gamma + "; python scripts/figures.py SWEEP --runs runs --out figures/"
 
 
 def test_launched_again(faulty):
@@ -254,7 +263,7 @@ def test_status(faulty):
     assert out.splitlines()[-1].startswith("5 runs: 2 done, 0 running, 0 stale, 1 failed, 1 diverged, 1 missing")
     scanned = finish(start([], "status", "--runs-dir", runs))
     assert "done      s/good  1,024/1,024 steps" in scanned
-    assert launch.progress(runs / "s/good")[0] == 1024
+    assert rundir.progress(runs / "s/good")[0] == 1024
 
 
 def test_an_identical_run_is_shared(faulty):
@@ -265,7 +274,7 @@ def test_an_identical_run_is_shared(faulty):
     assert os.readlink(runs / "t/twin") == "../s/good" and attempts(runs / "s/good") == 1
     assert finish(start([twin], "--status")).startswith("done      t/twin")
     refused = finish(start([line(runs, "s/good", "--seed", 3)]), code=2)
-    assert "--run-name s/good has run with --seed 2, not 3: RUNS_DIR=… keeps" in refused
+    assert "--run-name s/good has run with --seed 2, not 3: use the same arguments" in refused
     assert sorted(path.name for path in (runs / ".launch").iterdir() if path.name[0] == ".") == []
 
 
@@ -337,12 +346,12 @@ def test_ctrl_c_and_a_broken_checkpoint(tmp_path):
     wait_for(lambda: (run_dir / "checkpoint.prev.pt").exists(), process, seconds=600)
     process.send_signal(signal.SIGINT)
     out = finish(process, code=130)
-    assert "stopped   s/run  at step" in out and "the same command goes on" in out and "starts    s/next" not in out
-    assert "stopped at step" in (run_dir / "log.txt").read_text() and not launch.is_locked(run_dir / "log.txt")
-    assert launch.state(run_dir) == "stale" and launch.state(tmp_path / "s/next") == "missing"
+    assert "stopped   s/run  at step" in out and "the same command resumes" in out and "starts    s/next" not in out
+    assert "stopped at step" in (run_dir / "log.txt").read_text() and not rundir.is_locked(run_dir / "log.txt")
+    assert rundir.state(run_dir) == "stale" and rundir.state(tmp_path / "s/next") == "missing"
     data = (run_dir / "checkpoint.pt").read_bytes()
     (run_dir / "checkpoint.pt").write_bytes(data[: len(data) // 2])
-    before = load_checkpoint(run_dir, "checkpoint.prev.pt")["global_step"]
+    before = load_checkpoint(run_dir, "checkpoint.prev.pt")["run"]["global_step"]
     assert "1 done" in finish(start(lines[:1]))
     assert f"resumes at step {before:,}" in (run_dir / "log.txt").read_text()
     check_complete(run_dir, 2048)

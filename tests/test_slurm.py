@@ -7,7 +7,7 @@ import time
 
 import pytest
 from conftest import ROOT
-from test_launch import attempts, check_complete, finish, line, raw_steps, start
+from test_launch import attempts, check_complete, finish, launch, line, raw_steps, start
 
 
 @pytest.fixture(scope="module")
@@ -116,15 +116,40 @@ def test_the_array_that_would_be_submitted(tmp_path):
         "gpus-per-task=1",
         "cpus-per-task=8",
         "mem=32G",
-        "account=x",
-        "qos=y",
         "array=0-0%20",
         "signal=USR1@120",
         "requeue",
         "open-mode=append",
     ):
         assert f"#SBATCH --{word}\n" in out
+    assert "#SBATCH --account=x --qos=y\n" in out
     assert subprocess.run(["bash", "-n"], input=out[out.index("#!/bin/bash") :], text=True).returncode == 0
     huge = line(tmp_path, "s/run", "--num-envs", 4096, steps=2**20)
     refused = finish(start([huge], "--slurm", "--mem", "8G"), code=2)
     assert "--num-envs 4096 of s/run needs" in refused
+
+
+@pytest.mark.parametrize(
+    "option,value,expected",
+    [
+        ("--mem", "1.5G", "a whole number, in MB or with K, M, G or T after it, such as 32G"),
+        ("--mem", "32Gi", "a whole number, in MB or with K, M, G or T after it, such as 32G"),
+        ("--mem", "-1", "a whole number, in MB or with K, M, G or T after it, such as 32G"),
+        ("--time", "2d", "a time as Slurm writes it: 90 (minutes), 12:00:00, 2-0 (days-hours)"),
+        ("--gpus-per-task", "0", "a whole number from 1 to 10,000"),
+        ("--partition", "a b", "a word without spaces"),
+        ("--sbatch", "x", "options of sbatch, such as '--account=x --qos=y'"),
+    ],
+)
+def test_values_that_slurm_would_refuse(option, value, expected, tmp_path):
+    out = finish(start([line(tmp_path, "s/run")], "--slurm", "--dry-run", option, value), code=2)
+    assert out == f"error: {option} {value}: expected {expected}\n"
+
+
+@pytest.mark.parametrize("text,size", [("64", 2**26), ("4K", 2**12), ("512m", 2**29), ("32GB", 2**35), ("1T", 2**40)])
+def test_memory_as_slurm_reads_it(text, size):
+    assert launch.slurm_array.memory_bytes(text) == size
+
+
+def test_no_memory_limit():
+    assert launch.slurm_array.memory_bytes("0") == float("inf")
