@@ -1,38 +1,36 @@
-"""Plays games with the network of a run, on an emulator that the run did not train on.
+"""Plays games with the trained network of a run, and reports the mean score.
 
     python scripts/evaluate.py runs/my_run --episodes 100
     python scripts/evaluate.py runs/my_run --episodes 1 --video episode.mp4
-    python scripts/evaluate.py runs/my_run --envpool           # Atari where it trained, with the same frozen weights
+    python scripts/evaluate.py runs/my_run --envpool           # Atari on the emulator of the training
 
-Atari is played through ale-py and gymnasium: the training ran on EnvPool, so that agreement of the two scores checks
-both (results/evaluation has an example). Procgen is played on EnvPool, on the whole distribution of levels (Cobbe et
-al. 2020's test set) or, with `--train-levels`, on those of the training. Actions are drawn as in training (PPO samples,
-PQN is epsilon-greedy with its last epsilon); `--greedy` takes the most likely one. A task of mjlab is played in mjlab,
-its film 100 steps long.
+Atari is played on ale-py through gymnasium. The training used EnvPool: if both give the same score, both are likely to
+be right (example: results/evaluation). Procgen is played on EnvPool, on all levels (the test set of Cobbe et al. 2020)
+or, with `--train-levels`, on the levels of the training. mjlab's tasks are played in mjlab; their films have 100 steps.
+Actions are drawn as in training (PPO samples, PQN is epsilon-greedy with its last epsilon); `--greedy` takes the most
+likely one.
 
-Prints one line of JSON: the mean score, its 95 % bootstrap interval, both human-normalised for the 57 games of
-scripts/human_at30.csv, (score - random) / (human - random), else null, and the scores.
+Prints one line of JSON: the mean score with its 95 % bootstrap interval, both also human-normalised for the 57 games
+of scripts/human_at30.csv, (score - random) / (human - random), and the score of every game.
 """
 
 import contextlib
-import csv
 import ctypes.util
 import importlib
-import io
 import json
 import os
-import re
-import shlex
 import sys
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Optional
+from typing import Annotated, Optional
 
 import ale_py
+import analysis
 import cv2
+import estimates
 import gymnasium
 import imageio.v2 as imageio
 import numpy as np
@@ -40,9 +38,10 @@ import torch
 import tyro
 from tqdm import tqdm
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-HUMAN = Path(__file__).with_name("human_at30.csv")
-MAX_STEPS = 27000  # of a game of Atari, 108,000 frames: EnvPool's time limit, and that of the human scores
+import rundir  # analysis has put the repository's root on sys.path
+from rundir import Range, fail
+
+MAX_STEPS = 27000  # time limit of an Atari game, 108,000 frames: EnvPool's, and that of the human scores
 FILMED_STEPS = 100  # of mjlab: a second each where no GPU draws them
 AGENTS = {  # how each EnvPool script builds the network that its checkpoint fills
     "ppo_atari_envpool": lambda module, actions, args: module.Agent(actions, args.shared_encoder, args.bf16),
@@ -50,86 +49,66 @@ AGENTS = {  # how each EnvPool script builds the network that its checkpoint fil
     "ppo_procgen": lambda module, actions, args: module.Agent(actions, args.shared_encoder, args.bf16),
     "ppo_rnd_envpool": lambda module, actions, args: module.Agent(actions, args.shared_encoder, args.bf16),
 }
+SCRIPTS = (*AGENTS, "ppo_isaacgym")
 OUTPUT_LAYERS = ("actor.bias", "actor.2.bias", "network.13.bias")  # of PPO, RND and PQN: one entry an action
 
 
 @dataclass
 class Args:
-    run_dir: tyro.conf.Positional[Path]
-    """the run directory"""
-    episodes: int = 100
-    """games to play"""
-    num_envs: int = 16
-    """games played at the same time"""
-    greedy: bool = False
-    """takes the most likely action in place of sampling"""
-    train_levels: bool = False
-    """Procgen: plays the levels of the training, not the whole distribution"""
-    envpool: bool = False
-    """Atari: plays on EnvPool, as the training did, not on ale-py"""
-    seed: int = 1000
-    """the seed of the games and of the actions"""
-    video: Optional[Path] = None
-    """records the first game, in colour: a .mp4 or .gif file"""
-
-
-def fail(message):
-    """Ends the program with one line and exit code 2: bad input."""
-    print("error:", " ".join(str(message).split()), file=sys.stderr)
-    sys.exit(2)
+    run_dir: tyro.conf.Positional[Path]  # the run directory
+    episodes: Annotated[int, Range(1, 10**4)] = 100  # games to play
+    num_envs: Annotated[int, Range(1, 4096)] = 16  # games played at the same time
+    greedy: bool = False  # takes the most likely action instead of sampling one
+    train_levels: bool = False  # Procgen: plays the levels of the training, not all levels
+    envpool: bool = False  # Atari: plays on EnvPool, as the training did, not on ale-py
+    seed: Annotated[int, Range(0, 2**30 - 1)] = 1000  # the seed of the games and of the actions
+    video: Optional[Path] = None  # records the first game, in colour: a .mp4 or .gif file
 
 
 def parse_args(argv):
-    """Returns checked Args; exits 2 with one line on bad ones."""
-    box = io.StringIO()  # tyro draws a box around its complaint: what stands in it is put on one line
-    try:
-        with contextlib.redirect_stderr(box):
-            options = tyro.cli(Args, args=argv, description=__doc__.split("\n")[0])
-    except SystemExit as end:
-        if end.code:
-            text = box.getvalue().split("For full helptext")[0].partition("\n")[2]
-            fail(re.sub("[│─|]|-{3,}", " ", text))
-        raise
-    if options.episodes < 1 or options.num_envs < 1:
-        fail(f"--episodes {options.episodes} --num-envs {options.num_envs}: 1 or more is accepted")
-    if not 0 <= options.seed < 2**30:
-        fail(f"--seed {options.seed}: 0 to {2**30 - 1} is accepted")
-    if options.video and options.video.suffix not in (".mp4", ".gif"):
-        fail(f"--video {options.video}: a .mp4 or .gif file is accepted")
-    if options.video and not os.access(options.video.parent, os.W_OK):
-        fail(f"--video {options.video}: a file in a directory that can be written to is accepted")
-    return options
+    """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
+    args = rundir.parse(Args, argv, __doc__)
+    if args.video and args.video.suffix not in (".mp4", ".gif"):
+        fail(f"--video {args.video}: expected a .mp4 or .gif file")
+    if args.video and not os.access(args.video.parent, os.W_OK):
+        fail(f"--video {args.video}: expected a file in a directory that can be written to")
+    return args
 
 
 def load(run_dir):
-    """Returns the last whole checkpoint of the run, its arguments, and the name of its script.
+    """Returns the newest readable checkpoint of the run, its arguments, and the name of its script without .py.
 
-    Exits 2 with one line if the directory holds no run, or no whole checkpoint, of one of the five scripts.
+    Exits 2 with one line if the directory holds no run of one of SCRIPTS, or no readable checkpoint.
     """
+    manifest = rundir.read_json(run_dir / "manifest.json")
+    script, arguments = rundir.script_of(manifest), manifest.get("arguments")
+    if not isinstance(arguments, dict) or "env_id" not in arguments:
+        fail(f"{run_dir} has no manifest.json of a run: expected a run directory")
+    if script not in SCRIPTS:
+        fail(f"{run_dir} is a run of {script}.py: expected one of {' '.join(SCRIPTS)}")
+    for path in rundir.checkpoints(run_dir):
+        checkpoint = rundir.try_to_load(path, "cpu")
+        if checkpoint:
+            rundir.check_format(path, checkpoint)
+            return checkpoint, SimpleNamespace(**arguments), script
+    fail(f"{run_dir} has no readable checkpoint.pt: expected a run directory with a checkpoint")
+
+
+@contextlib.contextmanager
+def mismatch_in_one_line(script):
+    """Ends the program with one line if the weights do not fit the network that is built inside."""
     try:
-        manifest = json.loads((run_dir / "manifest.json").read_text())
-        args, words = SimpleNamespace(**manifest["arguments"]), shlex.split(manifest["command"])
-    except OSError:
-        fail(f"{run_dir} has no manifest.json that can be read: a run directory is accepted")
-    except (ValueError, KeyError, TypeError):
-        fail(f"{run_dir / 'manifest.json'} is not that of a run: a run directory is accepted")
-    script = next((Path(word).stem for word in words if word.endswith(".py")), None)
-    if script not in {*AGENTS, "ppo_isaacgym"}:
-        fail(f"{run_dir} is a run of {script}.py: one of {' '.join(AGENTS)} ppo_isaacgym is accepted")
-    paths = [path for path in (run_dir / "checkpoint.pt", run_dir / "checkpoint.prev.pt") if path.exists()]
-    for path in paths:
-        try:
-            return torch.load(path, map_location="cpu", weights_only=True), args, script
-        except Exception as error:  # a file that is not whole breaks in many ways
-            print(f"note: {path} cannot be read ({type(error).__name__})", file=sys.stderr)
-    fail(f"{run_dir} has no {'whole ' if paths else ''}checkpoint.pt: a run directory with a checkpoint is accepted")
+        yield
+    except (RuntimeError, AttributeError, KeyError, StopIteration) as error:
+        fail(f"the checkpoint does not fit the network of this version's {script}.py ({error})")
 
 
 def make_agent(weights, args, script):
     """The network of a run of one of the EnvPool scripts, on the CPU."""
-    num_actions = next(len(weights[name]) for name in OUTPUT_LAYERS if name in weights)
-    agent = AGENTS[script](importlib.import_module(script), num_actions, args)
-    agent.load_state_dict(weights)
+    with mismatch_in_one_line(script):
+        num_actions = next(len(weights[name]) for name in OUTPUT_LAYERS if name in weights)
+        agent = AGENTS[script](importlib.import_module(script), num_actions, args)
+        agent.load_state_dict(weights)
     return agent.to(memory_format=torch.channels_last)
 
 
@@ -152,10 +131,11 @@ def make_policy(agent, args, greedy, seed):
 
 
 class AtariGame:
-    """One game at a time with ale-py through gymnasium, as EnvPool plays it in training: four frames a step of which
-    the last two are maximised, grey, 84 x 84. Every life, not only the game, begins with 1 to 30 frames without an
-    action, the last of them FIRE if the game has it, and is first shown as it is after them (EnvPool's Reset in
-    envpool/atari/atari_env.h). With the same numbers of frames and actions both show the same pixels: a test does so.
+    """One game at a time on ale-py, preprocessed as EnvPool does it in training.
+
+    A step is four frames; the observation is the pixelwise maximum of the last two, grey, 84 x 84. Every life, not only
+    the game, begins with 1 to 30 frames without an action, the last of them FIRE if the game has it; the first
+    observation is the screen after them (Reset in EnvPool's envpool/atari/atari_env.h). A test compares the pixels.
     """
 
     def __init__(self, args, video=None):
@@ -171,7 +151,7 @@ class AtariGame:
                 render_mode="rgb_array" if video else None,
             )
         except gymnasium.error.Error as error:
-            fail(f"ale-py cannot play {args.env_id} ({error}): --envpool can")
+            fail(f"ale-py cannot play {args.env_id} ({error}): use --envpool")
         self.env = gymnasium.wrappers.AtariPreprocessing(env, noop_max=0, frame_skip=4, screen_size=84)
         self.console, self.ale, self.video = env.unwrapped, env.unwrapped.ale, video
         meanings = env.unwrapped.get_action_meanings()
@@ -209,10 +189,12 @@ class AtariGame:
 
 
 def play_atari(choose, args, episodes, num_envs, seed, video, record):
-    """Plays `episodes` games and calls `record` with each score. Each of the parallel games has its share: none is lost
-    for being long."""
+    """Plays `episodes` games and calls `record` with each score.
+
+    Which games are played is decided before the first one: if the first to end counted, long games would be left out.
+    """
     games = [AtariGame(args, video if i == 0 else None) for i in range(min(num_envs, episodes))]
-    waiting = [list(range(i, episodes, len(games)))[::-1] for i in range(len(games))]  # a fixed share of each
+    waiting = [list(range(i, episodes, len(games)))[::-1] for i in range(len(games))]  # game numbers for each emulator
     obs = {i: game.reset(seed + waiting[i].pop()) for i, game in enumerate(games)}
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # the emulator runs outside Python's lock
         while obs:
@@ -223,7 +205,7 @@ def play_atari(choose, args, episodes, num_envs, seed, video, record):
                 obs[i] = next_obs
                 if over:
                     record(games[i].score)
-                    games[i].video = None  # one game is recorded
+                    games[i].video = None  # only the first game is recorded
                     if waiting[i]:
                         obs[i] = games[i].reset(seed + waiting[i].pop())
                     else:
@@ -231,8 +213,10 @@ def play_atari(choose, args, episodes, num_envs, seed, video, record):
 
 
 def play_envpool(choose, args, module, episodes, num_envs, seed, video, record):
-    """Plays `episodes` games of Procgen, or of Atari, where the training did, in equal shares of the parallel
-    environments, and calls `record` with each score. `video` is for Procgen, whose observations are its pictures."""
+    """Plays `episodes` games of Procgen or Atari on EnvPool and calls `record` with each score.
+
+    Each of the parallel environments plays an equal share. `video` works for Procgen: it films the observations.
+    """
     num_envs = min(num_envs, episodes)
     envs = module.make_envs(SimpleNamespace(**{**vars(args), "num_envs": num_envs}), seed)
     share = [len(range(i, episodes, num_envs)) for i in range(num_envs)]
@@ -255,21 +239,24 @@ def play_envpool(choose, args, module, episodes, num_envs, seed, video, record):
 
 @torch.no_grad()
 def play_mjlab(weights, args, episodes, num_envs, greedy, seed, video, record):
-    """Plays `episodes` episodes in equal shares of the parallel environments, and calls `record` with each score;
-    films the start."""
-    if video:  # mujoco looks when it is imported
+    """Plays `episodes` episodes, an equal share in each environment, and calls `record` with each score.
+
+    `video` gets the first FILMED_STEPS steps.
+    """
+    if video:  # MuJoCo reads MUJOCO_GL when it is imported
         libraries = [name for name in ("EGL", "OSMesa") if ctypes.util.find_library(name)]
         if not libraries:
-            fail("--video needs EGL (libegl1) or OSMesa (libosmesa6), and neither is here")
+            fail("--video: expected EGL (package libegl1) or OSMesa (libosmesa6) on this machine")
         os.environ["MUJOCO_GL"] = libraries[0].lower()
     module = importlib.import_module("ppo_isaacgym")
     if args.env_id not in module.mjlab_tasks():
-        fail(f"--env-id {args.env_id} cannot be played here: a task of mjlab (requirements-mjlab.txt) is accepted")
+        fail(f"--env-id {args.env_id} cannot be played here: expected a task of mjlab (requirements-mjlab.txt)")
     num_envs = min(num_envs, episodes)
     torch.manual_seed(seed)
     envs = module.MjlabEnvs(args, num_envs, seed, "cpu", "rgb_array" if video else None)
-    agent = module.Agent(*envs.sizes, args)
-    agent.load_state_dict(weights)
+    with mismatch_in_one_line("ppo_isaacgym"):
+        agent = module.Agent(*envs.sizes, args)
+        agent.load_state_dict(weights)
     share = [len(range(i, episodes, num_envs)) for i in range(num_envs)]
     obs, running, filmed = envs.reset(0)[0], torch.zeros(num_envs), 0
     while any(share):
@@ -287,91 +274,71 @@ def play_mjlab(weights, args, episodes, num_envs, greedy, seed, video, record):
     envs.env.close()
 
 
-def bootstrap(scores, seed=0, resamples=10000):
-    """The 95 % percentile interval of the mean; None for fewer than two scores."""
-    if len(scores) < 2:
-        return None
-    rng = np.random.default_rng(seed)
-    return np.percentile([rng.choice(scores, len(scores)).mean() for _ in range(resamples)], [2.5, 97.5]).tolist()
-
-
-def human_scores(env_id):
-    """(random, human): the mean scores of a game of Atari-57, e.g. of "Alien-v5"; None for any other."""
-    with open(HUMAN) as file:
-        for row in csv.DictReader(line for line in file if not line.startswith("#")):
-            if env_id == f"{row['game']}-v5":
-                return float(row["random"]), float(row["human"])
-    return None
-
-
 def summarize(env_id, scores):
-    """The numbers that `main` prints. Human-normalised: 0 is a random policy, 1 a human; null without a table entry."""
-    mean, ci95, references = float(np.mean(scores)), bootstrap(scores), human_scores(env_id)
-
-    def normalized(value):
-        return (value - references[0]) / (references[1] - references[0])
-
+    """The statistics that `main` prints. The human-normalised ones are None if the game is not in the table."""
+    mean, interval = float(np.mean(scores)), None
+    if len(scores) > 1:
+        draws = estimates.bootstrap(estimates.mean, [[np.asarray(scores, float)]], reps=2000)
+        interval = estimates.percentile_interval(draws)
+    in_table = analysis.human_scores(env_id) is not None
     return {
         "mean": mean,
-        "ci95": ci95,
-        "human_normalized": normalized(mean) if references else None,
-        "human_normalized_ci95": [normalized(value) for value in ci95] if references and ci95 else None,
-        "human_table": HUMAN.stem if references else None,
+        "ci95": None if interval is None else interval.tolist(),
+        "human_normalized": analysis.human_normalized(mean, env_id),
+        "human_normalized_ci95": analysis.human_normalized(interval, env_id).tolist()
+        if in_table and interval is not None
+        else None,
+        "human_table": analysis.HUMAN_TABLE.stem if in_table else None,
     }
+
+
+def open_video(path):
+    """A writer of frames, 15 a second."""
+    settings = {"fps": 15, "macro_block_size": 2} if path.suffix == ".mp4" else {"duration": 1000 / 15}
+    return contextlib.closing(imageio.get_writer(path, **settings))
 
 
 def main(options):
     checkpoint, args, script = load(options.run_dir)
-    weights, atari = checkpoint["agent"], script not in ("ppo_procgen", "ppo_isaacgym")
+    atari = script not in ("ppo_procgen", "ppo_isaacgym")
     if options.train_levels and not getattr(args, "num_levels", 0):
-        fail("--train-levels: a run of ppo_procgen.py with --num-levels is accepted")
+        fail("--train-levels: expected a run of ppo_procgen.py with --num-levels")
     if options.envpool and (not atari or options.video):
-        fail("--envpool: a run of one of the Atari scripts, without --video, is accepted")
+        fail("--envpool: expected a run of one of the Atari scripts, and no --video")
     if script == "ppo_procgen" and not options.train_levels:
         args.num_levels = args.start_level = 0
-    if script != "ppo_isaacgym":
-        try:
-            agent = make_agent(weights, args, script)
-        except (RuntimeError, AttributeError, StopIteration) as error:
-            fail(f"{options.run_dir}: its checkpoint is not of the network of this {script}.py ({error})")
-        choose = make_policy(agent, args, options.greedy, options.seed)
-    count, num_envs, seed, scores = options.episodes, options.num_envs, options.seed, []
+    emulator = "mjlab" if script == "ppo_isaacgym" else "ale-py" if atari and not options.envpool else "envpool"
+    if emulator != "mjlab":
+        choose = make_policy(make_agent(checkpoint["agent"], args, script), args, options.greedy, options.seed)
+    scores = []
     with contextlib.ExitStack() as stack:
-        bar = stack.enter_context(tqdm(total=count, disable=None, dynamic_ncols=True, unit="game", desc=args.env_id))
-        video = None
-        if options.video:
-            settings = {"fps": 15, "macro_block_size": 2} if options.video.suffix == ".mp4" else {"duration": 1000 / 15}
-            video = stack.enter_context(contextlib.closing(imageio.get_writer(options.video, **settings)))
+        bar = tqdm(total=options.episodes, disable=None, dynamic_ncols=True, unit="game", desc=args.env_id)
+        stack.enter_context(bar)
+        video = stack.enter_context(open_video(options.video)) if options.video else None
 
         def record(score):
             scores.append(score)
             bar.set_postfix_str(f"mean {np.mean(scores):.1f}", refresh=False)
             bar.update()
 
-        if script == "ppo_isaacgym":
-            play_mjlab(weights, args, count, num_envs, options.greedy, seed, video, record)
-        elif options.envpool or not atari:
-            play_envpool(choose, args, importlib.import_module(script), count, num_envs, seed, video, record)
+        size = (options.episodes, options.num_envs)
+        if emulator == "mjlab":
+            play_mjlab(checkpoint["agent"], args, *size, options.greedy, options.seed, video, record)
+        elif emulator == "envpool":
+            play_envpool(choose, args, importlib.import_module(script), *size, options.seed, video, record)
         else:
-            play_atari(choose, args, count, num_envs, seed, video, record)
-    print(
-        json.dumps(
-            {
-                "run_dir": str(options.run_dir),
-                "env_id": args.env_id,
-                "global_step": checkpoint["global_step"],
-                "emulator": "ale-py"
-                if atari and not options.envpool
-                else "mjlab"
-                if script == "ppo_isaacgym"
-                else "envpool",
-                "greedy": options.greedy,
-                "episodes": len(scores),
-                **summarize(args.env_id, scores),
-                "scores": scores,
-            }
-        )
-    )
+            play_atari(choose, args, *size, options.seed, video, record)
+    result = {
+        "run_dir": str(options.run_dir),
+        "env_id": args.env_id,
+        "global_step": checkpoint["run"]["global_step"],
+        "emulator": emulator,
+        "greedy": options.greedy,
+        "episodes": len(scores),
+        **summarize(args.env_id, scores),
+        "scores": scores,
+    }
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """scripts/evaluate.py: its games against EnvPool's pixel by pixel, what it counts, and what it refuses.
 
-The runs are directories with a network that no one trained; tests/test_procgen.py evaluates a run from its start.
+The runs are directories with an untrained network; tests/test_procgen.py evaluates a run that was trained.
 """
 
 import dataclasses
@@ -17,9 +17,11 @@ import torch
 from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
+import analysis
 import evaluate
 
-sys.path.remove(str(ROOT / "scripts"))  # or numba would find coverage.py there
+import rundir
+
 ATARI = ("ppo_atari_envpool", "pqn_atari_envpool", "ppo_rnd_envpool")
 
 
@@ -32,7 +34,8 @@ def make_run(folder, script="ppo_atari_envpool", **arguments):
     folder.mkdir(exist_ok=True)
     manifest = {"arguments": arguments, "command": f"python {script}.py --seed 1"}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    torch.save({"agent": agent.state_dict(), "global_step": 7}, folder / "checkpoint.pt")
+    checkpoint = {"format": rundir.FORMAT, "run": {"global_step": 7}, "agent": agent.state_dict()}
+    torch.save(checkpoint, folder / "checkpoint.pt")
     return folder
 
 
@@ -55,7 +58,7 @@ def refused(capsys, *words):
 
 # ---- two emulators ---------------------------------------------------------------------------------------------------
 class FoundFrames:
-    """Stands for a game's generator: of the 1 to 30 frames before a life, finds those that EnvPool has drawn."""
+    """Replaces a game's generator: finds how many of 1 to 30 frames EnvPool has drawn before a life."""
 
     def __init__(self, game):
         self.game, self.drawn = game, []
@@ -77,30 +80,30 @@ class FoundFrames:
 
 @pytest.mark.parametrize("name", ["Breakout-v5", "Pong-v5", "Qbert-v5", "Amidar-v5"])
 def test_both_emulators_show_the_same_pixels(name, monkeypatch):
-    """…and pay the same, through whole games with all their lives, given the same frames before each and actions."""
-    theirs = envpool.make(
+    """And pay the same rewards, in whole games with all lives, given the same actions and frames before each life."""
+    envs = envpool.make(
         name, env_type="gymnasium", num_envs=1, num_threads=1, episodic_life=True, reward_clip=True, seed=3
     )
     game = evaluate.AtariGame(SimpleNamespace(env_id=name))
     found = FoundFrames(game)
     game.lives = 0
     monkeypatch.setattr(np.random, "default_rng", lambda seed: found)
-    obs, info = theirs.reset()
+    obs, info = envs.reset()
     found.ram = info["ram"][0]
     assert np.array_equal(game.reset(1), obs[0].transpose(1, 2, 0))
-    score, actions = 0.0, np.random.RandomState(0).randint(theirs.action_space.n, size=900)
+    score, actions = 0.0, np.random.RandomState(0).randint(envs.action_space.n, size=900)
     for step, action in enumerate(actions):
-        obs, _, terminated, _, info = theirs.step(np.array([action], np.int32))
+        obs, _, terminated, _, info = envs.step(np.array([action], np.int32))
         score += info["reward"][0]
         over = bool(info["terminated"][0])
         if terminated[0] and not over:  # a life, not the game
-            obs, _, _, _, info = theirs.step(np.array([0], np.int32))
+            obs, _, _, _, info = envs.step(np.array([0], np.int32))
         found.ram = info["ram"][0]
-        mine, ended = game.step(action)
+        frames, ended = game.step(action)
         assert ended == over and game.score == score, step
         if over:
             break
-        assert np.array_equal(mine, obs[0].transpose(1, 2, 0)), step
+        assert np.array_equal(frames, obs[0].transpose(1, 2, 0)), step
     lives = {"Breakout-v5": 5, "Pong-v5": 1, "Qbert-v5": 4, "Amidar-v5": 3}[name]
     assert len(found.drawn) >= lives and step > 30 and score != 0
 
@@ -122,7 +125,7 @@ def test_the_same_seed_is_the_same_game_and_another_is_not():
 
 
 class ClockGame:
-    """Stands for AtariGame: the game of seed s lasts 1 + (s % 7) ** 2 steps and scores s."""
+    """Replaces AtariGame: the game of seed s lasts 1 + (s % 7) ** 2 steps and scores s."""
 
     def __init__(self, args, video):
         self.video = video
@@ -138,7 +141,7 @@ class ClockGame:
 
 @pytest.mark.parametrize("num_envs", [1, 4, 100])
 def test_no_game_is_lost_for_being_long(num_envs, monkeypatch):
-    """The first N to end would be the short ones; every game that was begun counts, once."""
+    """The first games to end are short ones: every game that was begun counts, once."""
     monkeypatch.setattr(evaluate, "AtariGame", ClockGame)
     scores = []
     evaluate.play_atari(lambda obs: np.zeros(len(obs), int), None, 30, num_envs, 100, None, scores.append)
@@ -162,17 +165,17 @@ def test_human_normalized_scores():
 
 
 def test_every_game_of_the_human_table_can_be_trained_on():
-    with open(evaluate.HUMAN) as file:
+    with open(analysis.HUMAN_TABLE) as file:
         names = [line.split(",")[0] for line in file if line[0] != "#"][1:]
     assert len(names) == 57 and {f"{name}-v5" for name in names} <= set(envpool.list_all_envs())
 
 
 def test_interval_of_the_mean():
     scores = np.random.default_rng(0).normal(10.0, 4.0, 400)
-    low, high = evaluate.bootstrap(scores)
+    low, high = evaluate.summarize("bigfish", scores.tolist())["ci95"]
     assert (low + high) / 2 == pytest.approx(scores.mean(), abs=0.05)
     assert (high - low) / 2 == pytest.approx(1.96 * scores.std() / 20, rel=0.05)
-    assert evaluate.bootstrap([1.0]) is None
+    assert evaluate.summarize("bigfish", [1.0])["ci95"] is None
 
 
 # ---- whole evaluations -----------------------------------------------------------------------------------------------
@@ -217,19 +220,25 @@ def test_broken_checkpoints(tmp_path, capsys):
     assert refused(capsys, run_dir).splitlines()[-1].startswith("error: ")
     for name in ("checkpoint.pt", "checkpoint.prev.pt"):
         (run_dir / name).unlink()
-    assert "has no checkpoint.pt" in refused(capsys, run_dir)
+    assert "has no readable checkpoint.pt" in refused(capsys, run_dir)
+    make_run(tmp_path)
+    checkpoint = torch.load(run_dir / "checkpoint.pt", weights_only=True)
+    old = {**checkpoint["run"], "agent": checkpoint["agent"]}  # before the format had a number
+    torch.save(old, run_dir / "checkpoint.pt")
+    line = refused(capsys, run_dir)
+    assert line.startswith("error: ") and line.count("\n") == 1 and "has format 1, this version reads" in line
     make_run(tmp_path)
     manifest = json.loads((run_dir / "manifest.json").read_text())
     manifest["arguments"]["shared_encoder"] = False  # the weights are of another network
     (run_dir / "manifest.json").write_text(json.dumps(manifest))
-    assert "is not of the network" in refused(capsys, run_dir)
+    assert "does not fit the network" in refused(capsys, run_dir)
 
 
 @pytest.mark.parametrize(
     "words, said",
     [
-        (["--episodes", "0"], "--episodes 0"),
-        (["--num-envs", "0"], "--num-envs 0"),
+        (["--episodes", "0"], "--episodes 0 is out of range: expected 1 to 10,000"),
+        (["--num-envs", "0"], "--num-envs 0 is out of range: expected 1 to 4,096"),
         (["--episodes", "x"], "--episodes"),
         (["--seed", "-1"], "--seed -1"),
         (["--video", "film.avi"], "film.avi"),
