@@ -224,7 +224,7 @@ def game_name(env_id):
 
 @dataclass
 class TrainingRun:
-    """A run as it is analysed. `target` and `finished` are set by who judges it (suite.py)."""
+    """A run as it is analysed."""
 
     name: str  # the path below --runs
     script: str
@@ -235,7 +235,12 @@ class TrainingRun:
     diverged: bool = False  # whether there is a failed.json
     diverged_at: int = 0  # the step in it
     target: float = 0.0  # the step at which the run is judged
-    finished: bool = False  # whether it has come so far, with finite returns
+    finished: bool = False  # whether it has come so far
+
+    def judge(self, target):
+        """Sets the step at which the run is judged, and whether it has come so far."""
+        self.target = target
+        self.finished = 0 < self.end >= REACHED * target and not self.diverged
 
     def curve(self, tag, axis="steps"):
         """x (P,) and values (P,) of a tag, finite ones only. axis: one of AXES."""
@@ -272,6 +277,12 @@ class TrainingRun:
         """The last step with a return; 0 if no game has ended."""
         steps, _ = self.curve(RETURN)
         return int(steps[-1]) if len(steps) else 0
+
+    @property
+    def ends_in_nan(self):
+        """Whether the last return on the curve is not finite."""
+        _, values = self.curves.get(RETURN, (np.zeros(0), np.zeros(0)))
+        return bool(len(values)) and not np.isfinite(values[-1])
 
     @property
     def final(self):

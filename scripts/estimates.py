@@ -112,11 +112,13 @@ def interval(statistic, samples, reps=2000, seed=0):
     if not enough_seeds(samples):
         return Estimate(value, np.full_like(value, np.nan), np.full_like(value, np.nan))
     if all(x.ndim == 1 and x.shape == sample[0].shape for sample in samples for x in sample):
-        return Estimate(value, *_rliable_interval(statistic, samples, reps, seed))
+        bounds = _rliable_interval(lambda *drawn: np.atleast_1d(statistic(*drawn)), samples, reps, seed)
+        return Estimate(value, *(bound.reshape(value.shape) for bound in bounds))
     return Estimate(value, *percentile_interval(bootstrap(statistic, samples, reps, seed)))
 
 
 def _rliable_interval(statistic, samples, reps, seed):
+    """The bounds (2, K) of a statistic of K numbers."""
     from rliable import library as rly  # takes a second
 
     scores = [np.stack(sample, axis=1) for sample in samples]  # (seeds, games)

@@ -1,11 +1,10 @@
-"""scripts/coverage.py on runs whose coverage is known, and on real short ones.
+"""scripts/umap_coverage.py on runs with known coverage, and on real short ones.
 
-A run is planted as a directory with a manifest and a coverage.npz. But for two tests UMAP, which compiles for ten
-seconds, is replaced by the first two principal components: what is around it is the same.
+A run is planted as a directory with a manifest and a coverage.npz. In all but two tests UMAP, which compiles for ten
+seconds, is replaced by the first two principal components. The code around it is the same.
 """
 
 import csv
-import importlib.util
 import json
 import os
 import shutil
@@ -14,14 +13,13 @@ import sys
 
 import matplotlib.image
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import ROOT, environment, run
 
-# not under its own name, which numba takes for the package that measures tests
-spec = importlib.util.spec_from_file_location("coverage_script", ROOT / "scripts" / "coverage.py")
-coverage = importlib.util.module_from_spec(spec)
-sys.modules["coverage_script"] = coverage  # dataclasses looks there
-spec.loader.exec_module(coverage)
+sys.path.insert(0, str(ROOT / "scripts"))
+import estimates
+import umap_coverage
 
 RNG = np.random.default_rng(0)
 ROOMS = np.kron(RNG.integers(0, 256, (24, 12, 12)), np.ones((7, 7))).astype(np.uint8)  # 24 pictures, far apart
@@ -66,7 +64,7 @@ def plant_grid(root, rooms, seeds=(1, 2, 3), **options):
 
 
 def draw(root, out, *words):
-    coverage.main(coverage.parse_args(["--runs", str(root), "--out", str(out), *map(str, words)]))
+    umap_coverage.main(umap_coverage.parse_args(["--runs", str(root), "--out", str(out), *map(str, words)]))
 
 
 def table(path):
@@ -82,12 +80,12 @@ def plane(monkeypatch):
         turn = np.array([[np.cos(seed), -np.sin(seed)], [np.sin(seed), np.cos(seed)]])
         return x[:, :2] @ turn
 
-    monkeypatch.setattr(coverage, "umap_points", points)
+    monkeypatch.setattr(umap_coverage, "umap_points", points)
 
 
 def refused(capsys, *words):
     with pytest.raises(SystemExit) as end:
-        coverage.main(coverage.parse_args(list(map(str, words))))
+        umap_coverage.main(umap_coverage.parse_args(list(map(str, words))))
     err = capsys.readouterr().err
     assert end.value.code == 2
     return err.splitlines()[-1]
@@ -98,48 +96,48 @@ def refused(capsys, *words):
 def test_uniform_coverage_is_what_uniform_points_give(grid, count):
     rng = np.random.default_rng(0)
     cells = [len(np.unique(rng.integers(grid * grid, size=count))) / grid**2 for _ in range(400)]
-    assert coverage.uniform_coverage(count, grid) == pytest.approx(np.mean(cells), rel=0.01)
+    assert umap_coverage.uniform_coverage(count, grid) == pytest.approx(np.mean(cells), rel=0.01)
 
 
 def test_headline_grid_is_the_one_that_can_show_most():
-    found = [coverage.headline_grid(count, [16, 32, 50]) for count in (30, 150, 800, 1800, 10**6)]
+    found = [umap_coverage.headline_grid(count, [16, 32, 50]) for count in (30, 150, 800, 1800, 10**6)]
     assert found == [16, 16, 32, 50, 50]
 
 
 def test_unit_square():
     """One box for all; an outlier in 2000 rows moves it by nothing; a constant axis does not divide by zero."""
     points = np.stack([np.linspace(-3, 5, 2000), np.full(2000, 7.0)], 1)
-    square = coverage.to_unit_square(points)
+    square = umap_coverage.to_unit_square(points)
     assert square[:, 0].min() == 0 and square[:, 0].max() == 1 and (square[:, 1] == 0.5).all()
     assert square[1000, 0] == pytest.approx(0.5, abs=0.001)
     points[0] = 1e9
-    again = coverage.to_unit_square(points)
+    again = umap_coverage.to_unit_square(points)
     assert again[0, 0] == 1 and again[1000:, 0] == pytest.approx(square[1000:, 0], abs=0.01)
 
 
 def test_area_mean_and_distinct_share():
     frames = RNG.integers(0, 256, (5, 84, 84)).astype(np.uint8)
-    means = coverage.area_mean(frames, 4)
+    means = umap_coverage.area_mean(frames, 4)
     assert means.shape == (5, 21, 21, 1)
     assert means[2, 3, 4, 0] == pytest.approx(frames[2, 12:16, 16:20].mean(), rel=1e-6)
-    assert coverage.embed_input(RNG.integers(0, 256, (5, 64, 64, 3)).astype(np.uint8)).shape == (5, 768)
-    rows = coverage.embed_input(ROOMS[[0, 1, 2, 1]])
-    assert coverage.distinct_share(rows, True) == 0.75
-    assert coverage.distinct_share(np.array([[0.0], [0.1], [1.0], [-1.0]]), False) == 0.75
+    assert umap_coverage.embed_input(RNG.integers(0, 256, (5, 64, 64, 3)).astype(np.uint8)).shape == (5, 768)
+    rows = umap_coverage.embed_input(ROOMS[[0, 1, 2, 1]])
+    assert umap_coverage.distinct_share(rows, True) == 0.75
+    assert umap_coverage.distinct_share(np.array([[0.0], [0.1], [1.0], [-1.0]]), False) == 0.75
 
 
 @pytest.mark.parametrize("shape", [(40, 7), (6, 30)])
 def test_principal_components(shape):
     x = RNG.normal(size=shape) * np.arange(1, shape[1] + 1)
-    scores, centred = coverage.principal_components(x, 3), x - x.mean(0)
+    scores, centred = umap_coverage.principal_components(x, 3), x - x.mean(0)
     u, s, _ = np.linalg.svd(centred, full_matrices=False)
     assert np.abs(scores) == pytest.approx(np.abs(u * s)[:, :3], abs=1e-8)
-    assert scores == pytest.approx(coverage.principal_components(x, 3))
+    assert scores == pytest.approx(umap_coverage.principal_components(x, 3))
 
 
 def test_neighbors_are_exact():
     x = RNG.normal(size=(50, 4))
-    indices, distances = coverage.neighbors(x, 3)
+    indices, distances = umap_coverage.neighbors(x, 3)
     far = np.linalg.norm(x[:, None] - x, axis=2)
     assert distances == pytest.approx(np.sort(far)[:, :3])
     assert (indices[:, 0] == np.arange(50)).all()
@@ -153,7 +151,7 @@ def test_runs_are_found_once_at_any_depth(tmp_path, capsys, plane):
     os.symlink(tmp_path, tmp_path / "a/circle")
     shutil.copytree(tmp_path / "second", tmp_path / "zz_copy")
     (tmp_path / "empty").mkdir()
-    games = coverage.load_runs(tmp_path)
+    games = umap_coverage.load_runs(tmp_path)
     assert [run.label for run in games["Breakout-v5"]] == ["N=8, T=128", "N=128, T=8"]
     assert "zz_copy left out" in capsys.readouterr().err
 
@@ -191,7 +189,7 @@ def test_configurations_come_from_the_arguments(tmp_path):
     plant(tmp_path / "wrong_name__n99_t1", 8, 128)
     plant(tmp_path / "other", 16, 128)
     plant(tmp_path / "budget", 16, 128, total_timesteps=4096)
-    labels = [run.label for run in coverage.load_runs(tmp_path)["Breakout-v5"]]
+    labels = [run.label for run in umap_coverage.load_runs(tmp_path)["Breakout-v5"]]
     assert labels == ["N=8, T=128", "N=8, T=128, gamma 0.9", "N=16, T=128", "N=16, T=128, total-timesteps 4096"]
 
 
@@ -224,7 +222,7 @@ def test_one_embedding_and_one_box(tmp_path, plane):
 # ---- claims ----------------------------------------------------------------------------------------------------------
 def verdicts(root, out, monkeypatch):
     """The claims of a command, by its table; its figures are of other tests."""
-    monkeypatch.setattr(coverage, "draw", lambda *_: None)
+    monkeypatch.setattr(umap_coverage, "draw", lambda *_: None)
     draw(root, out, "--umap-seeds", 2)
     return {line["claim"]: line for line in table(out / "coverage_claims.csv") if line["measure"] == "umap_cvg"}
 
@@ -260,18 +258,30 @@ def test_fewer_than_three_seeds_decide_nothing(tmp_path, plane, monkeypatch):
     assert claim["verdict"] == "undecided" and claim["ci_low"] == "" and float(claim["estimate"]) > 0
 
 
-def test_bootstrap_stays_within_its_groups():
+def test_the_bootstrap_draws_within_games():
     """Two games of very different levels: resampling across them would give a far wider interval."""
     rng = np.random.default_rng(0)
-    groups = {
-        game: {(8, 128, ""): level + rng.normal(0, 0.01, 5), (128, 8, ""): level + 0.1 + rng.normal(0, 0.01, 5)}
-        for game, level in (("a", 0.1), ("b", 0.8))
-    }
-    low, high = coverage.stratified_bootstrap(groups, coverage.difference)
-    means = {game: {shape: values.mean() for shape, values in each.items()} for game, each in groups.items()}
-    assert low < coverage.difference(means) < high and high - low < 0.03 and low > 0.07
-    means = {game: {(n, 128, ""): 0.1 * k for k, n in enumerate((8, 16, 32, 64))} for game in "ab"}
-    assert coverage.slope(means) == pytest.approx(0.1)
+    first, second = ([level + more + rng.normal(0, 0.01, 5) for level in (0.1, 0.8)] for more in (0.0, 0.1))
+    value, low, high = estimates.verdict_interval(umap_coverage.difference, [first, second])
+    assert low < value < high and high - low < 0.03 and low > 0.07
+    samples = [[np.full(3, 0.1 * k)] * 2 for k in range(4)]
+    assert umap_coverage.slope_against_log2([8, 16, 32, 64])(*samples) == pytest.approx(0.1)
+
+
+def test_claims_draw_one_seed_fewer():
+    """Of n seeds n - 1 are drawn: of three the interval is sqrt(3 / 2) times wider than with n of n."""
+    values = {(8, 128): np.array([0.2, 0.3, 0.5]), (128, 8): np.array([0.4, 0.5, 0.6])}
+    lines = [
+        {"env_id": "Pong-v5", "num_envs": N, "num_steps": T, "variant": "", "seed": seed, "value": value}
+        for (N, T), of_shape in values.items()
+        for seed, value in enumerate(of_shape)
+    ]
+    table = pd.DataFrame(lines).assign(measure="umap_cvg", grid=16, umap_seed=0, last_step=100)
+    (claim,) = umap_coverage.find_claims(table, 16)
+    samples = [[of_shape] for of_shape in values.values()]
+    low, high = estimates.percentile_interval(estimates.bootstrap(umap_coverage.difference, samples, 2000))
+    assert claim["estimate"] == pytest.approx(1 / 6)
+    assert 1.1 < (claim["ci_high"] - claim["ci_low"]) / (high - low) < 1.4
 
 
 def test_baseline_and_grids_are_in_the_table(tmp_path, plane, capsys):
@@ -364,7 +374,7 @@ def test_from_real_runs_to_the_figure(tmp_path):
         )
     words = [
         sys.executable,
-        str(ROOT / "scripts/coverage.py"),
+        str(ROOT / "scripts/umap_coverage.py"),
         "--runs",
         "runs",
         "--out",

@@ -1,0 +1,383 @@
+"""What the figures of a sweep are made of: colours, sheets (an image and the CSV behind it), and panels.
+
+    sheet = curve_panels(suite, [("more environments", suite.family("num_envs"), "shape")])
+    sheet.save(out, "my_figure")
+
+A sheet records every number that it draws, one row a point, so that the CSV is enough to draw the image again.
+"""
+
+import analysis
+import matplotlib
+import numpy as np
+import pandas as pd
+from analysis import RETURN
+from estimates import interval, mean
+from suite import BAND_REPS, DIAGNOSTICS, SHORT_NAMES, label_of, short
+
+matplotlib.use("Agg")  # draws without a screen
+import matplotlib.pyplot as plt
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+COLUMN, PAGE = 3.25, 6.75  # widths in inches of a column and of a page (ICML)
+BLUES, ORANGES = ("#7CC4EE", "#0B3C6F"), ("#F2B134", "#8C2D04")  # of N and of T, light to dark: safe for colour-blind
+DASHED, DOTTED = (0, (4, 1.5)), (0, (1, 1))
+BLACK = dict(color="black", ls="-")
+N_LINE, T_LINE = dict(color=BLUES[1], ls="-", label="N"), dict(color=ORANGES[1], ls=DASHED, label="T")
+
+RETURNS = [(RETURN, "return")]
+DYNAMICS = [(f"diagnostics/{name}", DIAGNOSTICS[name][0]) for name in list(DIAGNOSTICS)[:4]]
+POLICY = [(f"diagnostics/{name}", DIAGNOSTICS[name][0]) for name in list(DIAGNOSTICS)[4:]]
+
+plt.rcParams.update(
+    {
+        "font.size": 8,
+        "axes.titlesize": 8,
+        "axes.labelsize": 8,
+        "legend.fontsize": 7,
+        "xtick.labelsize": 7,
+        "ytick.labelsize": 7,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.linewidth": 0.6,
+        "xtick.major.width": 0.6,
+        "ytick.major.width": 0.6,
+        "xtick.major.size": 2.5,
+        "ytick.major.size": 2.5,
+        "lines.linewidth": 1.2,
+        "lines.markersize": 3.5,
+        "legend.frameon": False,
+        "legend.handlelength": 1.8,
+        "legend.columnspacing": 1.2,
+        "legend.handletextpad": 0.5,
+        "figure.constrained_layout.use": True,
+        "savefig.dpi": 200,
+        "pdf.fonttype": 42,
+        "axes.grid": True,
+        "grid.color": "#E6E6E6",
+        "grid.linewidth": 0.4,
+        "axes.axisbelow": True,
+        "axes.formatter.useoffset": False,
+    }
+)
+
+
+# ---- colours ---------------------------------------------------------------------------------------------------------
+def ramp(ends, count):
+    """`count` colours from light to dark."""
+    first, last = (np.array(matplotlib.colors.to_rgb(color)) for color in ends)
+    places = np.linspace(0, 1, count) if count > 1 else [0.55]
+    return [tuple(first + (last - first) * place) for place in places]
+
+
+def styles(suite, configs, by="shape"):
+    """{configuration: Line2D properties, with a label}. The base is black.
+
+    by: "shape" (more environments blue, longer rollouts orange and dashed), "configuration" (one colour each), the name
+    of an argument (one colour a value), or such a dictionary.
+    """
+    if isinstance(by, dict):
+        return by
+    if by == "shape":
+        return _styles_by_shape(suite, configs)
+    if by == "configuration":
+        labels = {config: label_of(config) for config in configs}
+        keys, base = {config: place for place, config in enumerate(configs)}, suite.base
+        black = keys.get(base)
+    else:
+        labels = {config: f"{SHORT_NAMES.get(by, by)} {short(config[by])}" for config in configs}
+        keys = {config: config[by] for config in configs}
+        black = suite.base[by]
+    levels = sorted(set(keys.values()))
+    palette = dict(zip(levels, plt.get_cmap("viridis")(np.linspace(0.05, 0.9, len(levels)))))
+    return {
+        config: dict(
+            color="black" if keys[config] == black else palette[keys[config]],
+            zorder=3 if keys[config] == black else 2,
+            label=labels[config],
+        )
+        for config in configs
+    }
+
+
+def _styles_by_shape(suite, configs):
+    base = suite.base
+    base_style = dict(color="black", zorder=3, label=f"{base['num_envs']}×{base['num_steps']} (base)")
+    found = {config: base_style for config in configs}
+    for more_environments, ends, dash in ((True, BLUES, "-"), (False, ORANGES, DASHED)):
+        keys = {}  # equal keys, equal colours
+        for config in configs:
+            n, t = config["num_envs"] / base["num_envs"], config["num_steps"] / base["num_steps"]
+            if (n, t) == (1, 1):
+                continue
+            if (n > 1 or (n == 1 and t < 1)) == more_environments:
+                keys[config] = abs(np.log2(n)), abs(np.log2(t)), suite.shape(config)
+        colors = dict(zip(sorted(set(keys.values())), ramp(ends, len(set(keys.values())))))
+        found.update({config: dict(color=colors[key], ls=dash, label=key[2]) for config, key in keys.items()})
+    return found
+
+
+# ---- sheets ----------------------------------------------------------------------------------------------------------
+class Sheet:
+    """One image and the tidy CSV behind it: a row is what is drawn at one x of one curve."""
+
+    def __init__(self, suite, part, rows, columns, height, axis=None, **options):
+        """part: what its file name has after that of the sweep. axis: of its curves, in place of the suite's."""
+        self.suite, self.part, self.axis = suite, part, axis or suite.axis
+        self.x_column = "step" if self.axis == "steps" else self.axis
+        self.rows, self.legend = [], {}
+        size = PAGE if columns > 1 else COLUMN, height
+        self.figure, self.axes = plt.subplots(rows, columns, figsize=size, squeeze=False, **options)
+
+    def record(self, config, game, metric, x, value, low=None, high=None, seed=None, x_column=None):
+        """Adds rows to the CSV: numbers, or arrays of equal length."""
+        frame = {
+            "sweep": self.suite.sweep,
+            "script": self.suite.script,
+            "game": game,
+            **dict(config.items),
+            "seed": seed,
+            x_column or self.x_column: x,
+            "metric": metric,
+            "value": value,
+            "ci_low": low,
+            "ci_high": high,
+        }
+        if np.size(x):
+            self.rows.append(pd.DataFrame(frame, index=np.arange(np.size(x))))
+
+    def curve(self, ax, config, game, metric, curve, style):
+        """A line with its band; a lone point as a dot. curve: x and its Estimate."""
+        x, (value, low, high) = curve
+        self.legend[style["label"]] = style
+        if len(x):
+            ax.plot(x, value, marker="o" if len(x) == 1 else None, **style)
+            if np.isfinite(low).any():
+                ax.fill_between(x, low, high, color=style["color"], alpha=0.2, lw=0, zorder=1)
+            self.record(config, game, metric, x, value, low, high)
+
+    def points(self, ax, x, estimates, style):
+        """Estimates against x, with error bars where there is an interval."""
+        if len(x):
+            value, low, high = np.array(estimates).T
+            if style.get("label"):
+                self.legend[style["label"]] = {**style, "marker": "o"}
+            bars = np.nan_to_num(np.stack([value - low, high - value])).clip(0)
+            ax.errorbar(x, value, bars, marker="o", capsize=2, elinewidth=0.8, **style)
+
+    def final_iqms(self, ax, configs, x, style):
+        """The final IQM of those of the configurations that have one."""
+        places, estimates = [], []
+        for config, place in zip(configs, x):
+            if self.suite.can_compare([config]):
+                places.append(place)
+                estimates.append(self.suite.final_iqm(config))
+                self.record(config, "all", "final IQM", place, *estimates[-1], x_column="x")
+        self.points(ax, places, estimates, style)
+
+    def record_runs(self):
+        """Every run's own curve and final score, for the CSV alone."""
+        suite = self.suite
+        for (config, game, seed), run in suite.runs.items():
+            grid = suite.grid([run], RETURN, self.axis)
+            values = suite.curves([run], RETURN, grid, self.axis)[:, 0]
+            keep = np.isfinite(values)
+            self.record(config, game, "episodic_return", grid[keep], values[keep], seed=seed)
+            if run.finished:
+                final = dict(seed=seed, x_column="step")
+                self.record(config, game, "final episodic_return", run.target, run.final, **final)
+                if game in suite.unit:
+                    self.record(config, game, "final score", run.target, suite.score(run.final, game), **final)
+
+    def finish_curves(self, ax, x_label=True):
+        """Scales and ticks of a panel of curves."""
+        if self.axis == "gradient_steps" and ax.lines:
+            ax.set_xscale("log")
+        elif self.axis == "steps":
+            end = self.suite.budget
+            ax.set_xlim(0, end * 1.03)
+            ax.set_xticks([0, end / 2, end], ["0", short(end / 2), short(end)])
+        else:
+            ax.xaxis.set_major_locator(MaxNLocator(3))
+        number = FuncFormatter(lambda y, _: (short(y) if abs(y) >= 10000 else f"{y:g}").replace("-", "−"))
+        ax.yaxis.set_major_formatter(number)
+        ax.set_xlabel(analysis.AXES[self.axis] if x_label else "")
+        self.finish(ax, "no game has\nended yet")
+
+    def finish(self, ax, text_if_empty):
+        """Few ticks, and a text in a panel that has nothing to show."""
+        ax.yaxis.set_major_locator(MaxNLocator(4))
+        if not ax.lines and not ax.collections:
+            style = dict(ha="center", va="center", color="#777777", fontsize=7)
+            ax.text(0.5, 0.5, text_if_empty, transform=ax.transAxes, **style)
+            ax.set_yticks([])
+
+    def save(self, out, name):
+        """Writes name.png, name.pdf and name.csv."""
+        handles = [plt.Line2D([], [], **style) for style in self.legend.values()]
+        if len(handles) > 1:
+            widest = max(len(label) for label in self.legend)
+            columns = int(self.figure.get_figwidth() / max(1.05, 0.06 * widest + 0.3))  # a letter: 0.06 inches
+            self.figure.legend(handles=handles, loc="outside lower center", ncols=max(1, min(len(handles), columns)))
+        self.figure.savefig(out / f"{name}.png")
+        self.figure.set_layout_engine("none")  # the PDF has the layout of the PNG
+        self.figure.savefig(out / f"{name}.pdf")
+        plt.close(self.figure)
+        columns = ["sweep", "script", "game", *self.suite.names, "seed", self.x_column]
+        columns += ["metric", "value", "ci_low", "ci_high"]
+        table = pd.concat([frame.dropna(axis=1, how="all") for frame in self.rows]) if self.rows else pd.DataFrame()
+        table.reindex(columns=[*columns, *sorted(set(table) - set(columns))]).to_csv(out / f"{name}.csv", index=False)
+
+
+def mark_ticks(ax, values, base=2):
+    """Marks values on a logarithmic x-axis, every second one of many."""
+    values = sorted(set(values))
+    values = values if len(values) <= 6 else values[::2]
+    ax.set_xscale("log", base=base)
+    ax.set_xticks(values, [short(value) for value in values])
+    ax.xaxis.set_minor_locator(NullLocator())
+
+
+# ---- panels ----------------------------------------------------------------------------------------------------------
+def curve_panels(suite, panels, finals=(), part="", axis=None):
+    """IQM curves in panels (title, configs, by) that share y, then final IQM in panels (xlabel, scale, lines).
+
+    by: as for `styles`. A line is (configs, x, style). scale: `log`; `free`, log without marks at the values; or
+    `each`, the values as equally spaced marks. The CSV also has every run's own curve and final score.
+    """
+    sheet = Sheet(suite, part, 1, len(panels) + len(finals), 2.5, axis)
+    curve_axes, final_axes = np.split(sheet.axes[0], [len(panels)])
+    human = "human-normalised " if suite.human else ""
+    for ax, (title, configs, by) in zip(curve_axes, panels):
+        if ax is not curve_axes[0]:
+            ax.sharey(curve_axes[0])
+        style = styles(suite, configs, by)
+        for config in configs:
+            sheet.curve(ax, config, "all", "IQM", suite.aggregate(config, sheet.axis), style[config])
+        ax.set_title(title)
+        sheet.finish_curves(ax)
+    sheet.axes[0][0].set_ylabel(f"{human}IQM")
+    for ax, (xlabel, scale, lines) in zip(final_axes, finals):
+        _draw_final_iqms(sheet, ax, scale, lines)
+        ax.set(xlabel=xlabel, ylabel="final IQM" if panels else f"final {human}IQM")
+        sheet.finish(ax, "no final\nscores yet")
+    sheet.record_runs()
+    return sheet
+
+
+def _draw_final_iqms(sheet, ax, scale, lines):
+    marks = list(dict.fromkeys(value for _, x, _ in lines for value in x))
+    if not any(isinstance(mark, str) for mark in marks):
+        marks.sort()
+    for configs, x, style in lines:
+        sheet.final_iqms(ax, configs, [marks.index(value) for value in x] if scale == "each" else x, style)
+    if scale == "each":
+        ax.set_xticks(range(len(marks)), [short(mark) for mark in marks])
+        if any(isinstance(mark, str) for mark in marks):
+            ax.tick_params(axis="x", rotation=90)
+    elif scale == "log":
+        mark_ticks(ax, marks)
+    elif ax.lines:
+        ax.set_xscale("log")
+
+
+def game_grid(suite, part, configs, metrics, by="shape"):
+    """A row a game, a column a metric; or, of one metric, games side by side: mean over seeds with its 95 % CI.
+
+    metrics: [(tag, label)]; those that no run has are left out. Runs that ended early are thin lines to a cross, unless
+    no other runs are there.
+    """
+    games = suite.games
+    recorded = {RETURN}.union(*(run.curves for run in suite.runs.values()))
+    metrics = [(tag, label) for tag, label in metrics if tag in recorded]
+    one_metric = len(metrics) == 1
+    if one_metric:
+        columns = len(games) if len(games) < 5 else 4 if len(games) in (7, 8) else 5
+        rows = -(-len(games) // columns)
+        panels = [(game, *metrics[0]) for game in games]
+    else:
+        columns, rows = len(metrics), len(games)
+        panels = [(game, tag, label) for game in games for tag, label in metrics]
+    sheet = Sheet(suite, part, rows, columns, 0.6 + rows * (1.25 if rows > 2 else 1.5), sharex=True)
+    style = styles(suite, configs, by)
+    for ax in sheet.axes.flat[len(panels) :]:
+        ax.set_axis_off()
+    for i, (ax, (game, tag, label)) in enumerate(zip(sheet.axes.flat, panels)):
+        row, column = divmod(i, columns)
+        for config in configs:
+            sheet.curve(ax, config, game, tag, suite.mean_curve(config, game, tag, sheet.axis), style[config])
+            _draw_unfinished(sheet, ax, config, game, tag, style[config]["color"])
+        if one_metric:
+            ax.set_title(game)
+            ax.set_ylabel("" if column else label)
+        else:
+            ax.set_title("" if row else label)
+            ax.set_ylabel("" if column else game)
+        lowest = i + columns >= len(panels)
+        sheet.finish_curves(ax, x_label=lowest)
+        ax.xaxis.label.set_fontsize(7)
+        ax.tick_params(labelbottom=lowest)
+    sheet.figure.align_ylabels()
+    return sheet
+
+
+def _draw_unfinished(sheet, ax, config, game, tag, color):
+    suite = sheet.suite
+    for run in suite.of(config, game):
+        if run.end and run not in suite.drawn(config, game):
+            x, y = run.curve(tag, sheet.axis)
+            ax.plot(x, y, lw=0.6, alpha=0.6, color=color)
+            ax.plot(x[-1:], y[-1:], "x", ms=3, color=color)
+
+
+def diagnostics_panels(suite):
+    """Each diagnostic against the factor of N and of T, over the base's in the same game: native above, probe below.
+
+    Means over games. T times k has the batch and the gradient steps of N times k. None if there is nothing to compare.
+    """
+    recorded = set().union(*(run.curves for run in suite.runs.values()))
+    names = [name for name in DIAGNOSTICS if f"diagnostics/{name}" in recorded]
+    n_family, n_label = suite.family("num_envs"), "N × factor"
+    if len(n_family) == 1:
+        n_family, n_label = suite.same_batch(), "N × factor at one batch"
+    families = [
+        (n_family, "num_envs", {**N_LINE, "label": n_label}),
+        (suite.family("num_steps"), "num_steps", {**T_LINE, "label": "T × factor"}),
+    ]
+    families = [family for family in families if len(family[0]) > 1]
+    if not names or not families:
+        return None
+    factors = sorted({config[arg] / suite.base[arg] for configs, arg, _ in families for config in configs})
+    sheet = Sheet(suite, "diagnostics", 2, len(names), 3.2, sharex=True, sharey="col")
+    for row, (place, place_label) in enumerate((("diagnostics", "native batch"), ("probe", "probe"))):
+        for column, name in enumerate(names):
+            ax = sheet.axes[row][column]
+            for configs, arg, style in families:
+                _draw_relative(sheet, ax, f"{place}/{name}", configs, arg, style)
+            sheet.finish(ax, "0 at\nthe base")
+            if ax.lines:
+                ax.plot(1, 1, "o", color="black", zorder=4)
+                ax.axhline(1, color="black", lw=0.6, ls=":", zorder=1)
+            mark_ticks(ax, factors if len(factors) < 4 else factors[:: -(-len(factors) // 3)])
+            label = DIAGNOSTICS[name][0].replace(" (%)", "").replace(" ", "\n")
+            ax.set_title("" if row else label)
+            ax.set_xlabel("factor" if row else "")
+            ax.set_ylabel("" if column else f"{place_label}\n(base = 1)")
+    return sheet
+
+
+def _draw_relative(sheet, ax, tag, configs, arg, style):
+    """The mean over games of a tag in multiples of the base's, against the factor of one argument."""
+    suite, base_values = sheet.suite, {}
+    for game in suite.games:
+        measured = all(suite.second_half_means(config, game, tag).size for config in configs)
+        of_base = suite.second_half_means(suite.base, game, tag)
+        if measured and of_base.any():  # nothing is a multiple of 0
+            base_values[game] = abs(of_base.mean())
+    if not base_values:
+        return
+    factors, estimates = [config[arg] / suite.base[arg] for config in configs], []
+    for config, factor in zip(configs, factors):
+        sample = [suite.second_half_means(config, game, tag) / value for game, value in base_values.items()]
+        estimates.append([float(x) for x in interval(mean, [sample], BAND_REPS, suite.seed)])
+        sheet.record(config, "all", f"{tag} over the base's", factor, *estimates[-1], x_column="factor")
+    sheet.points(ax, factors, estimates, style)

@@ -1,0 +1,349 @@
+"""The runs of one script in a sweep: grouped into configurations, judged at one budget, normalised, and aggregated."""
+
+from functools import lru_cache
+
+import analysis
+import numpy as np
+from analysis import RETURN, ROOT
+from estimates import Estimate, interval, iqm, mean
+
+import rundir
+
+POINTS = 100  # of a drawn curve
+BAND_REPS = 500  # resamples behind the band of a curve, at most
+
+# What a sweep varies: part of its configurations even if the runs so far have one value of it
+VARIED = {
+    "data_reuse": {"update_epochs"},
+    "decoupled": {"shared_encoder"},
+    "learning_rate": {"learning_rate"},
+    "gamma": {"gamma"},
+    "outer_loop": {"learning_rate", "minibatch_size"},
+    "step_size": {"clip_coef", "update_epochs", "total_timesteps"},
+}
+DIAGNOSTICS = {  # tag below diagnostics/ and probe/: (label, P1's claim: the sign of its correlation with N)
+    "feature_rank": ("feature rank", 1),
+    "dormant_neurons": ("dormant neurons (%)", -1),
+    "weight_norm": ("weight norm", -1),
+    "gradient_kurtosis": ("gradient kurtosis", -1),
+    "policy_variance": ("policy variance", -1),
+    "ess": ("ESS (%)", 1),
+}
+SHORT_NAMES = {
+    "update_epochs": "epochs",
+    "learning_rate": "lr",
+    "gamma": "γ",
+    "clip_coef": "clip",
+    "total_timesteps": "budget",
+    "minibatch_size": "minibatch",
+    "num_minibatches": "minibatches",
+}
+
+
+# ---- words for values ------------------------------------------------------------------------------------------------
+def short(value):
+    """A value as a label shows it: 2.5e-4, 100k, 10M."""
+    if isinstance(value, float) and 0 < abs(value) < 1e-2:
+        digits, exponent = f"{value:.2e}".split("e")
+        return f"{float(digits):g}e{int(exponent)}"
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) >= 10000:
+        power = min(int(np.log10(abs(value)) // 3), 4)
+        return f"{value / 1000**power:.3g}{' kMGT'[power]}".replace("G", "B")
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def label_of(config):
+    """E.g. "16×128 epochs 8"."""
+    words = [f"{config['num_envs']}×{config['num_steps']}"]
+    for name, value in config.others().items():
+        if name == "shared_encoder":
+            words.append("shared" if value else "separate")
+        else:
+            words.append(f"{SHORT_NAMES.get(name, name)} {short(value)}")
+    return " ".join(words)
+
+
+def multiple_of(letter, value, base):
+    """E.g. "N×2" or "N/2" for a value of N that is twice or half the base's; "" if neither divides the other."""
+    if value % base == 0:
+        return f"{letter}×{value // base}"
+    if base % value == 0:
+        return f"{letter}/{base // value}"
+    return ""
+
+
+def sort_key(config):
+    """Orders configurations by their other arguments, then by batch size, then by N. Words come after numbers."""
+    values = config.others().values()
+    others = [(True, value) if isinstance(value, str) else (False, float(value or 0)) for value in values]
+    return others, config.batch_size, config["num_envs"]
+
+
+class Suite:
+    """The runs of one script in a sweep.
+
+    Attributes: `runs`, {(configuration, game, seed): TrainingRun}; `configs`, `games` and `seeds`, sorted; `base`, the
+    configuration that the others are compared with; `budget`, the step at which the longest runs are judged; `scored`
+    and `common`, the configurations and the games of the aggregates; `scale`, what a score is, in words; `notes`, what
+    a reader has to know of the runs.
+    """
+
+    def __init__(self, sweep, script, runs, base=None, reps=2000, seed=0, axis="steps"):
+        """base: its (N, T), or None. reps, seed: of bootstraps. axis: the x-axis of curves, one of analysis.AXES."""
+        self.sweep, self.script, self.reps, self.seed, self.axis = sweep, script, reps, seed, axis
+        self.notes = []
+        arguments_by_game = [[run.arguments for run in runs if run.game == game] for game in {run.game for run in runs}]
+        varied = analysis.differing_arguments(arguments_by_game) | VARIED.get(sweep, set())
+        self.names = ["num_envs", "num_steps", *sorted(varied)]
+        self.runs = {}
+        for run in sorted(runs, key=lambda run: (run.end, bool(run.done))):  # of two with one seed the longer is kept
+            key = analysis.configuration(run.arguments, varied), run.game, run.arguments["seed"]
+            if key in self.runs:
+                self.notes.append(f"{self.runs[key].name}: left out, {run.name} has the same arguments")
+            self.runs[key] = run
+        self.configs = sorted({config for config, _, _ in self.runs}, key=sort_key)
+        self.games = sorted({game for _, game, _ in self.runs})
+        self.seeds = sorted({seed for _, _, seed in self.runs})
+        self.base = self._find_base(base)
+        self._judge()
+        self._note_missing()
+        self._set_scale()
+        self._choose_games()
+
+    def _find_base(self, shape):
+        """The configuration with the given (N, T), or the one that keeps the most of the script's defaults.
+
+        Among equals: the smallest batch, then the one that most others scale in N alone or in T alone, then the fewest
+        environments, then the largest budget.
+        """
+        env_id = next(iter(self.runs.values())).arguments["env_id"]
+        defaults = rundir.default_arguments(str(ROOT / f"{self.script}.py"), env_id)
+
+        def preference(config):
+            num_envs, num_steps = config.shape
+            others = config.others()
+            siblings = [other for other in self.configs if other.others() == others]
+            scale_one = [(other["num_envs"] == num_envs) != (other["num_steps"] == num_steps) for other in siblings]
+            kept = sum(defaults.get(name) == value for name, value in others.items())
+            kept += (defaults.get("num_envs"), defaults.get("num_steps")) == config.shape
+            budget = others.get("total_timesteps", 0)
+            return -kept, config.batch_size, -sum(scale_one), num_envs, -budget, sort_key(config)
+
+        candidates = [config for config in self.configs if shape in (None, config.shape)]
+        if not candidates:
+            shapes = sorted({f"{N}x{T}" for N, T in (config.shape for config in self.configs)})
+            rundir.fail(f"--base {shape[0]}x{shape[1]} has no runs in {self.sweep}: expected {' '.join(shapes)}")
+        return min(candidates, key=preference)
+
+    def _judge(self):
+        """Decides at which step each run is judged, and which runs have come so far."""
+        runs = list(self.runs.values())
+        ends = [run.end for run in runs if run.end]
+        longest = max(run.target for run in runs)
+        for run in runs:
+            run.judge(run.target or longest or max(ends, default=0))
+        if ends and not any(run.finished for run in runs):
+            equally_far = np.median(ends) >= analysis.REACHED * max(ends)
+            reached = max(ends) if equally_far else min(ends)
+            for run in runs:
+                run.judge(reached)
+            self.notes.append(f"no run has reached its budget: everything is judged at step {reached:,}")
+        self.budget = max(run.target for run in runs)
+
+    def _note_missing(self):
+        """Notes the runs without a final score, and the seeds that have no run."""
+        for (config, game, seed), run in self.runs.items():
+            where = f"{run.name} ({label_of(config)}, {game}, seed {seed})"
+            if run.diverged:
+                self.notes.append(
+                    f"{where}: diverged at step {run.diverged_at:,} (failed.json); it has no final score, which "
+                    "favours its configuration"
+                )
+            elif not run.finished and run.end:
+                why = "its returns are not finite from there" if run.ends_in_nan else "unfinished"
+                self.notes.append(f"{where}: ends at step {run.end:,} of {run.target:,.0f}: {why}; no final score")
+            elif not run.finished:
+                self.notes.append(f"{where}: {'not finite' if run.ends_in_nan else 'no game has ended'}; no score")
+        for config in self.configs:
+            missing = []
+            for game in self.games:
+                seeds = [str(seed) for seed in self.seeds if (config, game, seed) not in self.runs]
+                missing += [f"{game} seed {' '.join(seeds)}"] if seeds else []
+            if missing:
+                self.notes.append(f"missing of {label_of(config)}: {', '.join(missing)}")
+
+    # ---- scores ------------------------------------------------------------------------------------------------------
+    def _set_scale(self):
+        """Sets `zero` and `unit` of each game, {game: return}: a score is (return - zero) / unit."""
+        self.human = False
+        if self.script == "ppo_procgen":
+            hard = any(run.arguments.get("distribution_mode") == "hard" for run in self.runs.values())
+            mode = "hard" if hard else "easy"
+            ranges = {game: modes[mode] for game, modes in analysis.PROCGEN.items()}
+            self.scale = f"normalised by Cobbe et al. 2020's R_min and R_max ({mode})"
+        elif self.script == "ppo_isaacgym" or not set(self.games) & set(analysis.human_table()):
+            ranges = {game: (0.0, self._mean_final_of_base(game)) for game in self.games}
+            self.scale = (
+                "returns over the base's mean final return in each task (there is no human reference); the CI holds "
+                "that constant"
+            )
+        else:
+            self.human = True
+            ranges = analysis.human_table()
+            self.scale = "human-normalised by human_at30 (dqn_zoo; scripts/human_at30.csv)"
+        self.zero = {game: ranges[game][0] if game in ranges else 0.0 for game in self.games}
+        self.unit = {game: ranges[game][1] - ranges[game][0] for game in self.games if game in ranges}
+        for game in self.games:
+            if game not in self.unit:
+                self.notes.append(f"{game}: not in the table of scores; drawn, in no aggregate")
+
+    def _mean_final_of_base(self, game):
+        """The absolute mean final return of the base, 1 if there is none or it is 0."""
+        finals = [run.final for run in self.of(self.base, game) if run.finished]
+        return abs(np.mean(finals)) if finals and np.mean(finals) else 1.0
+
+    def _choose_games(self):
+        """Chooses the configurations (`scored`) and the games (`common`) of the aggregates.
+
+        Each of these configurations has a final score in each of these games. Games that some configuration has not
+        finished are left out. If that leaves less than half of the games, the configuration that has finished the
+        fewest is left out instead.
+        """
+        ranked = [game for game in self.games if game in self.unit]
+        scored_games = {config: {game for game in ranked if self.finals(config, game).size} for config in self.configs}
+        self.scored = [config for config in self.configs if scored_games[config]]
+        while True:
+            self.common = [game for game in ranked if all(game in scored_games[config] for config in self.scored)]
+            counts = {config: len(scored_games[config]) for config in self.scored}
+            if 2 * len(self.common) >= max(counts.values(), default=0):
+                break
+            self.scored.remove(min(counts, key=counts.get))
+        for config in self.configs:
+            if config not in self.scored:
+                self.notes.append(f"{label_of(config)}: in no aggregate, too few of its games have a final score")
+        left_out = [game for game in ranked if game not in self.common]
+        if left_out and self.scored:
+            self.notes.append(f"in no aggregate, since a configuration has no final score there: {', '.join(left_out)}")
+
+    def score(self, returns, game):
+        """Returns, a number or an array, as scores of the game."""
+        return (returns - self.zero[game]) / self.unit.get(game, 1.0)
+
+    def of(self, config, game):
+        """The runs of a configuration in a game, by seed."""
+        return [self.runs[config, game, seed] for seed in self.seeds if (config, game, seed) in self.runs]
+
+    def finals(self, config, game):
+        """The final scores of the finished runs, (seeds,)."""
+        return self.score(np.array([run.final for run in self.of(config, game) if run.finished]), game)
+
+    def sample(self, config):
+        """The final scores in the games of the aggregates: one array (seeds,) a game."""
+        return [self.finals(config, game) for game in self.common]
+
+    def can_compare(self, configs):
+        """Whether there are configurations, and all of them are in the aggregates."""
+        return bool(configs and self.common) and set(configs) <= set(self.scored)
+
+    @lru_cache(maxsize=None)  # noqa: B019 - suites live as long as the program
+    def final_iqm(self, config):
+        """The Estimate of the final IQM over the common games."""
+        return Estimate(*map(float, interval(iqm, [self.sample(config)], self.reps, self.seed)))
+
+    def second_half_means(self, config, game, tag):
+        """The mean of a tag over the second half of each run that has come to its end, (seeds,)."""
+        means = []
+        for run in self.of(config, game):
+            steps, values = run.curve(tag)
+            if len(steps) and steps[-1] >= analysis.REACHED * run.target and not run.diverged:
+                means.append(values[steps >= run.target / 2].mean())
+        return np.array(means)
+
+    # ---- families of configurations ----------------------------------------------------------------------------------
+    def shape(self, config):
+        """N x T in multiples of the base's where one of the two is the base's: N×2, T/4, or else 16×64."""
+        (N, T), (base_N, base_T) = config.shape, self.base.shape
+        multiple = ""
+        if T == base_T and N != base_N:
+            multiple = multiple_of("N", N, base_N)
+        elif N == base_N and T != base_T:
+            multiple = multiple_of("T", T, base_T)
+        return multiple or f"{N}×{T}"
+
+    def family(self, name, at=None):
+        """The configurations that differ from `at` (the base) at most in one argument, in its order."""
+        at = at or self.base
+        found = [config for config in self.configs if config.replace(**{name: at[name]}) == at]
+        return sorted(found, key=lambda config: config[name])
+
+    def scaled(self, name):
+        """{factor: configuration} for N or T times more than the base's, all else equal."""
+        base = self.base[name]
+        return {config[name] / base: config for config in self.family(name) if config[name] > base}
+
+    def same_batch(self):
+        """The configurations with the base's batch size and other arguments, by N."""
+        base = self.base
+        found = [
+            config
+            for config in self.configs
+            if config.batch_size == base.batch_size and config.others() == base.others()
+        ]
+        return sorted(found, key=lambda config: config["num_envs"])
+
+    def shapes(self):
+        """The configurations that scale N alone or T alone."""
+        return list(dict.fromkeys([*self.family("num_envs"), *self.family("num_steps")]))
+
+    # ---- curves ------------------------------------------------------------------------------------------------------
+    def drawn(self, config, game):
+        """The runs behind a curve: the finished ones; if there is none, those with a finished game; else all."""
+        runs = self.of(config, game)
+        return [run for run in runs if run.finished] or [run for run in runs if run.end] or runs
+
+    def grid(self, runs, tag, axis):
+        """Where the runs' curves are compared, (P,): steps of the whole budget, or the range that all runs have."""
+        if axis == "steps":
+            return np.linspace(0, self.budget, POINTS + 1)[1:]
+        ends = [x[-1] for x, _ in (run.curve(tag, axis) for run in runs) if len(x)]
+        end = min(ends, default=1.0)
+        return np.geomspace(end / 1000, end, POINTS) if axis == "gradient_steps" else np.linspace(0, end, POINTS)
+
+    @staticmethod
+    def curves(runs, tag, grid, axis):
+        """The runs' values at the points of the grid, (P, runs), by linear interpolation.
+
+        NaN before a run's first point and after its last.
+        """
+        columns = [np.full((len(grid), 0), np.nan)]
+        for run in runs:
+            x, y = run.curve(tag, axis)
+            if not len(x):
+                columns.append(np.full((len(grid), 1), np.nan))
+                continue
+            if axis == "steps" and x[-1] >= analysis.REACHED * grid[-1]:
+                x[-1] = max(x[-1], grid[-1])  # the last whole iteration ends up to a batch before the budget
+            columns.append(np.interp(grid, x, y, left=np.nan, right=np.nan)[:, None])
+        return np.concatenate(columns, axis=1)
+
+    @lru_cache(maxsize=None)  # noqa: B019
+    def aggregate(self, config, axis):
+        """x (P,) and the Estimate of the IQM over the common games, where every run of the curve has a value."""
+        runs = {game: self.drawn(config, game) for game in self.common}
+        all_runs = sum(runs.values(), [])
+        if not self.common or not all(run.end for run in all_runs):
+            return np.zeros(0), Estimate(*[np.zeros(0)] * 3)
+        grid = self.grid(all_runs, RETURN, axis)
+        sample = [self.score(self.curves(runs[game], RETURN, grid, axis), game) for game in self.common]
+        keep = np.all([np.isfinite(x).all(-1) for x in sample], axis=0)
+        return grid[keep], interval(iqm, [[x[keep] for x in sample]], min(self.reps, BAND_REPS), self.seed)
+
+    def mean_curve(self, config, game, tag, axis):
+        """x (P,) and the Estimate of the mean over the seeds of one game, in the tag's own unit."""
+        runs = [run for run in self.drawn(config, game) if len(run.curve(tag)[0])]
+        if not runs:
+            return np.zeros(0), Estimate(*[np.zeros(0)] * 3)
+        grid = self.grid(runs, tag, axis)
+        values = self.curves(runs, tag, grid, axis)
+        keep = np.isfinite(values).all(-1)
+        return grid[keep], interval(mean, [[values[keep]]], min(self.reps, BAND_REPS), self.seed)
