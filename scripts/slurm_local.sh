@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
-# A real Slurm of one node on loopback, for tests: `bash scripts/slurm_local.sh start FOLDER`, then
-# `export SLURM_CONF=FOLDER/slurm.conf` for sbatch and squeue; `stop FOLDER` ends it. As root; the packages are Debian's.
-# No accounting, as on many clusters, and no cgroups, so that it also runs in a container.
+# Starts a real Slurm of one node on this machine, for tests. Needs root; installs Debian's packages if they are missing.
+#
+#     bash scripts/slurm_local.sh start FOLDER
+#     export SLURM_CONF=FOLDER/slurm.conf    # for sbatch, squeue and scancel
+#     bash scripts/slurm_local.sh stop FOLDER
+#
+# It has no accounting, as on many clusters, and uses no cgroups, so that it also runs in a container.
 set -euo pipefail
-action=${1:?start or stop} folder=$(realpath -m "${2:?folder}")
+action=${1:?expected start or stop} folder=$(realpath -m "${2:?expected a folder}")
 
 stop() {
     export SLURM_CONF=$folder/slurm.conf
-    for _ in $(seq 40); do # what runs would outlive slurmd
+    for _ in $(seq 40); do # a running job would outlive slurmd
         [ -n "$(squeue --noheader 2>/dev/null)" ] && scancel --user=root || break
         sleep 1
     done
@@ -20,8 +24,8 @@ if [ "$action" = stop ]; then
     stop
     exit
 fi
-[ "$(id -u)" = 0 ] || { echo "error: slurmd needs root"; exit 1; }
-if [ "$(command -v slurmctld slurmd munged sbatch flock | wc -l)" -lt 5 ]; then # its exit code is 0 for any one
+[ "$(id -u)" = 0 ] || { echo "error: slurmd: expected to be started as root"; exit 1; }
+if [ "$(command -v slurmctld slurmd munged sbatch flock | wc -l)" -lt 5 ]; then # command -v succeeds if one of them is there
     export DEBIAN_FRONTEND=noninteractive
     { apt-get update && apt-get install -y --no-install-recommends slurmctld slurmd slurm-client munge util-linux; } \
         >/tmp/slurm_apt.log 2>&1 || { echo "error: Debian's Slurm cannot be installed: $(tail -n 1 /tmp/slurm_apt.log)"; exit 1; }
@@ -31,11 +35,11 @@ mkdir -p "$folder/state" "$folder/spool"
 chmod 755 "$folder"
 head -c 1024 /dev/urandom >"$folder/munge.key"
 chmod 600 "$folder/munge.key"
-# --force: munged is root here, and the folder is not one of those that it trusts
+# --force: munged refuses to run as root with files in a folder of the user's
 munged --force --key-file="$folder/munge.key" --socket="$folder/munge.socket" --pid-file="$folder/munged.pid" \
     --log-file="$folder/munged.log" --seed-file="$folder/munged.seed" 2>/dev/null
 
-# two free ports: Debian's own Slurm, or another test, may have the usual ones
+# two free ports: Debian's own Slurm, or another test, may use the standard ports
 read -r port1 port2 < <(python3 -c 'import socket
 sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
 print(*(s.getsockname()[1] for s in sockets))')
@@ -46,7 +50,7 @@ SlurmctldPort=$port1
 SlurmdPort=$port2
 SlurmUser=root
 AuthType=auth/munge
-# a job that is queued again waits until its credential has expired: two minutes by default
+# a requeued job waits until its credential has expired: two minutes by default
 AuthInfo=socket=$folder/munge.socket,cred_expire=5
 StateSaveLocation=$folder/state
 SlurmdSpoolDir=$folder/spool

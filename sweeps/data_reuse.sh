@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # P1, Fig. 1c: more passes over each batch.
-# Claim: 8 epochs cost performance at the base, and doubling N undoes the loss; doubling T does so less.
+# Claim: 8 epochs cost performance at the base. Doubling N undoes the loss; doubling T undoes less of it.
 # Grid:  Atari-10 x epochs {4, 8, 16} x {base 8x128, N x 2, T x 2} x 5 seeds.
-# Cost:  450 runs, 45 billion steps: 27,000 A100-hours at P1's own speed; 150 of the runs are scaling_data's.
+# Cost:  450 runs, 45 billion steps: 27,000 A100-hours at P1's speed. 150 of the runs are also in scaling_data.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_10}
 BASE=${BASE:-8x128}

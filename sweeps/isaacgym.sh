@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# P1, Fig. 7 and 18: the same question where thousands of environments run on the GPU.
-# Claim: at a fixed N x T many environments win (7, left), and more environments win (7, right, and 18).
-# Grid:  3 tasks x {base 4096x16; 1024x64 and 16384x4 (ours) at the same batch; N x 2 4 8 (ours)} x 5 seeds; 100M steps
-#        (ours). The tasks are mjlab's, which anyone can install; with Isaac Gym: GAMES="Ant Humanoid ShadowHand".
-# Cost:  90 runs, 9 billion steps; 50 A100-hours at 50,000 steps/s, 25 at 100,000: `--sps` with your speed.
+# P1, Fig. 7 and 18: N and T with thousands of environments on the GPU.
+# Claim: at a fixed N x T many environments win (7, left); more environments win (7, right, and 18).
+# Grid:  3 tasks x {base 4096x16; 1024x64 and 16384x4 (our choice) at the same batch; N x 2 4 8 (our choice)} x 5 seeds;
+#        100M steps (our choice). The tasks are mjlab's, which anyone can install. With Isaac Gym:
+#        GAMES="Ant Humanoid ShadowHand".
+# Cost:  90 runs, 9 billion steps: 50 A100-hours at 50,000 steps/s, 25 at 100,000. `--sps` takes your speed.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$PHYSICS}
 BASE=${BASE:-4096x16}

@@ -2,7 +2,7 @@
 # P1, Fig. 11: does the gain of a larger N need another learning rate?
 # Claim: the learning rate changes little at N x 2.
 # Grid:  Atari-10 x N x 2 (16x128) x learning rate 2.5e-4 times {1/2, 1/sqrt 2, 1, sqrt 2, 2} x 5 seeds.
-# Cost:  250 runs, 25 billion steps: 15,000 A100-hours at P1's own speed; 50 of the runs are scaling_data's.
+# Cost:  250 runs, 25 billion steps: 15,000 A100-hours at P1's speed. 50 of the runs are also in scaling_data.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_10}
 BASE=${BASE:-8x128}

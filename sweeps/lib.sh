@@ -1,8 +1,12 @@
-# What every sweep sources. A sweep is a loop that prints its runs, one command a line, into scripts/launch.py.
+# Sourced by every sweep. A sweep is a loop that prints one command a line, each a training run, into scripts/launch.py.
 #
-# From the environment, for any sweep: GAMES and SEEDS (lists), STEPS (environment steps of each run), FULL=1 (the larger
-# grid, where there is one), BASE (the base's N x T), RUNS_DIR (runs), FLAGS (added to every command: FLAGS="--bf16
-# --track"), PYTHON; and the lists that the sweep names in capitals. All else, as --dry-run, goes to scripts/launch.py.
+# Environment variables of all sweeps: GAMES and SEEDS (lists), STEPS (environment steps of each run), FULL=1 (a larger
+# grid, if the sweep has one), BASE (N x T of the base), RUNS_DIR (runs), FLAGS (added to every command, for example
+# FLAGS="--bf16 --track"), PYTHON; and the lists that the sweep defines in capitals. Options, such as --dry-run, go to
+# scripts/launch.py.
+#
+# In the headers, "our choice" marks values that the paper does not give, and A100-hours at P1's speed are those of P1's
+# own runs of 100M steps (60 hours each).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -17,13 +21,13 @@ ATARI_10="Amidar-v5 BattleZone-v5 Bowling-v5 DoubleDunk-v5 Frostbite-v5 KungFuMa
     Qbert-v5 Riverraid-v5"
 PHYSICS="Mjlab-Cartpole-Balance Mjlab-Velocity-Flat-Unitree-Go1 Mjlab-Velocity-Flat-Unitree-G1"
 
-# Sets N and T from a shape such as 8x128, times two factors: `shape 8x128 2 1` is 16x128.
+# Sets N and T from a shape such as 8x128, multiplied by two factors: `shape 8x128 2 1` is 16x128.
 shape() {
     N=$((${1%x*} * ${2:-1})) T=$((${1#*x} * ${3:-1}))
 }
 
-# Prints the command of one run of $game with $seed at $N x $T: `run SCRIPT SUFFIX FLAG…`; SUFFIX tells the run from
-# the others of the same shape.
+# Prints the command of one run of $game with $seed at $N x $T: `run SCRIPT SUFFIX FLAG…`. SUFFIX is added to the run's
+# name, to tell it from others of the same shape.
 run() {
     echo "python $1 --env-id $game --num-envs $N --num-steps $T --seed $seed --total-timesteps $STEPS" \
         "--run-name $SWEEP/${game}__n${N}_t$T${2}__s$seed --runs-dir $RUNS_DIR ${*:3} ${FLAGS:-}"
@@ -33,7 +37,7 @@ launch() {
     "$PYTHON" scripts/launch.py "$@"
 }
 
-# The script that plays $game: EnvPool's names end in -v5.
+# The script for $game: the names of EnvPool's games end in -v5.
 script_of() {
     case $1 in *-v5) echo ppo_atari_envpool.py ;; *) echo ppo_isaacgym.py ;; esac
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What P1's reviewers asked for: the trend in N, not two points of it.
-# Claim: none; final score against N, beside the batch, the iterations and the gradient steps that come with each N.
-# Grid:  Atari-10 x N {1, 2, 4, …, 1024} (ours) at T = 128 x 5 seeds, 100M steps whatever N.
-# Cost:  550 runs, 55 billion steps: 33,000 A100-hours at P1's own speed; 250 of the runs are scaling_data's.
+# The trend in N over ten values, which P1's reviewers asked for.
+# Claim: none. Shows the final score against N, with the batch, the iterations and the gradient steps of each N.
+# Grid:  Atari-10 x N {1, 2, 4, …, 1024} (our choice) at T = 128 x 5 seeds, 100M steps for every N.
+# Cost:  550 runs, 55 billion steps: 33,000 A100-hours at P1's speed. 250 of the runs are also in scaling_data.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_10}
 BASE=${BASE:-1x128}

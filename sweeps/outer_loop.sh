@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# P3, Fig. 9: c times as many environments, and three ways to spend the c times larger batch.
-# Claim: more minibatches of the same size are the reliable way; larger minibatches at the same learning rate the worst;
-#        with the rate times sqrt c they lie between.
+# P3, Fig. 9: c times as many environments, and three ways to use the c times larger batch.
+# Claim: more minibatches of the same size are the reliable way. Larger minibatches at the same learning rate are the
+#        worst; with the learning rate times sqrt c they are in between.
 # Grid:  Atari-5 (base 8x128) and 3 tasks of GPU physics (base 4096x16) x N times {1/4, 1, 4, 16} x {more; bigger;
-#        bigger and sqrt} x 5 seeds; 100M steps (games and steps ours). At c = 1 the three ways are one run.
-# Cost:  400 runs, 40 billion steps: of these 250 on Atari, 15,000 A100-hours at P1's own speed.
+#        bigger and sqrt} x 5 seeds; 100M steps (games and steps are our choice). At c = 1 the three ways are one run.
+# Cost:  400 runs, 40 billion steps. 250 of the runs are on Atari: 15,000 A100-hours at P1's speed.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_5 $PHYSICS}
 FACTORS=${FACTORS:-1 4 16 1/4}
@@ -14,12 +14,12 @@ for seed in $SEEDS; do
         script=$(script_of "$game")
         case $script in
             ppo_atari_envpool.py) base=${BASE:-8x128} minibatches=4 rate=0.00025 flags="" ;;
-            *) base=${BASE:-4096x16} minibatches=4 rate=0.001 flags="--desired-kl None" ;; # no rate that adapts itself
+            *) base=${BASE:-4096x16} minibatches=4 rate=0.001 flags="--desired-kl None" ;; # a fixed learning rate
         esac
         minibatch=$((${base%x*} * ${base#*x} / minibatches))
         for factor in $FACTORS; do
             shape "$base"
-            N=$((N * $factor)) # not `factor`: 1/4 alone is 0
+            N=$((N * $factor)) # with $: 1/4 on its own would be 0
             sqrt_rate=$(times "$rate" "sqrt($factor)")
             run "$script" "_more" --minibatch-size $minibatch --learning-rate $rate $flags
             [ "$factor" != 1 ] || continue

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# P1, Fig. 6, 13, 14: the same question for PQN, which learns values and has no policy loss.
+# P1, Fig. 6, 13, 14: N and T for PQN, which learns values and has no policy loss.
 # Claim: PQN gains little from a larger N.
-# Grid:  Atari-10 x {base 8x128, N x 2 4, T x 2 4 (ours)} x 5 seeds.
-# Cost:  250 runs, 25 billion steps: 15,000 A100-hours at P1's own speed for PPO.
+# Grid:  Atari-10 x {base 8x128, N x 2 4, T x 2 4 (our choice)} x 5 seeds.
+# Cost:  250 runs, 25 billion steps: 15,000 A100-hours at P1's speed for PPO.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_10}
 BASE=${BASE:-8x128}

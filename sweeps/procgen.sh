@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# P1, Fig. 8: the same question on levels that are generated.
+# P1, Fig. 8: N and T on levels that are generated.
 # Claim: both N and T help on BigFish and StarPilot, N more.
-# Grid:  2 games x {base 64x256, N x 2 4, T x 2 4 (ours)} x 5 seeds; 100M steps (ours: P1's text names none here).
-# Cost:  50 runs, 5 billion steps; `--sps`, with the speed of one run on your GPU, gives the hours: 700 A100-hours at
-#        2,000 steps/s.
+# Grid:  2 games x {base 64x256, N x 2 4, T x 2 4 (our choice)} x 5 seeds; 100M steps (our choice: P1 does not say).
+# Cost:  50 runs, 5 billion steps: 700 A100-hours at 2,000 steps/s. `--sps` takes the speed of one run on your GPU.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-bigfish starpilot}
 BASE=${BASE:-64x256}

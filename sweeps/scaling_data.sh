@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # P1, Fig. 1b, 3, 4, 10, 17: a larger batch, by more environments or by longer rollouts; returns and all diagnostics.
-# Claim: scaling N beats scaling T; with N feature rank and ESS rise, dormant neurons, weight norm, gradient kurtosis
+# Claim: scaling N beats scaling T. With N, feature rank and ESS rise; dormant neurons, weight norm, gradient kurtosis
 #        and policy variance fall.
-# Grid:  Atari-10 x {base 8x128, N x 2 4 8 16, T x 2 4 8 16 (ours)} x 5 seeds.
-# Cost:  450 runs, 45 billion steps: 27,000 A100-hours at P1's own speed. The base is shared with other sweeps.
+# Grid:  Atari-10 x {base 8x128, N x 2 4 8 16, T x 2 4 8 16 (our choice)} x 5 seeds.
+# Cost:  450 runs, 45 billion steps: 27,000 A100-hours at P1's speed. Other sweeps share the base.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_10}
 BASE=${BASE:-8x128}

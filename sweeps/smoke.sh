@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A miniature of every sweep from its first run to its last, to see that all of it works here: two games (those that end
-# soonest), one seed, a few iterations of a few environments: 72 runs, 8 min 46 s on two idle cores. Nothing can be
-# learned from its curves. Options as in any sweep.
+# A miniature of every sweep, to see that all of it works here: two games (with short episodes), one seed, a few
+# iterations of a few environments. 72 runs, 8 min 46 s on two idle cores. The curves are too short to show anything.
+# Options as in any sweep.
 cd "$(dirname "$0")/.." || exit 1
 export RUNS_DIR=${RUNS_DIR:-runs/smoke} SEEDS=1 STEPS=1024 BASE=2x32 GAMES="Breakout-v5 RoadRunner-v5" FLAGS="--num-logs 4"
 PYTHON=${PYTHON:-$(command -v .venv/bin/python || command -v python || command -v python3)}
@@ -15,9 +15,9 @@ mini() { # mini SWEEP [VARIABLE=VALUE …]
     [ $code = 0 ] || result=$code
 }
 
-has() { # has SCRIPT IMPORT: can it run here?
+has() { # has SCRIPT IMPORT: whether it can run here
     [ -e "$1" ] && "$PYTHON" -c "$2" 2>/dev/null && return
-    echo "-- left out: $1 (it is not in this repository, or \`$2\` fails: see README)"
+    echo "-- left out: $1 (it is not in this repository, or \`$2\` fails; see README)"
     return 1
 }
 
