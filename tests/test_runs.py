@@ -27,6 +27,8 @@ import torch
 from conftest import command, curves, environment, load_checkpoint, raw_steps, run, start, wait_for
 from wandb.proto.wandb_internal_pb2 import Record
 
+import rundir
+
 STEPS = [128 * i for i in range(1, 9)]  # where the curves of a small run have their points
 NETWORK = ("feature_rank", "dormant_neurons", "weight_norm", "gradient_kurtosis")
 NETWORK += ("feature_rank/centered", "dormant_neurons/tau_0.025", "gradient_kurtosis/nonzero")
@@ -139,7 +141,7 @@ def test_the_network_has_moved(finished, script):
         if name.endswith("weight"):
             assert (tensor - start_weights[name]).norm() < 0.5 * start_weights[name].norm() + 0.1, name
     checkpoint = load_checkpoint(run_dir)
-    assert checkpoint["iteration"] == 8 and checkpoint["global_step"] == 1024
+    assert checkpoint["format"] == rundir.FORMAT and checkpoint["run"]["global_step"] == 1024
     norms = curves(run_dir)["diagnostics/weight_norm"]
     total = torch.stack([w.double().square().sum() for w in weights.values()]).sum().sqrt().item()
     assert norms[-1][1] == pytest.approx(total, rel=1e-6) and norms[0][1] != norms[-1][1]
@@ -266,12 +268,11 @@ def test_signals(script, tmp_path, signum, code):
     process.send_signal(signum)
     out, err = process.communicate(timeout=120)
     assert process.returncode == code and "resumes" in out and "Traceback" not in err
-    checkpoint = load_checkpoint(run_dir)
-    assert 0 < checkpoint["global_step"] < 1024 and raw_steps(run_dir)[-1] == checkpoint["global_step"]
-    assert checkpoint["global_step"] == 128 * checkpoint["iteration"], "not at an iteration's end"
+    step = load_checkpoint(run_dir)["run"]["global_step"]
+    assert 0 < step < 1024 and raw_steps(run_dir)[-1] == step and step % 128 == 0
     assert not (run_dir / "done.json").exists()
     again = run(script, tmp_path, "--checkpoint-minutes", 1000)
-    assert f"resumes at step {checkpoint['global_step']:,}" in again.stdout
+    assert f"resumes at step {step:,}" in again.stdout
     check_complete(run_dir)
 
 
@@ -291,7 +292,7 @@ def test_kill_9_again_and_again(script, tmp_path):
     # the newest checkpoint cut in half, so that the one before it counts; the record being written cut in half too
     data = (run_dir / "checkpoint.pt").read_bytes()
     (run_dir / "checkpoint.pt").write_bytes(data[: len(data) // 2])
-    before = load_checkpoint(run_dir, "checkpoint.prev.pt")["global_step"]
+    before = load_checkpoint(run_dir, "checkpoint.prev.pt")["run"]["global_step"]
     newest = max(run_dir.glob("events.out.tfevents.*"), key=lambda path: path.stat().st_mtime)
     with open(newest, "ab") as file:
         file.write(newest.read_bytes()[24:200])
@@ -302,9 +303,9 @@ def test_kill_9_again_and_again(script, tmp_path):
 
 
 @pytest.fixture
-def reopen(finished, script, tmp_path):
-    """Copies the finished run to `name`, does `damage` to the copy as if it had been killed there, and opens it again.
-    Gives the directory and the checkpoint that it would resume from."""
+def reopen(finished, script, tmp_path, monkeypatch):
+    """Copies the finished run to `name`, does `damage` to the copy as if it had been killed there, and claims it again.
+    Gives the directory and the step that it would resume from."""
     run_dir, _ = finished
     module = importlib.import_module(script[: -len(".py")])
 
@@ -313,9 +314,8 @@ def reopen(finished, script, tmp_path):
         shutil.copytree(run_dir, copy, ignore=shutil.ignore_patterns("done.json"))
         damage(copy)
         args = module.parse_args(command(script, copy.parent, "--probe-size", 100)[2:])
-        _, lock, checkpoint = module.open_run(args, torch.device("cpu"))
-        lock.close()
-        return copy, checkpoint
+        monkeypatch.setattr(signal, "signal", lambda *handler: None)  # those of this process stay
+        return copy, rundir.Run(args, torch.device("cpu")).global_step
 
     return open_copy
 
@@ -331,8 +331,8 @@ def test_killed_while_it_resumes(reopen):
             path = path.rename(copy / f"events.out.tfevents.17952503{i:02d}.host.{11000 + 7 * i}")
             shutil.copy(path, copy / f".{path.name}.partial")
 
-        copy, checkpoint = reopen(str(i), leave_partial)
-        assert checkpoint["global_step"] == 1024 and raw_steps(copy) == STEPS
+        copy, step = reopen(str(i), leave_partial)
+        assert step == 1024 and raw_steps(copy) == STEPS
         assert not list(copy.glob(".*.partial"))
 
 
@@ -358,9 +358,24 @@ def test_no_checkpoint_can_be_read(reopen, broken, capsys):
         for name in ("checkpoint.pt", "checkpoint.prev.pt"):
             (copy / name).write_bytes(broken)
 
-    copy, checkpoint = reopen("copy", break_both)
-    assert checkpoint is None and raw_steps(copy) == []
+    copy, step = reopen("copy", break_both)
+    assert step == 0 and raw_steps(copy) == []
     assert capsys.readouterr().err.count("cannot be read") == 2
+
+
+@pytest.mark.once
+def test_a_checkpoint_of_another_format(reopen, tmp_path, capsys):
+    """One line, and the curves stay as they are: the run can go on with the code that began it."""
+
+    def age(copy):
+        torch.save({**load_checkpoint(copy), "format": 1}, copy / "checkpoint.pt")
+
+    with pytest.raises(SystemExit) as end:
+        reopen("old", age)
+    error = capsys.readouterr().err
+    assert end.value.code == 2 and error.count("\n") == 1
+    assert "has format 1, this version reads 2: continue it with the code that began it (commit " in error
+    assert raw_steps(tmp_path / "old/run") == STEPS
 
 
 @pytest.mark.once
@@ -369,7 +384,7 @@ def test_one_process_a_directory(script, tmp_path):
     try:
         wait_for((tmp_path / "run/manifest.json").exists, process)
         second = run(script, tmp_path, "--total-timesteps", 1000000, code=2)
-        assert second.stderr == "error: --run-name run is being written by a live process: another name is accepted\n"
+        assert second.stderr == "error: --run-name run is being written by a live process: choose another name\n"
     finally:
         process.kill()
         process.wait()
@@ -386,7 +401,7 @@ def test_not_finite(script, tmp_path):
     assert not (run_dir / "done.json").exists()
     if (run_dir / "checkpoint.pt").exists():
         checkpoint = load_checkpoint(run_dir)
-        assert checkpoint["global_step"] < failed["global_step"]
+        assert checkpoint["run"]["global_step"] < failed["global_step"]
         assert all(tensor.isfinite().all() for tensor in checkpoint["agent"].values())
     assert all(math.isfinite(value) for _, value in curves(run_dir).get("losses/grad_norm", []))
 
@@ -424,7 +439,7 @@ def test_full_disk(finished, script, tmp_path, options, checkpoint_minutes, left
         assert raw_steps(run_dir)[:1] in ([128], []), "the curves cannot be read"
         assert not list(run_dir.glob(".*.partial")), "it keeps room that it does not need"
         if left:
-            assert load_checkpoint(run_dir)["global_step"] == left
+            assert load_checkpoint(run_dir)["run"]["global_step"] == left
         subprocess.run(["mount", "-o", "remount,size=300m,nr_inodes=1000", str(tmp_path)], check=True)
         again = run(script, tmp_path, *words)
         assert (f"resumes at step {left}" in again.stdout) == bool(left)

@@ -1,4 +1,4 @@
-"""ppo_atari_envpool.py in several processes: two update as one, and a run has one directory and one voice."""
+"""The scripts in several processes: two update as one, and a run has one directory and one voice."""
 
 import json
 import signal
@@ -8,34 +8,36 @@ import sys
 
 import pytest
 import torch
-from conftest import ROOT, command, curves, environment, load_checkpoint, raw_steps, wait_for
+from conftest import FIRST, ROOT, SMALL, command, curves, environment, load_checkpoint, raw_steps, wait_for
 
-SCRIPT = "ppo_atari_envpool.py"
 LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 UPDATE = """
 import sys
 import torch
 import torch.distributed as dist
 sys.path.insert(0, {root!r})
+import devices
 import ppo_atari_envpool as ppo
 torch.set_num_threads(1)
-if ppo.NUM_RANKS > 1:
+if devices.NUM_RANKS > 1:
     dist.init_process_group("gloo")
 torch.manual_seed(1)
 agent = ppo.Agent(4)
 optimizer = torch.optim.Adam(agent.parameters(), lr=2.5e-4, eps=1e-5, fused=True)
 for minibatch in torch.load({path!r}):
-    obs, actions, logprobs, values, advantages, returns, valid = (x[ppo.RANK :: ppo.NUM_RANKS] for x in minibatch)
+    rows = [x[devices.RANK :: devices.NUM_RANKS] for x in minibatch]
+    obs, actions, logprobs, values, advantages, returns, valid = rows
     logits, newvalue, _ = agent(obs)
-    loss, stats = ppo.ppo_loss(logits, newvalue, actions, logprobs, values,
-                               ppo.normalize_advantages(advantages, valid), returns, valid, 0.1, 0.01, 0.5)
+    advantages, count = ppo.normalize_advantages(advantages, valid)
+    loss, losses = ppo.ppo_loss(
+        logits, newvalue, actions, logprobs, values, advantages, returns, valid, count, 0.1, 0.01, 0.5)
     optimizer.zero_grad()
     loss.backward()
-    ppo.metrics.add_over_ranks([*(p.grad for p in agent.parameters()), *stats])
+    devices.add_over_ranks([*(p.grad for p in agent.parameters()), *losses.values()])
     torch.nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
     optimizer.step()
-torch.save((agent.state_dict(), stats), {path!r} + f".{{ppo.NUM_RANKS}}.{{ppo.RANK}}")
-if ppo.NUM_RANKS > 1:
+torch.save((agent.state_dict(), losses), {path!r} + f".{{devices.NUM_RANKS}}.{{devices.RANK}}")
+if devices.NUM_RANKS > 1:
     dist.destroy_process_group()
 """
 
@@ -69,37 +71,33 @@ def test_two_processes_update_as_one(tmp_path):
     assert (ppo.Agent(4).state_dict()["network.0.weight"] - alone[0]["network.0.weight"]).abs().max() > 1e-4
 
 
-@pytest.fixture(scope="module")
-def words():
-    return ("--num-steps", 32, "--total-timesteps", 1024, "--checkpoint-minutes", 0)
-
-
-def launch(folder, words):
-    python, *rest = command(SCRIPT, folder, *words)
+def launch(script, folder, *words):
+    python, *rest = command(script, folder, *words)
+    pipe = subprocess.PIPE
     return subprocess.Popen(
-        [python, *LAUNCHER, *rest],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-        env=environment(),
+        [python, *LAUNCHER, *rest], stdout=pipe, stderr=pipe, text=True, cwd=folder, env=environment()
     )
 
 
-def test_a_run_of_two_processes(words, tmp_path):
-    """Stopped, resumed by the same command, and finished: every point once, and the games of both."""
+@pytest.mark.parametrize("script", SMALL)
+def test_a_run_of_two_processes(script, tmp_path):
+    """Every point once, one directory, the games of both processes. The first script is also stopped and resumed."""
+    words = ("--num-steps", 32, "--total-timesteps", 1024, "--checkpoint-minutes", 0)
     run_dir = tmp_path / "run"
-    process = launch(tmp_path, words)
-    wait_for(lambda: (run_dir / "checkpoint.pt").exists() and len(raw_steps(run_dir)) >= 2, process)
-    process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode != 0 and not (run_dir / "done.json").exists(), out + err
-    step = load_checkpoint(run_dir)["global_step"]
-    assert 0 < step < 1024
-    process = launch(tmp_path, words)
+    if script == FIRST:
+        process = launch(script, tmp_path, *words)
+        wait_for(lambda: (run_dir / "checkpoint.pt").exists() and len(raw_steps(run_dir)) >= 2, process)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode != 0 and not (run_dir / "done.json").exists(), out + err
+        step = load_checkpoint(run_dir)["run"]["global_step"]
+        assert 0 < step < 1024
+    process = launch(script, tmp_path, *words)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, out + err
-    assert out.count(f"resumes at step {step:,}") == 1 and out.count("is finished") == 1
+    assert out.count("is finished") == 1
+    if script == FIRST:
+        assert out.count(f"resumes at step {step:,}") == 1
     assert raw_steps(run_dir) == [128 * i for i in range(1, 9)]
     assert json.loads((run_dir / "done.json").read_text())["global_step"] == 1024
     scalars = curves(run_dir)
@@ -110,7 +108,17 @@ def test_a_run_of_two_processes(words, tmp_path):
 
 
 def test_what_does_not_split(tmp_path):
-    process = launch(tmp_path, ("--num-envs", 3, "--num-minibatches", 1, "--num-steps", 32))
+    process = launch(FIRST, tmp_path, "--num-envs", 3, "--num-minibatches", 1, "--num-steps", 32)
     out, err = process.communicate(timeout=120)
-    assert process.returncode != 0 and "--num-envs 3 or a minibatch does not split over 2 processes" in err
-    assert not list(tmp_path.iterdir())
+    assert process.returncode != 0 and not list(tmp_path.iterdir())
+    assert "--num-envs 3 or the minibatch size 96 is not divisible by the 2 processes of torchrun" in err
+
+
+def test_a_finished_run_says_so_in_every_process(tmp_path):
+    """The processes above the first learn from it that there is nothing to do."""
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    (run_dir / "done.json").write_text("{}")
+    process = launch(FIRST, tmp_path)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0 and out.count("is finished") == 1, out + err
