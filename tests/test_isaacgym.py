@@ -1,5 +1,8 @@
-"""ppo_isaacgym.py: both simulators' resets, the Gaussian policy, several processes, Python 3.8. Isaac Gym cannot be
-installed from any index, so a stand-in with its interface and its late reset (tests/stand_in) takes its place."""
+"""ppo_isaacgym.py: both simulators' resets, the Gaussian policy, several processes, Python 3.8.
+
+Isaac Gym cannot be installed from any index, so a stand-in with its interface and its late reset (tests/stand_in) takes
+its place.
+"""
 
 import ast
 import importlib.util
@@ -19,6 +22,7 @@ import torch
 from conftest import ROOT, curves, environment, load_checkpoint, raw_steps, wait_for
 
 import ppo_isaacgym as ppo
+import rundir
 
 SCRIPT = "ppo_isaacgym.py"
 STAND_IN = ROOT / "tests" / "stand_in"
@@ -27,7 +31,7 @@ needs_mjlab = pytest.mark.skipif(importlib.util.find_spec("mjlab") is None, reas
 
 @pytest.fixture
 def isaacgym(monkeypatch):
-    """Gives this process the stand-in. (The script's own import of it is refused here: torch is loaded.)"""
+    """Gives this process the stand-in. The script cannot import it here: torch is loaded."""
     spec = importlib.util.spec_from_file_location("isaacgymenvs", STAND_IN / "isaacgymenvs/__init__.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -59,8 +63,11 @@ def run(runs_dir, words, code=0, launcher=(), **env):
 
 
 def run_here(monkeypatch, tmp_path, words):
-    """Runs the script in this process. Returns its agent and what it gave to `gae`, one tuple an iteration, and the
-    observations before any reset that its steps led to."""
+    """Runs the script in this process.
+
+    Returns its agent, the arguments of `gae` (one list an iteration), and the observation that each step led to, before
+    any reset.
+    """
     calls, lasts, make_envs, gae = [], [], ppo.make_envs, ppo.gae
 
     def spy_make_envs(*args):
@@ -82,7 +89,7 @@ def run_here(monkeypatch, tmp_path, words):
 
     monkeypatch.setattr(ppo, "make_envs", spy_make_envs)
     monkeypatch.setattr(ppo, "gae", spy_gae)
-    monkeypatch.setattr(ppo.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(rundir.signal, "signal", lambda *_: None)
     args = ppo.parse_args(f"{words} --no-diagnostics --runs-dir {tmp_path} --run-name run".split())
     with pytest.raises(SystemExit) as end:
         ppo.main(args)
@@ -118,7 +125,7 @@ def test_isaac_gym_resets_one_step_late(isaacgym):
 
 
 def test_late_resets_in_a_run(isaacgym, monkeypatch, tmp_path):
-    """What the loop makes of them: rows, returns and bootstraps, all told in advance."""
+    """What the loop makes of late resets: rows, returns and bootstraps, all known in advance."""
     words = "--env-id Ant --num-envs 2 --num-steps 16 --total-timesteps 64 --learning-rate 0 --reward-scaler 0.5"
     agent, calls, lasts = run_here(monkeypatch, tmp_path, words)
     rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda = (
@@ -140,16 +147,19 @@ def test_late_resets_in_a_run(isaacgym, monkeypatch, tmp_path):
 
 
 def test_no_mask_resets_is_cleanrls(isaacgym, monkeypatch, tmp_path):
+    """Without the mask every end is a death and every row is trained on."""
     words = "--env-id Ant --num-envs 2 --num-steps 16 --total-timesteps 64 --no-mask-resets"
     _, calls, _ = run_here(monkeypatch, tmp_path, words)
-    assert [call[2].sum().item() for call in calls] == [6, 7]  # every end is a death
+    assert [call[2].sum().item() for call in calls] == [6, 7]
     assert not any(call[3].any() for call in calls) and all(call[5].all() for call in calls)
 
 
 @needs_mjlab
 def test_mjlab_bootstraps_from_the_true_last_observation(monkeypatch, tmp_path):
-    """Episodes of 5 steps, cut by the time limit: no row is lost, and each cut row's next value is V of the observation
-    that mjlab's own reset would have replaced."""
+    """Episodes of 5 steps, cut by the time limit: no row is lost.
+
+    The next value of each cut row is V of the observation that mjlab's own reset would have replaced.
+    """
     import mjlab.tasks.registry
 
     load_env_cfg = mjlab.tasks.registry.load_env_cfg
@@ -179,8 +189,7 @@ def test_mjlab_bootstraps_from_the_true_last_observation(monkeypatch, tmp_path):
 
 # ---- the policy ------------------------------------------------------------------------------------------------------
 def agent_of(num_obs=3, num_states=2, num_actions=2, **args):
-    words = [f"--{name.replace('_', '-')} {value}" for name, value in args.items()]
-    return ppo.Agent(num_obs, num_states, num_actions, ppo.tyro.cli(ppo.Args, args=" ".join(words).split()))
+    return ppo.Agent(num_obs, num_states, num_actions, ppo.Args(**args))
 
 
 def test_gaussian_policy_against_torch():
@@ -192,7 +201,7 @@ def test_gaussian_policy_against_torch():
     torch.testing.assert_close(ppo.gaussian_logprobs(mean, logstd, actions), logprobs)
     valid = torch.arange(7) < 5
     newvalue, values, advantages, returns = torch.randn(4, 7, generator=generator)
-    loss, stats = ppo.ppo_loss(
+    loss, losses = ppo.ppo_loss(
         mean,
         logstd,
         newvalue,
@@ -202,17 +211,65 @@ def test_gaussian_policy_against_torch():
         advantages,
         returns,
         valid,
-        0.2,
-        0.5,
-        2.0,
+        count=valid.sum(),
+        clip_coef=0.2,
+        ent_coef=0.5,
+        vf_coef=2.0,
         clip_vloss=False,
     )
-    pg_loss, v_loss, entropy, old_approx_kl, _, clipfrac = stats
+    pg_loss, v_loss, entropy = losses["policy_loss"], losses["value_loss"], losses["entropy"]
     torch.testing.assert_close(entropy, normal.entropy().sum(-1)[:5].mean())
     torch.testing.assert_close(pg_loss, -(advantages[:5] * np.exp(-0.1)).mean())
     torch.testing.assert_close(v_loss, 0.5 * (newvalue - returns)[:5].square().mean())
     torch.testing.assert_close(loss, pg_loss - 0.5 * entropy + 2.0 * v_loss)
-    assert old_approx_kl.item() == pytest.approx(0.1, abs=1e-5) and clipfrac == 0
+    assert losses["old_approx_kl"].item() == pytest.approx(0.1, abs=1e-5) and losses["clipfrac"] == 0
+
+
+def test_actions_and_their_densities(isaacgym, monkeypatch, tmp_path):
+    """The environments get mean + std * noise; the loss gets these actions and their log-densities.
+
+    The network does not learn here, and its means and deviations are far from 0 and 1: an error of sign shows.
+    """
+    noises, played, minibatches = [], [], []
+    normal_, step, ppo_loss = torch.Tensor.normal_, ppo.IsaacGymEnvs.step, ppo.ppo_loss
+
+    def spy_normal_(tensor, *args, **kwargs):
+        normal_(tensor, *args, **kwargs)
+        if tensor.dim() == 3:  # (T, N, A): not a weight
+            noises.append(tensor.clone())
+        return tensor
+
+    def spy_step(envs, action):
+        played.append(action.clone())
+        return step(envs, action)
+
+    def spy_ppo_loss(mean, logstd, newvalue, actions, logprobs, *args):
+        minibatches.append([x.detach().clone() for x in (mean, logstd.expand_as(mean), actions, logprobs)])
+        return ppo_loss(mean, logstd, newvalue, actions, logprobs, *args)
+
+    class FarAgent(ppo.Agent):
+        def __init__(self, *args):
+            super().__init__(*args)
+            with torch.no_grad():
+                self.actor_mean[-1].bias += torch.tensor([-2.0, 1.0, 3.0])
+                self.actor_logstd += torch.tensor([-1.0, 0.0, 0.5])
+
+    monkeypatch.setattr(torch.Tensor, "normal_", spy_normal_)
+    monkeypatch.setattr(ppo.IsaacGymEnvs, "step", spy_step)
+    monkeypatch.setattr(ppo, "ppo_loss", spy_ppo_loss)
+    monkeypatch.setattr(ppo, "Agent", FarAgent)
+    words = "--env-id Ant --num-envs 2 --num-steps 16 --total-timesteps 64 --learning-rate 0 --num-minibatches 1"
+    agent, calls, lasts = run_here(monkeypatch, tmp_path, words + " --update-epochs 1")
+    obs = torch.cat([torch.zeros(1, 2, 4), torch.stack(lasts[:-1])])  # (32, 2, 4)
+    with torch.no_grad():
+        mean, std = agent(obs.flatten(0, 1))[0].view(32, 2, 3), agent.actor_logstd.exp()
+    torch.testing.assert_close(torch.stack(played), mean + std * torch.cat(noises))
+    given = torch.cat([actions for _, _, actions, _ in minibatches])
+    for column in range(3):  # each minibatch is a shuffled batch
+        torch.testing.assert_close(given[:, column].sort()[0], torch.stack(played)[..., column].flatten().sort()[0])
+    for mb_mean, mb_logstd, mb_actions, mb_logprobs in minibatches:
+        densities = torch.distributions.Normal(mb_mean, mb_logstd.exp()).log_prob(mb_actions).sum(-1)
+        torch.testing.assert_close(mb_logprobs, densities)
 
 
 def test_actor_and_critic_see_their_own_columns():
@@ -235,12 +292,14 @@ def test_actor_and_critic_see_their_own_columns():
     }
     assert agent.state_dict().keys() == names | {"actor_logstd"}  # CleanRL's
     with torch.no_grad():
-        torch.testing.assert_close(agent_of(bf16="").actor_mean[0].weight.norm(), torch.tensor((2 * 3) ** 0.5))
+        torch.testing.assert_close(agent_of(bf16=True).actor_mean[0].weight.norm(), torch.tensor((2 * 3) ** 0.5))
 
 
 def test_normalised_observations(isaacgym, monkeypatch, tmp_path):
-    """The statistics are those of every valid row so far and one row of mean 0 and variance 1; they are in the
-    checkpoint, and within an iteration they do not move: the first minibatch's ratios are 1."""
+    """The statistics are of every valid row so far, and of one row with mean 0 and variance 1.
+
+    They are in the checkpoint. Within an iteration they stay as they are: the first minibatch's ratios are 1.
+    """
     words = "--env-id Ant --num-envs 2 --num-steps 16 --total-timesteps 64 --norm-obs"
     agent, calls, lasts = run_here(monkeypatch, tmp_path, words + " --update-epochs 1 --num-minibatches 1")
     rows = torch.cat([torch.zeros(1, 2, 4), torch.stack(lasts[:-1])])[torch.cat([call[5] for call in calls])]
@@ -258,8 +317,10 @@ def test_normalised_observations(isaacgym, monkeypatch, tmp_path):
 
 
 def test_learning_rate_follows_the_divergence(isaacgym, monkeypatch, tmp_path):
-    """Two steps an iteration. Before the first the divergence is 0 and the rate rises by 1.5; after it the divergence
-    decides whether it rises again, stays or falls. It ends where its bounds are."""
+    """Two steps an iteration: at the first the divergence is 0 and the rate rises by 1.5.
+
+    At the second the divergence decides whether the rate rises again, stays or falls. It stays within its bounds.
+    """
     words = "--env-id Cartpole --num-envs 16 --num-steps 8 --total-timesteps 6400 --update-epochs 2 --num-minibatches 1"
     run_here(monkeypatch, tmp_path, words + " --desired-kl 0.001 --learning-rate 0.0001")
     rates = np.array([value for _, value in curves(tmp_path / "run")["charts/learning_rate"]])
@@ -282,38 +343,43 @@ def test_defaults_of_a_task(monkeypatch):
 
 # ---- several processes -----------------------------------------------------------------------------------------------
 UPDATE = """
-import os, sys
+import sys
 import torch
 import torch.distributed as dist
 sys.path[:0] = [{root!r}, {tests!r}]
+import devices
 import ppo_isaacgym as ppo
-if ppo.NUM_RANKS > 1:
+rank, num_ranks = devices.RANK, devices.NUM_RANKS
+if num_ranks > 1:
     dist.init_process_group("gloo")
+collectives, all_reduce = [], dist.all_reduce
+dist.all_reduce = lambda tensor: collectives.append(tensor.shape) or all_reduce(tensor)
 data = torch.load({path!r})
 torch.manual_seed(1)
 agent = ppo.Agent(3, 0, 2, ppo.Args(hidden_sizes=(16, 16), norm_obs=True))
 optimizer = torch.optim.Adam(agent.parameters(), lr=0.01, eps=1e-5)
 for _ in range(3):
     for minibatch in data:
-        obs, actions, logprobs, values, advantages, returns, valid = (x[ppo.RANK :: ppo.NUM_RANKS] for x in minibatch)
-        advantages = ppo.normalize_advantages(advantages, valid)
+        obs, actions, logprobs, values, advantages, returns, valid = (x[rank::num_ranks] for x in minibatch)
+        advantages, count = ppo.normalize_advantages(advantages, valid)
         mean, newvalue, _ = agent(obs)
-        loss, stats = ppo.ppo_loss(mean, agent.actor_logstd, newvalue, actions, logprobs, values, advantages, returns,
-                                   valid, 0.2, 0.01, 2.0)
+        loss, losses = ppo.ppo_loss(mean, agent.actor_logstd, newvalue, actions, logprobs, values, advantages, returns,
+                                    valid, count, 0.2, 0.01, 2.0)
         optimizer.zero_grad()
         loss.backward()
-        ppo.metrics.add_over_ranks([*(p.grad for p in agent.parameters()), *stats])
+        devices.add_over_ranks([*(p.grad for p in agent.parameters()), *losses.values()])
         torch.nn.utils.clip_grad_norm_(agent.parameters(), 1.0)
         optimizer.step()
-assert ppo.metrics.gather(ppo.RANK) == list(range(ppo.NUM_RANKS))
-torch.save((agent.state_dict(), stats), {path!r} + f".{{ppo.NUM_RANKS}}.{{ppo.RANK}}")
-if ppo.NUM_RANKS > 1:
+assert len(collectives) == (3 * 6 if num_ranks > 1 else 0)  # 3 a minibatch
+assert devices.gather(rank) == list(range(num_ranks))
+torch.save((agent.state_dict(), losses), {path!r} + f".{{num_ranks}}.{{rank}}")
+if num_ranks > 1:
     dist.destroy_process_group()
 """
 
 
 def test_two_processes_update_as_one(tmp_path):
-    """The same rows, whole or split over two processes, uneven numbers of which are valid: the same network."""
+    """The same rows give the same network, whole or split over two processes with unequal numbers of valid rows."""
     generator = torch.Generator().manual_seed(0)
     data = []
     for _ in range(2):
@@ -338,7 +404,7 @@ def test_two_processes_update_as_one(tmp_path):
 
 
 def test_torchrun(tmp_path):
-    """One directory, one voice, every environment's episodes, and the same command again resumes: finished."""
+    """Two processes write one directory and print once; the episodes of both count; a finished run says so."""
     words = "--env-id Ant --num-envs 4 --num-steps 16 --total-timesteps 128 --norm-obs --probe-size 8"
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     done = run(tmp_path, words, launcher=launcher)
@@ -353,16 +419,14 @@ def test_torchrun(tmp_path):
     assert json.loads((tmp_path / "run/done.json").read_text())["global_step"] == 128
     again = run(tmp_path, words, launcher=launcher)
     assert again.stdout.count("is finished") == 1 and len(list((tmp_path / "run").glob("events*"))) == 1
-    assert (
-        "does not split over 2 processes"
-        in run(tmp_path, words.replace("envs 4", "envs 3").replace("128", "96"), code=1, launcher=launcher).stderr
-    )
+    refused = run(tmp_path, words.replace("envs 4", "envs 3").replace("128", "96"), code=1, launcher=launcher)
+    assert "not divisible by the 2 processes" in refused.stderr
 
 
 # ---- simulators ------------------------------------------------------------------------------------------------------
 @needs_mjlab
 def test_mjlab_run(tmp_path):
-    """A real run: complete, resumed where it was, and without a word from Warp or mjlab."""
+    """A real run: complete, found finished by the same command, and without output from Warp or mjlab."""
     words = "--env-id Mjlab-Cartpole-Balance --num-envs 8 --num-steps 8 --norm-obs --probe-size 16"
     done = run(tmp_path, words + " --total-timesteps 256")
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["Mjlab-Cartpole-Balance", f"{tmp_path}/run"]
@@ -408,11 +472,11 @@ def test_isaac_gym_comes_before_torch_and_knows_its_tasks(tmp_path):
     done = run(tmp_path, "--env-id Cartpole --num-envs 16 --total-timesteps 512 --no-diagnostics")
     assert "is finished" in done.stdout
     done = run(tmp_path, "--env-id Cartpol", code=2)
-    assert done.stderr == "error: --env-id Cartpol is not a task that runs here: Cartpole … is accepted\n"
+    assert done.stderr == "error: --env-id Cartpol is not a task that runs here; near: Cartpole\n"
 
 
 def test_it_learns(tmp_path):
-    """The stand-in's pole: 30 at random, 498 at most."""
+    """The stand-in's pole: a return of 30 at random, 498 at most."""
     run(tmp_path, "--env-id Cartpole --num-envs 64 --total-timesteps 122880 --no-diagnostics --num-logs 8")
     returns = [value for _, value in curves(tmp_path / "run")["charts/episodic_return"]]
     assert max(returns) > 250, returns
@@ -457,7 +521,7 @@ def test_stopped_and_resumed(signum, code, tmp_path):
     process.send_signal(signum)
     out, err = process.communicate(timeout=120)
     assert process.returncode == code and "Traceback" not in err
-    step = load_checkpoint(run_dir)["global_step"]
+    step = load_checkpoint(run_dir)["run"]["global_step"]
     assert 0 < step < 4096 and not (run_dir / "done.json").exists()
     assert f"resumes at step {step:,}" in run(tmp_path, words).stdout
     assert raw_steps(run_dir) == [256 * i for i in range(1, 17)]
@@ -492,15 +556,15 @@ def test_not_finite(tmp_path):
 @pytest.mark.parametrize(
     "words,says",
     [
-        ("--num-envs 0", "--num-envs 0 is out of range: 1 to"),
+        ("--num-envs 0", "--num-envs 0 is out of range: expected 1 to"),
         ("--reward-scaler 0", "--reward-scaler 0"),
         ("--desired-kl -1", "--desired-kl"),
         ("--activation gelu", "--activation"),
-        ("--hidden-sizes", "--hidden-sizes"),
+        ("--hidden-sizes 8 0", "--hidden-sizes [8, 0] is out of range: expected one number or more, each 1 to 65,536"),
         ("--num-minibatches 3", "--num-minibatches 3 does not divide the batch of 256 = 4 envs x 64 steps"),
         ("--num-minibatches 2 --minibatch-size 64", "exclude each other"),
-        ("--total-timesteps 10", "--total-timesteps 10 is less than one batch: at least 256"),
-        ("--env-id Antt", "--env-id Antt is not a task that runs here: Ant"),
+        ("--total-timesteps 10", "--total-timesteps 10 is less than one batch: expected at least 256"),
+        ("--env-id Antt", "--env-id Antt is not a task that runs here; near: Ant"),
         ("--env-id HumanoidAMP", "--env-id HumanoidAMP"),
         ("--anneal-lr True", "--anneal-lr takes no value"),
         ("--run-name ../x", "--run-name ../x"),
@@ -515,7 +579,7 @@ def test_bad_input(words, says, isaacgym, tmp_path, capsys):
 
 
 # ---- Python 3.8 ------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", [SCRIPT, "metrics.py"])
+@pytest.mark.parametrize("name", [SCRIPT, "metrics.py", "rundir.py", "devices.py"])
 def test_python_3_8(name):
     """Isaac Gym ends at Python 3.8: by the grammar and, where there is one, by such an interpreter."""
     source = (ROOT / name).read_text()
