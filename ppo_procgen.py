@@ -1,7 +1,8 @@
 """PPO on Procgen: what N_envs parallel games and N_RO rollout steps do where every level may be a new one.
 
     python ppo_procgen.py --env-id bigfish --bf16
-    python ppo_procgen.py --env-id bigfish --num-levels 200      # …and the return on unseen levels at every log point
+    python ppo_procgen.py --env-id bigfish --num-levels 200      # ...and the return on unseen levels at every log point
+    torchrun --nproc-per-node 4 ppo_procgen.py --num-envs 256    # each process, and GPU, its share of the games
 
 Papers: Schulman et al. 2017 (PPO); Cobbe et al. 2020, arXiv 1912.01588 (Procgen); Mayor et al. 2025, arXiv 2506.03404
 (P1: the diagnostics). Reference: CleanRL's cleanrl/ppo_procgen.py @fe8d8a0, with its algorithm, defaults and names.
@@ -11,33 +12,23 @@ Departures, each with its reason:
    keeps it out of losses, statistics and diagnostics (`--no-mask-resets` trains on it).
 2. A truncated step bootstraps from the value of the real last observation, a terminated one from 0. CleanRL bootstraps
    neither (`--no-mask-resets` again).
-3. With `--num-levels`, `--eval-envs` games are played at the log points on the whole distribution of levels, which is
-   what finite levels are for. (Seeds may still draw equal levels, easy CoinRun a quarter: openai/procgen#100.)
+3. With `--num-levels`, `--eval-envs` games are played at the log points on the whole distribution of levels: finite
+   levels are there to measure generalisation. (Different seeds can draw equal levels, in easy CoinRun a quarter:
+   openai/procgen#100.)
 4. Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
 5. A curve has `--num-logs` points, however long the run; CleanRL writes two scalars a game and nine an iteration.
 6. uint8 frames, 1/255 folded into the first convolution, Gumbel-max sampling, fused Adam: the same mathematics, faster.
-7. A batch that minibatches do not divide is refused. A run can be killed at any time: the same command resumes it.
-8. `--bf16`, `--compile`, `--cuda-graphs`, `--no-shared-encoder`, `--distribution-mode` and `--minibatch-size` are new.
+7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
+8. A run is a directory that can be killed at any time and is resumed by the same command.
+9. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--no-shared-encoder`, `--distribution-mode` and
+   `--minibatch-size` are additions.
 """
 
-import contextlib
 import difflib
-import errno
-import fcntl
-import importlib.metadata
-import io
-import json
 import math
 import os
-import platform
-import re
-import shlex
-import signal
-import subprocess
 import sys
-import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal, Optional
 
@@ -47,17 +38,13 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 import torch.optim as optim
-import tyro
-from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.record_writer import RecordWriter
-from tqdm import tqdm
+from typing_extensions import Annotated
 
+import devices
 import metrics
+import rundir
+from rundir import Count, Fraction, NonNegative, Positive, Range, Seed, Steps, Threads
 
-LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac", "grad_norm")
-COVERAGE_ROWS = 4096  # in coverage.npz, over the whole run: as many as UMAP takes with ease
 OBS_SHAPE = (64, 64, 3)  # channels last
 
 
@@ -65,7 +52,7 @@ OBS_SHAPE = (64, 64, 3)  # channels last
 @dataclass
 class Args:
     exp_name: str = os.path.basename(__file__)[: -len(".py")]  # this experiment's part of the default run name
-    seed: int = 1  # the seed of the network, of the sampled actions and of the environments
+    seed: Seed = 1  # the seed of the network, of the sampled actions and of the environments
     torch_deterministic: bool = True  # makes cuDNN use deterministic kernels only
     cuda: bool = True  # runs on the GPU, if there is one
     track: bool = False  # mirrors the curves to Weights and Biases (`WANDB_MODE=offline` works without an account)
@@ -74,34 +61,34 @@ class Args:
     capture_video: bool = False  # plays a game at the end (scripts/evaluate.py): `episode.mp4`, in colour
     run_name: Optional[str] = None  # the directory below runs-dir; default {env_id}__{exp_name}__{seed}__{unix time}
     runs_dir: str = "runs"  # the directory that holds the run directories
-    num_logs: int = 1000  # the number of points in every curve (at most one an iteration)
+    num_logs: Count = 1000  # the number of points in every curve (at most one an iteration)
     diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
-    probe_size: int = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
-    checkpoint_minutes: float = 10.0  # minutes between checkpoints; 0 writes one after every iteration
-    num_threads: int = 0  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
+    probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
+    checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
+    num_threads: Threads = 0  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
     # Algorithm specific arguments
     env_id: str = "starpilot"  # one of the 16 games (bigfish, coinrun, …) or of EnvPool's ids (BigfishEasy-v0, …)
     distribution_mode: Optional[Literal["easy", "hard", "extreme", "memory", "exploration"]] = None  # default easy
-    num_levels: int = 0  # the number of levels to train on; 0 draws from all of them
-    start_level: int = 0  # the first of those levels
-    eval_envs: int = 16  # games that play unseen levels, num-steps at each log point, if num-levels is finite
-    total_timesteps: int = 25000000  # environment steps of the whole run, over all environments
-    learning_rate: float = 5e-4  # the learning rate of Adam
-    num_envs: int = 64  # the number of parallel games: N_envs
-    num_steps: int = 256  # the number of steps in each game per rollout: N_RO
+    num_levels: Annotated[int, Range(0, 2**30)] = 0  # the number of levels to train on; 0 draws from all of them
+    start_level: Annotated[int, Range(0, 2**30)] = 0  # the first of those levels
+    eval_envs: Annotated[int, Range(0, 1024)] = 16  # games on unseen levels, if num-levels is finite
+    total_timesteps: Steps = 25000000  # environment steps of the whole run, over all environments
+    learning_rate: NonNegative = 5e-4  # the learning rate of Adam
+    num_envs: Count = 64  # the number of parallel games: N_envs
+    num_steps: Count = 256  # the number of steps in each game per rollout: N_RO
     anneal_lr: bool = False  # anneals the learning rate linearly to 0
-    gamma: float = 0.999  # the discount factor
-    gae_lambda: float = 0.95  # lambda of the generalised advantage estimation
-    num_minibatches: int = 8  # minibatches per epoch; the batch is num_envs * num_steps
-    minibatch_size: Optional[int] = None  # rows per minibatch, in place of num-minibatches (P3's recipe)
-    update_epochs: int = 3  # passes over each batch
+    gamma: Fraction = 0.999  # the discount factor
+    gae_lambda: Fraction = 0.95  # lambda of the generalised advantage estimation
+    num_minibatches: Count = 8  # minibatches per epoch; the batch is num_envs * num_steps
+    minibatch_size: Optional[Count] = None  # rows per minibatch, in place of num-minibatches (P3's recipe)
+    update_epochs: Count = 3  # passes over each batch
     norm_adv: bool = True  # normalises the advantages in each minibatch
-    clip_coef: float = 0.2  # the clipping coefficient of the policy ratio, and of the value if clip-vloss
+    clip_coef: NonNegative = 0.2  # the clipping coefficient of the policy ratio, and of the value if clip-vloss
     clip_vloss: bool = True  # clips the value loss too
-    ent_coef: float = 0.01  # the coefficient of the entropy
-    vf_coef: float = 0.5  # the coefficient of the value loss
-    max_grad_norm: float = 0.5  # the gradient's norm is clipped to this
-    target_kl: Optional[float] = None  # ends the update after an epoch whose last minibatch has a larger approx_kl
+    ent_coef: NonNegative = 0.01  # the coefficient of the entropy
+    vf_coef: NonNegative = 0.5  # the coefficient of the value loss
+    max_grad_norm: Positive = 0.5  # the gradient's norm is clipped to this
+    target_kl: Optional[Positive] = None  # ends the update after an epoch whose last minibatch has a larger approx_kl
     shared_encoder: bool = True  # one convolutional encoder for actor and critic, or one for each
     mask_resets: bool = True  # trains on no reset row and bootstraps at time limits (departures 1 and 2)
     bf16: bool = False  # computes the encoder in bfloat16 (autocast); heads, losses, GAE and Adam stay in float32
@@ -110,72 +97,11 @@ class Args:
     cuda_graphs: bool = False  # replays the policy and the update as CUDA graphs: one launch each; for NVIDIA GPUs
 
 
-RANGES = {  # what is accepted, both ends included
-    (1, 2**31 - 1): "num_envs num_steps num_minibatches minibatch_size update_epochs num_logs probe_size",
-    (0, 1): "gamma gae_lambda",
-    (0, 1e12): "learning_rate checkpoint_minutes clip_coef ent_coef vf_coef",
-    (1e-12, 1e12): "max_grad_norm target_kl",
-    (0, 1024): "num_threads eval_envs",
-    (0, 2**30): "num_levels start_level",
-    (0, 2**31 - 1): "seed",
-    (1, 2**63 - 1): "total_timesteps",
-}
-
-
-def fail(message):
-    """Ends the program with one line and exit code 2: bad input."""
-    print("error:", " ".join(str(message).split()), file=sys.stderr)
-    sys.exit(2)
-
-
 def parse_args(argv):
-    """Returns checked Args, with `run_name`, `num_minibatches` and `minibatch_size` filled in. Touches no file."""
-    box = io.StringIO()  # tyro draws a box around its complaint: what stands in it is put on one line
-    try:
-        with contextlib.redirect_stderr(box):
-            args = tyro.cli(Args, args=argv, description=__doc__.split("\n")[0])
-    except SystemExit as end:
-        if end.code:
-            text = box.getvalue().split("For full helptext")[0].partition("\n")[2]
-            flag = re.search(r"--(?:no-)?([\w-]+) (?:true|false)\b", " ".join(argv), re.I)  # as CleanRL once had it
-            fail(
-                f"--{flag[1]} takes no value: --{flag[1]} or --no-{flag[1]} is accepted"
-                if flag
-                else " ".join(re.sub("[│─|]|-{3,}", " ", text).split())
-            )
-        raise
-    for (low, high), name in ((limits, name) for limits, names in RANGES.items() for name in names.split()):
-        value = getattr(args, name)
-        if value is not None and not low <= value <= high:  # also catches nan
-            fail(f"--{name.replace('_', '-')} {value} is out of range: {low:g} to {high:g} is accepted")
+    """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
+    args = rundir.parse(Args, argv, __doc__)
     check_env_id(args)
-    batch_size = args.num_envs * args.num_steps
-    if args.total_timesteps < batch_size:
-        fail(f"--total-timesteps {args.total_timesteps} is less than one batch: at least {batch_size} is accepted")
-    if {"--num-minibatches", "--minibatch-size"} <= {word.split("=")[0].replace("_", "-") for word in argv}:
-        fail("--num-minibatches and --minibatch-size exclude each other: give one")
-    fits = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // math.prod(OBS_SHAPE)
-    if batch_size > fits:
-        fail(f"--num-envs {args.num_envs} x --num-steps {args.num_steps} does not fit in memory: {fits} is accepted")
-    flag = "minibatch_size" if args.minibatch_size else "num_minibatches"
-    if batch_size % getattr(args, flag):
-        fail(
-            f"--{flag.replace('_', '-')} {getattr(args, flag)} does not divide the batch of {batch_size} = "
-            f"{args.num_envs} envs x {args.num_steps} steps: a divisor of it is accepted"
-        )
-    args.minibatch_size = args.minibatch_size or batch_size // args.num_minibatches
-    args.num_minibatches = batch_size // args.minibatch_size
-    if lack := metrics.lacking(args):
-        fail(lack)
-    args.run_name = args.run_name or f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
-    if Path(args.run_name).is_absolute() or ".." in Path(args.run_name).parts or not Path(args.run_name).parts:
-        fail(f"--run-name {args.run_name} is no directory below --runs-dir: a relative path without .. is accepted")
-    if args.track:
-        import wandb  # only here and below: importing it is enough to have it capture the console
-
-        if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False):
-            fail("--track needs an account: `wandb login`, WANDB_API_KEY=… or WANDB_MODE=offline is accepted")
-    return args
+    return rundir.check(args, argv, row_bytes=math.prod(OBS_SHAPE))
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------
@@ -186,19 +112,25 @@ def task_id(args):
 
 
 def check_env_id(args):
-    """Refuses what is not one of EnvPool's Procgen games, with the nearest names, and levels that cannot be."""
+    """Refuses what is not one of EnvPool's Procgen games, with the nearest names, and levels that make no sense."""
     games = [name for name, spec in envpool.registration.registry.specs.items() if spec[0] == "envpool.procgen"]
     if task_id(args) not in games:
         near = " ".join(difflib.get_close_matches(task_id(args), games, 3, 0.3)) or "bigfish starpilot"
-        fail(f"--env-id {args.env_id} ({task_id(args)}) is not a Procgen game of EnvPool: {near} … is accepted")
+        rundir.fail(f"--env-id {args.env_id} ({task_id(args)}) is not a Procgen game of EnvPool; near: {near}")
     if (args.distribution_mode or "").capitalize() not in task_id(args):
-        fail(f"--distribution-mode {args.distribution_mode} contradicts --env-id {args.env_id}: give one of them")
+        rundir.fail(
+            f"--distribution-mode {args.distribution_mode} contradicts --env-id {args.env_id}: give one of them"
+        )
     if args.start_level and not args.num_levels:
-        fail(f"--start-level {args.start_level} means nothing without --num-levels: 1 or more of these is accepted")
+        rundir.fail(f"--start-level {args.start_level} without --num-levels: expected --num-levels of 1 or more")
+    if args.num_levels and args.eval_envs % devices.NUM_RANKS:
+        rundir.fail(
+            f"--eval-envs {args.eval_envs}: expected a multiple of the {devices.NUM_RANKS} processes of torchrun"
+        )
     try:
         envpool.make_spec(task_id(args))
-    except ImportError:  # Procgen draws with Qt, which EnvPool's wheel has from Python 3.12 on only
-        fail(f"--env-id {args.env_id} needs Qt 5: `sudo apt-get install -y libqt5gui5` installs it on Debian")
+    except ImportError:  # Procgen draws with Qt, which EnvPool's wheel includes only from Python 3.12 on
+        rundir.fail(f"--env-id {args.env_id} needs Qt 5: `sudo apt-get install -y libqt5gui5` installs it on Debian")
 
 
 def make_envs(args, seed):
@@ -298,7 +230,7 @@ def normalize_rewards(rewards, ends, valid, discounted, moments, gamma):
 
     rewards (T, N) float32, ends and valid (T, N) bool; `discounted` (N,) is what the episodes under way have earned and
     `moments` the (mean, variance, count) of all such sums, valid rows only. Returns the normalised rewards (T, N) and
-    what has become of these two.
+    the new values of these two.
     """
     normalized = np.zeros_like(rewards)
     for t in range(len(rewards)):
@@ -327,16 +259,26 @@ def gae(rewards, values, terminations, truncations, next_values, valid, gamma, g
     return advantages, advantages + values
 
 
-def masked_mean(x, valid):
-    """The mean of x over the rows where `valid` (bool, same shape) holds; 0 where there are none."""
-    return torch.where(valid, x, 0.0).sum() / valid.sum().clamp(min=1)
+def masked_mean(x, valid, count):
+    """The sum of x over the rows where `valid` (bool, same shape) holds, divided by `count`, their number.
+
+    With several processes `count` is of all rows, and each process gets its share of the mean: shares, and their
+    gradients, add up to the whole.
+    """
+    return torch.where(valid, x, 0.0).sum() / count
 
 
 def normalize_advantages(advantages, valid):
-    """Zero mean and unit (unbiased) standard deviation over the valid rows, as CleanRL has it in each minibatch."""
-    centred = torch.where(valid, advantages - masked_mean(advantages, valid), 0.0)
-    std = (centred.square().sum() / (valid.sum() - 1).clamp(min=1)).sqrt()
-    return centred / (std + 1e-8)
+    """Zero mean and unit (unbiased) standard deviation over the valid rows of a minibatch, of all processes.
+
+    advantages (B,) float32, valid (B,) bool. Returns the normalised advantages (B,), 0 in other rows, and the number
+    of valid rows (0-d float32, at least 1), which the losses divide by.
+    """
+    total, count = devices.sum_over_ranks(torch.stack([torch.where(valid, advantages, 0.0).sum(), valid.sum()]))
+    centred = torch.where(valid, advantages - total / count.clamp(min=1), 0.0)
+    squares = devices.sum_over_ranks(centred.square().sum())
+    std = (squares / (count - 1).clamp(min=1)).sqrt()
+    return centred / (std + 1e-8), count.clamp(min=1)
 
 
 def ppo_loss(
@@ -348,6 +290,7 @@ def ppo_loss(
     advantages,
     returns,
     valid,
+    count,
     clip_coef,
     ent_coef,
     vf_coef,
@@ -356,172 +299,71 @@ def ppo_loss(
     """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), a mean over the valid rows of a minibatch.
 
     logits (B, A), newvalue (B,): of the network in training; actions (B,) int64, logprobs, values, advantages, returns
-    (B,) float32, valid (B,) bool: of the rollout. Returns the loss and the 0-d tensors of LOSSES but its last: policy
-    loss, value loss, entropy, the estimators k1 and k3 (joschu.net/blog/kl-approx.html) of KL(old || new), clipfrac."""
+    (B,) float32, valid (B,) bool: of the rollout; count: as for `masked_mean`. Returns the loss and a dict of 0-d
+    tensors without gradient; old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
+    (joschu.net/blog/kl-approx.html).
+    """
     newlogprobs = F.log_softmax(logits, dim=-1)
     logratio = newlogprobs.gather(-1, actions[:, None]).squeeze(-1) - logprobs
     ratio = logratio.exp()
     pg_loss1 = -advantages * ratio
     pg_loss2 = -advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef)
-    pg_loss = masked_mean(torch.max(pg_loss1, pg_loss2), valid)
+    pg_loss = masked_mean(torch.max(pg_loss1, pg_loss2), valid, count)
     v_loss = (newvalue - returns).square()
     if clip_vloss:
         v_clipped = values + torch.clamp(newvalue - values, -clip_coef, clip_coef)
         v_loss = torch.max(v_loss, (v_clipped - returns).square())
-    v_loss = 0.5 * masked_mean(v_loss, valid)
-    entropy = masked_mean(-(newlogprobs.exp() * newlogprobs).sum(-1), valid)
+    v_loss = 0.5 * masked_mean(v_loss, valid, count)
+    entropy = masked_mean(-(newlogprobs.exp() * newlogprobs).sum(-1), valid, count)
     loss = pg_loss - ent_coef * entropy + vf_coef * v_loss
     with torch.no_grad():
-        old_approx_kl = masked_mean(-logratio, valid)
-        approx_kl = masked_mean((ratio - 1) - logratio, valid)
-        clipfrac = masked_mean(((ratio - 1.0).abs() > clip_coef).float(), valid)
-    return loss, (pg_loss.detach(), v_loss.detach(), entropy.detach(), old_approx_kl, approx_kl, clipfrac)
+        losses = {
+            "policy_loss": pg_loss.detach(),
+            "value_loss": v_loss.detach(),
+            "entropy": entropy.detach(),
+            "old_approx_kl": masked_mean(-logratio, valid, count),
+            "approx_kl": masked_mean((ratio - 1) - logratio, valid, count),
+            "clipfrac": masked_mean(((ratio - 1.0).abs() > clip_coef).float(), valid, count),
+        }
+    return loss, losses
 
 
 # ---- diagnostics -----------------------------------------------------------------------------------------------------
 @torch.no_grad()
 def diagnose(agent, b_obs, b_actions, b_logprobs, inds):
-    """What metrics.py finds in the rows `inds` with the updated network, {name: value}; the actions' log-ratios."""
+    """Measures the updated network on the rows `inds` of the batch.
+
+    Returns {name: value} (definitions: metrics.py) and the log-ratios (M,), new over old, of the actions taken.
+    """
     logits, values = metrics.diagnose_network(lambda rows: agent(b_obs.index_select(0, rows))[::2], inds)
     logprobs = F.log_softmax(logits, dim=-1)
     logratio = logprobs.gather(-1, b_actions[inds, None]).squeeze(-1) - b_logprobs[inds]
     return {**values, **metrics.policy_diagnostics(logprobs.exp(), logratio), **metrics.weight_norms(agent)}, logratio
 
 
-# ---- run directory ---------------------------------------------------------------------------------------------------
-def write_atomically(path, data, previous=None):
-    """Writes bytes; a reader, or a crash at any time, meets the old file, kept as `previous`, or the new one, whole."""
-    partial = path.with_name(f".{path.name}.partial")  # hidden: no glob and no TensorBoard takes it for the file
-    try:
-        with open(partial, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:  # a full disk: give the room back
-        partial.unlink(missing_ok=True)
-        raise
-    if previous and path.exists():
-        os.replace(path, previous)
-    os.replace(partial, path)
-
-
-def open_run(args, device):
-    """Claims the run's directory. Returns its path, its lock, and the checkpoint to go on from (None: from the start).
-    Exits 0 if the run is finished, 2 if the name is taken by other arguments or by a live process. Cuts off the curves
-    after the checkpoint: those points will be written again."""
-    run_dir = Path(args.runs_dir, args.run_name)
-    try:
-        run_dir.mkdir(parents=True, exist_ok=True)
-        lock = open(run_dir / ".lock", "w")  # the kernel frees it when this process ends, however it ends
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        fail(f"--run-name {args.run_name} is being written by a live process: another name is accepted")
-    except OSError as error:
-        fail(f"--runs-dir {args.runs_dir} ({error.strerror}): a directory that can be written to is accepted")
-    manifest = run_dir / "manifest.json"
-    if manifest.exists():
-        before = json.loads(manifest.read_text())["arguments"]
-        for name in vars(args).keys() - {"runs_dir", "num_threads"}:  # where it runs, not what is run
-            if name in before and before[name] != getattr(args, name):  # an older manifest may lack one
-                fail(
-                    f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before[name]}, not "
-                    f"{getattr(args, name)}: the same arguments or another name are accepted"
-                )
-    else:
-        git = ["git", "-C", Path(__file__).parent, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-        commit, dirty, _ = subprocess.run(git, capture_output=True).stdout.decode().strip().partition("-dirty")
-        write_atomically(
-            manifest,
-            json.dumps(
-                {
-                    "arguments": vars(args),
-                    "command": shlex.join([sys.executable, *sys.argv]),
-                    "git": {"commit": commit or None, "dirty": bool(dirty)},
-                    "versions": {
-                        "python": platform.python_version(),
-                        **{d.metadata["Name"]: d.version for d in importlib.metadata.distributions()},
-                    },
-                    "device": torch.cuda.get_device_name(device)
-                    if device.type == "cuda"
-                    else f"cpu {platform.machine()}",
-                    "threads": torch.get_num_threads(),
-                    "start": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-                },
-                indent=2,
-            ).encode(),
-        )
-    if (run_dir / "done.json").exists():
-        print(f"{run_dir} is finished: {' '.join((run_dir / 'done.json').read_text().split())}")
-        sys.exit(0)
-    (run_dir / "failed.json").unlink(missing_ok=True)  # it may go better from the checkpoint, with other games
-    checkpoint = None
-    for path in filter(Path.exists, (run_dir / "checkpoint.pt", run_dir / "checkpoint.prev.pt")):
-        try:
-            checkpoint = checkpoint or torch.load(path, map_location=device, weights_only=True)
-        except Exception as error:
-            print(f"{path} cannot be read ({type(error).__name__}): trying the one before it", file=sys.stderr)
-    for path in run_dir.glob("events.out.tfevents.*"):
-        kept = io.BytesIO()
-        for record in RawEventFileLoader(str(path)).Load():
-            if checkpoint and Event.FromString(record).step <= checkpoint["global_step"]:
-                RecordWriter(kept).write(record)
-        write_atomically(path, kept.getvalue())
-    return run_dir, lock, checkpoint
-
-
-def save_checkpoint(run_dir, checkpoint, coverage):
-    """Writes coverage.npz and checkpoint.pt; the checkpoint before it becomes checkpoint.prev.pt."""
-    data = io.BytesIO()
-    np.savez_compressed(data, **{name: np.concatenate(rows) for name, rows in coverage.items()})
-    write_atomically(run_dir / "coverage.npz", data.getvalue())
-    data = io.BytesIO()
-    torch.save(checkpoint, data)
-    write_atomically(run_dir / "checkpoint.pt", data.getvalue(), previous=run_dir / "checkpoint.prev.pt")
-
-
 def main(args):
     # ---- setup -------------------------------------------------------------------------------------------------------
-    stop_signals = []
-
-    def request_stop(signum, frame):
-        stop_signals.append(signum)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait
-
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(signum, request_stop)
-    device = torch.device("cuda" if torch.cuda.is_available() and args.cuda else "cpu")
-    metrics.set_up_cpu(args.num_threads)
-    run_dir, lock, checkpoint = open_run(args, device)
+    device = devices.set_up(args)
+    run = rundir.Run(args, device)
     batch_size = args.num_envs * args.num_steps
-    num_iterations = args.total_timesteps // batch_size
-    run = SimpleNamespace(  # what a checkpoint keeps beside the network, the optimiser and the state of the generator
-        iteration=0,
-        global_step=0,
-        gradient_steps=0,
-        wall_seconds=0.0,
-        wandb_id=None,
-        episodes=0,
-        games=[],  # (return, length) of the last 100 games
-        eval_games=[],
-        reward_moments=(0.0, 1.0, 1e-4),  # returns on unseen levels; what normalises the rewards
-        totals=torch.zeros(len(LOSSES), device=device),
-        minibatches=0,
-        explained=[],
-    )  # since the last point
-    if checkpoint:
-        vars(run).update({name: checkpoint[name] for name in vars(run)})
-        print(f"{run_dir}: resumes at step {run.global_step:,}", flush=True)
-    torch.manual_seed(args.seed)
-    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that the run draws after the weights
-    torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32 = args.torch_deterministic, args.tf32
-    torch.set_float32_matmul_precision("high" if args.tf32 and device.type == "cuda" else "highest")
-    # games restart when a run resumes: with a seed of their own, or the first ones would be played again
-    envs = make_envs(args, (args.seed + run.global_step) % 2**31)
+    num_envs = args.num_envs // devices.NUM_RANKS  # of this process, as mb_size
+    mb_size = args.minibatch_size // devices.NUM_RANKS
+    torch.manual_seed(args.seed)  # the same network in every process
+    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that is drawn after the weights
+    # games restart when a run resumes: with a new seed, or the first games would be played again
+    envs = make_envs(replace(args, num_envs=num_envs), (args.seed + run.global_step + devices.RANK * num_envs) % 2**31)
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
     lr = torch.tensor(args.learning_rate, device=device) if args.cuda_graphs else args.learning_rate
     optimizer = optim.Adam(agent.parameters(), lr=lr, eps=1e-5, fused=True, capturable=args.cuda_graphs)
-    shape = (args.num_steps, args.num_envs)  # (T, N)
+    state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[])  # but for the first: since log()
+    state.reward_moments = (0.0, 1.0, 1e-4)  # mean, variance, count, for normalize_rewards
+    state.eval_games = []  # returns of the last 100 games on unseen levels
+    run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state)
+    if devices.RANK > 0:  # each process draws its own actions
+        rng.manual_seed(2**32 + args.seed + run.global_step + devices.RANK)
+
+    shape = (args.num_steps, num_envs)  # (T, N)
     obs = torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device)
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
     logits, noise = (torch.zeros((*shape, num_actions), device=device) for _ in range(2))
@@ -530,166 +372,131 @@ def main(args):
     rewards = np.zeros(shape, dtype=np.float32)
     terminations, truncations, valid = (np.zeros(shape, dtype=bool) for _ in range(3))
     next_obs, _ = envs.reset()  # (N, 64, 64, 3) uint8
-    next_done = np.zeros(args.num_envs, dtype=bool)
-    episode_returns, episode_lengths = np.zeros(args.num_envs), np.zeros(args.num_envs, dtype=np.int64)
-    discounted = np.zeros(args.num_envs)  # what the episodes under way have earned, for normalize_rewards
+    next_done = np.zeros(num_envs, dtype=bool)
+    episode_returns, episode_lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
+    discounted = np.zeros(args.num_envs)  # of the games of all processes, for normalize_rewards
     if args.num_levels and args.eval_envs:  # all levels: the chance of one of the training's is num_levels / 2**31
+        num_eval_envs = args.eval_envs // devices.NUM_RANKS
         eval_envs = make_envs(
-            replace(args, num_envs=args.eval_envs, num_levels=0, start_level=0),
-            (args.seed + run.global_step + 1) % 2**31,
+            replace(args, num_envs=num_eval_envs, num_levels=0, start_level=0),
+            (args.seed + run.global_step + 1 + devices.RANK * num_eval_envs) % 2**31,
         )
-        eval_obs, eval_returns = eval_envs.reset()[0], np.zeros(args.eval_envs)
-    coverage = {"frame": [], "feature": [], "value": [], "step": []}
-    if checkpoint:
-        agent.load_state_dict(checkpoint["agent"])
-        optimizer.load_state_dict(checkpoint["optimizer"])
-        rng.set_state(checkpoint["rng"].cpu())
-        with np.load(run_dir / "coverage.npz") as saved:  # it may be newer than the checkpoint, never older
-            coverage = {name: [saved[name][saved["step"] <= run.global_step]] for name in coverage}
-    # one record a log point, written at once: SummaryWriter's queue can lose points that a checkpoint counts as logged
-    events = open(run_dir / f"events.out.tfevents.{time.time():.0f}.{platform.node()}.{os.getpid()}", "wb")
-    writer = RecordWriter(events)
-    writer.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
-    if args.track:
-        import wandb
+        eval_obs, eval_returns = eval_envs.reset()[0], np.zeros(num_eval_envs)
 
-        wandb_run = wandb.init(
-            project=args.wandb_project_name,
-            entity=args.wandb_entity,
-            name=args.run_name,
-            id=run.wandb_id,
-            resume="allow",
-            config=vars(args),
-            dir=str(run_dir),
-            save_code=True,
+    forward = devices.compiled(agent, args.compile)
+
+    @torch.no_grad()
+    def policy(obs, noise):
+        """Samples actions (N,) for obs (N, 64, 64, 3): argmax(logits + Gumbel noise) is a sample of the policy."""
+        logits, value, _ = forward(obs)
+        return logits, value, (logits + noise).argmax(-1)
+
+    def minibatch(batch, inds):
+        """The rows `inds` of each tensor of the batch, advantages normalised, and the number of valid rows."""
+        *rows, advantages, valid = (x.index_select(0, inds) for x in batch)
+        normalized, count = normalize_advantages(advantages, valid)
+        return *rows, normalized if args.norm_adv else advantages, valid, count
+
+    def minibatch_loss(mb_obs, mb_actions, mb_logprobs, mb_values, mb_returns, mb_advantages, mb_valid, count):
+        newlogits, newvalue, _ = agent(mb_obs)
+        return ppo_loss(
+            newlogits,
+            newvalue,
+            mb_actions,
+            mb_logprobs,
+            mb_values,
+            mb_advantages,
+            mb_returns,
+            mb_valid,
+            count,
+            args.clip_coef,
+            args.ent_coef,
+            args.vf_coef,
+            args.clip_vloss,
         )
-        run.wandb_id = wandb_run.id
-    bar = tqdm(
-        total=num_iterations * batch_size,
-        initial=run.global_step,
-        disable=None,
-        dynamic_ncols=True,
-        bar_format=args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}",
-    )
-    compiled = (lambda function: torch.compile(function, dynamic=False)) if args.compile else lambda function: function
-    graphed, forward = metrics.cuda_graphs(args.cuda_graphs), compiled(agent)
-    log_time = line_time = checkpoint_time = time.time()
-    start_time, log_step, line_step, exit_code = log_time - run.wall_seconds, run.global_step, run.global_step, 0
-    for iteration in range(run.iteration + 1, num_iterations + 1):
-        run.iteration = iteration
+
+    def update(*mb):
+        """One step of the optimiser on a minibatch. Returns the losses and the gradient's norm before clipping."""
+        loss, losses = compiled_loss(*mb)
+        optimizer.zero_grad()
+        loss.backward()
+        devices.add_over_ranks([*(p.grad for p in agent.parameters()), *losses.values()])
+        grad_norm = nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm, foreach=True)
+        optimizer.step()
+        return {**losses, "grad_norm": grad_norm}
+
+    compiled_loss = devices.compiled(minibatch_loss, args.compile)
+    policy = devices.graphed(policy, args.cuda_graphs)
+    update = devices.graphed(update, args.cuda_graphs)
+
+    while not run.ended:
         if args.anneal_lr:
-            new_lr = (1.0 - (iteration - 1.0) / num_iterations) * args.learning_rate
+            new_lr = (1.0 - run.global_step / run.total_steps) * args.learning_rate
             optimizer.param_groups[0]["lr"] = lr.fill_(new_lr) if args.cuda_graphs else new_lr
 
         # ---- rollout -------------------------------------------------------------------------------------------------
-        # argmax(logits + Gumbel noise) is a sample of the policy; the noise of the whole rollout is drawn at once
+        new_games = []
         noise.exponential_(generator=rng).log_().neg_()
-
-        @graphed
-        @torch.no_grad()
-        def policy(step):
-            logits[step], values[step], _ = forward(obs[step])
-            actions[step] = (logits[step] + noise[step]).argmax(-1)
-
         for step in range(args.num_steps):
-            obs[step] = metrics.to_device(next_obs, device)
+            obs[step] = devices.to_device(next_obs, device)
             valid[step] = ~next_done
-            policy(step)
+            logits[step], values[step], actions[step] = policy(obs[step], noise[step])
             action = actions[step].to("cpu", torch.int32).numpy()
             next_obs, rewards[step], terminations[step], truncations[step], _ = envs.step(action)
             next_done = terminations[step] | truncations[step]
             episode_returns += rewards[step]  # 0 in a reset row
             episode_lengths += valid[step]
             for i in np.flatnonzero(next_done):
-                run.games = [*run.games[-99:], (float(episode_returns[i]), int(episode_lengths[i]))]
-                run.episodes += 1
+                new_games.append((float(episode_returns[i]), int(episode_lengths[i])))
                 episode_returns[i] = episode_lengths[i] = 0
         run.global_step += batch_size
+        run.add_games(new_games)
 
         # ---- targets -------------------------------------------------------------------------------------------------
         if not args.mask_resets:
             terminations, truncations, valid = terminations | truncations, np.zeros_like(valid), np.ones_like(valid)
-        scaled_rewards, discounted, run.reward_moments = normalize_rewards(
-            rewards, terminations | truncations, valid, discounted, run.reward_moments, args.gamma
+        # each process normalises the rewards of all games, (T, all N), and trains on its own
+        all_rewards, all_ends, all_valid = (
+            np.concatenate(devices.gather(x), axis=1) for x in (rewards, terminations | truncations, valid)
         )
+        scaled_rewards, discounted, state.reward_moments = normalize_rewards(
+            all_rewards, all_ends, all_valid, discounted, state.reward_moments, args.gamma
+        )
+        scaled_rewards = scaled_rewards[:, devices.RANK * num_envs : (devices.RANK + 1) * num_envs]
         t_rewards, t_terminations, t_truncations, t_valid = (
-            metrics.to_device(x, device) for x in (scaled_rewards, terminations, truncations, valid)
+            devices.to_device(x, device) for x in (scaled_rewards, terminations, truncations, valid)
         )
         with torch.no_grad():
             logprobs = F.log_softmax(logits, dim=-1).gather(-1, actions[..., None]).squeeze(-1)
-            _, next_value, _ = agent(metrics.to_device(next_obs, device))
+            _, next_value, _ = agent(devices.to_device(next_obs, device))
             # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
             next_values = torch.cat([values[1:], next_value[None]])
             advantages, returns = gae(
                 t_rewards, values, t_terminations, t_truncations, next_values, t_valid, args.gamma, args.gae_lambda
             )
-        batch = [x.flatten(0, 1) for x in (obs, actions, logprobs, values, advantages, returns, t_valid)]
-        b_obs, b_actions, b_logprobs, b_values, b_advantages, b_returns, b_valid = batch
+        batch = [x.flatten(0, 1) for x in (obs, actions, logprobs, values, returns, advantages, t_valid)]
+        b_obs, b_actions, b_logprobs, b_values, b_returns, b_advantages, b_valid = batch
 
         # ---- update --------------------------------------------------------------------------------------------------
-        def minibatch(inds):
-            return [x.index_select(0, inds) for x in batch]
-
-        def minibatch_loss(mb_obs, mb_actions, mb_logprobs, mb_values, mb_advantages, mb_returns, mb_valid):
-            if args.norm_adv:
-                mb_advantages = normalize_advantages(mb_advantages, mb_valid)
-            newlogits, newvalue, _ = agent(mb_obs)
-            return ppo_loss(
-                newlogits,
-                newvalue,
-                mb_actions,
-                mb_logprobs,
-                mb_values,
-                mb_advantages,
-                mb_returns,
-                mb_valid,
-                args.clip_coef,
-                args.ent_coef,
-                args.vf_coef,
-                args.clip_vloss,
-            )
-
-        @graphed
-        def update(*mb):
-            loss, stats = compiled(minibatch_loss)(*mb)
-            optimizer.zero_grad()
-            loss.backward()
-            grad_norm = nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm, foreach=True)
-            optimizer.step()
-            run.totals += torch.stack([*stats, grad_norm])
-            return stats, grad_norm
-
         for _epoch in range(args.update_epochs):
-            for mb_inds in torch.randperm(batch_size, generator=rng, device=device).split(args.minibatch_size):
-                stats, grad_norm = update(*minibatch(mb_inds))
-                run.minibatches += 1
-                run.gradient_steps += 1
-            if args.target_kl is not None and stats[LOSSES.index("approx_kl")] > args.target_kl:
+            for mb_inds in torch.randperm(len(b_obs), generator=rng, device=device).split(mb_size):
+                losses = update(*minibatch(batch, mb_inds))
+                state.totals = state.totals + torch.stack([*losses.values()])
+                state.minibatches += 1
+                state.gradient_steps += 1
+            if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
-        run.explained.append(metrics.explained_variance(b_values[b_valid], b_returns[b_valid]))
-
+        state.explained.append(metrics.explained_variance(b_values[b_valid], b_returns[b_valid]))
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
-        suspects = {
-            "rewards": t_rewards,
-            "logits": logits,
-            "values": values,
-            "advantages": advantages,
-            **dict(zip(LOSSES, run.totals)),
-            "parameters": nn.utils.get_total_norm(agent.parameters()),
-        }
-        finite = torch.stack([x.isfinite().all() for x in suspects.values()]).tolist()
-        if not all(finite):
-            bad = list(suspects)[finite.index(False)]
-            write_atomically(
-                run_dir / "failed.json",
-                json.dumps({"tensor": bad, "global_step": run.global_step, "iteration": iteration}).encode(),
-            )
-            exit_code = 3
+        suspects = {"rewards": t_rewards, "logits": logits, "values": values, "advantages": advantages}
+        suspects.update(zip(losses, state.totals))
+        suspects["parameters"] = nn.utils.get_total_norm(agent.parameters())
+        if not run.all_finite(suspects):
             break
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
         scalars = {}
-        log_point = iteration * args.num_logs % num_iterations < args.num_logs
+        log_point = run.at_log_point(batch_size)
         if log_point:
             valid_inds = b_valid.nonzero().squeeze(-1)
             probe_inds = valid_inds[metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)]
@@ -698,16 +505,20 @@ def main(args):
             same = len(probe_inds) == len(valid_inds)
             probe = native if same else diagnose(agent, b_obs, b_actions, b_logprobs, probe_inds)[0]
             # clipping multiplied the last minibatch's gradient by one factor: take it out again
-            unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
+            unclip = max(1.0, (losses["grad_norm"].item() + 1e-6) / args.max_grad_norm)
             native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
-            gradients = torch.autograd.grad(minibatch_loss(*minibatch(probe_inds))[0], list(agent.parameters()))
+            probe_loss, _ = minibatch_loss(*minibatch(batch, probe_inds[devices.RANK :: devices.NUM_RANKS]))
+            gradients = torch.autograd.grad(probe_loss, list(agent.parameters()))
+            devices.add_over_ranks(gradients)
             probe = {**probe, **metrics.gradient_statistics(gradients)}
             scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
             scalars.update({f"probe/{name}": value for name, value in probe.items()})
             scalars["outer/kl_behavior"] = metrics.kl_behavior(logratio)
-            scalars["outer/ddr"] = metrics.ddr(len(valid_inds), scalars["outer/kl_behavior"])
+            scalars["outer/ddr"] = metrics.ddr(devices.NUM_RANKS * len(valid_inds), scalars["outer/kl_behavior"])
         if log_point and args.num_levels and args.eval_envs:
-            generator = torch.Generator(device).manual_seed(run.global_step)  # of its own: looking changes no run
+            # a generator of its own: evaluation does not change the run
+            generator = torch.Generator(device).manual_seed(run.global_step + devices.RANK * 2**40)
+            new_evals = []
             for _step in range(args.num_steps):
                 with torch.no_grad():
                     probs = agent(torch.from_numpy(eval_obs).to(device))[0].softmax(-1)
@@ -715,90 +526,40 @@ def main(args):
                 eval_obs, reward, terminated, truncated, _ = eval_envs.step(action)
                 eval_returns += reward
                 ended = terminated | truncated
-                run.eval_games = [*run.eval_games, *eval_returns[ended].tolist()][-100:]
+                new_evals += eval_returns[ended].tolist()
                 eval_returns[ended] = 0
+            state.eval_games = [*state.eval_games, *sum(devices.gather(new_evals), [])][-100:]
 
         # ---- log -----------------------------------------------------------------------------------------------------
-        now = time.time()
         if log_point:
-            num_rows = COVERAGE_ROWS * iteration // num_iterations - sum(map(len, coverage["step"]))
-            inds = probe_inds[metrics.stratified_rows(len(probe_inds), num_rows, seed=run.global_step)]
+            inds = probe_inds[metrics.stratified_rows(len(probe_inds), run.coverage_quota(), seed=run.global_step)]
             with torch.no_grad():
                 _, row_values, hiddens = agent(b_obs.index_select(0, inds))
-            coverage["frame"].append(b_obs[inds].cpu().numpy())
-            coverage["feature"].append(hiddens[0][-1].cpu().numpy().astype(np.float16))
-            coverage["value"].append(row_values.cpu().numpy())
-            coverage["step"].append(np.full(len(inds), run.global_step))
+            run.add_coverage(
+                frame=b_obs[inds].cpu().numpy(),
+                feature=hiddens[0][-1].cpu().numpy().astype(np.float16),
+                value=row_values.cpu().numpy(),
+            )
             scalars["charts/episodes"] = run.episodes
             if run.games:
                 scalars["charts/episodic_return"], scalars["charts/episodic_length"] = np.mean(run.games, 0).tolist()
-            if run.games and run.eval_games:
-                scalars["charts/eval_episodic_return"] = float(np.mean(run.eval_games))
-                scalars["charts/generalization_gap"] = np.mean(run.games, 0)[0] - np.mean(run.eval_games)
-            scalars["charts/SPS"] = (run.global_step - log_step) / (now - log_time)
+            if run.games and state.eval_games:
+                scalars["charts/eval_episodic_return"] = float(np.mean(state.eval_games))
+                scalars["charts/generalization_gap"] = run.mean_return() - scalars["charts/eval_episodic_return"]
+            scalars["charts/SPS"] = run.sps()
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
-            scalars["charts/gradient_steps"] = run.gradient_steps
-            scalars.update(zip([f"losses/{name}" for name in LOSSES], (run.totals / run.minibatches).tolist()))
-            scalars["losses/explained_variance"] = float(np.mean(run.explained))
-            summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()])
-            writer.write(Event(wall_time=now, step=run.global_step, summary=summary).SerializeToString())
-            events.flush()
-            if args.track:
-                wandb_run.log(scalars, step=run.global_step)
-            run.totals, run.minibatches, run.explained = run.totals.zero_(), 0, []
-            log_time, log_step = now, run.global_step
-        sps = (run.global_step - line_step) / (now - line_time)
-        progress = f"{sps:.0f} SPS  return " + (f"{np.mean(run.games, 0)[0]:.1f}" if run.games else "-")
-        bar.set_postfix_str(progress, refresh=False)
-        bar.update(batch_size)
-        if now - line_time >= 30 or iteration == num_iterations:
-            if bar.disable:
-                eta = tqdm.format_interval((bar.total - run.global_step) / sps)
-                print(f"{args.env_id} {run.global_step:,}/{bar.total:,} steps  {progress}  ETA {eta}", flush=True)
-            line_time, line_step = now, run.global_step
-        if stop_signals or iteration == num_iterations or now - checkpoint_time >= 60 * args.checkpoint_minutes:
-            run.wall_seconds = now - start_time
-            save_checkpoint(
-                run_dir,
-                {**vars(run), "agent": agent.state_dict(), "optimizer": optimizer.state_dict(), "rng": rng.get_state()},
-                coverage,
-            )
-            checkpoint_time = now
-        if stop_signals and iteration < num_iterations:
-            exit_code = 130 if stop_signals[0] == signal.SIGINT else 143
-            break
+            scalars["charts/gradient_steps"] = state.gradient_steps
+            means = (state.totals / state.minibatches).tolist()
+            scalars.update({f"losses/{name}": value for name, value in zip(losses, means)})
+            scalars["losses/explained_variance"] = float(np.mean(state.explained))
+            run.log(scalars)
+            state.totals, state.minibatches, state.explained = 0.0, 0, []
+        run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
-    bar.close()
-    events.close()
-    if exit_code == 0:
-        if args.capture_video:
-            path, evaluate = run_dir / "episode.mp4", Path(__file__).resolve().parent / "scripts" / "evaluate.py"
-            subprocess.run([sys.executable, evaluate, run_dir, "--episodes", "1", "--video", path])
-            if args.track and path.exists():
-                wandb_run.log({"episode": wandb.Video(str(path))})
-        done = {
-            "global_step": run.global_step,
-            "wall_seconds": run.wall_seconds,
-            "sps": run.global_step / run.wall_seconds,
-            "episodic_return": float(np.mean(run.games, 0)[0]) if run.games else None,
-        }
-        write_atomically(run_dir / "done.json", json.dumps(done).encode())
-        print(f"{run_dir} is finished: {json.dumps(done)}")
-    elif exit_code == 3:
-        print(f"error: {bad} is not finite at step {run.global_step:,}: {run_dir / 'failed.json'}", file=sys.stderr)
-    else:
-        print(f"{run_dir} stopped at step {run.global_step:,}: the same command, with this --run-name, resumes it")
-    if args.track:
-        wandb_run.finish(exit_code=exit_code)
-    sys.exit(exit_code)
+    run.close()
 
 
 if __name__ == "__main__":
-    try:
+    with rundir.full_disk_in_one_line():
         main(parse_args(sys.argv[1:]))
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        print(f"error: {error.strerror}; the same command resumes from the last checkpoint", file=sys.stderr)
-        os._exit(1)  # nothing is left to flush to a full disk

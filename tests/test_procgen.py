@@ -1,7 +1,8 @@
-"""Procgen: the rewards' normalisation, the IMPALA network, levels, and what the script takes for granted of EnvPool."""
+"""Procgen: reward normalisation, the IMPALA network, the loop on real games, levels, and what EnvPool guarantees."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from conftest import ROOT, command, environment, run
 
 import metrics
 import ppo_procgen as procgen
+import rundir
 
 GAMES = (
     "bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper maze miner ninja "
@@ -113,11 +115,80 @@ def test_the_network_is_cleanrls():
         assert [len(layers) for layers in separate(obs)[2]] == [14, 14]
 
 
-# ---- games and levels ------------------------------------------------------------------------------------------------
+# ---- what the rollout hands to the targets ---------------------------------------------------------------------------
 def arguments(tmp_path, *words):
     return procgen.parse_args(command("ppo_procgen.py", tmp_path, *words)[2:])
 
 
+@pytest.fixture
+def signals():
+    """Gives the handlers of signals back, which a run in this process replaces."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def test_rollout(tmp_path, monkeypatch, signals):
+    """The real loop with a policy that is known: actions follow it, and each row of the batch is what the games did."""
+    words = "--num-envs 8 --num-steps 48 --total-timesteps 768 --num-minibatches 1 --num-levels 0 --num-threads 1"
+    args = arguments(tmp_path, *words.split(), "--learning-rate", 0, "--no-diagnostics")
+    played, seen = [], []
+    agent_class, make_envs, gae = procgen.Agent, procgen.make_envs, procgen.gae
+
+    class KnownPolicy(agent_class):
+        """The first of the 15 actions with probability 1/2, the others with equal probability."""
+
+        def __init__(self, num_actions, *options):
+            super().__init__(num_actions, *options)
+            with torch.no_grad():
+                self.actor.weight.zero_()
+                self.actor.bias.copy_(torch.log(torch.tensor([0.5] + [0.5 / 14] * 14)))
+
+    def make_recorded_envs(*inputs):
+        envs = make_envs(*inputs)
+        step = envs.step
+
+        def recorded_step(actions):
+            next_obs, reward, terminated, truncated, info = step(actions)
+            played.append([np.array(x) for x in (actions, reward, terminated, truncated, next_obs)])
+            return next_obs, reward, terminated, truncated, info
+
+        envs.step = recorded_step
+        return envs
+
+    def record_gae(*inputs):
+        seen.append([x.clone() for x in inputs[:6]])
+        return gae(*inputs)
+
+    for name, double in (("Agent", KnownPolicy), ("make_envs", make_recorded_envs), ("gae", record_gae)):
+        monkeypatch.setattr(procgen, name, double)
+    with pytest.raises(SystemExit) as end:
+        procgen.main(args)
+    assert end.value.code == 0 and len(seen) == 2
+    rewards, values, terminations, truncations, next_values, valid = (torch.cat(parts).numpy() for parts in zip(*seen))
+    actions, paid, terminated, truncated, next_obs = (np.stack(parts) for parts in zip(*played))
+    assert np.array_equal(terminations, terminated) and np.array_equal(truncations, truncated)
+    done = terminated | truncated
+    assert valid[0].all() and np.array_equal(valid[1:], ~done[:-1]) and done[:-1].any()
+    # one normaliser for the whole run: its sums and moments pass from one rollout to the next
+    expected, _, moments = procgen.normalize_rewards(paid, done, valid, np.zeros(8), (0.0, 1.0, 1e-4), args.gamma)
+    np.testing.assert_allclose(rewards, expected, rtol=1e-6)
+    checkpoint = rundir.load_checkpoint(tmp_path / "run/checkpoint.pt", "cpu")
+    assert paid.any() and checkpoint["state"]["reward_moments"] == pytest.approx(moments)
+    # V of what each step led to: the next row's value within a rollout, and a value of its own at the end of each
+    agent = agent_class(15)
+    agent.load_state_dict(checkpoint["agent"])
+    with torch.no_grad():
+        expected = np.stack([agent(frames)[1] for frames in torch.tensor(next_obs)])
+    np.testing.assert_allclose(next_values, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(values[1:], expected[:-1], rtol=1e-4, atol=1e-5)
+    # 0.5 +- 0.018; with the sign of the Gumbel noise flipped it would be 0.8
+    assert (actions == 0).mean() == pytest.approx(0.5, abs=0.08)
+    assert len(np.unique(actions)) == 15
+
+
+# ---- games and levels ------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("game", GAMES)
 def test_all_sixteen_games_easy_and_hard(game, tmp_path):
     for mode in ("easy", "hard"):
@@ -139,14 +210,14 @@ def test_ids(tmp_path):
 @pytest.mark.parametrize(
     "words,says",
     [
-        ("--env-id bigfsh", "--env-id bigfsh (BigfshEasy-v0) is not a Procgen game of EnvPool: BigfishEasy-v0"),
+        ("--env-id bigfsh", "--env-id bigfsh (BigfshEasy-v0) is not a Procgen game of EnvPool; near: BigfishEasy-v0"),
         ("--env-id Breakout-v5", "--env-id Breakout-v5"),
         ("--env-id bigfish --distribution-mode memory", "--env-id bigfish (BigfishMemory-v0)"),
         ("--env-id bigfish --distribution-mode nightmare", "--distribution-mode"),
         ("--env-id BigfishEasy-v0 --distribution-mode hard", "--distribution-mode hard contradicts --env-id Bigfish"),
-        ("--num-levels 0 --start-level 5", "--start-level 5 means nothing without --num-levels"),
-        ("--num-levels -1", "--num-levels"),
-        ("--eval-envs -1", "--eval-envs"),
+        ("--num-levels 0 --start-level 5", "--start-level 5 without --num-levels: expected --num-levels of 1 or more"),
+        ("--num-levels -1", "--num-levels -1 is out of range: expected 0 to 1,073,741,824"),
+        ("--eval-envs 1025", "--eval-envs 1025 is out of range: expected 0 to 1,024"),
     ],
 )
 def test_bad_levels_and_games(words, says, tmp_path, capsys):
