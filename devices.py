@@ -127,6 +127,11 @@ def _in_a_group() -> bool:
     return dist.is_initialized()
 
 
+def share(number: int) -> range:
+    """The part of range(number) that is this process's: contiguous, and as equal as can be."""
+    return range(number * RANK // NUM_RANKS, number * (RANK + 1) // NUM_RANKS)
+
+
 def sum_over_ranks(tensor: Any) -> Any:
     """The sum of a tensor over all processes; the tensor itself if there is one process."""
     if not _in_a_group():

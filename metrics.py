@@ -461,6 +461,7 @@ def diagnose_network(
     takes activations (M, units) only.
     """
     outputs, features, activity, zeros = [], [], [], 0.0
+    num_rows = len(inds) or math.nan  # without rows every value is NaN
     for rows in inds.split(chunk):
         output, encoders = forward(rows)
         layers = [layer for encoder in encoders for layer in encoder]
@@ -471,8 +472,8 @@ def diagnose_network(
             activity.append([torch.stack([h.sum(0), h.square().sum(0)]) for h in sums])
         else:
             activity.append([unit_activity(layer) * len(rows) for layer in layers])
-        zeros += zero_fraction(layers) * len(rows) / len(inds)
-    activities = [sum(sums) / len(inds) for sums in zip(*activity)]
+        zeros += zero_fraction(layers) * len(rows) / num_rows
+    activities = [sum(sums) / num_rows for sums in zip(*activity)]
     if deviation:
         activities = [(square - mean.square()).clamp(min=0.0).sqrt() for mean, square in activities]
     activity_rows = [row[None] for row in activities]

@@ -57,6 +57,7 @@ Count = Annotated[int, Range(1, 2**31 - 1)]
 Steps = Annotated[int, Range(1, 2**63 - 1)]
 Seed = Annotated[int, Range(0, 2**31 - 1)]
 Threads = Annotated[int, Range(0, 1024)]
+Evaluation = Annotated[int, Range(0, 100000)]
 Fraction = Annotated[float, Range(0, 1)]
 NonNegative = Annotated[float, Range(0, 1e12)]
 Positive = Annotated[float, Range(1e-12, 1e12)]
@@ -228,7 +229,9 @@ class Run:
         self.args = args
         self.total_steps = args.total_timesteps // (args.num_envs * args.num_steps) * (args.num_envs * args.num_steps)
         self.global_step, self.episodes, self.games = 0, 0, []
-        self.ended, self.exit_code, self.failure = False, 0, ""
+        self._finished: Any = 0  # games that each environment has finished, an array (num_envs,) from the first on
+        self.exit_code, self.failure = 0, ""
+        self.ended = False
         self._signals: List[int] = []
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(signum, self._request_stop)
@@ -248,14 +251,18 @@ class Run:
         if self._checkpoint:
             kept = self._checkpoint["run"]
             self.global_step, self.episodes, self.games = kept["global_step"], kept["episodes"], kept["games"]
+            self._finished = kept["finished"].numpy()
             wall_seconds, self._wandb_id = kept["wall_seconds"], kept["wandb_id"]
             print(f"{self.path}: resumes at step {self.global_step:,}", flush=True)
+        self.ended = self.global_step >= self.total_steps  # only the games after the last step may be missing
         self._wall_seconds = wall_seconds
         self._parts: Dict[str, Any] = {}
         self._coverage: Dict[str, list] = {}
         self._start_clocks()
 
     def _request_stop(self, signum: int, frame: Any) -> None:
+        if self.ended:  # the last checkpoint is written
+            sys.exit(130 if signum == signal.SIGINT else 143)
         self._signals.append(signum)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait
 
@@ -398,14 +405,24 @@ class Run:
         self._wandb_id = run.id
         return run
 
-    def add_games(self, games: List[Tuple[float, int]], count: Optional[int] = None) -> None:
-        """Adds finished games, (return, length), of this process; under torchrun those of all processes.
+    def add_games(self, games: List[Tuple[float, int]], finished: Any = None) -> None:
+        """Adds the games that have ended in this process; under torchrun those of all processes.
 
-        `count`: how many games ended, if `games` holds only the last of them.
+        `games`: (return, length) of each, or of the last of them. `finished`: int array, how many games each
+        environment of this process has finished since the last call.
         """
-        for some, number in devices.gather((games, len(games) if count is None else count)):
-            self.episodes += number
-            self.games = [*self.games, *some][-100:]
+        import numpy as np
+
+        if finished is None or isinstance(finished, int):  # TEMPORARY: until all scripts pass an array
+            finished = np.bincount([0] * (len(games) if finished is None else finished), minlength=1)
+        some, counts = zip(*devices.gather((games, finished)))
+        self._finished = self._finished + np.concatenate(counts)
+        self.episodes = int(self._finished.sum())
+        self.games = [*self.games, *sum(some, [])][-100:]
+
+    def min_episodes(self) -> int:
+        """The fewest games that any environment has finished."""
+        return int(self._finished.min())
 
     def mean_return(self) -> Optional[float]:
         """The mean return of the last 100 games; None before the first has ended."""
@@ -518,6 +535,7 @@ class Run:
             "global_step": self.global_step,
             "episodes": self.episodes,
             "games": self.games,
+            "finished": torch.from_numpy(self._finished),
             "wall_seconds": self._wall_seconds,
             "wandb_id": self._wandb_id,
         }
@@ -526,8 +544,13 @@ class Run:
         torch.save({"format": FORMAT, "run": kept, **parts}, data)
         write_atomically(self.path / "checkpoint.pt", data.getvalue(), previous=self.path / "checkpoint.prev.pt")
 
-    def close(self) -> NoReturn:
-        """Finishes: done.json after the last step, a line that says how the run ended. Exits with its exit code."""
+    def close(self, final_returns: Optional[List[float]] = None) -> NoReturn:
+        """Finishes: done.json after the last step, a line that says how the run ended. Exits with its exit code.
+
+        `final_returns`: of this process's games with the final network; done.json has their mean, its 95 % interval and
+        their number, over all processes.
+        """
+        final_returns = sum(devices.gather(list(final_returns or [])), [])
         self._bar.close()
         if self._events:
             self._events.close()
@@ -542,6 +565,10 @@ class Run:
                 "sps": self.global_step / self._wall_seconds,
                 "episodic_return": self.mean_return(),
             }
+            if final_returns:
+                done["final_return"] = sum(final_returns) / len(final_returns)
+                done["final_return_ci"] = bootstrap_ci(final_returns)
+                done["final_episodes"] = len(final_returns)
             write_atomically(self.path / "done.json", json.dumps(done).encode())
             print(f"{self.path} is finished: {json.dumps(done)}")
         elif self.exit_code == 3:
@@ -561,6 +588,37 @@ class Run:
             import wandb
 
             self._wandb.log({"episode": wandb.Video(str(path))})
+
+
+def game_seeds(seed: int, purpose: str, step: int, games: Iterable[int]) -> List[int]:
+    """The seeds, 0 to 2**31 - 1, of games by their number: seeds[i] is of game games[i].
+
+    They differ between the games of one (seed, purpose, step); those of two such triples coincide by chance only.
+    `step`: the steps done when the games begin, since games that restart must not repeat the first ones.
+    """
+    import numpy as np
+
+    words = [seed, step, *purpose.encode()]
+    start, stride = np.random.SeedSequence(words).generate_state(2, np.uint64).tolist()
+    return [(start + game * (stride | 1)) % 2**31 for game in games]  # an odd stride: no two games of one run agree
+
+
+def bootstrap_ci(values: List[float], resamples: int = 10000) -> Optional[List[float]]:
+    """The 95 % percentile bootstrap interval, [low, high], of the mean of some numbers; None below two numbers."""
+    import numpy as np
+
+    if len(values) < 2:
+        return None
+    drawn = np.random.default_rng(0).choice(values, (resamples, len(values)))
+    return np.percentile(drawn.mean(1), [2.5, 97.5]).tolist()
+
+
+def progress_bar(total: int, unit: str, description: str) -> Any:
+    """A bar on a terminal, in the first process; nothing elsewhere."""
+    from tqdm import tqdm
+
+    disable = True if devices.RANK else None
+    return tqdm(total=total, unit=unit, desc=description, disable=disable, dynamic_ncols=True, leave=False)
 
 
 # ---- reading run directories -----------------------------------------------------------------------------------------
