@@ -149,9 +149,10 @@ class QNetwork(nn.Module):
     def __init__(self, num_actions, layer_norm="chw", bf16=False):
         super().__init__()
         self.bf16 = bf16
+        eps = 1e-5 if layer_norm == "chw" else 1e-6  # PyTorch's, as in CleanRL, or flax's, as in the paper's own code
 
         def norm(channels, size):
-            return nn.LayerNorm([channels, size, size]) if layer_norm == "chw" else ChannelNorm(channels, eps=1e-6)
+            return nn.LayerNorm([channels, size, size]) if layer_norm == "chw" else ChannelNorm(channels, eps=eps)
 
         self.network = nn.Sequential(
             layer_init(nn.Conv2d(4, 32, 8, stride=4)),
@@ -165,7 +166,7 @@ class QNetwork(nn.Module):
             nn.ReLU(inplace=True),
             nn.Flatten(),
             layer_init(nn.Linear(64 * 7 * 7, 512)),
-            nn.LayerNorm(512),
+            nn.LayerNorm(512, eps=eps),
             nn.ReLU(inplace=True),
             layer_init(nn.Linear(512, num_actions)),
         )

@@ -129,6 +129,13 @@ def test_the_network_is_cleanrls():
     assert [h.shape[1] for h in hiddens] == [32, 64, 64, 512] and all((h >= 0).all() for h in hiddens)
 
 
+@pytest.mark.parametrize("layer_norm,eps", [("chw", 1e-5), ("channels", 1e-6)])
+def test_every_norm_has_the_epsilon_of_its_library(layer_norm, eps):
+    """PyTorch's 1e-5, as in CleanRL, or flax's 1e-6, as in the paper's own code: after the dense layer too."""
+    norms = [layer for layer in pqn.QNetwork(4, layer_norm).network if isinstance(layer, nn.LayerNorm)]
+    assert [norm.eps for norm in norms] == [eps] * 4
+
+
 def test_channel_norm_is_of_each_pixel():
     norm = pqn.ChannelNorm(3, eps=0.0)
     x = torch.randn(2, 3, 5, 5, generator=torch.Generator().manual_seed(0))
