@@ -1,103 +1,27 @@
-"""scripts/figures.py on runs with known answers: rliable is the reference for aggregates, plants for verdicts."""
+"""scripts/figures.py on runs with known answers: planted effects for verdicts, and every image that it draws."""
 
 import json
-import os
 import subprocess
 import sys
-import warnings
 
 import conftest
 import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.record_writer import RecordWriter
+from planted_runs import GAMES, plant, write_events, write_run  # puts scripts/ on the path
 
-sys.path.insert(0, str(ROOT / "scripts"))
+# isort: split
+import analysis
+import drawing
 import figures
-from rliable import library as rly
-from rliable import metrics as rliable_metrics
-
-RANDOM, HUMAN = figures.human_scores()["Breakout"]
-GAMES = ["Breakout", "Qbert", "Pong"]
-POINTS = 8
-
-
-def write_events(path, rows):
-    """An event file as the training scripts write it; rows: [(step, {tag: value}), …]."""
-    with open(path, "wb") as file:
-        writer = RecordWriter(file)
-        for step, scalars in rows:
-            summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()])
-            writer.write(Event(wall_time=step, step=step, summary=summary).SerializeToString())
-
-
-def write_run(
-    path,
-    score,
-    steps=1000,
-    script="ppo_atari_envpool",
-    game="Breakout",
-    seed=1,
-    scalars=None,
-    points=POINTS,
-    last=None,
-    done=True,
-    **args,
-):
-    """A run whose human-normalised score rises to `score` at the last point; scalars: {tag: value at every point}."""
-    path.mkdir(parents=True)
-    suffix = "-v5" if game in figures.human_scores() else ""
-    arguments = {
-        "env_id": game + suffix,
-        "seed": seed,
-        "num_envs": 8,
-        "num_steps": 16,
-        "total_timesteps": steps,
-        **args,
-    }
-    (path / "manifest.json").write_text(json.dumps({"arguments": arguments, "command": f"python {script}.py --x"}))
-    zero, one = figures.human_scores().get(game, (0, 1))
-    batch = arguments["num_envs"] * arguments["num_steps"]
-    rows = []
-    for i in range(1, (last or points) + 1):
-        values = {
-            "charts/episodic_return": zero + (one - zero) * score * (i / points) ** 0.5,
-            "charts/SPS": 100.0,
-            "charts/gradient_steps": steps * i / points / batch * 16,
-        }
-        rows.append((steps * i // points, {**values, **(scalars or {})}))
-    write_events(path / "events.out.tfevents.1700000000.host.1.0", rows)
-    if done:
-        (path / "done.json").write_text(json.dumps({"global_step": steps, "episodic_return": 0.0}))
-    return path
-
-
-def plant(root, shapes, score, seeds=5, games=GAMES, noise=0.05, scalars=lambda shape, noise: {}, **args):
-    """Runs of every game, shape and seed with score(shape) and noise of a fixed seed, in directories of no meaning."""
-    rng, n = np.random.RandomState(0), 0
-    for game in games:
-        for N, T in shapes:
-            for seed in range(1, seeds + 1):
-                n += 1
-                write_run(
-                    root / f"x{n}",
-                    score((N, T)) + rng.normal(0, noise),
-                    game=game,
-                    seed=seed,
-                    num_envs=N,
-                    num_steps=T,
-                    scalars=scalars((N, T), rng.normal(0, 1)),
-                    **args,
-                )
-    return root
+from suite import DIAGNOSTICS, Suite
 
 
 def draw(sweep, runs, out, *extra):
     """The claims, by text, of the command in this process."""
-    figures.main([sweep, "--runs", str(runs), "--out", str(out), "--reps", "200", *map(str, extra)])
+    words = [sweep, "--runs", str(runs), "--out", str(out), "--reps", "200", *map(str, extra)]
+    figures.main(figures.parse_args(words))
     table = pd.read_csv(out / f"{sweep}_claims.csv")
     return table.set_index("claim").fillna({"no_ci": ""})
 
@@ -106,248 +30,6 @@ def claim(table, text):
     found = [index for index in table.index if text in index]
     assert len(found) == 1, (text, list(table.index))
     return table.loc[found[0]]
-
-
-# ---- statistics ------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("seeds, games", [(5, 10), (3, 1), (7, 3), (1, 4)])
-def test_the_aggregates_are_rliables(seeds, games):
-    x, y = np.random.RandomState(seeds).lognormal(size=(2, seeds, games))
-    sample, other = list(x.T), list(y.T)
-    assert figures.iqm(sample) == pytest.approx(rliable_metrics.aggregate_iqm(x), abs=1e-12)
-    assert figures.median(sample) == pytest.approx(rliable_metrics.aggregate_median(x), abs=1e-12)
-    assert figures.optimality_gap(sample) == pytest.approx(rliable_metrics.aggregate_optimality_gap(x), abs=1e-12)
-    expected = rliable_metrics.probability_of_improvement(x, y)
-    assert figures.improvement(sample, other) == pytest.approx(expected, abs=1e-12)
-
-
-def test_the_intervals_are_rliables_and_the_ragged_bootstrap_agrees_with_them():
-    x = np.random.RandomState(0).lognormal(size=(5, 10))
-
-    def row(sample):
-        return np.array([figures.iqm(sample)])
-
-    value, low, high = figures.interval(row, [list(x.T)], reps=4000, seed=3)
-    np.random.seed(3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        points, bounds = rly.get_interval_estimates(
-            {"": x}, lambda x: np.array([rliable_metrics.aggregate_iqm(x)]), reps=4000
-        )
-    assert [*value, *low, *high] == pytest.approx([*points[""], *bounds[""][0], *bounds[""][1]], abs=1e-12)
-    ragged = np.percentile(figures.resampled(figures.iqm, [list(x.T)], 4000, 5), [2.5, 97.5])
-    assert ragged == pytest.approx(bounds[""][:, 0], abs=0.08 * (high - low)[0])
-
-
-def test_every_game_has_the_same_weight_however_many_seeds_it_has():
-    games = list(np.random.RandomState(1).normal(size=(4, 4)))
-    twice = [np.repeat(games[0], 2), *games[1:]]
-    assert figures.iqm(twice) == pytest.approx(figures.iqm(games), abs=1e-12)
-    assert figures.mean(twice) == pytest.approx(figures.mean(games), abs=1e-12)
-    assert figures.optimality_gap(twice) == pytest.approx(figures.optimality_gap(games), abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    "counts, carries",
-    [
-        ((5, 5), True),
-        ((3,), True),
-        ((2,), False),
-        ((1,) * 10, False),
-        ((2, 4), True),
-        ((1, 9), False),
-        ((2, 2, 2), False),
-    ],
-)
-def test_no_interval_that_the_data_cannot_carry(counts, carries):
-    sample = [np.arange(count) * 1.0 for count in counts]
-    value, low, high = figures.interval(lambda sample: np.array([figures.iqm(sample)]), [sample], 100)
-    assert np.isfinite(value).all() and np.isfinite([low, high]).all() == carries
-
-
-def test_kendall_of_planted_and_null_relations():
-    rng = np.random.RandomState(0)
-    levels, batches = [8, 16, 32, 8, 8], [1, 2, 4, 2, 4]
-    up = [[rng.normal(level, 0.1, 5) for level in levels] for _ in range(4)]
-    assert figures.kendall(levels, up) == (1.0, 1.0, 1.0)
-    value, low, high = figures.kendall(levels, [[-x for x in group] for group in up])
-    assert (value, low, high) == (-1.0, -1.0, -1.0)
-    value, low, high = figures.kendall(levels, [[rng.normal(0, 1, 5) for _ in levels] for _ in range(4)])
-    assert low < 0 < high and low < value < high
-    # what follows the batch alone correlates with N, but not at a fixed batch
-    batch = [[rng.normal(0, 0.1, 5) + b for b in batches] for _ in range(4)]
-    assert figures.kendall(levels, batch)[1] > 0.3
-    value, low, high = figures.kendall(levels, batch, batches)
-    assert low < 0 < high
-    assert figures.kendall(levels, [[np.full(5, 2.0)] * 5]) == (0.0, 0.0, 0.0)
-
-
-@pytest.mark.parametrize(
-    "low, high, side, margin, word",
-    [
-        (0.1, 0.3, "more", 0, "supported"),
-        (-0.3, -0.1, "more", 0, "not supported"),
-        (-0.1, 0.3, "more", 0, "undecided"),
-        (-0.3, -0.1, "less", 0, "supported"),
-        (0.1, 0.3, "less", 0, "not supported"),
-        (-0.1, 0.1, "less", 0, "undecided"),
-        (-0.05, 0.08, "little", 0.1, "supported"),
-        (0.15, 0.2, "little", 0.1, "not supported"),
-        (-0.2, -0.15, "little", 0.1, "not supported"),
-        (0.05, 0.2, "little", 0.1, "undecided"),
-        (-0.05, 0.5, "not less", 0.1, "supported"),
-        (-0.5, -0.2, "not less", 0.1, "not supported"),
-        (-0.2, 0.5, "not less", 0.1, "undecided"),
-        (0.0, 0.0, "more", 0, "undecided"),
-        (np.nan, np.nan, "more", 0, "undecided"),
-        (np.nan, np.nan, "little", 0.1, "undecided"),
-    ],
-)
-def test_verdicts(low, high, side, margin, word):
-    assert figures.verdict(low, high, side, margin) == word
-
-
-def test_the_regression_estimate_of_57_games():
-    for weights in (figures.ATARI_10, figures.ATARI_5):  # human everywhere: 101^(sum of the weights) - 1
-        estimate = figures.median_57([np.ones(3)] * len(weights), list(weights), weights)
-        assert estimate == pytest.approx(101 ** sum(weights.values()) - 1)
-    assert figures.median_57([np.full(3, -1.0)] * 5, list(figures.ATARI_5), figures.ATARI_5) == 0
-
-
-# ---- reading ---------------------------------------------------------------------------------------------------------
-def test_reads_what_tensorboard_reads(tmp_path):
-    torch_writer = pytest.importorskip("torch.utils.tensorboard")
-    from tensorboard.compat.proto.tensor_pb2 import TensorProto
-
-    with torch_writer.SummaryWriter(tmp_path) as writer:
-        for step in range(5):
-            writer.add_scalar("a", step * 0.5, step)
-            writer.add_scalar("b", -step, step, new_style=True)
-            writer.add_histogram("c", np.arange(3.0), step)
-    tensor = Summary.Value(tag="d", tensor=TensorProto(dtype=1, tensor_content=np.float32(7).tobytes()))
-    path = next(tmp_path.glob("events*"))
-    with open(path, "ab") as file:
-        RecordWriter(file).write(Event(step=9, summary=Summary(value=[tensor])).SerializeToString())
-    curves = figures.read_events([path])
-    assert list(zip(*map(list, curves["a"]))) == conftest.curves(tmp_path)["a"] and len(curves["a"][0]) == 5
-    assert [list(column) for column in curves["b"]] == [[0, 1, 2, 3, 4], [0, -1, -2, -3, -4]]  # a tensor
-    assert set(curves) == set("abd") and curves["d"][1] == [7]
-
-
-def test_several_files_torn_tails_and_order(tmp_path):
-    one, two = tmp_path / "events.out.tfevents.1", tmp_path / "events.out.tfevents.2"
-    write_events(one, [(1, {"x": 1.0}), (3, {"x": 3.0}), (2, {"x": 2.0}), (4, {"x": 4.0})])
-    write_events(two, [(4, {"x": 40.0}), (5, {"x": 5.0}), (6, {"x": 6.0})])
-    two.write_bytes(two.read_bytes()[:-9])
-    steps, values = figures.read_events([one, two])["x"]
-    assert steps.tolist() == [1, 2, 3, 4, 5] and values.tolist() == [1, 2, 3, 40, 5]
-    two.write_bytes(b"not an event file at all, but long enough")
-    assert figures.read_events([one, two])["x"][0].tolist() == [1, 2, 3, 4]
-
-
-def test_the_cache_answers_until_an_event_file_changes(tmp_path, monkeypatch):
-    runs = plant(tmp_path / "runs", [(8, 16)], lambda shape: 1.0, seeds=2, games=["Pong"])
-
-    def read():
-        cache = figures.Cache([runs / "cache.npz"])
-        found, _ = figures.read_runs(runs, cache)
-        cache.save()
-        return {run.name: run.curves for run in found}
-
-    def refuse(paths):
-        raise AssertionError(f"read again: {paths}")
-
-    first, reader = read(), figures.read_events
-    monkeypatch.setattr(figures, "read_events", refuse)
-    second = read()
-    assert first.keys() == second.keys() == {"x1", "x2"}
-    for name, curves in first.items():
-        assert curves.keys() == second[name].keys()
-        assert all((np.array(curves[tag]) == np.array(second[name][tag])).all() for tag in curves)
-    monkeypatch.setattr(figures, "read_events", reader)
-    write_events(runs / "x1" / "events.out.tfevents.1800000000", [(2000, {"new": 1.0})])
-    assert "new" in read()["x1"]
-    (runs / "cache.npz").write_bytes(b"PK\x03\x04 broken")
-    assert "new" in read()["x1"]
-    figures.Cache([runs / "cache.npz"])
-    assert json.loads(str(np.load(runs / "cache.npz")["index"]))
-
-
-def test_links_nesting_partial_manifests_and_what_is_no_run(tmp_path):
-    runs = tmp_path / "runs"
-    write_run(tmp_path / "elsewhere" / "a", 1.0)
-    write_run(runs / "deep" / "er" / "b", 1.0, seed=2)
-    (runs / "sweep").mkdir()
-    (runs / "sweep" / "link").symlink_to(os.path.relpath(tmp_path / "elsewhere" / "a", runs / "sweep"))
-    (runs / "sweep" / "again").symlink_to(runs / "sweep" / "link")
-    (runs / "loop").symlink_to(runs)
-    (runs / ".launch").mkdir()
-    (runs / "empty").mkdir()
-    (runs / "partial").mkdir()
-    (runs / "partial" / "manifest.json").write_text('{"arguments": {"seed": 3, "env_id": "Pong-v5"}}')
-    (runs / "broken").mkdir()
-    (runs / "broken" / "manifest.json").write_text("{")
-    (runs / "odd").mkdir()
-    (runs / "odd" / "manifest.json").write_text('{"arguments": {"num_envs": "many"}}')
-    found, bad = figures.read_runs(runs, figures.Cache([]))
-    assert sorted((run.game, run.args["seed"]) for run in found if run.curves) == [("Breakout", 1), ("Breakout", 2)]
-    partial = next(run for run in found if run.name == "partial")
-    assert (partial.args["num_envs"], partial.args["num_steps"], partial.args["minibatch_size"]) == (8, 128, 256)
-    assert len(bad) == 1 and bad[0].startswith("odd: ")
-
-
-def test_hours_count_only_the_time_that_the_run_ran():
-    steps = np.array([100, 200, 300])
-    curves = {"charts/SPS": (steps, np.array([1.0, 2.0, 4.0])), "charts/gradient_steps": (steps, np.array([5, 10, 15]))}
-    run = figures.Run("", "", "", {}, curves, {}, False)
-    assert run.x(np.array([100, 150, 300]), "hours") * 3600 == pytest.approx([100, 125, 175])
-    assert run.x(np.array([50, 300]), "gradient_steps") == pytest.approx([2.5, 15])
-    run = figures.Run(
-        "", "", "", {"num_envs": 2, "num_steps": 5, "update_epochs": 3, "num_minibatches": 4}, {}, {}, False
-    )
-    assert run.x(np.array([100]), "gradient_steps") == [120]
-
-
-# ---- which configurations there are ----------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    "shapes, expected",
-    [
-        ([(8, 128), (128, 8)], (8, 128)),
-        ([(4, 256), (8, 128), (16, 64), (128, 8), (256, 4)], (8, 128)),
-        ([(8, 128), (16, 128), (8, 256)], (8, 128)),
-        ([(1, 128), (2, 128), (8, 128), (1024, 128)], (8, 128)),
-        ([(2, 32), (4, 16)], (2, 32)),
-        ([(4, 32), (8, 16)], (4, 32)),
-        ([(2, 32), (4, 32), (2, 64)], (2, 32)),
-        ([(32, 16), (64, 16), (16, 32)], (32, 16)),
-    ],
-)
-def test_the_base(tmp_path, shapes, expected):
-    for i, (N, T) in enumerate(shapes):
-        write_run(tmp_path / str(i), 1.0, num_envs=N, num_steps=T, points=1)
-    runs, _ = figures.read_runs(tmp_path, figures.Cache([]))
-    suite = figures.Suite("fixed_budget", "ppo_atari_envpool", runs)
-    assert (suite.base["num_envs"], suite.base["num_steps"]) == expected
-    suite = figures.Suite("fixed_budget", "ppo_atari_envpool", runs, base=shapes[-1])
-    assert (suite.base["num_envs"], suite.base["num_steps"]) == shapes[-1]
-
-
-def test_configurations_are_what_differs_within_a_game(tmp_path):
-    for game, rate in (("Breakout", 1e-4), ("Pong", 2e-4)):  # differs by game: no configuration
-        for epochs in (4, 8):
-            write_run(
-                tmp_path / f"{game}{epochs}",
-                1.0,
-                game=game,
-                learning_rate=rate,
-                update_epochs=epochs,
-                num_logs=epochs,
-                run_name=f"{epochs}",
-                num_minibatches=4,
-            )
-    runs, _ = figures.read_runs(tmp_path, figures.Cache([]))
-    suite = figures.Suite("data_reuse", "ppo_atari_envpool", runs)
-    assert suite.names == ["num_envs", "num_steps", "update_epochs"] and len(suite.configs) == 2
-    assert suite.base["update_epochs"] == 4
 
 
 # ---- verdicts of whole sweeps ----------------------------------------------------------------------------------------
@@ -483,7 +165,7 @@ def test_unfinished_sweeps_are_judged_where_all_runs_have_been(tmp_path, capsys)
     assert finals.value.tolist() == pytest.approx([0.5**0.5] * 3, abs=1e-3)
 
 
-@pytest.mark.parametrize("kind", figures.X_LABELS)
+@pytest.mark.parametrize("kind", analysis.AXES)
 def test_runs_in_which_no_game_has_ended(tmp_path, capsys, kind):
     for i, N in enumerate((8, 16)):
         path = write_run(tmp_path / "runs" / str(i), 1.0, num_envs=N, scalars={"diagnostics/ess": 90.0})
@@ -549,9 +231,7 @@ def all_sweeps(tmp_path_factory):
     for sweep, (script, games, grid) in GRIDS.items():
         for i, args in enumerate(grid):
             for game in games:
-                scalars = {
-                    f"{place}/{name}": i + 1.0 for place in ("diagnostics", "probe") for name in figures.DIAGNOSTICS
-                }
+                scalars = {f"{place}/{name}": i + 1.0 for place in ("diagnostics", "probe") for name in DIAGNOSTICS}
                 write_run(
                     root / "runs" / sweep / f"{game}{i}",
                     1.0 + i / 5,
@@ -591,6 +271,23 @@ def test_all_lists_what_has_no_runs(all_sweeps):
     assert len(pd.read_csv(all_sweeps[0] / "all_claims.csv")) > 30
 
 
+def test_a_sweep_without_a_figure_of_its_own(tmp_path, capsys):
+    """Curves, final IQM, diagnostics, claims and tables of any directory of runs: here of two precisions."""
+    for bf16, score in ((False, 1.0), (True, 1.02)):
+        for seed in range(5):
+            scalars = {"diagnostics/ess": 90.0, "diagnostics/feature_rank": 100.0}
+            write_run(tmp_path / "runs" / f"{bf16}{seed}", score + seed * 0.01, seed=seed, bf16=bf16, scalars=scalars)
+    table = draw("precision", tmp_path / "runs", tmp_path / "out")
+    assert claim(table, "8×16 bf16 True is close to the base").verdict == "supported"
+    assert claim(table, "8×16 bf16 True beats the base").value == pytest.approx(0.02, abs=1e-6)
+    text = capsys.readouterr().out
+    assert "== precision" in text and "8×16 bf16 False (base)" in text and "8×16 bf16 True" in text
+    for name in ("precision", "precision_games", "precision_policy"):
+        check_image(tmp_path / "out" / f"{name}.png")
+    drawn = pd.read_csv(tmp_path / "out" / "precision.csv").query("metric == 'final IQM'")
+    assert drawn.set_index("bf16").value.to_dict() == pytest.approx({False: 1.02, True: 1.04}, abs=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["gradient_steps", "hours"])
 def test_the_other_axes(tmp_path, kind):
     plant(tmp_path / "runs", [(8, 16), (16, 16)], lambda shape: 1.0, games=["Pong"], seeds=3)
@@ -604,9 +301,9 @@ def test_the_other_axes(tmp_path, kind):
 def test_the_base_is_black_and_the_families_differ(tmp_path):
     for i, (N, T) in enumerate([(8, 16), (16, 16), (32, 16), (8, 32)]):
         write_run(tmp_path / str(i), 1.0, num_envs=N, num_steps=T)
-    runs, _ = figures.read_runs(tmp_path, figures.Cache([]))
-    suite = figures.Suite("scaling_data", "ppo_atari_envpool", runs)
-    style = {suite.shape(config): line for config, line in figures.styles(suite, suite.configs).items()}
+    runs, _ = analysis.read_runs(tmp_path, analysis.Cache([]))
+    suite = Suite("scaling_data", "ppo_atari_envpool", runs)
+    style = {suite.shape(config): line for config, line in drawing.styles(suite, suite.configs).items()}
     assert style["8×16"]["color"] == "black" and "base" in style["8×16"]["label"]
     assert len({line["color"] for line in style.values()}) == 4
     assert style["N×2"]["ls"] == style["N×4"]["ls"] != style["T×2"]["ls"]
@@ -616,7 +313,12 @@ def test_the_base_is_black_and_the_families_differ(tmp_path):
 @pytest.mark.parametrize(
     "words, says",
     [
-        (["scaling"], "invalid choice"),
+        (
+            ["scaling_dat"],
+            "runs/scaling_dat: expected the directory of a sweep's runs (near scaling_dat: scaling_data)",
+        ),
+        (["runs/mine", "--runs", "."], "runs/mine is a path"),
+        ([], "sweep"),
         (["gamma", "--runs", "nowhere"], "--runs nowhere"),
         (["gamma", "--runs", "."], "no manifest.json"),
         (["gamma", "--runs", ".", "--x", "epochs"], "--x"),
@@ -627,7 +329,7 @@ def test_the_base_is_black_and_the_families_differ(tmp_path):
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, words, says):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as end:
-        figures.main([*words, "--out", str(tmp_path / "out")])
+        figures.main(figures.parse_args([*words, "--out", str(tmp_path / "out")]))
     error = capsys.readouterr().err
     assert end.value.code == 2 and error.startswith("error: ") and error.count("\n") == 1 and says in error
 

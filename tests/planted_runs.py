@@ -1,0 +1,86 @@
+"""Run directories with known curves, for the tests of what reads and draws runs."""
+
+import json
+import sys
+
+import numpy as np
+from conftest import ROOT
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+sys.path.insert(0, str(ROOT / "scripts"))
+import analysis
+
+GAMES = ["Breakout", "Qbert", "Pong"]
+POINTS = 8
+
+
+def write_events(path, rows):
+    """An event file as the training scripts write it; rows: [(step, {tag: value}), …]."""
+    with open(path, "wb") as file:
+        writer = RecordWriter(file)
+        for step, scalars in rows:
+            summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()])
+            writer.write(Event(wall_time=step, step=step, summary=summary).SerializeToString())
+
+
+def write_run(
+    path,
+    score,
+    steps=1000,
+    script="ppo_atari_envpool",
+    game="Breakout",
+    seed=1,
+    scalars=None,
+    points=POINTS,
+    last=None,
+    done=True,
+    **args,
+):
+    """A run whose human-normalised score rises to `score` at the last point; scalars: {tag: value at every point}."""
+    path.mkdir(parents=True)
+    suffix = "-v5" if game in analysis.human_table() else ""
+    arguments = {
+        "env_id": game + suffix,
+        "seed": seed,
+        "num_envs": 8,
+        "num_steps": 16,
+        "total_timesteps": steps,
+        **args,
+    }
+    (path / "manifest.json").write_text(json.dumps({"arguments": arguments, "command": f"python {script}.py --x"}))
+    zero, one = analysis.human_table().get(game, (0, 1))
+    batch = arguments["num_envs"] * arguments["num_steps"]
+    rows = []
+    for i in range(1, (last or points) + 1):
+        values = {
+            "charts/episodic_return": zero + (one - zero) * score * (i / points) ** 0.5,
+            "charts/SPS": 100.0,
+            "charts/gradient_steps": steps * i / points / batch * 16,
+        }
+        rows.append((steps * i // points, {**values, **(scalars or {})}))
+    write_events(path / "events.out.tfevents.1700000000.host.1.0", rows)
+    if done:
+        (path / "done.json").write_text(json.dumps({"global_step": steps, "episodic_return": 0.0}))
+    return path
+
+
+def plant(root, shapes, score, seeds=5, games=GAMES, noise=0.05, scalars=lambda shape, noise: {}, **args):
+    """Runs of every game, shape and seed with score(shape) and noise of a fixed seed; directory names say nothing."""
+    rng, n = np.random.RandomState(0), 0
+    for game in games:
+        for N, T in shapes:
+            for seed in range(1, seeds + 1):
+                n += 1
+                write_run(
+                    root / f"x{n}",
+                    score((N, T)) + rng.normal(0, noise),
+                    game=game,
+                    seed=seed,
+                    num_envs=N,
+                    num_steps=T,
+                    scalars=scalars((N, T), rng.normal(0, 1)),
+                    **args,
+                )
+    return root

@@ -1,0 +1,327 @@
+"""scripts/analysis.py, estimates.py and suite.py: rliable is the reference for statistics, tensorboard for reading."""
+
+import json
+import os
+import warnings
+
+import conftest
+import numpy as np
+import pytest
+from planted_runs import plant, write_events, write_run  # puts scripts/ on the path
+from rliable import library as rly
+from rliable import metrics as rliable_metrics
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+# isort: split
+import analysis
+import estimates
+from suite import Suite
+
+import rundir
+
+
+# ---- statistics ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("seeds, games", [(5, 10), (3, 1), (7, 3), (1, 4)])
+def test_the_aggregates_are_rliables(seeds, games):
+    x, y = np.random.RandomState(seeds).lognormal(size=(2, seeds, games))
+    sample, other = list(x.T), list(y.T)
+    assert estimates.iqm(sample) == pytest.approx(rliable_metrics.aggregate_iqm(x), abs=1e-12)
+    assert estimates.median(sample) == pytest.approx(rliable_metrics.aggregate_median(x), abs=1e-12)
+    assert estimates.optimality_gap(sample) == pytest.approx(rliable_metrics.aggregate_optimality_gap(x), abs=1e-12)
+    expected = rliable_metrics.probability_of_improvement(x, y)
+    assert estimates.improvement(sample, other) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_intervals_are_rliables_and_the_ragged_bootstrap_agrees_with_them():
+    x = np.random.RandomState(0).lognormal(size=(5, 10))
+
+    def row(sample):
+        return np.array([estimates.iqm(sample)])
+
+    value, low, high = estimates.interval(row, [list(x.T)], reps=4000, seed=3)
+    np.random.seed(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        points, bounds = rly.get_interval_estimates(
+            {"": x}, lambda x: np.array([rliable_metrics.aggregate_iqm(x)]), reps=4000
+        )
+    assert [*value, *low, *high] == pytest.approx([*points[""], *bounds[""][0], *bounds[""][1]], abs=1e-12)
+    ragged = np.percentile(estimates.bootstrap(estimates.iqm, [list(x.T)], 4000, 5), [2.5, 97.5])
+    assert ragged == pytest.approx(bounds[""][:, 0], abs=0.08 * (high - low)[0])
+
+
+def test_every_game_has_the_same_weight_however_many_seeds_it_has():
+    games = list(np.random.RandomState(1).normal(size=(4, 4)))
+    twice = [np.repeat(games[0], 2), *games[1:]]
+    assert estimates.iqm(twice) == pytest.approx(estimates.iqm(games), abs=1e-12)
+    assert estimates.mean(twice) == pytest.approx(estimates.mean(games), abs=1e-12)
+    assert estimates.optimality_gap(twice) == pytest.approx(estimates.optimality_gap(games), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "counts, carries",
+    [
+        ((5, 5), True),
+        ((3,), True),
+        ((2,), False),
+        ((1,) * 10, False),
+        ((2, 4), True),
+        ((1, 9), False),
+        ((2, 2, 2), False),
+    ],
+)
+def test_no_interval_that_the_data_cannot_carry(counts, carries):
+    sample = [np.arange(count) * 1.0 for count in counts]
+    value, low, high = estimates.interval(estimates.iqm, [sample], 100)
+    assert np.isfinite(value).all() and np.isfinite([low, high]).all() == carries
+
+
+def test_kendall_of_planted_and_null_relations():
+    rng = np.random.RandomState(0)
+    levels, batches = [8, 16, 32, 8, 8], [1, 2, 4, 2, 4]
+    up = [[rng.normal(level, 0.1, 5) for level in levels] for _ in range(4)]
+    assert estimates.kendall(levels, up) == (1.0, 1.0, 1.0)
+    value, low, high = estimates.kendall(levels, [[-x for x in group] for group in up])
+    assert (value, low, high) == (-1.0, -1.0, -1.0)
+    value, low, high = estimates.kendall(levels, [[rng.normal(0, 1, 5) for _ in levels] for _ in range(4)])
+    assert low < 0 < high and low < value < high
+    # what follows the batch alone correlates with N, but not at a fixed batch
+    batch = [[rng.normal(0, 0.1, 5) + b for b in batches] for _ in range(4)]
+    assert estimates.kendall(levels, batch)[1] > 0.3
+    value, low, high = estimates.kendall(levels, batch, batches)
+    assert low < 0 < high
+    assert estimates.kendall(levels, [[np.full(5, 2.0)] * 5]) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "low, high, side, margin, word",
+    [
+        (0.1, 0.3, "more", 0, "supported"),
+        (-0.3, -0.1, "more", 0, "not supported"),
+        (-0.1, 0.3, "more", 0, "undecided"),
+        (-0.3, -0.1, "less", 0, "supported"),
+        (0.1, 0.3, "less", 0, "not supported"),
+        (-0.1, 0.1, "less", 0, "undecided"),
+        (-0.05, 0.08, "little", 0.1, "supported"),
+        (0.15, 0.2, "little", 0.1, "not supported"),
+        (-0.2, -0.15, "little", 0.1, "not supported"),
+        (0.05, 0.2, "little", 0.1, "undecided"),
+        (-0.05, 0.5, "not less", 0.1, "supported"),
+        (-0.5, -0.2, "not less", 0.1, "not supported"),
+        (-0.2, 0.5, "not less", 0.1, "undecided"),
+        (0.0, 0.0, "more", 0, "undecided"),
+        (np.nan, np.nan, "more", 0, "undecided"),
+        (np.nan, np.nan, "little", 0.1, "undecided"),
+    ],
+)
+def test_verdicts(low, high, side, margin, word):
+    assert estimates.verdict(low, high, side, margin) == word
+
+
+def test_the_regression_estimate_of_57_games():
+    for weights in (analysis.ATARI_10, analysis.ATARI_5):  # human everywhere: 101^(sum of the weights) - 1
+        estimate = analysis.median_57([np.ones(3)] * len(weights), list(weights), weights)
+        assert estimate == pytest.approx(101 ** sum(weights.values()) - 1)
+    assert analysis.median_57([np.full(3, -1.0)] * 5, list(analysis.ATARI_5), analysis.ATARI_5) == 0
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+def test_reads_what_tensorboard_reads(tmp_path):
+    torch_writer = pytest.importorskip("torch.utils.tensorboard")
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+
+    with torch_writer.SummaryWriter(tmp_path) as writer:
+        for step in range(5):
+            writer.add_scalar("a", step * 0.5, step)
+            writer.add_scalar("b", -step, step, new_style=True)
+            writer.add_histogram("c", np.arange(3.0), step)
+    tensor = Summary.Value(tag="d", tensor=TensorProto(dtype=1, tensor_content=np.float32(7).tobytes()))
+    path = next(tmp_path.glob("events*"))
+    with open(path, "ab") as file:
+        RecordWriter(file).write(Event(step=9, summary=Summary(value=[tensor])).SerializeToString())
+    curves = rundir.read_curves([path])
+    assert list(zip(*map(list, curves["a"]))) == conftest.curves(tmp_path)["a"] and len(curves["a"][0]) == 5
+    assert [list(column) for column in curves["b"]] == [[0, 1, 2, 3, 4], [0, -1, -2, -3, -4]]  # a tensor
+    assert set(curves) == set("abd") and curves["d"][1] == [7]
+
+
+def test_several_files_torn_tails_and_order(tmp_path):
+    one, two = tmp_path / "events.out.tfevents.1", tmp_path / "events.out.tfevents.2"
+    write_events(one, [(1, {"x": 1.0}), (3, {"x": 3.0}), (2, {"x": 2.0}), (4, {"x": 4.0})])
+    write_events(two, [(4, {"x": 40.0}), (5, {"x": 5.0}), (6, {"x": 6.0})])
+    two.write_bytes(two.read_bytes()[:-9])
+    steps, values = rundir.read_curves([one, two])["x"]
+    assert steps.tolist() == [1, 2, 3, 4, 5] and values.tolist() == [1, 2, 3, 40, 5]
+    two.write_bytes(b"not an event file at all, but long enough")
+    assert rundir.read_curves([one, two])["x"][0].tolist() == [1, 2, 3, 4]
+
+
+def test_the_cache_answers_until_an_event_file_changes(tmp_path):
+    runs = plant(tmp_path / "runs", [(8, 16)], lambda shape: 1.0, seeds=2, games=["Pong"])
+
+    def read():
+        cache = analysis.Cache([runs / "cache.npz"])
+        found, _ = analysis.read_runs(runs, cache)
+        cache.save()
+        return {run.name: run.curves for run in found}
+
+    first = read()
+    for path in runs.glob("*/events*"):  # same name, size and time, but nothing in it: only the cache has the curves
+        times = path.stat()
+        path.write_bytes(bytes(times.st_size))
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    second = read()
+    assert first.keys() == second.keys() == {"x1", "x2"}
+    for name, curves in first.items():
+        assert len(curves) == 3 and curves.keys() == second[name].keys()
+        assert all((np.array(curves[tag]) == np.array(second[name][tag])).all() for tag in curves)
+    write_events(runs / "x1" / "events.out.tfevents.1800000000", [(2000, {"new": 1.0})])
+    assert "new" in read()["x1"]
+    (runs / "cache.npz").write_bytes(b"PK\x03\x04 broken")
+    assert "new" in read()["x1"]
+    analysis.Cache([runs / "cache.npz"])
+    assert json.loads(str(np.load(runs / "cache.npz")["index"]))
+
+
+def test_links_nesting_partial_manifests_and_what_is_no_run(tmp_path):
+    runs = tmp_path / "runs"
+    write_run(tmp_path / "elsewhere" / "a", 1.0)
+    write_run(runs / "deep" / "er" / "b", 1.0, seed=2)
+    (runs / "sweep").mkdir()
+    (runs / "sweep" / "link").symlink_to(os.path.relpath(tmp_path / "elsewhere" / "a", runs / "sweep"))
+    (runs / "sweep" / "again").symlink_to(runs / "sweep" / "link")
+    (runs / "loop").symlink_to(runs)
+    (runs / ".launch").mkdir()
+    (runs / "empty").mkdir()
+    (runs / "partial").mkdir()
+    (runs / "partial" / "manifest.json").write_text('{"arguments": {"seed": 3, "env_id": "Pong-v5"}}')
+    (runs / "broken").mkdir()
+    (runs / "broken" / "manifest.json").write_text("{")
+    (runs / "odd").mkdir()
+    (runs / "odd" / "manifest.json").write_text('{"arguments": {"num_envs": "many"}}')
+    found, unread = analysis.read_runs(runs, analysis.Cache([]))
+    with_curves = sorted((run.game, run.arguments["seed"]) for run in found if run.curves)
+    assert with_curves == [("Breakout", 1), ("Breakout", 2)]
+    partial = next(run for run in found if run.name == "partial").arguments
+    assert (partial["num_envs"], partial["num_steps"], partial["minibatch_size"]) == (8, 128, 256)
+    assert [line.split(":")[0] for line in unread] == ["broken", "odd"]
+
+
+def test_hours_count_only_the_time_that_the_run_ran():
+    steps = np.array([100, 200, 300])
+    curves = {"charts/SPS": (steps, np.array([1.0, 2.0, 4.0])), "charts/gradient_steps": (steps, np.array([5, 10, 15]))}
+    run = analysis.TrainingRun("", "", "", {}, curves, {})
+    assert run.on_axis(np.array([100, 150, 300]), "hours") * 3600 == pytest.approx([100, 125, 175])
+    assert run.on_axis(np.array([50, 300]), "gradient_steps") == pytest.approx([2.5, 15])
+    arguments = {"num_envs": 2, "num_steps": 5, "update_epochs": 3, "num_minibatches": 4}
+    run = analysis.TrainingRun("", "", "", arguments, {}, {})
+    assert run.on_axis(np.array([100]), "gradient_steps") == [120]
+
+
+@pytest.mark.parametrize(
+    "env_id, game",
+    [
+        ("Breakout-v5", "Breakout"),
+        ("ALE/Breakout-v5", "Breakout"),
+        ("BreakoutNoFrameskip-v4", "Breakout"),
+        ("BigfishEasy-v0", "bigfish"),
+        ("bigfish", "bigfish"),
+        ("Mjlab-Cartpole-Balance", "Cartpole-Balance"),
+        ("CartPole-v1", "CartPole-v1"),
+    ],
+)
+def test_names_of_games(env_id, game):
+    assert analysis.game_name(env_id) == game
+
+
+def test_human_normalisation():
+    """By hand, from the published table: Breakout 1.7 and 30.5."""
+    assert analysis.human_scores("Breakout-v5") == (1.7, 30.5)
+    assert analysis.human_normalized(np.array([1.7, 16.1, 30.5]), "Breakout-v5") == pytest.approx([0.0, 0.5, 1.0])
+    assert analysis.human_scores("bigfish") is analysis.human_normalized(1.0, "CartPole-v1") is None
+
+
+# ---- configurations -----------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "shapes, expected",
+    [
+        ([(8, 128), (128, 8)], (8, 128)),
+        ([(4, 256), (8, 128), (16, 64), (128, 8), (256, 4)], (8, 128)),
+        ([(8, 128), (16, 128), (8, 256)], (8, 128)),
+        ([(1, 128), (2, 128), (8, 128), (1024, 128)], (8, 128)),
+        ([(2, 32), (4, 16)], (2, 32)),
+        ([(4, 32), (8, 16)], (4, 32)),
+        ([(2, 32), (4, 32), (2, 64)], (2, 32)),
+        ([(32, 16), (64, 16), (16, 32)], (32, 16)),
+    ],
+)
+def test_the_base(tmp_path, shapes, expected):
+    for i, (N, T) in enumerate(shapes):
+        write_run(tmp_path / str(i), 1.0, num_envs=N, num_steps=T, points=1)
+    runs, _ = analysis.read_runs(tmp_path, analysis.Cache([]))
+    suite = Suite("fixed_budget", "ppo_atari_envpool", runs)
+    assert (suite.base["num_envs"], suite.base["num_steps"]) == expected
+    suite = Suite("fixed_budget", "ppo_atari_envpool", runs, base=shapes[-1])
+    assert (suite.base["num_envs"], suite.base["num_steps"]) == shapes[-1]
+
+
+def test_configurations_are_what_differs_within_a_game(tmp_path):
+    for game, rate in (("Breakout", 1e-4), ("Pong", 2e-4)):  # differs by game: no configuration
+        for epochs in (4, 8):
+            write_run(
+                tmp_path / f"{game}{epochs}",
+                1.0,
+                game=game,
+                learning_rate=rate,
+                update_epochs=epochs,
+                num_logs=epochs,
+                run_name=f"{epochs}",
+                num_minibatches=4,
+            )
+    runs, _ = analysis.read_runs(tmp_path, analysis.Cache([]))
+    suite = Suite("data_reuse", "ppo_atari_envpool", runs)
+    assert suite.names == ["num_envs", "num_steps", "update_epochs"] and len(suite.configs) == 2
+    assert suite.base["update_epochs"] == 4
+
+
+@pytest.mark.parametrize(
+    "others, names",
+    [
+        ([{"num_minibatches": 4}, {"num_minibatches": 8}], {"num_minibatches"}),
+        (
+            [{"minibatch_size": 32, "num_minibatches": 4}, {"minibatch_size": 16, "num_minibatches": 8}],
+            {"minibatch_size"},
+        ),
+        ([{"minibatch_size": 32, "num_minibatches": 4}, {"minibatch_size": 64, "num_minibatches": 4}], set()),
+        ([{"gamma": 0.9}, {}], {"gamma"}),
+        ([{"shapes": [1]}, {"shapes": [2]}], {"shapes"}),
+        ([{"seed": 1, "run_name": "a", "num_threads": 1}, {"seed": 2, "run_name": "b", "num_threads": 2}], set()),
+    ],
+)
+def test_arguments_that_make_configurations(others, names):
+    runs = [{"num_envs": 8 * (i + 1), "num_steps": 16, **other} for i, other in enumerate(others)]
+    assert analysis.differing_arguments([runs]) == names
+    assert analysis.differing_arguments([runs[:1], runs[1:]]) == set()  # each in a game of its own
+    one, other = (analysis.configuration(run, names) for run in runs)
+    assert one != other and len({one, other}) == 2 and one.batch_size == 128
+    assert other.replace(**dict(one.items)) == one
+
+
+def test_scores_of_each_kind_of_script(tmp_path):
+    """Human-normalised on Atari, R_min and R_max on Procgen, else multiples of the base's mean final return."""
+    for seed, score in enumerate((0.5, 1.5)):
+        write_run(tmp_path / f"a{seed}", score, seed=seed)
+        write_run(tmp_path / f"p{seed}", 20 * score, seed=seed, script="ppo_procgen", game="bigfish")
+        for N in (8, 16):
+            write_run(tmp_path / f"c{N}{seed}", 100 * score * N / 8, seed=seed, game="CartPole-v1", num_envs=N)
+    runs, _ = analysis.read_runs(tmp_path, analysis.Cache([]))
+    by_game = {game: [run for run in runs if run.game == game] for game in ("Breakout", "bigfish", "CartPole-v1")}
+    atari = Suite("any", "ppo_atari_envpool", by_game["Breakout"])
+    assert atari.human and atari.finals(atari.base, "Breakout") == pytest.approx([0.5, 1.5])
+    procgen = Suite("any", "ppo_procgen", by_game["bigfish"])
+    assert procgen.finals(procgen.base, "bigfish") == pytest.approx([9 / 39, 29 / 39])
+    cartpole = Suite("any", "ppo_atari_envpool", by_game["CartPole-v1"])
+    assert cartpole.finals(cartpole.configs[1], "CartPole-v1") == pytest.approx([1.0, 3.0])
+    assert not cartpole.human and cartpole.common == ["CartPole-v1"]
