@@ -102,7 +102,7 @@ def parse(args_class: type, argv: List[str], description: str, default: Any = No
         value = getattr(args, name)
         for low, high in _ranges(hint):
             if value is not None and not low <= value <= high:  # NaN fails this too
-                limits = f"{low:,} to {high:,}" if isinstance(value, int) else f"{low:,.12g} to {high:,.12g}"
+                limits = f"{low:,} to {high:,}" if isinstance(value, int) else f"{low:,.15g} to {high:,.15g}"
                 fail(f"--{name.replace('_', '-')} {value} is out of range: expected {limits}")
     return args
 

@@ -1,0 +1,97 @@
+"""rundir.py without a training run: ranges of arguments, seeds of games, log points, the interval of a mean."""
+
+import sys
+from dataclasses import dataclass
+from typing import Optional
+
+import numpy as np
+import pytest
+
+import devices
+import rundir
+
+
+@dataclass
+class Args:
+    num_envs: rundir.Count = 8  # how many
+    rate: rundir.Fraction = 0.5  # how fast
+    target: Optional[rundir.Positive] = None  # how far
+
+
+@pytest.mark.parametrize(
+    "words,says",
+    [
+        ("--num-envs 0", "--num-envs 0 is out of range: expected 1 to 2,147,483,647"),
+        ("--rate 1.5", "--rate 1.5 is out of range: expected 0 to 1"),
+        ("--rate nan", "--rate nan is out of range"),
+        ("--target 1e13", "--target 10000000000000.0 is out of range: expected 1e-12 to 1,000,000,000,000"),
+        ("--num-envs True", "--num-envs takes no value: expected --num-envs or --no-num-envs"),
+        ("--nonsense", "--nonsense"),
+    ],
+)
+def test_ranges(words, says, capsys):
+    with pytest.raises(SystemExit) as end:
+        rundir.parse(Args, words.split(), "What it does.")
+    error = capsys.readouterr().err
+    assert end.value.code == 2 and error.startswith("error: ") and error.count("\n") == 1 and says in error
+
+
+def test_values_inside_their_ranges():
+    assert rundir.parse(Args, ["--num-envs", "1", "--rate", "1"], "") == Args(1, 1.0, None)
+    assert rundir.parse(Args, ["--target", "None"], "", default=Args(target=2.0)).target is None
+
+
+def test_seeds_of_games():
+    """Seeds are independent: no two games of a run agree, those of two runs agree by chance only, and the number of
+    processes changes nothing."""
+    starts = [(seed, purpose, step) for seed in range(5) for purpose in ("train", "eval") for step in (0, 1024)]
+    runs = [rundir.game_seeds(*start, range(8 * 1024)) for start in starts]
+    for seeds in runs:
+        assert len(set(seeds)) == 8192 and 0 <= min(seeds) and max(seeds) < 2**31
+    everything = np.concatenate(runs)
+    pairs = len(everything) ** 2 / 2 / 2**31  # equal pairs that chance gives: 6.2
+    assert len(everything) - len(np.unique(everything)) < 4 * pairs
+    by_process = [rundir.game_seeds(*starts[0], range(1024 * rank, 1024 * (rank + 1))) for rank in range(8)]
+    assert sum(by_process, []) == runs[0]
+    assert all(np.diff(np.sort(seeds)).max() < 2**31 / 400 for seeds in runs), "seeds leave a large gap"
+
+
+@pytest.mark.parametrize("number,processes", [(8, 1), (8, 2), (7, 3), (2, 4), (0, 3)])
+def test_shares_of_processes(number, processes, monkeypatch):
+    monkeypatch.setattr(devices, "NUM_RANKS", processes)
+    parts = []
+    for rank in range(processes):
+        monkeypatch.setattr(devices, "RANK", rank)
+        parts.append(list(devices.share(number)))
+    assert sum(parts, []) == list(range(number))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize("batches,num_logs", [([128] * 8, 3), ([128] * 8, 100), ([64, 64, 128, 256, 512], 4)])
+def test_log_points(batches, num_logs):
+    """As many points as asked for, or one an iteration; the last step has one, also if the batch changes on the way."""
+    run = object.__new__(rundir.Run)
+    run.args, run.total_steps, run.global_step = type("", (), {"num_logs": num_logs}), sum(batches), 0
+    points = []
+    for batch in batches:
+        run.global_step += batch
+        points += [run.global_step] * run.at_log_point(batch)
+    assert points[-1] == run.total_steps and len(points) == min(num_logs, len(batches), len(points))
+    assert len(points) >= min(num_logs, len(batches)) - (len(set(batches)) > 1)
+
+
+def test_interval_of_a_mean():
+    values = np.random.default_rng(1).normal(10, 2, 400).tolist()
+    low, high = rundir.bootstrap_ci(values)
+    half = 1.96 * np.std(values) / 20
+    assert [low, high] == pytest.approx([np.mean(values) - half, np.mean(values) + half], abs=0.2 * half)
+    assert rundir.bootstrap_ci([1.0]) is None and rundir.bootstrap_ci([3.0, 3.0]) == [3.0, 3.0]
+
+
+def test_defaults_are_read_without_an_import():
+    values = rundir.default_arguments(str(rundir.ROOT / "ppo_atari_envpool.py"))
+    import ppo_atari_envpool
+
+    theirs = vars(ppo_atari_envpool.Args())
+    assert {**values, "exp_name": theirs["exp_name"]} == theirs
+    assert rundir.default_arguments("no/such/script.py") == {} and "ppo_atari_envpool" in sys.modules
