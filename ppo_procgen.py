@@ -43,7 +43,7 @@ from typing_extensions import Annotated
 import devices
 import metrics
 import rundir
-from rundir import Count, Fraction, NonNegative, Positive, Range, Seed, Steps, Threads
+from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Range, Seed, Steps, Threads
 
 OBS_SHAPE = (64, 64, 3)  # channels last
 
@@ -65,6 +65,7 @@ class Args:
     diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
+    eval_episodes: Evaluation = 0  # whole games that the final network plays when training ends: `final_return`
     num_threads: Threads = 0  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
     # Algorithm specific arguments
     env_id: str = "starpilot"  # one of the 16 games (bigfish, coinrun, …) or of EnvPool's ids (BigfishEasy-v0, …)
@@ -133,15 +134,17 @@ def check_env_id(args):
         rundir.fail(f"--env-id {args.env_id} needs Qt 5: `sudo apt-get install -y libqt5gui5` installs it on Debian")
 
 
-def make_envs(args, seed):
-    """EnvPool's Procgen: obs (N, 64, 64, 3) uint8, rewards as the game pays them."""
-    threads = min(args.num_envs, torch.get_num_threads())  # EnvPool's own default sees the host, not the job
+def make_envs(args, seeds):
+    """EnvPool's Procgen, one game for each of the seeds (integers below 2**31).
+
+    Observations (N, 64, 64, 3) uint8, rewards as the game pays them.
+    """
     return envpool.make(
         task_id(args),
         env_type="gymnasium",
-        num_envs=args.num_envs,
-        num_threads=threads,
-        seed=seed,
+        num_envs=len(seeds),
+        num_threads=min(len(seeds), torch.get_num_threads()),  # EnvPool's own default sees the host, not the job
+        seed=seeds,
         channel_first=False,
         num_levels=args.num_levels,
         start_level=args.start_level,
@@ -341,33 +344,63 @@ def diagnose(agent, b_obs, b_actions, b_logprobs, inds):
     return {**values, **metrics.policy_diagnostics(logprobs.exp(), logratio), **metrics.weight_norms(agent)}, logratio
 
 
+@torch.no_grad()
+def play_games(agent, args, device, seeds, games, greedy=False):
+    """Plays one whole game in a fresh environment for each of `games`, indices into `seeds`.
+
+    Actions are sampled as in training, or the most likely ones if `greedy`. The result of a game depends neither on the
+    other games of `games` nor on their number. Returns the raw returns, a list of floats.
+    """
+    if not games:  # more processes than games
+        return []
+    envs = make_envs(args, [seeds[game] for game in games])
+    generator = torch.Generator(device).manual_seed(seeds[0])
+    obs, _ = envs.reset()
+    returns, playing = np.zeros(len(games)), np.ones(len(games), dtype=bool)
+    bar = rundir.progress_bar(len(games), "game", f"{args.env_id}: final games")
+    while playing.any():
+        logits, _, _ = agent(devices.to_device(obs[playing], device))
+        noise = torch.empty((len(seeds), logits.shape[-1]), device=device)
+        noise = noise.exponential_(generator=generator).log_().neg_()[games.start : games.stop][playing]
+        actions = np.zeros(len(games), dtype=np.int32)
+        actions[playing] = (logits if greedy else logits + noise).argmax(-1).cpu().numpy()
+        obs, rewards, terminated, truncated, _ = envs.step(actions)
+        returns += rewards * playing
+        over = playing & (terminated | truncated)
+        playing &= ~over
+        bar.update(int(over.sum()))
+    bar.close()
+    return returns.tolist()
+
+
 def main(args):
     # ---- setup -------------------------------------------------------------------------------------------------------
     device = devices.set_up(args)
     run = rundir.Run(args, device)
     batch_size = args.num_envs * args.num_steps
-    num_envs = args.num_envs // devices.NUM_RANKS  # of this process, as mb_size
-    mb_size = args.minibatch_size // devices.NUM_RANKS
+    games = devices.share(args.num_envs)  # the range of this process: its games of the num_envs
+    num_envs, mb_size = len(games), args.minibatch_size // devices.NUM_RANKS  # of this process
     torch.manual_seed(args.seed)  # the same network in every process
     rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that is drawn after the weights
-    # games restart when a run resumes: with a new seed, or the first games would be played again
-    envs = make_envs(replace(args, num_envs=num_envs), (args.seed + run.global_step + devices.RANK * num_envs) % 2**31)
+    # games restart when a run resumes: with other seeds, or the first games would be played again
+    envs = make_envs(args, rundir.game_seeds(args.seed, "train", run.global_step, games))
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
     lr = torch.tensor(args.learning_rate, device=device) if args.cuda_graphs else args.learning_rate
     optimizer = optim.Adam(agent.parameters(), lr=lr, eps=1e-5, fused=True, capturable=args.cuda_graphs)
-    state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[])  # but for the first: since log()
+    # all but the first since the last log point
+    state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[], rewards=0.0, reward_steps=0)
     state.reward_moments = (0.0, 1.0, 1e-4)  # mean, variance, count, for normalize_rewards
     state.eval_games = []  # returns of the last 100 games on unseen levels
     run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state)
-    if devices.RANK > 0:  # each process draws its own actions
-        rng.manual_seed(2**32 + args.seed + run.global_step + devices.RANK)
 
     shape = (args.num_steps, num_envs)  # (T, N)
     obs = torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device)
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
-    logits, noise = (torch.zeros((*shape, num_actions), device=device) for _ in range(2))
+    logits = torch.zeros((*shape, num_actions), device=device)
     values = torch.zeros(shape, device=device)
+    all_noise = torch.zeros((args.num_steps, args.num_envs, num_actions), device=device)  # of all processes' games
+    noise = all_noise[:, games.start : games.stop]
     # rewards[t], terminations[t] and truncations[t] follow actions[t]; valid[t] is of the whole row t
     rewards = np.zeros(shape, dtype=np.float32)
     terminations, truncations, valid = (np.zeros(shape, dtype=bool) for _ in range(3))
@@ -376,12 +409,9 @@ def main(args):
     episode_returns, episode_lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
     discounted = np.zeros(args.num_envs)  # of the games of all processes, for normalize_rewards
     if args.num_levels and args.eval_envs:  # all levels: the chance of one of the training's is num_levels / 2**31
-        num_eval_envs = args.eval_envs // devices.NUM_RANKS
-        eval_envs = make_envs(
-            replace(args, num_envs=num_eval_envs, num_levels=0, start_level=0),
-            (args.seed + run.global_step + 1 + devices.RANK * num_eval_envs) % 2**31,
-        )
-        eval_obs, eval_returns = eval_envs.reset()[0], np.zeros(num_eval_envs)
+        eval_args, eval_games = replace(args, num_levels=0, start_level=0), devices.share(args.eval_envs)
+        eval_envs = make_envs(eval_args, rundir.game_seeds(args.seed, "unseen", run.global_step, eval_games))
+        eval_obs, eval_returns = eval_envs.reset()[0], np.zeros(len(eval_games))
 
     forward = devices.compiled(agent, args.compile)
 
@@ -435,8 +465,8 @@ def main(args):
             optimizer.param_groups[0]["lr"] = lr.fill_(new_lr) if args.cuda_graphs else new_lr
 
         # ---- rollout -------------------------------------------------------------------------------------------------
-        new_games = []
-        noise.exponential_(generator=rng).log_().neg_()
+        new_games, finished = [], np.zeros(num_envs, dtype=np.int64)
+        all_noise.exponential_(generator=rng).log_().neg_()
         for step in range(args.num_steps):
             obs[step] = devices.to_device(next_obs, device)
             valid[step] = ~next_done
@@ -446,11 +476,14 @@ def main(args):
             next_done = terminations[step] | truncations[step]
             episode_returns += rewards[step]  # 0 in a reset row
             episode_lengths += valid[step]
+            state.rewards += float(rewards[step].sum())
+            state.reward_steps += int(valid[step].sum())
             for i in np.flatnonzero(next_done):
                 new_games.append((float(episode_returns[i]), int(episode_lengths[i])))
                 episode_returns[i] = episode_lengths[i] = 0
+                finished[i] += 1
         run.global_step += batch_size
-        run.add_games(new_games)
+        run.add_games(new_games, finished)
 
         # ---- targets -------------------------------------------------------------------------------------------------
         if not args.mask_resets:
@@ -462,7 +495,7 @@ def main(args):
         scaled_rewards, discounted, state.reward_moments = normalize_rewards(
             all_rewards, all_ends, all_valid, discounted, state.reward_moments, args.gamma
         )
-        scaled_rewards = scaled_rewards[:, devices.RANK * num_envs : (devices.RANK + 1) * num_envs]
+        scaled_rewards = scaled_rewards[:, games.start : games.stop]
         t_rewards, t_terminations, t_truncations, t_valid = (
             devices.to_device(x, device) for x in (scaled_rewards, terminations, truncations, valid)
         )
@@ -541,6 +574,9 @@ def main(args):
                 value=row_values.cpu().numpy(),
             )
             scalars["charts/episodes"] = run.episodes
+            scalars["charts/min_episodes"] = run.min_episodes()
+            rewards_sum, reward_steps = map(sum, zip(*devices.gather((state.rewards, state.reward_steps))))
+            scalars["charts/reward"] = rewards_sum / max(reward_steps, 1)
             if run.games:
                 scalars["charts/episodic_return"], scalars["charts/episodic_length"] = np.mean(run.games, 0).tolist()
             if run.games and state.eval_games:
@@ -554,10 +590,15 @@ def main(args):
             scalars["losses/explained_variance"] = float(np.mean(state.explained))
             run.log(scalars)
             state.totals, state.minibatches, state.explained = 0.0, 0, []
+            state.rewards, state.reward_steps = 0.0, 0
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
-    run.close()
+    final_returns = []
+    if run.exit_code == 0 and args.eval_episodes:
+        seeds = rundir.game_seeds(args.seed, "eval", 0, range(args.eval_episodes))
+        final_returns = play_games(agent, args, device, seeds, devices.share(args.eval_episodes))
+    run.close(final_returns)
 
 
 if __name__ == "__main__":

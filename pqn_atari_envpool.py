@@ -33,7 +33,7 @@ import difflib
 import math
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Literal, Optional
 
@@ -48,7 +48,7 @@ from typing_extensions import Annotated
 import devices
 import metrics
 import rundir
-from rundir import Count, Fraction, NonNegative, Positive, Range, Seed, Steps, Threads
+from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Range, Seed, Steps, Threads
 
 OBS_SHAPE = (84, 84, 4)  # channels last
 
@@ -70,6 +70,7 @@ class Args:
     diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
+    eval_episodes: Evaluation = 0  # whole games that the final network plays when training ends: `final_return`
     num_threads: Threads = 0  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
     # Algorithm specific arguments
     env_id: str = "Breakout-v5"  # the id of EnvPool's Atari game
@@ -112,17 +113,19 @@ def check_env_id(args):
         rundir.fail(f"--env-id {args.env_id} is not an Atari game of EnvPool; near: {' '.join(near) or 'Breakout-v5'}")
 
 
-def make_envs(args, seed):
-    """EnvPool's Atari, preprocessed as by CleanRL: each life is an episode, rewards are clipped to their sign."""
-    threads = min(args.num_envs, torch.get_num_threads())  # EnvPool's own default sees the host, not the job
+def make_envs(args, seeds):
+    """EnvPool's Atari, one game for each of the seeds (integers below 2**31), preprocessed as by CleanRL.
+
+    Each life is an episode, and rewards are clipped to their sign.
+    """
     return envpool.make(
         args.env_id,
         env_type="gymnasium",
-        num_envs=args.num_envs,
-        num_threads=threads,
+        num_envs=len(seeds),
+        num_threads=min(len(seeds), torch.get_num_threads()),  # EnvPool's own default sees the host, not the job
         episodic_life=True,
         reward_clip=True,
-        seed=seed,
+        seed=seeds,
     )
 
 
@@ -251,25 +254,55 @@ def diagnose(agent, b_obs, inds):
     return {**values, **metrics.weight_norms(agent)}, q_values.argmax(-1)
 
 
+@torch.no_grad()
+def play_games(agent, args, device, seeds, games, greedy=False):
+    """Plays one whole game, through all lives, in a fresh environment for each of `games`, indices into `seeds`.
+
+    Actions are random with probability `end_e`, as when training ends, or never if `greedy`. The result of a game
+    depends neither on the other games of `games` nor on their number. Returns the raw returns, a list of floats.
+    """
+    if not games:  # more processes than games
+        return []
+    envs = make_envs(args, [seeds[game] for game in games])
+    generator = torch.Generator(device).manual_seed(seeds[0])
+    obs, _ = envs.reset()
+    returns, playing = np.zeros(len(games)), np.ones(len(games), dtype=bool)
+    bar = rundir.progress_bar(len(games), "game", f"{args.env_id}: final games")
+    while playing.any():
+        q_values, _ = agent(devices.to_device(obs[playing], device).permute(0, 2, 3, 1))
+        random_actions = torch.randint(q_values.shape[-1], (len(seeds),), generator=generator, device=device)
+        chance = torch.rand(len(seeds), generator=generator, device=device)
+        forced = torch.where(chance < (0.0 if greedy else args.end_e), random_actions, -1)
+        forced = forced[games.start : games.stop][playing]
+        actions = np.zeros(len(games), dtype=np.int32)
+        actions[playing] = torch.where(forced < 0, q_values.argmax(-1), forced).cpu().numpy()
+        obs, _, _, truncated, info = envs.step(actions)
+        returns += info["reward"] * playing
+        over = playing & (info["terminated"].astype(bool) | truncated)
+        playing &= ~over
+        bar.update(int(over.sum()))
+    bar.close()
+    return returns.tolist()
+
+
 def main(args):
     # ---- setup -------------------------------------------------------------------------------------------------------
     device = devices.set_up(args)
     run = rundir.Run(args, device)
     batch_size = args.num_envs * args.num_steps
-    num_envs = args.num_envs // devices.NUM_RANKS  # of this process, as mb_size
-    mb_size = args.minibatch_size // devices.NUM_RANKS
+    games = devices.share(args.num_envs)  # the range of this process: its games of the num_envs
+    num_envs, mb_size = len(games), args.minibatch_size // devices.NUM_RANKS  # of this process
     torch.manual_seed(args.seed)  # the same network in every process
     rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that is drawn after the weights
-    # games restart when a run resumes: with a new seed, or the first games would be played again
-    envs = make_envs(replace(args, num_envs=num_envs), (args.seed + run.global_step + devices.RANK * num_envs) % 2**31)
+    # games restart when a run resumes: with other seeds, or the first games would be played again
+    envs = make_envs(args, rundir.game_seeds(args.seed, "train", run.global_step, games))
     num_actions = int(envs.action_space.n)
     agent = QNetwork(num_actions, args.layer_norm, args.bf16).to(device, memory_format=torch.channels_last)
     lr = torch.tensor(args.learning_rate, device=device) if args.cuda_graphs else args.learning_rate
     optimizer = optim.RAdam(agent.parameters(), lr=lr, foreach=True, capturable=args.cuda_graphs)
-    state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[])  # but for the first: since log()
+    # all but the first since the last log point
+    state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[], rewards=0.0, reward_steps=0)
     run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state)
-    if devices.RANK > 0:  # each process draws its own actions
-        rng.manual_seed(2**32 + args.seed + run.global_step + devices.RANK)
 
     shape = (args.num_steps, num_envs)  # (T, N)
     obs = torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device)
@@ -320,7 +353,7 @@ def main(args):
             optimizer.param_groups[0]["lr"] = lr.fill_(new_lr) if args.cuda_graphs else new_lr
 
         # ---- rollout -------------------------------------------------------------------------------------------------
-        new_games = []
+        new_games, finished = [], np.zeros(num_envs, dtype=np.int64)
         epsilons = [
             linear_schedule(
                 args.start_e,
@@ -330,10 +363,11 @@ def main(args):
             )
             for step in range(args.num_steps)
         ]
-        random_actions = torch.randint(num_actions, shape, generator=rng, device=device)
-        chance = torch.rand(shape, generator=rng, device=device)
+        all_shape = (args.num_steps, args.num_envs)  # of all processes' games
+        random_actions = torch.randint(num_actions, all_shape, generator=rng, device=device)
+        chance = torch.rand(all_shape, generator=rng, device=device)
         explore = chance < devices.to_device(np.float32(epsilons)[:, None], device)
-        forced = torch.where(explore, random_actions, -1)  # -1: the greedy action
+        forced = torch.where(explore, random_actions, -1)[:, games.start : games.stop]  # -1: the greedy action
         for step in range(args.num_steps):
             obs[step] = devices.to_device(next_obs, device).permute(0, 2, 3, 1)
             valid[step] = ~next_done
@@ -343,11 +377,14 @@ def main(args):
             next_done = terminations[step] | truncations[step]
             episode_returns += info["reward"]  # not clipped; 0 in a reset row
             episode_lengths += valid[step]
+            state.rewards += float(info["reward"].sum())
+            state.reward_steps += int(valid[step].sum())
             for i in np.flatnonzero(info["terminated"] | truncations[step]):  # the game is over, not only a life
                 new_games.append((float(episode_returns[i]), int(episode_lengths[i])))
                 episode_returns[i] = episode_lengths[i] = 0
+                finished[i] += 1
         run.global_step += batch_size
-        run.add_games(new_games)
+        run.add_games(new_games, finished)
 
         # ---- targets -------------------------------------------------------------------------------------------------
         if not args.mask_resets:
@@ -412,6 +449,9 @@ def main(args):
                 value=row_q_values.amax(-1).cpu().numpy(),
             )
             scalars["charts/episodes"] = run.episodes
+            scalars["charts/min_episodes"] = run.min_episodes()
+            rewards_sum, reward_steps = map(sum, zip(*devices.gather((state.rewards, state.reward_steps))))
+            scalars["charts/reward"] = rewards_sum / max(reward_steps, 1)
             if run.games:
                 scalars["charts/episodic_return"], scalars["charts/episodic_length"] = np.mean(run.games, 0).tolist()
             scalars["charts/SPS"] = run.sps()
@@ -423,10 +463,15 @@ def main(args):
             scalars["losses/explained_variance"] = float(np.mean(state.explained))
             run.log(scalars)
             state.totals, state.minibatches, state.explained = 0.0, 0, []
+            state.rewards, state.reward_steps = 0.0, 0
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
-    run.close()
+    final_returns = []
+    if run.exit_code == 0 and args.eval_episodes:
+        seeds = rundir.game_seeds(args.seed, "eval", 0, range(args.eval_episodes))
+        final_returns = play_games(agent, args, device, seeds, devices.share(args.eval_episodes))
+    run.close(final_returns)
 
 
 if __name__ == "__main__":

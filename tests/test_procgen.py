@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from types import SimpleNamespace
+from dataclasses import replace
 
 import envpool
 import numpy as np
@@ -192,8 +192,8 @@ def test_rollout(tmp_path, monkeypatch, signals):
 @pytest.mark.parametrize("game", GAMES)
 def test_all_sixteen_games_easy_and_hard(game, tmp_path):
     for mode in ("easy", "hard"):
-        args = arguments(tmp_path, "--env-id", game, "--distribution-mode", mode, "--num-envs", 4)
-        envs = procgen.make_envs(args, seed=1)
+        args = arguments(tmp_path, "--env-id", game, "--distribution-mode", mode)
+        envs = procgen.make_envs(args, seeds=[1, 2, 3, 4])
         obs, _ = envs.reset()
         assert obs.shape == (4, 64, 64, 3) and obs.dtype == np.uint8 and envs.action_space.n == 15
         obs, rewards, *_ = envs.step(np.zeros(4, dtype=np.int32))
@@ -241,15 +241,15 @@ def test_without_qt(tmp_path):
 
 
 def test_levels_are_those_asked_for(tmp_path):
-    args = arguments(tmp_path, "--num-levels", 3, "--start-level", 10, "--num-envs", 8)
-    envs = procgen.make_envs(args, seed=1)
+    args = arguments(tmp_path, "--num-levels", 3, "--start-level", 10)
+    envs = procgen.make_envs(args, seeds=list(range(8)))
     _, info = envs.reset()
     seen, actions = set(info["level_seed"].tolist()), np.random.default_rng(0)
     for _ in range(300):
         info = envs.step(actions.integers(15, size=8).astype(np.int32))[4]
         seen |= set(info["level_seed"].tolist())
     assert seen == {10, 11, 12}
-    everything = procgen.make_envs(SimpleNamespace(**{**vars(args), "num_levels": 0, "start_level": 0}), seed=1)
+    everything = procgen.make_envs(replace(args, num_levels=0, start_level=0), seeds=list(range(8)))
     assert min(everything.reset()[1]["level_seed"]) > 1000  # of 2**31: the test set meets the training set hardly ever
 
 
