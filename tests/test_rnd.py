@@ -1,9 +1,13 @@
-"""Random network distillation: the unit of the intrinsic reward, its stream, the networks, and learning."""
+"""Random network distillation: the unit of the intrinsic reward, what the loop makes of real games, the networks."""
+
+import signal
+import subprocess
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn as nn
-from conftest import command, curves, load_checkpoint, run
+from conftest import ROOT, command, curves, environment, load_checkpoint, run
 
 import ppo_rnd_envpool as rnd
 
@@ -33,75 +37,216 @@ def test_discounted_sums_in_two_rollouts_as_in_one():
     torch.testing.assert_close(end, last)
 
 
-# ---- one iteration of the script, looked into ------------------------------------------------------------------------
+def test_merge_moments_are_those_of_all_valid_entries():
+    generator = torch.Generator().manual_seed(0)
+    x, valid = 5 + 3 * torch.randn(2, 9, 7, generator=generator), torch.rand(2, 9, generator=generator) < 0.6
+    x, valid = torch.cat([x, 100 + x]), torch.cat([valid, torch.zeros_like(valid)])  # rows without a valid entry
+    for moments in (1.0, torch.zeros(7), 1e-9), (torch.ones(7), torch.ones(7), 0):
+        mean, var, count = rnd.merge_moments(rnd.merge_moments(moments, x[:1], valid[:1]), x[1:], valid[1:])
+        torch.testing.assert_close(mean, x[valid].double().mean(0))
+        torch.testing.assert_close(var, x[valid].double().var(0, unbiased=False))
+        assert count == pytest.approx(valid.sum().item())
+
+
+def test_normalize_advantages():
+    x = torch.tensor([1.0, 5.0, 3.0, 100.0])
+    valid, learned = torch.tensor([[True, True, True, False], [False, True, True, False]])
+    normalized, count, num_learned = rnd.normalize_advantages(x, valid, learned)
+    torch.testing.assert_close(normalized, torch.tensor([-1.0, 1.0, 0.0, 0.0]))  # the unbiased deviation is 2
+    assert (count, num_learned) == (3, 2)
+    none = torch.zeros(4, dtype=torch.bool)
+    normalized, count, num_learned = rnd.normalize_advantages(x, none, none)
+    assert normalized.tolist() == [0, 0, 0, 0] and (count, num_learned) == (1, 1)  # divisors
+
+
+# ---- two processes ---------------------------------------------------------------------------------------------------
+SHARES = """
+import contextlib
+import sys
+import torch
+sys.path.insert(0, {root!r})
+import ppo_rnd_envpool as rnd
+with contextlib.suppress(SystemExit):
+    rnd.main(rnd.parse_args(sys.argv[1:]))
+x, advantages, valid, learned = torch.load({path!r})
+own = slice(rnd.devices.RANK, None, 2)
+moments = rnd.merge_moments((0.0, 1.0, 1e-4), x[:, own], valid[:, own])
+normalized = torch.zeros_like(advantages)
+normalized[own], *counts = rnd.normalize_advantages(advantages[own], valid[0, own], learned[own])
+rnd.devices.add_over_ranks([normalized])
+torch.save((moments, counts, normalized), {path!r} + str(rnd.devices.RANK))
+"""
+
+
+def test_two_processes_count_as_one(tmp_path):
+    """A run ends with the sums of every game, and its moments and counts of rows are those of both processes."""
+    generator = torch.Generator().manual_seed(0)
+    x, advantages = torch.randn(3, 8, 5, generator=generator), torch.randn(8, generator=generator)
+    valid = torch.rand(3, 8, generator=generator) < 0.7
+    valid[0] = torch.tensor([1, 1, 1, 0, 1, 0, 1, 0], dtype=torch.bool)  # 4 of the first process, 1 of the second
+    learned = valid[0] & (torch.arange(8) < 3)
+    path = str(tmp_path / "data.pt")
+    torch.save((x, advantages, valid, learned), path)
+    (tmp_path / "shares.py").write_text(SHARES.format(root=str(ROOT), path=path))
+    python, _, *words = command("ppo_rnd_envpool.py", tmp_path, "--total-timesteps", 256, "--no-diagnostics")
+    launcher = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "shares.py"]
+    done = subprocess.run([*launcher, *words], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    first, second = (torch.load(path + rank) for rank in "01")
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    normalized, *counts = rnd.normalize_advantages(advantages, valid[0], learned)
+    assert counts == [5, 3]
+    torch.testing.assert_close(first, (rnd.merge_moments((0.0, 1.0, 1e-4), x, valid), counts, normalized))
+    state = load_checkpoint(tmp_path / "run")["state"]
+    assert state["sums"].shape == (4,) and (state["sums"] > 0).all() and len(state["sums"].unique()) == 4
+    rows = state["sum_moments"][2]
+    assert 200 < rows < 257 and state["frame_moments"][2] == pytest.approx(128 + rows, abs=0.01)
+
+
+# ---- one iteration of the script on real games -----------------------------------------------------------------------
+class KnownAgent(rnd.Agent):
+    """Plays the first of 18 actions with probability 1/2, the others with equal probability; its values vary a lot."""
+
+    def __init__(self, num_actions, *options):
+        super().__init__(num_actions, *options)
+        assert num_actions == 18
+        with torch.no_grad():
+            for critic in (self.critic_ext, self.critic_int):
+                critic.weight.mul_(100)
+            self.actor[2].weight.zero_()
+            self.actor[2].bias.copy_(torch.log(torch.tensor([0.5] + [0.5 / 17] * 17)))
+
+
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """What `main` gives to gae and to discounted_sums in a run of one iteration."""
-    folder, calls = tmp_path_factory.mktemp("recorded"), {"gae": [], "discounted_sums": []}
-    patch = pytest.MonkeyPatch()
+    """One iteration of `main`: what the games gave, what the functions of the targets were given, and the checkpoint.
 
-    def record(name, function):
-        def recorder(*args):
-            result = function(*args)
-            copies = [x.clone() if torch.is_tensor(x) else x for x in args]
+    Berzerk has 18 actions, and most games lose a life within 64 random steps.
+    """
+    folder, played = tmp_path_factory.mktemp("recorded"), []
+    calls = {name: [] for name in ("gae", "discounted_sums", "merge_moments", "normalize_advantages")}
+    make_envs = rnd.make_envs
+
+    def make_recorded_envs(*inputs):
+        envs = make_envs(*inputs)
+        step = envs.step
+
+        def recorded_step(actions):
+            next_obs, reward, terminated, truncated, info = step(actions)
+            played.append([torch.tensor(x) for x in (actions, next_obs, reward, terminated, truncated)])
+            return next_obs, reward, terminated, truncated, info
+
+        envs.step = recorded_step
+        return envs
+
+    def recorder(name, function):
+        def call(*inputs):
+            copies = [x.clone() if torch.is_tensor(x) else x for x in inputs]
+            result = function(*inputs)
             calls[name].append((copies, result))
             return result
 
-        patch.setattr(rnd, name, recorder)
+        return call
 
-    record("gae", rnd.gae)
-    record("discounted_sums", rnd.discounted_sums)
-    words = ("--num-steps", 64, "--total-timesteps", 256, "--ext-coef", 3)
-    args = rnd.parse_args(command("ppo_rnd_envpool.py", folder, *words)[2:])
-    with pytest.raises(SystemExit) as end:
+    words = "--env-id Berzerk-v5 --num-envs 8 --num-steps 64 --total-timesteps 512 --ext-coef 3 --no-diagnostics"
+    args = rnd.parse_args(command("ppo_rnd_envpool.py", folder, *words.split(), "--num-threads", 1)[2:])
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
+        patch.setattr(rnd, "Agent", KnownAgent)
+        patch.setattr(rnd, "make_envs", make_recorded_envs)
+        for name in calls:
+            patch.setattr(rnd, name, recorder(name, getattr(rnd, name)))
         rnd.main(args)
-    patch.undo()
-    assert end.value.code == 0
-    return calls, load_checkpoint(folder / "run")
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    assert end.value.code == 0 and len(played) == 128
+    torch.manual_seed(1)
+    agent, model = KnownAgent(18), rnd.RNDModel()  # those that played
+    actions, next_obs, *rest = (torch.stack(x) for x in zip(*played[64:]))
+    games = SimpleNamespace(actions=actions, frames=next_obs[:, :, -1], rest=rest)
+    with torch.no_grad():
+        _, *after, _ = zip(*(agent(obs.permute(0, 2, 3, 1)) for obs in next_obs))
+    after = [torch.stack(x) for x in after]
+    return SimpleNamespace(calls=calls, games=games, after=after, model=model, run_dir=folder / "run")
+
+
+def test_actions_follow_the_policy(recorded):
+    actions = recorded.games.actions
+    # 0.5 +- 0.022; with the sign of the Gumbel noise flipped it would be 0.82
+    assert (actions == 0).float().mean().item() == pytest.approx(0.5, abs=0.08)
+    assert len(actions.unique()) == 18
+
+
+def test_the_extrinsic_stream_is_what_the_games_gave(recorded):
+    (rewards, values, terminations, truncations, next_values, valid, gamma, _), _ = recorded.calls["gae"][0]
+    paid, terminated, truncated = recorded.games.rest
+    assert torch.equal(rewards, paid) and torch.equal(terminations, terminated) and torch.equal(truncations, truncated)
+    assert rewards.any() and gamma == 0.999
+    assert valid[0].all() and torch.equal(valid[1:], ~(terminated | truncated)[:-1]) and (~valid).sum() > 3
+    torch.testing.assert_close(next_values, recorded.after[0], rtol=1e-4, atol=1e-5)  # V of what each step led to
+    torch.testing.assert_close(values[1:], recorded.after[0][:-1], rtol=1e-4, atol=1e-5)
 
 
 def test_the_intrinsic_stream_goes_on_through_the_ends(recorded):
-    calls, checkpoint = recorded
-    (extrinsic, _), (intrinsic, (advantages, returns)) = calls["gae"]
-    (raw, valid, *_), (sums, _) = calls["discounted_sums"][0]
-    rewards, values, terminations, truncations, next_values, valid_too, gamma, _ = intrinsic
-    ends = extrinsic[2] | extrinsic[3]
-    assert ends.any() and not terminations.any() and not truncations.any() and gamma == 0.99
-    assert torch.equal(valid, valid_too) and torch.equal(valid[1:], ~ends[:-1])
-    resets = (~valid).nonzero()
-    assert len(resets) > 2
-    for t, n in resets.tolist():
-        if 0 < t < len(values) - 1:  # the step that died goes on with the first observation of the next life
-            assert next_values[t - 1, n] == values[t + 1, n]
-    plain = valid[1:].nonzero()
-    assert torch.equal(next_values[:-1][valid[1:]], values[1:][valid[1:]]) and len(plain) > 200
-    # by the definition: sums of discounted errors over the valid rows that follow, as if the reset rows were not there
+    rewards, values, terminations, truncations, next_values, valid, gamma, _ = recorded.calls["gae"][1][0]
+    ends = recorded.games.rest[1] | recorded.games.rest[2]
+    assert not terminations.any() and not truncations.any() and gamma == 0.99
+    assert torch.equal(valid, recorded.calls["gae"][0][0][5])
+    int_after = recorded.after[1]
+    torch.testing.assert_close(values[1:], int_after[:-1], rtol=1e-4, atol=1e-5)
+    # the step that ended a life leads to the first observation of the next life, one row later
+    expected = torch.cat([torch.where(ends[:-1], int_after[1:], int_after[:-1]), int_after[-1:]])
+    torch.testing.assert_close(next_values[valid], expected[valid], rtol=1e-4, atol=1e-5)
+    assert ((expected - int_after)[valid].abs() > 1e-3).any(), "no difference to see: the test proves less"
+    # by the definition: sums of discounted errors over the valid rows that follow, as if there were no reset rows
+    advantages = recorded.calls["gae"][1][1][0]
     for n in range(values.shape[1]):
-        rows = [t for t in range(len(values)) if valid[t, n]]
         advantage = 0.0
-        for i in reversed(range(len(rows))):
-            t = rows[i]
-            after = values[rows[i + 1], n] if i + 1 < len(rows) else next_values[-1, n]
-            advantage = (rewards[t, n] + 0.99 * after - values[t, n]) + 0.99 * 0.95 * advantage
+        for t in reversed(valid[:, n].nonzero().flatten().tolist()):
+            error = rewards[t, n] + 0.99 * expected[t, n] - values[t, n]
+            advantage = error + 0.99 * 0.95 * advantage
             assert advantages[t, n].item() == pytest.approx(advantage.item(), abs=1e-4)
     assert (advantages[~valid] == 0).all()
+
+
+def test_intrinsic_rewards_and_their_unit(recorded):
+    """The predictor's errors on the frames that the steps led to, over the deviation of the discounted sums."""
+    (_, random_frames, every), start = recorded.calls["merge_moments"][0]
+    assert every.all() and random_frames.shape == (64, 8, 84, 84) and start[2] == pytest.approx(512, abs=0.01)
+    (raw, valid, running, gamma), (sums, last_sums) = recorded.calls["discounted_sums"][0]
+    assert torch.equal(valid, recorded.calls["gae"][0][0][5]) and not running.any() and gamma == 0.99
+    with torch.no_grad():
+        errors = torch.stack([recorded.model(frames, start).sum(-1) / 2 for frames in recorded.games.frames])
+    torch.testing.assert_close(raw, errors, rtol=1e-3, atol=1e-3)
+    (_, frames, frames_valid), frame_moments = recorded.calls["merge_moments"][1]
+    assert torch.equal(frames, recorded.games.frames) and torch.equal(frames_valid, valid)
+    state = load_checkpoint(recorded.run_dir)["state"]
+    assert torch.equal(state["sums"], last_sums)
+    mean, var, count = state["frame_moments"]
+    assert torch.equal(mean, frame_moments[0]) and (var > 0).all() and count == pytest.approx(512 + valid.sum().item())
     # the unit: the deviation of all sums, over time and games
     counted = sums[valid].double()
-    assert checkpoint["sum_moments"][2] == pytest.approx(len(counted), rel=1e-6)
-    assert float(checkpoint["sum_moments"][1]) == pytest.approx(counted.var(unbiased=False).item(), rel=1e-3)
-    torch.testing.assert_close(rewards, raw / checkpoint["sum_moments"][1].sqrt().float(), rtol=1e-4, atol=1e-5)
+    assert state["sum_moments"][2] == pytest.approx(len(counted), rel=1e-6)
+    assert state["sum_moments"][1].item() == pytest.approx(counted.var(unbiased=False).item(), rel=1e-3)
+    rewards = recorded.calls["gae"][1][0][0]
+    torch.testing.assert_close(rewards, raw / state["sum_moments"][1].sqrt().float(), rtol=1e-4, atol=1e-5)
 
 
-def test_the_checkpoint_has_all_that_rnd_needs(recorded):
-    _, checkpoint = recorded
-    mean, var, count = checkpoint["frame_moments"]
-    assert mean.shape == var.shape == (84, 84) and 0 < mean.mean() < 255 and (var > 0).all()
-    assert count > 256 + 200  # the random steps, and the valid rows of the rollout
-    assert {name.split(".")[0] for name in checkpoint["rnd"]} == {"predictor", "target"}
-    torch.manual_seed(1)  # the target is what the seed made it, after the agent; the predictor has moved
-    rnd.Agent(4)
-    fresh = rnd.RNDModel().state_dict()
-    same = {name: torch.equal(tensor, checkpoint["rnd"][name]) for name, tensor in fresh.items()}
+def test_what_the_minibatches_get(recorded):
+    minibatches = recorded.calls["normalize_advantages"]
+    (extrinsic, _), (intrinsic, _) = (result for _, result in recorded.calls["gae"])
+    advantages, valid, learned = (torch.cat(x) for x in zip(*(inputs for inputs, _ in minibatches)))
+    expected = (intrinsic + 3 * extrinsic).flatten()
+    torch.testing.assert_close(advantages.sort()[0], expected.sort()[0])
+    all_valid = recorded.calls["gae"][0][0][5]
+    assert len(minibatches) == 4 and valid.sum() == all_valid.sum() and (advantages[~valid] == 0).all()
+    assert not (learned & ~valid).any() and 0.15 < learned.sum() / valid.sum() < 0.35  # a quarter of the valid rows
+
+
+def test_the_target_stays_and_the_predictor_learns(recorded):
+    learned = load_checkpoint(recorded.run_dir)["rnd_model"]
+    same = {name: torch.equal(tensor, learned[name]) for name, tensor in recorded.model.state_dict().items()}
     assert all(same[name] == name.startswith("target") for name in same)
 
 
@@ -180,7 +325,7 @@ def test_intrinsic_reward_and_predictor_loss_fall(tmp_path):
         values = [value for _, value in scalars[tag]]
         assert len(values) == 10 and values[-1] < share * values[0], (tag, values)
     assert all(value >= 1 for _, value in scalars["charts/rooms"])
-    assert load_checkpoint(tmp_path / "run")["rooms"][0][0] == 1  # where Panama Joe starts
+    assert load_checkpoint(tmp_path / "run")["state"]["rooms"][0][0] == 1  # where Panama Joe starts
 
 
 def test_rnd_options(tmp_path):
@@ -198,12 +343,12 @@ def test_rnd_options(tmp_path):
     ):
         other = last(name, *words)
         assert not torch.equal(other["agent"]["network.0.weight"], plain["agent"]["network.0.weight"]), name
-        assert other["frame_moments"][2] == plain["frame_moments"][2] or name == "sticky"
+        assert other["state"]["frame_moments"][2] == plain["state"]["frame_moments"][2] or name == "sticky"
     longer = last("longer", "--num-iterations-obs-norm-init", 2)
-    assert longer["frame_moments"][2] == pytest.approx(plain["frame_moments"][2] + 128, abs=20)
+    assert longer["state"]["frame_moments"][2] == pytest.approx(plain["state"]["frame_moments"][2] + 128, abs=20)
     none = last("none", "--update-proportion", 0)
     torch.manual_seed(1)
     rnd.Agent(4)
     fresh = rnd.RNDModel().state_dict()
     for name, tensor in fresh.items():  # what is learned is of the order of the learning rate, 2.5e-4; LAPACK adds 2e-6
-        assert torch.allclose(tensor, none["rnd"][name], rtol=0, atol=2e-5), f"the predictor learned: {name}"
+        assert torch.allclose(tensor, none["rnd_model"][name], rtol=0, atol=2e-5), f"the predictor learned: {name}"
