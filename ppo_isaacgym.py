@@ -53,6 +53,13 @@ import metrics
 import rundir
 from rundir import Count, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
+# Isaac Gym's tasks that reset one step late and observe plain vectors. AnymalTerrain and the HumanoidAMP tasks reset in
+# another way, AllegroHandDextreme's observations are a dict, and some of the files in cfg/task are no tasks.
+ISAACGYM_TASKS = (
+    *("AllegroHand", "AllegroHandFF", "AllegroHandLSTM", "Ant", "Anymal", "BallBalance", "Cartpole", "FrankaCabinet"),
+    *("FrankaCubeStack", "Humanoid", "Ingenuity", "Quadcopter", "ShadowHand", "ShadowHandOpenAI_FF"),
+    *("ShadowHandOpenAI_LSTM", "Trifinger"),
+)
 MIN_LEARNING_RATE, MAX_LEARNING_RATE = 1e-5, 1e-2  # of --desired-kl, as in rsl_rl
 
 
@@ -139,11 +146,9 @@ def parse_args(argv):
 # ---- environments ----------------------------------------------------------------------------------------------------
 def check_env_id(args):
     """Refuses a task whose simulator is not installed, and what is not a task of it, with the nearest names."""
-    if (
-        isaacgymenvs
-    ):  # without two that do not reset one step late: they reset within the step, or leave it to the caller
-        tasks = {path.stem for path in Path(isaacgymenvs.__file__).parent.glob("cfg/task/*.yaml")}
-        tasks = sorted(tasks - {"AnymalTerrain", "HumanoidAMP"})
+    if isaacgymenvs:
+        folder = Path(isaacgymenvs.__file__).parent / "cfg" / "task"
+        tasks = [task for task in ISAACGYM_TASKS if (folder / f"{task}.yaml").exists()]
     else:
         tasks = mjlab_tasks()
     if not tasks and args.env_id.startswith("Mjlab-"):
