@@ -20,7 +20,12 @@ algorithm, defaults and names. Departures, each with its reason:
 7. A critic sees the privileged states of a task that has them.
 8. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 9. A run is a directory that can be killed at any time and is resumed by the same command.
-10. mjlab's tasks have the defaults of TASKS. torchrun, `--bf16`, `--desired-kl`, `--norm-obs`, `--hidden-sizes`,
+10. mjlab's tasks have mjlab's defaults for rsl_rl (TASKS), and rsl_rl's value loss, entropy and clipping with them.
+    The algorithm remains CleanRL's. So, other than in rsl_rl: advantages are normalised in each minibatch, not over
+    the batch; Adam's eps is 1e-5, not 1e-8; the gradient's norm is clipped over actor and critic together; the policy
+    learns the logarithm of its deviation; the statistics of `--norm-obs` change once an iteration, not at every step,
+    which keeps the first ratios at 1; weights begin orthogonal.
+11. torchrun, `--bf16`, `--desired-kl`, `--norm-obs`, `--hidden-sizes`,
     `--activation`, `--shared-encoder` and `--minibatch-size` are additions, off by default.
 """
 
@@ -110,9 +115,12 @@ class Args:
     bf16: bool = False  # computes the hidden layers in bfloat16 (autocast); heads, losses, GAE and Adam stay in float32
 
 
-TASKS = {  # defaults of the tasks whose names begin so, later lines first: from mjlab's own configurations of rsl_rl
+# Defaults of the tasks whose names begin so, later entries first: those of mjlab's own configurations of rsl_rl. Total
+# steps are its iterations x steps x 4096 environments, the number in mjlab's documented commands.
+TASKS = {
     "Mjlab-": dict(
-        total_timesteps=200000000,
+        num_envs=4096,
+        total_timesteps=983_040_000,
         num_steps=24,
         num_minibatches=4,
         update_epochs=5,
@@ -124,8 +132,10 @@ TASKS = {  # defaults of the tasks whose names begin so, later lines first: from
         hidden_sizes=(512, 256, 128),
         activation="elu",
     ),
-    "Mjlab-Cartpole": dict(total_timesteps=2048000, num_steps=32, norm_obs=False, hidden_sizes=(64, 64)),
-    "Mjlab-Lift-Cube": dict(ent_coef=0.005),
+    "Mjlab-Cartpole": dict(total_timesteps=65_536_000, num_steps=32, norm_obs=False, hidden_sizes=(64, 64)),
+    "Mjlab-Lift-Cube": dict(total_timesteps=491_520_000, ent_coef=0.005),
+    "Mjlab-Velocity-Flat-Unitree-G1": dict(total_timesteps=2_949_120_000),
+    "Mjlab-Velocity-Rough-Unitree-G1": dict(total_timesteps=2_949_120_000),
 }
 
 

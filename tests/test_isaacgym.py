@@ -341,6 +341,38 @@ def test_defaults_of_a_task(monkeypatch):
     assert fields <= vars(ppo.Args()).keys()
 
 
+@needs_mjlab
+def test_defaults_are_mjlabs():
+    """Every task that runs here has the numbers of its own configuration of rsl_rl, at 4096 environments."""
+    from mjlab.tasks.registry import load_rl_cfg
+
+    tasks = ppo.mjlab_tasks()
+    assert len(tasks) == 7
+    for task in tasks:
+        cfg, args = load_rl_cfg(task), ppo.parse_args(["--env-id", task])
+        algorithm, actor, critic = cfg.algorithm, cfg.actor, cfg.critic
+        assert args.num_envs == 4096
+        assert (args.num_steps, args.total_timesteps) == (
+            cfg.num_steps_per_env,
+            cfg.max_iterations * cfg.num_steps_per_env * 4096,
+        )
+        assert (args.update_epochs, args.num_minibatches) == (algorithm.num_learning_epochs, algorithm.num_mini_batches)
+        assert (args.learning_rate, args.desired_kl) == (algorithm.learning_rate, algorithm.desired_kl)
+        assert algorithm.schedule == "adaptive" and not args.anneal_lr
+        assert (args.gamma, args.gae_lambda) == (algorithm.gamma, algorithm.lam)
+        assert (args.clip_coef, args.clip_vloss) == (algorithm.clip_param, algorithm.use_clipped_value_loss)
+        assert (args.ent_coef, 0.5 * args.vf_coef) == (algorithm.entropy_coef, algorithm.value_loss_coef)  # loss: 0.5 x
+        assert args.max_grad_norm == algorithm.max_grad_norm
+        assert args.hidden_sizes == [*actor.hidden_dims] == [*critic.hidden_dims]
+        assert args.activation == actor.activation == critic.activation
+        assert args.norm_obs == actor.obs_normalization == critic.obs_normalization
+        from_table = rundir.default_arguments(str(ROOT / SCRIPT), task)
+        assert {name: from_table[name] for name in ppo.TASKS["Mjlab-"]}.items() <= {
+            **vars(args),
+            "hidden_sizes": tuple(args.hidden_sizes),
+        }.items()
+
+
 # ---- several processes -----------------------------------------------------------------------------------------------
 UPDATE = """
 import sys
