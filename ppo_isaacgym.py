@@ -25,7 +25,7 @@ algorithm, defaults and names. Departures, each with its reason:
     the batch; Adam's eps is 1e-5, not 1e-8; the gradient's norm is clipped over actor and critic together; the policy
     learns the logarithm of its deviation; the statistics of `--norm-obs` change once an iteration, not at every step,
     which keeps the first ratios at 1; weights begin orthogonal.
-11. torchrun, `--bf16`, `--desired-kl`, `--norm-obs`, `--hidden-sizes`,
+11. torchrun, `--bf16`, `--desired-kl` (rsl_rl's rule), `--norm-obs`, `--hidden-sizes`,
     `--activation`, `--shared-encoder` and `--minibatch-size` are additions, off by default.
 """
 
@@ -66,6 +66,7 @@ ISAACGYM_TASKS = (
     *("ShadowHandOpenAI_LSTM", "Trifinger"),
 )
 MIN_LEARNING_RATE, MAX_LEARNING_RATE = 1e-5, 1e-2  # of --desired-kl, as in rsl_rl
+KL_EPSILON = 1e-9  # a smaller KL is rounding: the network is still the one that acted
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -105,7 +106,7 @@ class Args:
     vf_coef: NonNegative = 2.0  # the coefficient of the value loss
     max_grad_norm: Positive = 1.0  # the gradient's norm is clipped to this
     target_kl: Optional[Positive] = None  # ends the update after an epoch whose last minibatch has a larger approx_kl
-    desired_kl: Optional[Positive] = None  # adapts the learning rate to keep approx_kl near this, as rsl_rl does
+    desired_kl: Optional[Positive] = None  # adapts the learning rate to keep losses/kl near this, as rsl_rl does
     reward_scaler: Positive = 1.0  # the factor on the rewards of training; the logged returns are raw
     norm_obs: bool = False  # normalises observations by their mean and deviation over all earlier iterations
     hidden_sizes: Tuple[int, ...] = (256, 256)  # the units of each hidden layer
@@ -149,6 +150,11 @@ def parse_args(argv):
     if not args.hidden_sizes or min(args.hidden_sizes) < 1 or max(args.hidden_sizes) > 65536:
         rundir.fail(
             f"--hidden-sizes {args.hidden_sizes} is out of range: expected one number or more, each 1 to 65,536"
+        )
+    if args.desired_kl is not None and args.anneal_lr:
+        rundir.fail(
+            f"--desired-kl {args.desired_kl} and --anneal-lr exclude each other: expected --desired-kl None or "
+            f"--no-anneal-lr"
         )
     return rundir.check(args, argv)
 
@@ -347,6 +353,25 @@ def gaussian_logprobs(mean, logstd, actions):
     return -(0.5 * ((actions - mean) / logstd.exp()).square() + logstd + 0.5 * math.log(2 * math.pi)).sum(-1)
 
 
+def gaussian_kl(old_mean, old_logstd, mean, logstd):
+    """KL(old || new) (B,) of independent Gaussians with means (B, A) and logstds (1, A), in closed form."""
+    variance_ratio = (2 * (old_logstd - logstd)).exp()  # exactly 1 where nothing has changed
+    distance = ((old_mean - mean) / logstd.exp()).square()
+    return (logstd - old_logstd + 0.5 * (variance_ratio + distance - 1)).sum(-1)
+
+
+def adapted_learning_rate(learning_rate, kl, desired_kl):
+    """rsl_rl's rule: the learning rate of a step that finds the policy at the distance `kl` from the one that acted.
+
+    It stays where the KL is below KL_EPSILON: in an iteration's first minibatch the two policies are the same.
+    """
+    if kl > 2.0 * desired_kl:
+        return max(learning_rate / 1.5, MIN_LEARNING_RATE)
+    if KL_EPSILON < kl < 0.5 * desired_kl:
+        return min(learning_rate * 1.5, MAX_LEARNING_RATE)
+    return learning_rate
+
+
 def ppo_loss(
     mean,
     logstd,
@@ -432,19 +457,19 @@ def main(args):
 
     shape = (args.num_steps, num_envs)  # (T, N)
     obs = torch.zeros((*shape, num_obs + num_states), device=device)
-    actions, noise = (torch.zeros((*shape, num_actions), device=device) for _ in range(2))
+    old_means, actions, noise = (torch.zeros((*shape, num_actions), device=device) for _ in range(3))
+    old_logstd = torch.zeros((1, num_actions), device=device)  # of the policy that acted, as old_means
     # rewards[t], terminations[t] and truncations[t] follow actions[t]; valid[t] is of the whole row t
-    logprobs, values, rewards = (torch.zeros(shape, device=device) for _ in range(3))
+    values, rewards = (torch.zeros(shape, device=device) for _ in range(2))
     terminations, truncations, valid = (torch.zeros(shape, dtype=torch.bool, device=device) for _ in range(3))
     episode = torch.zeros((num_envs, 2), device=device)  # (return, length) so far
     ends = torch.zeros((*shape, 2), device=device)  # (return, length) of the episodes that ended there, else 0
 
     @torch.no_grad()
     def policy(obs, noise):
-        """Samples actions (N, A) for obs (N, D): mean + std * noise. Returns them, their log-densities and V(obs)."""
+        """Samples actions (N, A) for obs (N, D): mean + std * noise is a sample of the policy."""
         mean, value, _ = agent(obs)
-        action = mean + agent.actor_logstd.exp() * noise
-        return action, gaussian_logprobs(mean, agent.actor_logstd, action), value
+        return mean, value, mean + agent.actor_logstd.exp() * noise
 
     def minibatch(batch, inds):
         """The rows `inds` of each tensor of the batch, advantages normalised, and the number of valid rows."""
@@ -452,9 +477,11 @@ def main(args):
         normalized, count = normalize_advantages(advantages, valid)
         return *rows, normalized if args.norm_adv else advantages, valid, count
 
-    def minibatch_loss(mb_obs, mb_actions, mb_logprobs, mb_values, mb_returns, mb_advantages, mb_valid, count):
+    def minibatch_loss(
+        mb_obs, mb_old_means, mb_actions, mb_logprobs, mb_values, mb_returns, mb_advantages, mb_valid, count
+    ):
         newmean, newvalue, _ = agent(mb_obs)
-        return ppo_loss(
+        loss, losses = ppo_loss(
             newmean,
             agent.actor_logstd,
             newvalue,
@@ -470,6 +497,10 @@ def main(args):
             args.vf_coef,
             args.clip_vloss,
         )
+        with torch.no_grad():
+            kl = gaussian_kl(mb_old_means, old_logstd, newmean, agent.actor_logstd)
+            losses["kl"] = masked_mean(kl, mb_valid, count)
+        return loss, losses
 
     def update(*mb):
         """One step of the optimiser on a minibatch. Returns the losses and the gradient's norm before clipping."""
@@ -477,6 +508,9 @@ def main(args):
         optimizer.zero_grad()
         loss.backward()
         devices.add_over_ranks([*(p.grad for p in agent.parameters()), *losses.values()])
+        if args.desired_kl is not None:
+            group = optimizer.param_groups[0]
+            group["lr"] = adapted_learning_rate(group["lr"], losses["kl"].item(), args.desired_kl)
         grad_norm = nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm, foreach=True)
         optimizer.step()
         return {**losses, "grad_norm": grad_norm}
@@ -487,10 +521,11 @@ def main(args):
 
         # ---- rollout -------------------------------------------------------------------------------------------------
         resets = []  # of each step: the environments that it has reset, and their last observations
+        old_logstd.copy_(agent.actor_logstd.detach())
         noise.normal_(generator=rng)
         for step in range(args.num_steps):
             obs[step], valid[step] = next_obs, next_valid
-            actions[step], logprobs[step], values[step] = policy(obs[step], noise[step])
+            old_means[step], values[step], actions[step] = policy(obs[step], noise[step])
             *transition, ended, last_obs = envs.step(actions[step])
             next_obs, rewards[step], terminations[step], truncations[step], next_valid = transition
             resets.append((ended, last_obs))
@@ -506,6 +541,7 @@ def main(args):
             terminations, truncations = terminations | truncations, torch.zeros_like(truncations)
             valid = torch.ones_like(valid)
         with torch.no_grad():
+            logprobs = gaussian_logprobs(old_means, old_logstd, actions)
             _, next_value, _ = agent(next_obs)
             # Isaac Gym shows a new episode one row after done: obs[t + 1] is still the true last observation
             next_values = torch.cat([values[1:], next_value[None]])
@@ -516,8 +552,8 @@ def main(args):
             advantages, returns = gae(
                 t_rewards, values, terminations, truncations, next_values, valid, args.gamma, args.gae_lambda
             )
-        batch = [x.flatten(0, 1) for x in (obs, actions, logprobs, values, returns, advantages, valid)]
-        b_obs, b_actions, b_logprobs, b_values, b_returns, b_advantages, b_valid = batch
+        batch = [x.flatten(0, 1) for x in (obs, old_means, actions, logprobs, values, returns, advantages, valid)]
+        b_obs, _, b_actions, b_logprobs, b_values, b_returns, b_advantages, b_valid = batch
 
         # ---- update --------------------------------------------------------------------------------------------------
         for _epoch in range(args.update_epochs):
@@ -526,12 +562,6 @@ def main(args):
                 state.totals = state.totals + torch.stack([*losses.values()])
                 state.minibatches += 1
                 state.gradient_steps += 1
-                if args.desired_kl is not None:  # as in rsl_rl and rl_games: stay within a factor of 2
-                    kl, group = losses["approx_kl"].item() / args.desired_kl, optimizer.param_groups[0]
-                    if kl < 0.5:
-                        group["lr"] = min(group["lr"] * 1.5, MAX_LEARNING_RATE)
-                    elif kl >= 2.0:
-                        group["lr"] = max(group["lr"] * (1 / 1.5), MIN_LEARNING_RATE)
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
         state.explained.append(metrics.explained_variance(b_values[b_valid], b_returns[b_valid]))

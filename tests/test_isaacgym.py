@@ -316,18 +316,44 @@ def test_normalised_observations(isaacgym, monkeypatch, tmp_path):
         torch.testing.assert_close(x, y)
 
 
-def test_learning_rate_follows_the_divergence(isaacgym, monkeypatch, tmp_path):
-    """Two steps an iteration: at the first the divergence is 0 and the rate rises by 1.5.
+def test_gaussian_kl_against_torch():
+    generator = torch.Generator().manual_seed(1)
+    old_mean, mean = torch.randn(2, 7, 3, generator=generator)
+    old_logstd, logstd = torch.randn(2, 1, 3, generator=generator)
+    old, new = (
+        torch.distributions.Normal(m, s.exp().expand(7, 3)) for m, s in ((old_mean, old_logstd), (mean, logstd))
+    )
+    expected = torch.distributions.kl_divergence(old, new).sum(-1)
+    torch.testing.assert_close(ppo.gaussian_kl(old_mean, old_logstd, mean, logstd), expected)
+    assert not ppo.gaussian_kl(mean, logstd, mean, logstd).any()  # exactly 0
 
-    At the second the divergence decides whether the rate rises again, stays or falls. It stays within its bounds.
-    """
-    words = "--env-id Cartpole --num-envs 16 --num-steps 8 --total-timesteps 6400 --update-epochs 2 --num-minibatches 1"
-    run_here(monkeypatch, tmp_path, words + " --desired-kl 0.001 --learning-rate 0.0001")
+
+def test_adapted_learning_rate():
+    """rsl_rl's factors and bounds, and no change for a divergence that is only rounding."""
+    cases = [(0.021, 2 / 3), (0.019, 1.0), (0.006, 1.0), (0.004, 1.5), (1e-8, 1.5), (1e-10, 1.0), (0.0, 1.0)]
+    for kl, factor in cases:
+        assert ppo.adapted_learning_rate(3e-4, kl, desired_kl=0.01) == pytest.approx(3e-4 * factor), kl
+    assert ppo.adapted_learning_rate(8e-3, 0.001, desired_kl=0.01) == 1e-2
+    assert ppo.adapted_learning_rate(1.2e-5, 1.0, desired_kl=0.01) == 1e-5
+
+
+def test_learning_rate_follows_the_divergence(isaacgym, monkeypatch, tmp_path):
+    """Two steps an iteration: at the first the divergence is 0 and the rate stays. At the second the rate is adapted
+    before the step: it rises, stays or falls by 1.5."""
+    words = "--env-id Cartpole --num-envs 16 --num-steps 8 --total-timesteps 6400 --num-minibatches 1 "
+    run_here(monkeypatch, tmp_path, words + "--update-epochs 2 --desired-kl 0.001 --learning-rate 0.0001")
     rates = np.array([value for _, value in curves(tmp_path / "run")["charts/learning_rate"]])
     steps = np.log(rates[1:] / rates[:-1]) / np.log(1.5)
-    inside = rates[:-1] < 0.0066  # or the first step meets the bound
-    np.testing.assert_allclose(steps[inside], np.round(steps[inside]), atol=1e-4)
-    assert set(np.round(steps[inside])) == {0, 1, 2} and rates.max() <= 1e-2
+    np.testing.assert_allclose(steps, np.round(steps), atol=1e-4)
+    assert set(np.round(steps)) == {-1, 0, 1} and rates.max() < 1e-2
+
+
+def test_one_step_an_iteration_has_no_divergence_to_follow(isaacgym, monkeypatch, tmp_path):
+    words = "--env-id Cartpole --num-envs 16 --num-steps 8 --total-timesteps 1280 --num-minibatches 1 "
+    run_here(monkeypatch, tmp_path, words + "--update-epochs 1 --desired-kl 0.01 --learning-rate 0.0001")
+    scalars = curves(tmp_path / "run")
+    assert {value for _, value in scalars["charts/learning_rate"]} == {np.float32(0.0001)}
+    assert max(value for _, value in scalars["losses/kl"]) < ppo.KL_EPSILON
 
 
 def test_defaults_of_a_task(monkeypatch):
@@ -600,6 +626,10 @@ def test_not_finite(tmp_path):
         ("--env-id HumanoidAMPHands", "--env-id HumanoidAMPHands is not a task that runs here"),
         ("--env-id AllegroHandDextremeADR", "--env-id AllegroHandDextremeADR is not a task that runs here"),
         ("--env-id FactoryBase", "--env-id FactoryBase is not a task that runs here"),
+        (
+            "--anneal-lr --desired-kl 0.01",
+            "--desired-kl 0.01 and --anneal-lr exclude each other: expected --desired-kl",
+        ),
         ("--anneal-lr True", "--anneal-lr takes no value"),
         ("--run-name ../x", "--run-name ../x"),
     ],
