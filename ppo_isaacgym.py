@@ -13,7 +13,9 @@ algorithm, defaults and names. Departures, each with its reason:
 2. A time limit is not a death: a truncated step bootstraps from the value of the real last observation, a terminated
    one from 0. CleanRL bootstraps neither (`--no-mask-resets` again). Isaac Gym reports a death in the time limit's own
    step as a time-out.
-3. Returns and lengths are of whole episodes, all of them.
+3. Returns and lengths are of whole episodes, all of them. Environments start at random ages of an episode, as with
+   mjlab's trainer: started together they reach the time limit together, and returns lag. The first episode of each is
+   cut short by this and is not counted (`--no-stagger-resets` restores CleanRL's).
 4. Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
 5. A curve has `--num-logs` points, however long the run.
 6. `--reward-scaler` is applied; CleanRL declares it and does not use it.
@@ -113,6 +115,7 @@ class Args:
     activation: Literal["tanh", "elu", "relu"] = "tanh"  # follows each hidden layer
     shared_encoder: bool = False  # one stack of hidden layers for actor and critic, or one for each
     mask_resets: bool = True  # trains on no reset row and bootstraps at time limits (departures 1 and 2)
+    stagger_resets: bool = True  # starts each environment at a random age of its episode, and after a resume again
     bf16: bool = False  # computes the hidden layers in bfloat16 (autocast); heads, losses, GAE and Adam stay in float32
 
 
@@ -194,9 +197,11 @@ def mjlab_tasks():
     return [task for task, cfg in cfgs.items() if not {"camera", "motion"} & {*cfg.observations, *cfg.commands}]
 
 
-# Both simulators have the same two methods here. `sizes` are the widths of the actor's observation, of the critic's
-# own and of the action. Observations hold the actor's columns, then the critic's.
+# Both simulators have the same three methods here. `sizes` are the widths of the actor's observation, of the critic's
+# own and of the action. Observations hold the actor's columns, then the critic's. `episode_length`: steps to the time
+# limit.
 #   reset(steps_done) -> next_obs (N, D), next_valid (N,) or bool: whether the next step is a real one, not only a reset
+#   set_ages(ages (N,) int64): the first episode of environment n ends as if it had begun ages[n] steps before reset
 #   step(action (N, A)) -> next_obs, reward (N,), terminated (N,), truncated (N,), next_valid,
 #                          ended: indices of the environments that this step has reset, last_obs: theirs before it
 class MjlabEnvs:
@@ -212,11 +217,15 @@ class MjlabEnvs:
             self.env = ManagerBasedRlEnv(cfg, str(device), render_mode)
         spaces = self.env.single_observation_space.spaces
         self.sizes = spaces["actor"].shape + spaces["critic"].shape + self.env.single_action_space.shape
+        self.episode_length = self.env.max_episode_length
 
     def reset(self, steps_done):
         self.env.common_step_counter = steps_done  # its curricula depend on it
         obs, _ = self.env.reset()
         return torch.cat([obs["actor"], obs["critic"]], dim=1), True
+
+    def set_ages(self, ages):
+        self.env.episode_length_buf[:] = ages
 
     def step(self, action):
         obs, reward, terminated, truncated, _ = self.env.step(action)  # mjlab's actions have no bounds
@@ -239,12 +248,20 @@ class IsaacGymEnvs:
             seed, args.env_id, num_envs, str(device), str(device), device.index or 0, True, force_render=False
         )
         self.sizes = (*self.env.observation_space.shape, self.env.num_states, *self.env.action_space.shape)
+        self.episode_length = self.env.max_episode_length - 1  # the step that resets counts, too
+        self.ages = None
 
     def reset(self, steps_done):
         return torch.cat([*self.env.reset().values()], dim=1), False  # zeros: the first step resets
 
+    def set_ages(self, ages):
+        self.ages = ages  # the first step sets all ages to 0: they are added after it
+
     def step(self, action):
         obs, reward, done, extras = self.env.step(action.clamp(-1.0, 1.0))  # the bounds of every task
+        if self.ages is not None:
+            self.env.progress_buf += self.ages
+            self.ages = None
         done, time_outs = done.bool(), extras["time_outs"].bool()
         return torch.cat([*obs.values()], dim=1), reward, done & ~time_outs, done & time_outs, ~done, (), None
 
@@ -462,8 +479,11 @@ def main(args):
     # rewards[t], terminations[t] and truncations[t] follow actions[t]; valid[t] is of the whole row t
     values, rewards = (torch.zeros(shape, device=device) for _ in range(2))
     terminations, truncations, valid = (torch.zeros(shape, dtype=torch.bool, device=device) for _ in range(3))
+    if args.stagger_resets:
+        envs.set_ages(torch.randint(envs.episode_length, (num_envs,), generator=rng, device=device))
+    whole = torch.full((num_envs, 1), not args.stagger_resets, device=device)  # the present episode began at its start
     episode = torch.zeros((num_envs, 2), device=device)  # (return, length) so far
-    ends = torch.zeros((*shape, 2), device=device)  # (return, length) of the episodes that ended there, else 0
+    ends = torch.zeros((*shape, 2), device=device)  # (return, length) of the whole episodes that ended there, else 0
 
     @torch.no_grad()
     def policy(obs, noise):
@@ -531,7 +551,8 @@ def main(args):
             resets.append((ended, last_obs))
             episode += torch.stack([rewards[step], torch.ones_like(rewards[step])], -1) * valid[step, :, None]
             done = (terminations[step] | truncations[step])[:, None]
-            ends[step], episode = episode * done, episode * ~done
+            ends[step] = episode * (done & whole)
+            episode, whole = episode * ~done, done | whole
         run.global_step += batch_size
         new_games = ends[ends[..., 1] > 0]  # waits for the GPU for the first time in this iteration
         run.add_games(new_games[-100:].tolist(), len(new_games))

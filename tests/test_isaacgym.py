@@ -126,7 +126,8 @@ def test_isaac_gym_resets_one_step_late(isaacgym):
 
 def test_late_resets_in_a_run(isaacgym, monkeypatch, tmp_path):
     """What the loop makes of late resets: rows, returns and bootstraps, all known in advance."""
-    words = "--env-id Ant --num-envs 2 --num-steps 16 --total-timesteps 64 --learning-rate 0 --reward-scaler 0.5"
+    words = "--env-id Ant --num-envs 2 --num-steps 16 --total-timesteps 64 --learning-rate 0 --reward-scaler 0.5 "
+    words += "--no-stagger-resets"
     agent, calls, lasts = run_here(monkeypatch, tmp_path, words)
     rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda = (
         torch.cat(xs) if torch.is_tensor(xs[0]) else xs[0] for xs in zip(*calls)
@@ -148,7 +149,7 @@ def test_late_resets_in_a_run(isaacgym, monkeypatch, tmp_path):
 
 def test_no_mask_resets_is_cleanrls(isaacgym, monkeypatch, tmp_path):
     """Without the mask every end is a death and every row is trained on."""
-    words = "--env-id Ant --num-envs 2 --num-steps 16 --total-timesteps 64 --no-mask-resets"
+    words = "--env-id Ant --num-envs 2 --num-steps 16 --total-timesteps 64 --no-mask-resets --no-stagger-resets"
     _, calls, _ = run_here(monkeypatch, tmp_path, words)
     assert [call[2].sum().item() for call in calls] == [6, 7]
     assert not any(call[3].any() for call in calls) and all(call[5].all() for call in calls)
@@ -171,7 +172,7 @@ def test_mjlab_bootstraps_from_the_true_last_observation(monkeypatch, tmp_path):
 
     monkeypatch.setattr(mjlab.tasks.registry, "load_env_cfg", short)
     words = "--env-id Mjlab-Cartpole-Balance --num-envs 4 --num-steps 8 --total-timesteps 64 --learning-rate 0"
-    agent, calls, lasts = run_here(monkeypatch, tmp_path, words + " --desired-kl None")
+    agent, calls, lasts = run_here(monkeypatch, tmp_path, words + " --desired-kl None --no-stagger-resets")
     for iteration, (_, values, terminations, truncations, next_values, valid, *_) in enumerate(calls):
         steps = torch.arange(8 * iteration, 8 * iteration + 8)
         assert valid.all() and not terminations.any()
@@ -185,6 +186,67 @@ def test_mjlab_bootstraps_from_the_true_last_observation(monkeypatch, tmp_path):
     scalars = curves(tmp_path / "run")
     assert {value for _, value in scalars["charts/episodic_length"]} == {5.0}
     assert scalars["charts/episodes"][-1][1] == 3 * 4
+
+
+@needs_mjlab
+def test_mjlab_environments_start_out_of_phase():
+    """An environment of age a meets the time limit after episode_length - a steps; then its episodes are whole."""
+    envs = ppo.make_envs(SimpleNamespace(env_id="Mjlab-Cartpole-Balance"), 3, 1, torch.device("cpu"))
+    assert envs.episode_length == 1000
+    envs.reset(0)
+    envs.set_ages(torch.tensor([0, 995, 999]))
+    ends = []
+    for _ in range(6):
+        _, _, terminated, truncated, _, ended, _ = envs.step(torch.zeros(3, 1))
+        assert not terminated.any()
+        ends.append(ended.tolist())
+    assert ends == [[2], [], [], [], [1], []]
+    assert envs.env.episode_length_buf.tolist() == [6, 1, 5]
+
+
+def test_isaac_gym_environments_start_out_of_phase(isaacgym):
+    """The stand-in's environment 1 meets its time limit 5 steps after a reset. Ages count from the late first reset."""
+    envs = ppo.make_envs(SimpleNamespace(env_id="Ant"), 4, 1, torch.device("cpu"))
+    assert envs.episode_length == 5
+    envs.reset(0)
+    envs.set_ages(torch.tensor([0, 0, 0, 4]))
+    ends = []
+    for _ in range(8):
+        _, _, _, truncated, _, _, _ = envs.step(torch.zeros(4, 3))
+        ends.append(truncated.nonzero().squeeze(-1).tolist())
+    assert ends == [[], [3], [], [], [], [1], [], [3]]
+
+
+def test_staggered_run_counts_whole_episodes(isaacgym, monkeypatch, tmp_path):
+    """Ages are spread from the start and again after a resume, differently; no cut episode is in the statistics."""
+    ages, set_ages = [], ppo.IsaacGymEnvs.set_ages
+
+    def spy_set_ages(envs, given):
+        ages.append(given.tolist())
+        set_ages(envs, given)
+
+    monkeypatch.setattr(ppo.IsaacGymEnvs, "set_ages", spy_set_ages)
+    monkeypatch.setattr(rundir.signal, "signal", lambda *_: None)
+    words = "--env-id Ant --num-envs 64 --num-steps 8 --total-timesteps 1024 --checkpoint-minutes 0 --no-diagnostics "
+    words = [*words.split(), "--runs-dir", str(tmp_path), "--run-name", "run"]
+    with pytest.raises(SystemExit):
+        ppo.main(ppo.parse_args(words))
+    run_dir = tmp_path / "run"
+    finished = load_checkpoint(run_dir)["run"]
+    # after the late reset: an even environment dies at age 3 (at once if it is older), an odd one ends at age 5; then
+    # each begins a whole episode one step later
+    whole = 0
+    for n, age in enumerate(ages[0]):
+        life = 3 if n % 2 == 0 else 5
+        whole += (15 - max(life - age, 1)) // (life + 1)
+    assert finished["episodes"] == whole
+    assert {tuple(game) for game in finished["games"]} == {(9.0, 3.0), (20.0, 5.0)}  # as without ages
+    (run_dir / "done.json").unlink()
+    (run_dir / "checkpoint.prev.pt").rename(run_dir / "checkpoint.pt")  # as if killed after the first iteration
+    with pytest.raises(SystemExit):
+        ppo.main(ppo.parse_args(words))
+    assert {tuple(game) for game in load_checkpoint(run_dir)["run"]["games"]} == {(9.0, 3.0), (20.0, 5.0)}
+    assert [set(some) for some in ages] == [set(range(5))] * 2 and ages[0] != ages[1]
 
 
 # ---- the policy ------------------------------------------------------------------------------------------------------
@@ -463,7 +525,8 @@ def test_two_processes_update_as_one(tmp_path):
 
 def test_torchrun(tmp_path):
     """Two processes write one directory and print once; the episodes of both count; a finished run says so."""
-    words = "--env-id Ant --num-envs 4 --num-steps 16 --total-timesteps 128 --norm-obs --probe-size 8"
+    words = "--env-id Ant --num-envs 4 --num-steps 16 --total-timesteps 128 --norm-obs --probe-size 8 "
+    words += "--no-stagger-resets"
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     done = run(tmp_path, words, launcher=launcher)
     assert done.stdout.count("is finished") == 1 and "128/128" in done.stdout
