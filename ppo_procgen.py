@@ -12,8 +12,9 @@ Departures, each with its reason:
    keeps it out of losses, statistics and diagnostics (`--no-mask-resets` trains on it).
 2. A truncated step bootstraps from the value of the real last observation, a terminated one from 0. CleanRL bootstraps
    neither (`--no-mask-resets` again).
-3. With `--num-levels`, `--eval-envs` games are played at the log points on the whole distribution of levels: finite
-   levels are there to measure generalisation. (Different seeds can draw equal levels, in easy CoinRun a quarter:
+3. With `--num-levels`, `--eval-envs` whole games on unseen levels and as many on the training levels are played at each
+   log point: finite levels are there to measure generalisation. Both begin and end with the network of that point, so
+   that the gap does not depend on `--num-steps`. (Different seeds can draw equal levels, in easy CoinRun a quarter:
    openai/procgen#100.)
 4. Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
 5. A curve has `--num-logs` points, however long the run; CleanRL writes two scalars a game and nine an iteration.
@@ -72,7 +73,7 @@ class Args:
     distribution_mode: Optional[Literal["easy", "hard", "extreme", "memory", "exploration"]] = None  # default easy
     num_levels: Annotated[int, Range(0, 2**30)] = 0  # the number of levels to train on; 0 draws from all of them
     start_level: Annotated[int, Range(0, 2**30)] = 0  # the first of those levels
-    eval_envs: Annotated[int, Range(0, 1024)] = 16  # games on unseen levels, if num-levels is finite
+    eval_envs: Annotated[int, Range(0, 1024)] = 16  # games a log point, on unseen and on training levels each
     total_timesteps: Steps = 25000000  # environment steps of the whole run, over all environments
     learning_rate: NonNegative = 5e-4  # the learning rate of Adam
     num_envs: Count = 64  # the number of parallel games: N_envs
@@ -124,10 +125,6 @@ def check_env_id(args):
         )
     if args.start_level and not args.num_levels:
         rundir.fail(f"--start-level {args.start_level} without --num-levels: expected --num-levels of 1 or more")
-    if args.num_levels and args.eval_envs % devices.NUM_RANKS:
-        rundir.fail(
-            f"--eval-envs {args.eval_envs}: expected a multiple of the {devices.NUM_RANKS} processes of torchrun"
-        )
     try:
         envpool.make_spec(task_id(args))
     except ImportError:  # Procgen draws with Qt, which EnvPool's wheel includes only from Python 3.12 on
@@ -357,7 +354,7 @@ def play_games(agent, args, device, seeds, games, greedy=False):
     generator = torch.Generator(device).manual_seed(seeds[0])
     obs, _ = envs.reset()
     returns, playing = np.zeros(len(games)), np.ones(len(games), dtype=bool)
-    bar = rundir.progress_bar(len(games), "game", f"{args.env_id}: final games")
+    bar = rundir.progress_bar(len(games), "game", f"{args.env_id}: evaluation")
     while playing.any():
         logits, _, _ = agent(devices.to_device(obs[playing], device))
         noise = torch.empty((len(seeds), logits.shape[-1]), device=device)
@@ -391,7 +388,6 @@ def main(args):
     # all but the first since the last log point
     state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[], rewards=0.0, reward_steps=0)
     state.reward_moments = (0.0, 1.0, 1e-4)  # mean, variance, count, for normalize_rewards
-    state.eval_games = []  # returns of the last 100 games on unseen levels
     run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state)
 
     shape = (args.num_steps, num_envs)  # (T, N)
@@ -408,10 +404,6 @@ def main(args):
     next_done = np.zeros(num_envs, dtype=bool)
     episode_returns, episode_lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
     discounted = np.zeros(args.num_envs)  # of the games of all processes, for normalize_rewards
-    if args.num_levels and args.eval_envs:  # all levels: the chance of one of the training's is num_levels / 2**31
-        eval_args, eval_games = replace(args, num_levels=0, start_level=0), devices.share(args.eval_envs)
-        eval_envs = make_envs(eval_args, rundir.game_seeds(args.seed, "unseen", run.global_step, eval_games))
-        eval_obs, eval_returns = eval_envs.reset()[0], np.zeros(len(eval_games))
 
     forward = devices.compiled(agent, args.compile)
 
@@ -549,19 +541,15 @@ def main(args):
             scalars["outer/kl_behavior"] = metrics.kl_behavior(logratio)
             scalars["outer/ddr"] = metrics.ddr(devices.NUM_RANKS * len(valid_inds), scalars["outer/kl_behavior"])
         if log_point and args.num_levels and args.eval_envs:
-            # a generator of its own: evaluation does not change the run
-            generator = torch.Generator(device).manual_seed(run.global_step + devices.RANK * 2**40)
-            new_evals = []
-            for _step in range(args.num_steps):
-                with torch.no_grad():
-                    probs = agent(torch.from_numpy(eval_obs).to(device))[0].softmax(-1)
-                action = torch.multinomial(probs, 1, generator=generator)[:, 0].to("cpu", torch.int32).numpy()
-                eval_obs, reward, terminated, truncated, _ = eval_envs.step(action)
-                eval_returns += reward
-                ended = terminated | truncated
-                new_evals += eval_returns[ended].tolist()
-                eval_returns[ended] = 0
-            state.eval_games = [*state.eval_games, *sum(devices.gather(new_evals), [])][-100:]
+            all_levels = replace(args, num_levels=0, start_level=0)  # a training level with chance num_levels / 2**31
+            seeds = rundir.game_seeds(args.seed, "levels", run.global_step, range(args.eval_envs))
+            unseen, trained = (
+                play_games(agent, levels, device, seeds, devices.share(args.eval_envs)) for levels in (all_levels, args)
+            )
+            unseen, trained = (float(np.mean(sum(devices.gather(returns), []))) for returns in (unseen, trained))
+            scalars["charts/eval_episodic_return"] = unseen
+            scalars["charts/eval_train_return"] = trained
+            scalars["charts/generalization_gap"] = trained - unseen
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:
@@ -579,9 +567,6 @@ def main(args):
             scalars["charts/reward"] = rewards_sum / max(reward_steps, 1)
             if run.games:
                 scalars["charts/episodic_return"], scalars["charts/episodic_length"] = np.mean(run.games, 0).tolist()
-            if run.games and state.eval_games:
-                scalars["charts/eval_episodic_return"] = float(np.mean(state.eval_games))
-                scalars["charts/generalization_gap"] = run.mean_return() - scalars["charts/eval_episodic_return"]
             scalars["charts/SPS"] = run.sps()
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
             scalars["charts/gradient_steps"] = state.gradient_steps

@@ -7,16 +7,21 @@
 GAMES=${GAMES:-bigfish starpilot}
 BASE=${BASE:-64x256}
 FACTORS=${FACTORS:-2 4}
+NUM_LEVELS=${NUM_LEVELS:-0} # NUM_LEVELS=200 trains on 200 levels and also plays unseen ones at each log point
+suffix="" flags=""
+if ((NUM_LEVELS)); then
+    suffix="_l$NUM_LEVELS" flags="--num-levels $NUM_LEVELS"
+fi
 
 for seed in $SEEDS; do
     for game in $GAMES; do
         shape "$BASE"
-        run ppo_procgen.py ""
+        run ppo_procgen.py "$suffix" $flags
         for factor in $FACTORS; do
             shape "$BASE" "$factor" 1
-            run ppo_procgen.py ""
+            run ppo_procgen.py "$suffix" $flags
             shape "$BASE" 1 "$factor"
-            run ppo_procgen.py ""
+            run ppo_procgen.py "$suffix" $flags
         done
     done
 done | launch "$@"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import ROOT, command, environment, run
+from conftest import ROOT, command, curves, environment, run
 
 import metrics
 import ppo_procgen as procgen
@@ -189,6 +189,63 @@ def test_rollout(tmp_path, monkeypatch, signals):
 
 
 # ---- games and levels ------------------------------------------------------------------------------------------------
+def test_the_gap_is_of_whole_games_on_both_level_sets(tmp_path, monkeypatch, signals):
+    """Rollouts are far shorter than a game: each point still has the mean of 3 whole games on each level set."""
+    words = "--env-id starpilot --num-envs 2 --num-steps 4 --total-timesteps 16 --num-minibatches 1 --num-threads 1"
+    args = arguments(tmp_path, *words.split(), "--num-levels", 2, "--eval-envs", 3, "--no-diagnostics")
+    evaluations, make_envs = [], procgen.make_envs
+
+    def make_recorded_envs(args, seeds):
+        envs = make_envs(args, seeds)
+        step, reset, records, levels = envs.step, envs.reset, [], []
+
+        def recorded_reset():
+            obs, info = reset()
+            levels.extend(info["level_seed"].tolist())
+            return obs, info
+
+        def recorded_step(actions):
+            obs, reward, terminated, truncated, info = step(actions)
+            records.append((np.array(reward), terminated | truncated))
+            return obs, reward, terminated, truncated, info
+
+        envs.reset, envs.step = recorded_reset, recorded_step
+        if len(seeds) == 3:
+            evaluations.append((args.num_levels, records, levels, seeds))
+        return envs
+
+    monkeypatch.setattr(procgen, "make_envs", make_recorded_envs)
+    with pytest.raises(SystemExit) as end:
+        procgen.main(args)
+    assert end.value.code == 0
+    means = {0: [], 2: []}
+    for num_levels, records, levels, _ in evaluations:
+        rewards, done = (np.stack(parts) for parts in zip(*records))
+        first_end = done.argmax(0)  # the step that ends the first game of each environment
+        assert done.any(0).all() and len(done) == first_end.max() + 1
+        means[num_levels].append(np.mean([rewards[: last + 1, i].sum() for i, last in enumerate(first_end)]))
+        assert set(levels) <= {0, 1} if num_levels else min(levels) > 1
+    found = curves(tmp_path / "run")
+    for tag, expected in (("eval_episodic_return", means[0]), ("eval_train_return", means[2])):
+        assert found[f"charts/{tag}"] == [(8, pytest.approx(expected[0])), (16, pytest.approx(expected[1]))]
+    gap = [value for _, value in found["charts/generalization_gap"]]
+    assert gap == pytest.approx(np.subtract(means[2], means[0]).tolist(), abs=1e-5)
+    assert evaluations[0][3] != evaluations[2][3]  # other games at the next point
+
+
+def test_the_sweep_can_have_finite_levels(tmp_path):
+    words = ["bash", str(ROOT / "sweeps/procgen.sh"), "--dry-run"]
+    lines = {}
+    for levels in ("0", "200"):
+        env = environment(NUM_LEVELS=levels, SEEDS="1", RUNS_DIR=str(tmp_path), PYTHON=sys.executable)
+        done = subprocess.run(words, capture_output=True, text=True, env=env)
+        assert done.returncode == 0, done.stderr
+        lines[levels] = [line for line in done.stdout.splitlines() if line.startswith("python ppo_procgen.py")]
+    assert len(lines["200"]) == len(lines["0"]) == 10
+    assert all("--num-levels 200" in line and "_l200__s1" in line for line in lines["200"])
+    assert not any("--num-levels" in line for line in lines["0"])
+
+
 @pytest.mark.parametrize("game", GAMES)
 def test_all_sixteen_games_easy_and_hard(game, tmp_path):
     for mode in ("easy", "hard"):

@@ -46,7 +46,7 @@ PPO = {
 TAGS = {  # what each script logs beside what every script does
     "ppo_atari_envpool.py": PPO,
     "pqn_atari_envpool.py": {"losses/td_loss", "losses/q_values", "charts/epsilon", "outer/greedy_churn"},
-    "ppo_procgen.py": PPO | {"charts/eval_episodic_return", "charts/generalization_gap"},
+    "ppo_procgen.py": PPO | {"charts/eval_episodic_return", "charts/eval_train_return", "charts/generalization_gap"},
     "ppo_rnd_envpool.py": PPO | {"losses/int_value_loss", "losses/fwd_loss", "charts/intrinsic_reward"},
 }
 SHAPES = {"ppo_procgen.py": ((64, 64, 3), 256), "ppo_rnd_envpool.py": ((84, 84), 448)}  # of a frame, of a feature
