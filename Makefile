@@ -1,34 +1,34 @@
-# What a newcomer needs: `make train`, `make test`. Everything here also works by hand in the environment that
-# `pip install -r requirements.txt` gives. Override any variable: `make train STEPS=1000000 SEED=2`.
+# Start with `make train` and `make test`. Every command also works by hand, in an environment with
+# `pip install -r requirements.txt -c constraints.txt`. Any variable can be set: `make train STEPS=1000000 SEED=2`.
 
-# any Python from 3.11 on
+# Python 3.11 or newer
 PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
 
-# make train: about five minutes on two cores, at CleanRL's default 8 environments x 128 steps
+# make train: about five minutes on two cores, with CleanRL's default of 8 environments x 128 steps
 GAME   ?= Breakout-v5
 STEPS  ?= 200000
 SEED   ?= 1
 NAME   ?= quickstart/$(GAME)__$(STEPS)__s$(SEED)
-# bfloat16 doubles the speed where the CPU (avx512_bf16) or the GPU computes in it
+# bfloat16 is about twice as fast where the CPU (avx512_bf16) or the GPU supports it
 BF16   ?= $(shell (grep -qs avx512_bf16 /proc/cpuinfo || command -v nvidia-smi >/dev/null) && echo --bf16)
 
-# make bench: any of the benchmark's flags; --help lists them
+# make bench: flags of scripts/benchmark.py; --help lists them
 BENCH  ?=
 
-.PHONY: setup train test lint system mjlab bench clean
+.PHONY: setup train test lint system mjlab bench constraints clean
 
 setup: $(VENV)/.installed
 
-# The stamp makes setup idempotent: pip runs again only when requirements.txt has changed.
-$(VENV)/.installed: requirements.txt
+# The stamp makes setup idempotent: pip runs again only when one of the two files has changed.
+$(VENV)/.installed: requirements.txt constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "error: $(PYTHON) is too old: make PYTHON=python3.11 (or newer) is accepted"; exit 2; }
+		|| { echo "error: $(PYTHON) is too old: expected Python 3.11 or newer, as in make PYTHON=python3.11"; exit 2; }
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { echo "installing Debian's python3-venv"; \
 		$(call APT,python3-venv) && $(PYTHON) -m venv --clear $(VENV); }
 	$(PY) -m pip install --quiet --upgrade pip
-	$(PY) -m pip install --quiet -r requirements.txt
+	$(PY) -m pip install --quiet -r requirements.txt -c constraints.txt
 	@touch $@
 
 train: setup
@@ -43,31 +43,44 @@ test: setup system mjlab lint
 
 lint: setup
 	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
 
-# Procgen, inside EnvPool's wheel, needs Debian's Qt 5 before Python 3.12. Without it only Procgen is missing.
+# On Python 3.11 EnvPool's Procgen needs Debian's Qt 5. Without it everything else works.
 system: setup
 	@if $(PY) -c 'import ctypes, sys; sys.version_info >= (3, 12) or ctypes.CDLL("libQt5Gui.so.5")' 2>/dev/null; then :; \
 	else echo "installing Debian's libqt5gui5"; $(call APT,libqt5gui5) \
-		|| echo "note: not installed (no apt or no rights): Procgen needs it, nothing else does"; fi
+		|| echo "note: not installed (no apt or no rights): only Procgen needs it"; fi
 
-# The simulator of ppo_isaacgym.py's Mjlab-* tasks; nothing else needs it.
+# The simulator, only for the Mjlab-* tasks of ppo_isaacgym.py.
 mjlab: setup $(VENV)/.mjlab
 
 $(VENV)/.mjlab: requirements-mjlab.txt $(VENV)/.installed
-	$(PY) -m pip install --quiet -r requirements-mjlab.txt
+	$(PY) -m pip install --quiet -r requirements-mjlab.txt -c constraints.txt
 	@touch $@
 
-# Steps per second of all scripts, against their limit and stable-baselines3; other programs spoil the numbers.
+# Steps per second of all scripts, against their limit and stable-baselines3. Run nothing else at the same time.
 bench: system $(VENV)/.bench
 	$(PY) scripts/benchmark.py $(BENCH)
 
 $(VENV)/.bench: requirements-bench.txt $(VENV)/.installed
-	$(PY) -m pip install --quiet -r requirements-bench.txt
+	$(PY) -m pip install --quiet -r requirements-bench.txt -c constraints.txt
 	@touch $@
 
-clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis __pycache__ */__pycache__
+# Resolves all requirements anew and writes constraints.txt: every package that they bring along, with its version. Run it
+# after a change to a requirements file, with the oldest supported Python, and run the tests before you commit the file.
+constraints:
+	$(PYTHON) -m venv --clear $(VENV)-new
+	$(VENV)-new/bin/python -m pip install --quiet --upgrade pip
+	$(VENV)-new/bin/python -m pip install --quiet $(addprefix -r ,$(wildcard requirements*.txt))
+	{ grep '^#' constraints.txt; $(VENV)-new/bin/python -m pip freeze | tr _ - | sed 's/+.*//' \
+		| grep -viE "^($$(grep -ohE '^[A-Za-z0-9-]+==' requirements*.txt | paste -sd '|'))"; } > constraints.new
+	mv constraints.new constraints.txt
+	rm -rf $(VENV)-new
 
-# Installs a Debian package as root, or with sudo if it asks for no password.
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis __pycache__ */__pycache__
+
+# Installs a Debian package as root, or with sudo if it needs no password.
 APT = SUDO=; [ "$$(id -u)" = 0 ] || SUDO="sudo -n"; command -v apt-get >/dev/null && $$SUDO apt-get update -qq \
 	&& DEBIAN_FRONTEND=noninteractive $$SUDO apt-get install -qq -y $(1) >/dev/null
