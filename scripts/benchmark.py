@@ -47,12 +47,7 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 import torch
-from tqdm import tqdm
-
-sys.path.append(str(Path(__file__).resolve().parent.parent))  # where the scripts and rundir.py are
-import devices
-import rundir
-from scripts.benchmark_peers import (
+from benchmark_peers import (
     ATARI,
     EXTRA_ARGUMENTS,
     GPU,
@@ -75,7 +70,11 @@ from scripts.benchmark_peers import (
     sb3_peer,
     why_it_failed,
 )
-from scripts.benchmark_tables import LEFT_OUT, limit, render, summarize, title
+from benchmark_tables import LEFT_OUT, limit, render, summarize, title
+from tqdm import tqdm
+
+import devices  # benchmark_peers has put the repository's root on sys.path
+import rundir
 
 SECTIONS = ("env", "network", "scripts", "peers", "ranks", "growth", "storage")
 PRECISIONS = {"fp32": [], "bf16": ["--bf16"]}

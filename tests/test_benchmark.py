@@ -14,7 +14,10 @@ import numpy as np
 import pytest
 from conftest import ROOT, wait_for
 
-from scripts import benchmark, benchmark_peers, benchmark_tables
+sys.path.insert(0, str(ROOT / "scripts"))
+import benchmark
+import benchmark_peers
+import benchmark_tables
 
 PPO = benchmark_peers.ATARI
 PRINTS = shlex.join([sys.executable, "-c", "for i in range(4): print('SPS:', 100)"])

@@ -1,0 +1,413 @@
+"""The blog post's claims about gradient correlation, each with its numbers, 95 % intervals and verdicts.
+
+A seed's checkpoints are not independent. So a claim rests on one number per seed, the mean over its checkpoints, and
+the bootstrap draws whole seeds (estimates.verdict_interval: n - 1 of n).
+"""
+
+import itertools
+from dataclasses import dataclass
+from typing import Callable
+
+import estimates
+import numpy as np
+import pandas as pd
+from gradient_measures import BATCH, SETTINGS, focus_iterations
+
+NAMES = LONG, SHORT = tuple(f"{N}x{T}" for N, T in SETTINGS)
+NEAR_ZERO = 0.05  # a correlation between minus and plus this is close to zero
+NO_BIAS = 0.1  # a bias below this fraction of the true gradient is no bias
+
+
+# ---- statistics: functions of samples, arrays (seeds,) or (C, seeds) -------------------------------------------------
+def difference(values, *others):
+    """The mean over seeds; if there is another sample, minus its mean."""
+    return values.mean(-1) - sum(other.mean(-1) for other in others)
+
+
+def ratio(logarithms, *others):
+    """The geometric mean; if there is another sample, divided by its geometric mean."""
+    return np.exp(difference(logarithms, *others))
+
+
+def relative_bias(squares):
+    """|bias| / |true gradient| from unbiased estimates of both squares, (2, ..., seeds): means over seeds first.
+
+    Infinite where noise hides the true gradient: its estimated square is not positive.
+    """
+    bias2, truth2 = squares.mean(-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(truth2 > 0, np.sqrt(np.maximum(bias2, 0) / truth2), np.inf)
+
+
+def bias_difference(squares):
+    """relative_bias of the first two rows of (4, ..., seeds), minus that of the last two; NaN if both are infinite."""
+    with np.errstate(invalid="ignore"):
+        return relative_bias(squares[:2]) - relative_bias(squares[2:])
+
+
+# ---- from tables to samples ------------------------------------------------------------------------------------------
+def select(table, **fields):
+    """The rows of a table that have all of these fields."""
+    return table[np.logical_and.reduce([table[name] == value for name, value in fields.items()])]
+
+
+def by_policy(table, column, **fields):
+    """A column as a Series by (seed, setting, step), of the rows that have all of these fields."""
+    return select(table, **fields).set_index(["seed", "setting", "step"])[column]
+
+
+def by_seed(values):
+    """(seeds,): means over a seed's policies of a Series from by_policy. NaN, where a value is missing, is left out."""
+    return values.groupby("seed").mean().to_numpy()
+
+
+def contrast(args, tables, setting, lag, lam=None, column="cosine"):
+    """By policy: how much larger a column of lag_curve is within trajectories than across."""
+    fields = {"setting": setting, "lag": lag, "lambda": args.main_lambda if lam is None else lam}
+    within, across = (by_policy(tables["lag_curve"], column, kind=kind, **fields) for kind in ("within", "across"))
+    return within - across
+
+
+def log_variance(args, tables, column="variance", lam=None, **fields):
+    """By policy: the logarithm of a column of the table variance."""
+    lam = args.main_lambda if lam is None else lam
+    return np.log(by_policy(tables["variance"], column, **{"lambda": lam}, **fields))
+
+
+def log_sample_variance(tables, lam, T):
+    """By policy: the logarithm of the variance of one sample."""
+    return np.log(by_policy(tables["bias"], "sample_variance", **{"lambda": lam, "T": T}))
+
+
+def bias_squares(bias, *conditions):
+    """(2 len(conditions), seeds): the squares of bias and true gradient, in turn, for each condition (lambda, T)."""
+    return np.stack(
+        [
+            by_seed(by_policy(bias, column, **{"lambda": lam, "T": T}))
+            for lam, T in conditions
+            for column in ("bias2", "truth2")
+        ]
+    )
+
+
+# ---- what is measured for each claim: generators of (quantity in words, samples) -------------------------------------
+def similarity_at_small_lags(args, tables):
+    lags = [lag for lag in args.lags if lag <= 7] or [args.lags[0]]
+    for setting in NAMES:
+        mean = sum(contrast(args, tables, setting, lag) for lag in lags) / len(lags)
+        yield f"{setting}: cosine, within - across, mean of lags {', '.join(map(str, lags))}", [by_seed(mean)]
+
+
+def decay_of_similarity(args, tables):
+    near, far = args.lags[0], args.lags[-1]
+    for setting in NAMES:
+        decay = contrast(args, tables, setting, near) - contrast(args, tables, setting, far)
+        yield f"{setting}: within - across, lag {near} - lag {far}", [by_seed(decay)]
+
+
+def similarity_at_large_lag(args, tables):
+    far, step = args.lags[-1], focus_iterations(args)[-1] * BATCH
+    for setting in NAMES:
+        yield f"{setting}: within - across, lag {far}", [by_seed(contrast(args, tables, setting, far))]
+    at_step = contrast(args, tables, LONG, far).loc[:, :, [step]]
+    yield f"{LONG}: the same at step {step:,} alone", [by_seed(at_step)]
+
+
+def largest_covariance(args, tables):
+    for setting in NAMES:
+        by_lag = {}
+        for lag in args.lags:
+            fields = {"setting": setting, "kind": "within", "lag": lag, "lambda": args.main_lambda}
+            by_lag[lag] = by_policy(tables["lag_curve"], "covariance", **fields)
+        lag = max(by_lag, key=lambda lag: np.nan_to_num(abs(by_lag[lag].mean())))
+        yield (
+            f"{setting}: at the lag where it is farthest from zero, {lag} (|.| < {NEAR_ZERO:g})",
+            [by_seed(by_lag[lag])],
+        )
+
+
+def fresh_batches(args, tables, column):
+    """Samples of a column of the table variance: each setting's policies, with batches as in training."""
+    fields = {"start": "together", "lambda": args.main_lambda}
+    return [by_seed(by_policy(tables["variance"], column, setting=name, shape=name, **fields)) for name in NAMES]
+
+
+def agreement_of_batches(args, tables):
+    table = select(tables["batch_cosines"], kind="minibatches", **{"lambda": args.main_lambda})
+    cosines = table.groupby(["setting", "seed", "step"])["cosine"].mean()
+    minibatches = [by_seed(cosines.loc[[name]]) for name in NAMES]
+    yield f"five minibatches of one rollout: mean cosine, {LONG} - {SHORT}", minibatches
+    yield f"fresh rollouts: mean cosine, {LONG} - {SHORT}", fresh_batches(args, tables, "cosine_mean")
+
+
+def spread_of_batches(args, tables):
+    yield f"fresh rollouts: SD of the cosines, {LONG} - {SHORT}", fresh_batches(args, tables, "cosine_sd")
+
+
+def variance_by_shape(args, tables):
+    for start in ("together", "staggered"):
+        long, short = (log_variance(args, tables, shape=name, start=start) for name in NAMES)
+        yield f"same policies, {start}: Var(G) ratio {LONG} / {SHORT}", [by_seed(long - short)]
+    policies = [by_seed(log_variance(args, tables, setting=name, shape=name, start="together")) for name in NAMES]
+    yield f"each its own policies, together: Var(G) ratio {LONG} / {SHORT}", policies
+
+
+def effective_sample_size(args, tables):
+    for lam in sorted({min(args.lambdas), args.main_lambda, max(args.lambdas)}):
+        for shape in NAMES:
+            ess = log_variance(args, tables, "ess", lam, shape=shape, start="staggered")
+            yield f"{shape}, staggered, lambda {lam:g}: ESS / NT", [by_seed(ess)]
+
+
+def effective_sample_size_by_shape(args, tables):
+    long, short = (log_variance(args, tables, "ess", shape=name, start="staggered") for name in NAMES)
+    yield f"staggered: ESS ratio {LONG} / {SHORT}", [by_seed(long - short)]
+
+
+def similarity_by_lambda(args, tables):
+    far = args.lags[-1]
+    for lam in (min(args.lambdas), max(args.lambdas)):
+        yield f"{LONG}, lambda {lam:g}: within - across, lag {far}", [by_seed(contrast(args, tables, LONG, far, lam))]
+
+
+def cosine_to_mean_by_lambda(args, tables):
+    lowest, highest = min(args.lambdas), max(args.lambdas)
+    for setting in NAMES:
+        low, high = (
+            by_policy(tables["mean_cosine"], "rms", setting=setting, **{"lambda": lam}) for lam in (lowest, highest)
+        )
+        yield f"{setting}: RMS cosine, lambda {highest:g} - {lowest:g}", [by_seed(high - low)]
+
+
+def sample_variance_by_steps(args, tables):
+    lam = args.main_lambda
+    logs = log_sample_variance(tables, lam, 256) - log_sample_variance(tables, lam, 64)
+    yield f"lambda {lam:g}: E|g - mu|^2 ratio, T 256 / 64", [by_seed(logs)]
+
+
+def sample_variance_by_lambda(args, tables):
+    lowest, highest = min(args.lambdas), max(args.lambdas)
+    logs = log_sample_variance(tables, highest, 256) - log_sample_variance(tables, lowest, 256)
+    yield f"T 256: the same ratio, lambda {highest:g} / {lowest:g}", [by_seed(logs)]
+
+
+def bias_by_lambda(args, tables):
+    lowest, highest = min(args.lambdas), max(args.lambdas)
+    squares = bias_squares(tables["bias"], (lowest, 256), (highest, 256))
+    yield f"T 256: |bias| / |true gradient|, lambda {lowest:g} - {highest:g}", [squares]
+
+
+def bias_by_steps(args, tables):
+    for lam in (args.main_lambda, max(args.lambdas)):
+        squares = bias_squares(tables["bias"], (lam, 8), (lam, 256))
+        yield f"lambda {lam:g}: |bias| / |true gradient|, T 8 - T 256", [squares]
+
+
+def bias_of_long_rollouts(args, tables):
+    highest = max(args.lambdas)
+    squares = bias_squares(tables["bias"], (highest, 256))
+    yield f"T 256, lambda {highest:g}: |bias| / |true gradient| (below {NO_BIAS:g})", [squares]
+
+
+def variance_by_start(args, tables):
+    for shape in NAMES:
+        together, staggered = (
+            log_variance(args, tables, shape=shape, start=start) for start in ("together", "staggered")
+        )
+        yield f"{shape}: Var(G) ratio, together / staggered", [by_seed(together - staggered)]
+
+
+def shared_axis(args, tables):
+    for setting in NAMES:
+        for lag in (args.lags[0], args.lags[-1]):
+            absolute = contrast(args, tables, setting, lag, column="absolute")
+            yield f"{setting}: |cosine|, within - across, lag {lag}", [by_seed(absolute)]
+
+
+# ---- the claims ------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Claim:
+    number: int  # claims of one number belong together
+    text: str  # what is claimed
+    measure: Callable  # (args, tables) -> the quantities that decide it, each in words and as samples
+    side: str  # what is claimed of each quantity, as for estimates.verdict
+    statistic: Callable = difference  # from the samples to the quantity
+    null: float = 0.0  # what the quantity is compared with
+    margin: float = 0.0  # for the side "little"
+
+
+CLAIMS = (
+    Claim(
+        number=1,
+        text="Within a trajectory gradients are more alike than across, at small lags",
+        measure=similarity_at_small_lags,
+        side="more",
+    ),
+    Claim(
+        number=2,
+        text="The similarity decays with the lag",
+        measure=decay_of_similarity,
+        side="more",
+    ),
+    Claim(
+        number=3,
+        text="It is still there at a large lag",
+        measure=similarity_at_large_lag,
+        side="more",
+    ),
+    Claim(
+        number=4,
+        text="The covariance-based correlation is close to zero for all lags",
+        measure=largest_covariance,
+        side="little",
+        margin=NEAR_ZERO,
+    ),
+    Claim(
+        number=5,
+        text=f"Heat maps: batch means of {LONG} agree less than those of {SHORT}",
+        measure=agreement_of_batches,
+        side="less",
+    ),
+    Claim(
+        number=5,
+        text=f"Heat maps: {LONG} has more extreme cosines, of both signs, than {SHORT}",
+        measure=spread_of_batches,
+        side="more",
+    ),
+    Claim(
+        number=6,
+        text=f"Var(G) is larger with {LONG}",
+        measure=variance_by_shape,
+        side="more",
+        statistic=ratio,
+        null=1.0,
+    ),
+    Claim(
+        number=7,
+        text="The covariance term is positive: it lowers the effective sample size",
+        measure=effective_sample_size,
+        side="less",
+        statistic=ratio,
+        null=1.0,
+    ),
+    Claim(
+        number=7,
+        text=f"The effective sample size is smaller with {LONG}",
+        measure=effective_sample_size_by_shape,
+        side="less",
+        statistic=ratio,
+        null=1.0,
+    ),
+    Claim(
+        number=8,
+        text="No lambda removes the correlation at a large lag",
+        measure=similarity_by_lambda,
+        side="more",
+    ),
+    Claim(
+        number=9,
+        text="With lambda the cosines to the batch mean concentrate around zero",
+        measure=cosine_to_mean_by_lambda,
+        side="less",
+    ),
+    Claim(
+        number=10,
+        text="The individual variance grows with T",
+        measure=sample_variance_by_steps,
+        side="more",
+        statistic=ratio,
+        null=1.0,
+    ),
+    Claim(
+        number=10,
+        text="The individual variance grows with lambda",
+        measure=sample_variance_by_lambda,
+        side="more",
+        statistic=ratio,
+        null=1.0,
+    ),
+    Claim(
+        number=11,
+        text="Bias falls with lambda",
+        measure=bias_by_lambda,
+        side="more",
+        statistic=bias_difference,
+    ),
+    Claim(
+        number=11,
+        text="Bias falls with T",
+        measure=bias_by_steps,
+        side="more",
+        statistic=bias_difference,
+    ),
+    Claim(
+        number=11,
+        text="lambda = 1 has no bias once T exceeds the episode",
+        measure=bias_of_long_rollouts,
+        side="little",
+        statistic=relative_bias,
+        margin=NO_BIAS,
+    ),
+    Claim(
+        number=12,
+        text="Not in the post: environments that start together raise Var(G)",
+        measure=variance_by_start,
+        side="more",
+        statistic=ratio,
+        null=1.0,
+    ),
+    Claim(
+        number=13,
+        text="Not in the post: within a trajectory gradients share an axis, whatever their sign",
+        measure=shared_axis,
+        side="more",
+    ),
+)
+
+
+# ---- verdicts --------------------------------------------------------------------------------------------------------
+def seed_interval(statistic, samples, resamples):
+    """The Estimate of statistic(*samples) from arrays (..., seeds), by drawing n - 1 of n seeds of each sample."""
+    if not all(array.size for array in samples):  # nothing was measured: no pair is that far apart
+        return estimates.NO_ESTIMATE
+
+    def of_arrays(*lists):
+        return statistic(*(array for (array,) in lists))
+
+    return estimates.verdict_interval(of_arrays, [[array] for array in samples], resamples)
+
+
+def find(args, tables):
+    """The table of findings, a DataFrame: every claim's quantities with their intervals and verdicts."""
+    rows = []
+    for claim in CLAIMS:
+        for quantity, samples in claim.measure(args, tables):
+            value, low, high = map(float, seed_interval(claim.statistic, samples, args.resamples))
+            verdict = estimates.verdict(low - claim.null, high - claim.null, claim.side, claim.margin)
+            rows.append(
+                {
+                    "claim": claim.number,
+                    "text": claim.text,
+                    "quantity": quantity,
+                    "value": value,
+                    "low": low,
+                    "high": high,
+                    "verdict": verdict,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def as_text(args, findings):
+    """The table of findings, to be read."""
+    lines = [
+        f"{len(args.seeds)} seeds, lambda {args.main_lambda:g} unless named. Intervals: 95 %, bootstrap over whole",
+        "seeds (n - 1 of n). 6, 7, 10 to 12: all policies of both settings unless named.",
+        "",
+    ]
+    for (number, text), rows in itertools.groupby(findings.to_dict("records"), lambda row: (row["claim"], row["text"])):
+        lines.append(f"{number:>2}. {text}")
+        for row in rows:
+            bounds = "no interval" if np.isnan(row["low"]) else f"[{row['low']:.3f}, {row['high']:.3f}]"
+            lines.append(f"      {row['verdict']:<14}{row['value']:>8.3f}  {bounds:<18} {row['quantity']}")
+    return "\n".join(lines) + "\n"
