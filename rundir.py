@@ -559,7 +559,7 @@ class Run:
         if self.exit_code == 0:
             if self.args.capture_video:
                 self._record_video()
-            done = {
+            done: Dict[str, Any] = {
                 "global_step": self.global_step,
                 "wall_seconds": self._wall_seconds,
                 "sps": self.global_step / self._wall_seconds,
