@@ -241,8 +241,8 @@ def mark_ticks(ax, values, base=2):
 def curve_panels(suite, panels, finals=(), part="", axis=None):
     """IQM curves in panels (title, configs, by) that share y, then final IQM in panels (xlabel, scale, lines).
 
-    by: as for `styles`. A line is (configs, x, style). scale: `log`; `free`, log without marks at the values; or
-    `each`, the values as equally spaced marks. The CSV also has every run's own curve and final score.
+    by: as for `styles`. A line is (configs, x, style). scale: `log`; `free`, log without marks at the values; `each`,
+    the values as equally spaced marks; or `none`, no marks. The CSV also has every run's own curve and final score.
     """
     sheet = Sheet(suite, part, 1, len(panels) + len(finals), 2.5, axis)
     curve_axes, final_axes = np.split(sheet.axes[0], [len(panels)])
@@ -265,15 +265,13 @@ def curve_panels(suite, panels, finals=(), part="", axis=None):
 
 
 def _draw_final_iqms(sheet, ax, scale, lines):
-    marks = list(dict.fromkeys(value for _, x, _ in lines for value in x))
-    if not any(isinstance(mark, str) for mark in marks):
-        marks.sort()
+    marks = sorted({value for _, x, _ in lines for value in x})
     for configs, x, style in lines:
         sheet.final_iqms(ax, configs, [marks.index(value) for value in x] if scale == "each" else x, style)
     if scale == "each":
         ax.set_xticks(range(len(marks)), [short(mark) for mark in marks])
-        if any(isinstance(mark, str) for mark in marks):
-            ax.tick_params(axis="x", rotation=90)
+    elif scale == "none":
+        ax.set_xticks([])
     elif scale == "log":
         mark_ticks(ax, marks)
     elif ax.lines:
@@ -287,8 +285,7 @@ def game_grid(suite, part, configs, metrics, by="shape"):
     no other runs are there.
     """
     games = suite.games
-    recorded = {RETURN}.union(*(run.curves for run in suite.runs.values()))
-    metrics = [(tag, label) for tag, label in metrics if tag in recorded]
+    metrics = suite.records(metrics) or metrics[:1]
     one_metric = len(metrics) == 1
     if one_metric:
         columns = len(games) if len(games) < 5 else 4 if len(games) in (7, 8) else 5
@@ -334,8 +331,7 @@ def diagnostics_panels(suite):
 
     Means over games. T times k has the batch and the gradient steps of N times k. None if there is nothing to compare.
     """
-    recorded = set().union(*(run.curves for run in suite.runs.values()))
-    names = [name for name in DIAGNOSTICS if f"diagnostics/{name}" in recorded]
+    names = [tag.split("/")[1] for tag, _ in suite.records(DYNAMICS + POLICY)]
     n_family, n_label = suite.family("num_envs"), "N × factor"
     if len(n_family) == 1:
         n_family, n_label = suite.same_batch(), "N × factor at one batch"

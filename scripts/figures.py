@@ -164,10 +164,12 @@ def any_sweep(suite, claims):
         claims.compare(f"{label_of(config)} is close to the base", [config], [suite.base], quantity, "little")
     claims.diagnostics()
     by = "configuration" if suite.names[2:] else "shape"
-    line = suite.configs, [label_of(config) for config in suite.configs], {**BLACK, "ls": "none"}
-    yield curve_panels(suite, [("", suite.configs, by)], [("configuration", "each", [line])])
+    style = styles(suite, suite.configs, by)
+    points = [([config], [i], {**style[config], "ls": "none", "label": None}) for i, config in enumerate(suite.configs)]
+    yield curve_panels(suite, [("", suite.configs, by)], [("configuration", "none", points)])
     yield game_grid(suite, "games", suite.configs, RETURNS + DYNAMICS, by)
-    yield game_grid(suite, "policy", suite.configs, RETURNS + POLICY, by)
+    if suite.records(POLICY):
+        yield game_grid(suite, "policy", suite.configs, RETURNS + POLICY, by)
     yield diagnostics_panels(suite)
 
 
@@ -531,8 +533,8 @@ def draw(sweep, runs, unread, args):
         lines += report(suite, claims, reference)
         rows += claims.as_rows()
     text = "\n".join(lines)
-    print(text)
     (args.out / f"{sweep}.txt").write_text(text + "\n")
+    print(text)
     return rows
 
 

@@ -225,6 +225,11 @@ class Suite:
         if left_out and self.scored:
             self.notes.append(f"in no aggregate, since a configuration has no final score there: {', '.join(left_out)}")
 
+    def records(self, metrics):
+        """Those of the metrics, [(tag, label)], that a run has on its curves, and the returns in any case."""
+        tags = {RETURN}.union(*(run.curves for run in self.runs.values()))
+        return [(tag, label) for tag, label in metrics if tag in tags]
+
     def score(self, returns, game):
         """Returns, a number or an array, as scores of the game."""
         return (returns - self.zero[game]) / self.unit.get(game, 1.0)
