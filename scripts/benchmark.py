@@ -150,7 +150,7 @@ def rate(step, rows, seconds):
 def measure_env(script, shape, seconds):
     """Steps per second of the script's environments alone."""
     module, args = load(script, shape)
-    envs = module.make_envs(args, args.seed)
+    envs = module.make_envs(args, rundir.game_seeds(args.seed, "train", 0, range(shape.num_envs)))
     envs.reset()
     size = (1000, shape.num_envs)
     actions = itertools.cycle(np.random.default_rng(0).integers(envs.action_space.n, size=size, dtype="i4"))

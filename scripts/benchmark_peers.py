@@ -316,9 +316,10 @@ def run_sb3(env_id, shape, total_timesteps):
             return True
 
     module, args = load(ATARI, shape, "--env-id", env_id)
+    envs = module.make_envs(args, rundir.game_seeds(args.seed, "train", 0, range(shape.num_envs)))
     model = PPO(
         "CnnPolicy",
-        sb3_adapter(module.make_envs(args, args.seed), shape.num_envs),
+        sb3_adapter(envs, shape.num_envs),
         n_steps=shape.num_steps,
         batch_size=args.minibatch_size,
         n_epochs=args.update_epochs,

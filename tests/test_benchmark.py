@@ -169,7 +169,7 @@ def test_storage_counts_what_has_the_shape_of_a_rollout(tmp_path):
 def test_sb3_adapter():
     pytest.importorskip("stable_baselines3")
     module, args = benchmark_peers.load(PPO, benchmark_peers.Shape(4, 8))
-    envs = benchmark_peers.sb3_adapter(module.make_envs(args, 1), 4)
+    envs = benchmark_peers.sb3_adapter(module.make_envs(args, [1, 2, 3, 4]), 4)
     obs = envs.reset()
     assert obs.shape == (4, 4, 84, 84) and obs.dtype == np.uint8 and envs.num_envs == 4
     rng, was_done, ends = np.random.default_rng(0), np.zeros(4, dtype=bool), 0
@@ -185,7 +185,7 @@ def test_sb3_adapter():
 def test_sb3_adapter_at_a_time_limit():
     pytest.importorskip("stable_baselines3")
     module, args = benchmark_peers.load(PPO, benchmark_peers.Shape(2, 8))
-    real = module.make_envs(args, 1)
+    real = module.make_envs(args, [1, 2])
     obs = np.arange(2, dtype=np.uint8)
     stand_in = SimpleNamespace(
         observation_space=real.observation_space,
@@ -259,7 +259,7 @@ def test_each_script_is_measured_alone(script):
     shape = benchmark_peers.Shape(4, 8)
     assert benchmark.measure_env(script, shape, 0.01)["sps"] > 0
     network = benchmark.measure_network(script, shape, "bf16", 0.01)
-    assert network["inference"] > 0 and network["training"] > 0 and network["minibatch_size"] in (8, 32)
+    assert network["inference"] > 0 and network["training"] > 0 and 32 % network["minibatch_size"] == 0
 
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path):
