@@ -485,20 +485,27 @@ def diagnose_network(
 
 
 def merge_moments(moments: Tuple[Any, Any, float], batch: Any) -> Tuple[Any, Any, float]:
-    """Adds a batch to running moments (Chan, Golub and LeVeque 1979).
+    """Adds a batch to running moments.
 
     moments: (mean, variance, count), where mean and variance have the shape of one row of the batch. batch: a NumPy
     array or a tensor (rows, ...). Returns the moments of all rows together. Variances divide by the count. An empty
     batch changes nothing.
     """
-    mean, var, count = moments
     if len(batch) == 0:
         return moments
     batch_mean = batch.mean(0)
-    batch_var = ((batch - batch_mean) ** 2).mean(0)
-    delta, total = batch_mean - mean, count + len(batch)
-    squares = var * count + batch_var * len(batch) + delta**2 * (count * len(batch) / total)
-    return mean + delta * (len(batch) / total), squares / total, total
+    return join_moments(moments, (batch_mean, ((batch - batch_mean) ** 2).mean(0), len(batch)))
+
+
+def join_moments(first: Tuple[Any, Any, float], second: Tuple[Any, Any, float]) -> Tuple[Any, Any, float]:
+    """The moments (mean, variance, count) of two sets of rows together, from those of each (Chan, Golub and LeVeque
+    1979). Variances divide by the count. A count of 0 in the second changes nothing."""
+    (mean, var, count), (other_mean, other_var, other_count) = first, second
+    if other_count == 0:
+        return first
+    delta, total = other_mean - mean, count + other_count
+    squares = var * count + other_var * other_count + delta**2 * (count * other_count / total)
+    return mean + delta * (other_count / total), squares / total, total
 
 
 def policy_diagnostics(probs: Tensor, log_ratio: Tensor) -> Dict[str, float]:

@@ -13,22 +13,20 @@ the diagnostics); Beukman et al. 2026, arXiv 2603.06009 (P3: `outer/`). Referenc
 2. Intrinsic rewards are divided by the standard deviation of their discounted sums, and the sums run over time in each
    game, as in the paper's code. CleanRL sums over games (its issue #360), and counts T * N sums as N.
 3. The predictor learns the frames that earned the intrinsic rewards: those that the steps led to, as in the paper's
-   code. CleanRL learns the frames before the steps. With departure 1 it would never learn the last frame of a life, and
-   dying would stay new.
+   code. CleanRL learns those before the steps: with departure 1 the last frame of a life would stay new for ever.
 4. Frames are stored as uint8, channels last, 1/255 is folded into the first convolution, actions are sampled by the
    Gumbel-max trick, Adam is fused: the same mathematics, sooner done.
-5. A curve has `--num-logs` points, however long the run; losses are means over all minibatches since the last point.
-   `value_loss` is of the extrinsic values alone, and `int_value_loss` has a curve of its own.
-6. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
-7. A run is a directory that can be killed at any time and is resumed by the same command.
-8. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--no-shared-encoder` and `--minibatch-size` are additions.
+5. A curve has `--num-logs` points, however long the run; losses are means over all minibatches since the last point,
+   and `value_loss` is of the extrinsic values alone: `int_value_loss` has its own curve.
+6. A batch that the minibatches do not divide is refused. A run resumes by the same command.
+7. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--no-shared-encoder` and `--minibatch-size` are additions.
 """
 
 import difflib
 import math
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Optional
 
@@ -42,7 +40,7 @@ import torch.optim as optim
 import devices
 import metrics
 import rundir
-from rundir import Count, Fraction, NonNegative, Positive, Seed, Steps, Threads
+from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 OBS_SHAPE = (84, 84, 4)  # channels last
 ROOM_BYTES = {"MontezumaRevenge-v5": [3, 57], "PrivateEye-v5": [92], "Venture-v5": [90]}  # in the RAM (AtariARI)
@@ -65,6 +63,7 @@ class Args:
     diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
+    eval_episodes: Evaluation = 0  # whole games that the final network plays when training ends: `final_return`
     num_threads: Threads = 0  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
     # Algorithm specific arguments
     env_id: str = "MontezumaRevenge-v5"  # the id of EnvPool's Atari game
@@ -115,17 +114,19 @@ def check_env_id(args):
         rundir.fail(f"--env-id {args.env_id} is not an Atari game of EnvPool; near: {' '.join(near) or 'Breakout-v5'}")
 
 
-def make_envs(args, seed):
-    """EnvPool's Atari, preprocessed as by CleanRL: each life is an episode, rewards are clipped to their sign."""
-    threads = min(args.num_envs, torch.get_num_threads())  # EnvPool's own default sees the host, not the job
+def make_envs(args, seeds):
+    """EnvPool's Atari, one game for each of the seeds (integers below 2**31), preprocessed as by CleanRL.
+
+    Each life is an episode, and rewards are clipped to their sign.
+    """
     return envpool.make(
         args.env_id,
         env_type="gymnasium",
-        num_envs=args.num_envs,
-        num_threads=threads,
+        num_envs=len(seeds),
+        num_threads=min(len(seeds), torch.get_num_threads()),  # EnvPool's own default sees the host, not the job
         episodic_life=True,
         reward_clip=True,
-        seed=seed,
+        seed=seeds,
         repeat_action_probability=args.repeat_action_probability,
     )
 
@@ -189,20 +190,16 @@ class Agent(nn.Module):
         return hiddens[:-1] + [hiddens[-1].float()]
 
     def forward(self, obs):
-        """Maps obs (B, 84, 84, 4) uint8 to logits (B, A), two values (B,) and each encoder's post-ReLU layers.
-
-        The hidden layers of the heads count as layers of the encoder that they follow, before its representation.
-        """
+        """Maps obs (B, 84, 84, 4) uint8 to logits (B, A), two values (B,) and each encoder's post-ReLU layers."""
         x = obs.permute(0, 3, 1, 2)  # to PyTorch such a view is a channels_last batch: nothing moves
-        *layers, feature = self.encode(self.network, x)
-        actor_hidden = self.actor[:2](feature)
-        if self.critic_network is None:
-            critic_feature, extra = feature, self.extra_layer(feature)
-            hiddens = [[*layers, actor_hidden, extra, feature]]
-        else:
-            *critic_layers, critic_feature = self.encode(self.critic_network, x)
-            extra = self.extra_layer(critic_feature)
-            hiddens = [[*layers, actor_hidden, feature], [*critic_layers, extra, critic_feature]]
+        hiddens = [self.encode(self.network, x)]
+        if self.critic_network is not None:
+            hiddens.append(self.encode(self.critic_network, x))
+        feature, critic_feature = hiddens[0][-1], hiddens[-1][-1]
+        actor_hidden, extra = self.actor[:2](feature), self.extra_layer(critic_feature)
+        # the hidden layers of the heads join those of the encoders; the representation stays the last
+        hiddens[0].insert(-1, actor_hidden)
+        hiddens[-1].insert(-1, extra)
         critic_hidden = extra + critic_feature
         value, int_value = self.critic_ext(critic_hidden).squeeze(-1), self.critic_int(critic_hidden).squeeze(-1)
         return self.actor[2](actor_hidden), value, int_value, hiddens
@@ -225,10 +222,7 @@ class RNDModel(nn.Module):
         self.target.requires_grad_(False)
 
     def forward(self, frames, moments):
-        """Maps frames (B, 84, 84) uint8 to the predictor's squared errors (B, 512).
-
-        moments: mean and variance (84, 84) of the frames, which normalise them; what follows the two is not read.
-        """
+        """Maps frames (B, 84, 84) uint8, normalised by moments (mean, variance, ...), to squared errors (B, 512)."""
         mean, var = moments[:2]
         x = ((frames - mean.float()) / var.sqrt().float()).clamp(-5, 5).unsqueeze(1)
         return (self.predictor(x) - self.target(x)).square()
@@ -265,26 +259,20 @@ def discounted_sums(rewards, valid, running, gamma):
     return sums, running
 
 
-def merge_moments(moments, x, valid):
-    """Joins the moments of what was seen before with those of each row of x, of all processes, one row after the other.
+def merge_frame_moments(moments, frames, valid):
+    """Adds the valid frames of each step, of the games of all processes, to running moments, one step after the other.
 
-    moments: (mean, variance, count); x (T, N, ...); valid (T, N) bool: other entries are left out. Variances divide by
-    the count. Source: Chan, Golub and LeVeque 1979. Returns the new moments, float64.
+    moments: mean (84, 84), variance (84, 84), count; frames (T, N, 84, 84) uint8; valid (T, N) bool. Returns moments.
     """
     counts = valid.sum(1, dtype=torch.float64)
-    sums = torch.stack([row[keep].double().sum(0) for row, keep in zip(x, valid)])
+    sums = torch.stack([row[keep].double().sum(0) for row, keep in zip(frames, valid)])
     devices.add_over_ranks([sums, counts])
-    divisors = counts.clamp(min=1).view(-1, *[1] * (x.dim() - 2))
-    row_means = sums / divisors
-    squares = torch.stack([(row[keep].double() - m).square().sum(0) for row, keep, m in zip(x, valid, row_means)])
-    row_vars = devices.sum_over_ranks(squares) / divisors
-    mean, var, count = moments
-    for row_mean, row_var, row_count in zip(row_means, row_vars, counts.tolist()):
-        if row_count > 0:
-            delta, total = row_mean - mean, count + row_count
-            squares = var * count + row_var * row_count + delta**2 * (count * row_count / total)
-            mean, var, count = mean + delta * (row_count / total), squares / total, total
-    return mean, var, count
+    divisors = counts.clamp(min=1)[:, None, None]
+    means = sums / divisors
+    squares = torch.stack([(row[keep].double() - m).square().sum(0) for row, keep, m in zip(frames, valid, means)])
+    for step_moments in zip(means, devices.sum_over_ranks(squares) / divisors, counts.tolist()):
+        moments = metrics.join_moments(moments, step_moments)
+    return moments
 
 
 def masked_mean(x, valid, count):
@@ -303,9 +291,8 @@ def normalize_advantages(advantages, valid, learned):
     normalised advantages (B,), 0 in other rows, and the numbers of valid and of learned rows (0-d float32, at least 1),
     which the losses divide by.
     """
-    total, count, num_learned = devices.sum_over_ranks(
-        torch.stack([torch.where(valid, advantages, 0.0).sum(), valid.sum(), learned.sum()])
-    )
+    sums = torch.stack([torch.where(valid, advantages, 0.0).sum(), valid.sum(), learned.sum()])
+    total, count, num_learned = devices.sum_over_ranks(sums)
     centred = torch.where(valid, advantages - total / count.clamp(min=1), 0.0)
     squares = devices.sum_over_ranks(centred.square().sum())
     std = (squares / (count - 1).clamp(min=1)).sqrt()
@@ -372,55 +359,79 @@ def diagnose(agent, b_obs, b_actions, b_logprobs, inds):
     return {**values, **metrics.policy_diagnostics(logprobs.exp(), logratio), **metrics.weight_norms(agent)}, logratio
 
 
+@torch.no_grad()
+def play_games(agent, args, device, seeds, games, greedy=False):
+    """Plays one whole game, through all lives, in a fresh environment for each of `games`, indices into `seeds`.
+
+    Actions are sampled as in training, or the most likely ones if `greedy`. The result of a game depends neither on the
+    other games of `games` nor on their number. Returns the raw returns, a list of floats.
+    """
+    if not games:  # more processes than games
+        return []
+    envs = make_envs(args, [seeds[game] for game in games])
+    generator = torch.Generator(device).manual_seed(seeds[0])
+    obs, _ = envs.reset()
+    returns, playing = np.zeros(len(games)), np.ones(len(games), dtype=bool)
+    bar = rundir.progress_bar(len(games), "game", f"{args.env_id}: final games")
+    while playing.any():
+        logits, _, _, _ = agent(devices.to_device(obs[playing], device).permute(0, 2, 3, 1))
+        noise = torch.empty((len(seeds), logits.shape[-1]), device=device)
+        noise = noise.exponential_(generator=generator).log_().neg_()[games.start : games.stop][playing]
+        actions = np.zeros(len(games), dtype=np.int32)
+        actions[playing] = (logits if greedy else logits + noise).argmax(-1).cpu().numpy()
+        obs, _, _, truncated, info = envs.step(actions)
+        returns += info["reward"] * playing
+        over = playing & (info["terminated"].astype(bool) | truncated)
+        playing &= ~over
+        bar.update(int(over.sum()))
+    bar.close()
+    return returns.tolist()
+
+
 def main(args):
     # ---- setup -------------------------------------------------------------------------------------------------------
     device = devices.set_up(args)
     run = rundir.Run(args, device)
     batch_size = args.num_envs * args.num_steps
-    num_envs = args.num_envs // devices.NUM_RANKS  # of this process, as mb_size
-    mb_size = args.minibatch_size // devices.NUM_RANKS
+    games = devices.share(args.num_envs)  # the range of this process: its games of the num_envs
+    num_envs, mb_size = len(games), args.minibatch_size // devices.NUM_RANKS  # of this process
     torch.manual_seed(args.seed)  # the same network in every process
     rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that is drawn after the weights
-    # games restart when a run resumes: with a new seed, or the first games would be played again
-    envs = make_envs(replace(args, num_envs=num_envs), (args.seed + run.global_step + devices.RANK * num_envs) % 2**31)
+    # games restart when a run resumes: with other seeds, or the first games would be played again
+    envs = make_envs(args, rundir.game_seeds(args.seed, "train", run.global_step, games))
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
     rnd_model = RNDModel().to(device, memory_format=torch.channels_last)
     parameters = [*agent.parameters(), *rnd_model.predictor.parameters()]
     lr = torch.tensor(args.learning_rate, device=device) if args.cuda_graphs else args.learning_rate
     optimizer = optim.Adam(parameters, lr=lr, eps=1e-5, fused=True, capturable=args.cuda_graphs)
-    state = SimpleNamespace(
-        gradient_steps=0,
-        frame_moments=(torch.zeros(84, 84, device=device), torch.ones(84, 84, device=device), 1e-4),
-        sum_moments=(0.0, 1.0, 1e-4),  # of the discounted sums of intrinsic rewards
-        sums=torch.zeros(args.num_envs, device=device),  # the last of these sums, of the games of all processes
-        rooms=[],  # that any game has seen
-        # since log(): mean intrinsic rewards, and what the curves of the losses need
-        intrinsic=[],
-        totals=0.0,
-        minibatches=0,
-        explained=[],
-    )
-    own_games = slice(devices.RANK * num_envs, (devices.RANK + 1) * num_envs)  # of this process, among all
+    # all but the first since the last log point
+    state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[], rewards=0.0, reward_steps=0)
+    state.intrinsic = []  # mean intrinsic rewards of iterations, since the last log point too
+    state.rooms = []  # that any game has seen
+    state.frame_moments = (torch.zeros(84, 84, device=device), torch.ones(84, 84, device=device), 1e-4)
+    state.sums = torch.zeros(args.num_envs, device=device)  # discounted sums of intrinsic rewards, of all games
+    state.sum_moments = (0.0, 1.0, 1e-4)
     if run.global_step == 0:  # random steps start the frames' moments; before restore(), which starts the clock
         size = (args.num_iterations_obs_norm_init, args.num_steps, args.num_envs)
         print(f"{run.path}: {math.prod(size):,} random steps for the frames' mean and variance", flush=True)
         envs.reset()
         for random_actions in np.random.default_rng(args.seed).integers(num_actions, size=size):
-            rollout = [envs.step(action)[0][:, -1].copy() for action in random_actions[:, own_games].astype(np.int32)]
+            own_actions = random_actions[:, games.start : games.stop].astype(np.int32)
+            rollout = [envs.step(action)[0][:, -1].copy() for action in own_actions]
             frames = devices.to_device(np.stack(rollout), device)  # (T, N, 84, 84) uint8
             every = torch.ones(frames.shape[:2], dtype=torch.bool, device=device)
-            state.frame_moments = merge_moments(state.frame_moments, frames, every)
+            state.frame_moments = merge_frame_moments(state.frame_moments, frames, every)
             run.exit_if_stopped()
     run.restore(agent=agent, rnd_model=rnd_model, optimizer=optimizer, rng=rng, state=state)
-    if devices.RANK > 0:  # each process draws its own actions
-        rng.manual_seed(2**32 + args.seed + run.global_step + devices.RANK)
 
     shape = (args.num_steps, num_envs)  # (T, N)
     obs = torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device)
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
-    logits, noise = (torch.zeros((*shape, num_actions), device=device) for _ in range(2))
+    logits = torch.zeros((*shape, num_actions), device=device)
     values, int_values = (torch.zeros(shape, device=device) for _ in range(2))
+    all_noise = torch.zeros((args.num_steps, args.num_envs, num_actions), device=device)  # of all processes' games
+    noise = all_noise[:, games.start : games.stop]
     # rewards[t], terminations[t] and truncations[t] follow actions[t]; valid[t] is of the whole row t
     rewards = np.zeros(shape, dtype=np.float32)
     terminations, truncations, valid = (np.zeros(shape, dtype=bool) for _ in range(3))
@@ -439,32 +450,17 @@ def main(args):
 
     def minibatch(batch, inds):
         """The rows `inds` of each tensor of the batch, advantages normalised, and all else that the losses need."""
-        *rows, advantages, valid = (x.index_select(0, inds) for x in batch)
+        *rows, advantages, valid, int_returns, frames = (x.index_select(0, inds) for x in batch)
         # the predictor learns from a share of the rows; a generator of its own, so that looking does not change a run
         generator = torch.Generator(device).manual_seed(state.gradient_steps)
         draws = torch.rand(len(inds) * devices.NUM_RANKS, generator=generator, device=device)
         learned = valid & (draws[devices.RANK :: devices.NUM_RANKS] < args.update_proportion)
         normalized, count, num_learned = normalize_advantages(advantages, valid, learned)
-        frame_mean, frame_var, _ = state.frame_moments
-        advantages = normalized if args.norm_adv else advantages
-        return *rows, advantages, valid, count, learned, num_learned, frame_mean, frame_var
+        mb_rnd = (int_returns, frames, learned, num_learned, *state.frame_moments[:2])
+        return *rows, normalized if args.norm_adv else advantages, valid, count, *mb_rnd
 
-    def minibatch_loss(
-        mb_obs,
-        mb_actions,
-        mb_logprobs,
-        mb_values,
-        mb_returns,
-        mb_int_returns,
-        mb_frames,
-        mb_advantages,
-        mb_valid,
-        count,
-        mb_learned,
-        num_learned,
-        frame_mean,
-        frame_var,
-    ):
+    def minibatch_loss(mb_obs, mb_actions, mb_logprobs, mb_values, mb_returns, mb_advantages, mb_valid, count, *mb_rnd):
+        mb_int_returns, mb_frames, learned, num_learned, *frame_moments = mb_rnd
         newlogits, newvalue, new_int_value, _ = agent(mb_obs)
         loss, losses = ppo_loss(
             newlogits,
@@ -482,8 +478,7 @@ def main(args):
             args.clip_vloss,
         )
         int_v_loss = 0.5 * masked_mean((new_int_value - mb_int_returns).square(), mb_valid, count)
-        errors = rnd_model(mb_frames, (frame_mean, frame_var)).mean(-1)
-        fwd_loss = masked_mean(errors, mb_learned, num_learned)
+        fwd_loss = masked_mean(rnd_model(mb_frames, frame_moments).mean(-1), learned, num_learned)
         losses = {**losses, "int_value_loss": int_v_loss.detach(), "fwd_loss": fwd_loss.detach()}
         return loss + args.vf_coef * int_v_loss + fwd_loss, losses
 
@@ -507,8 +502,9 @@ def main(args):
             optimizer.param_groups[0]["lr"] = lr.fill_(new_lr) if args.cuda_graphs else new_lr
 
         # ---- rollout -------------------------------------------------------------------------------------------------
-        new_games, new_rooms = [], set()
-        noise.exponential_(generator=rng).log_().neg_()
+        new_games, finished = [], np.zeros(num_envs, dtype=np.int64)
+        new_rooms = set()
+        all_noise.exponential_(generator=rng).log_().neg_()
         for step in range(args.num_steps):
             obs[step] = devices.to_device(next_obs, device).permute(0, 2, 3, 1)
             valid[step] = ~next_done
@@ -520,11 +516,14 @@ def main(args):
             next_done = terminations[step] | truncations[step]
             episode_returns += info["reward"]  # not clipped; 0 in a reset row
             episode_lengths += valid[step]
+            state.rewards += float(info["reward"].sum())
+            state.reward_steps += int(valid[step].sum())
             for i in np.flatnonzero(info["terminated"] | truncations[step]):  # the game is over, not only a life
                 new_games.append((float(episode_returns[i]), int(episode_lengths[i])))
                 episode_returns[i] = episode_lengths[i] = 0
+                finished[i] += 1
         run.global_step += batch_size
-        run.add_games(new_games)
+        run.add_games(new_games, finished)
         if room_bytes:
             state.rooms = sorted({*state.rooms}.union(*devices.gather(new_rooms)))
 
@@ -546,34 +545,25 @@ def main(args):
             # RND: the frames that the steps led to earn intrinsic rewards, and the predictor learns them
             frames = torch.cat([obs[1:, ..., -1], last_obs[None, ..., -1]])  # (T, N, 84, 84) uint8
             int_rewards = torch.stack([rnd_model(row, state.frame_moments).sum(-1) / 2 for row in frames])
-            state.frame_moments = merge_moments(state.frame_moments, frames, t_valid)
-            total, count = devices.sum_over_ranks(
-                torch.stack([torch.where(t_valid, int_rewards, 0.0).sum(), t_valid.sum()])
-            )
-            state.intrinsic.append((total / count).item())
-            sums, last_sums = discounted_sums(int_rewards, t_valid, state.sums[own_games], args.int_gamma)
-            state.sums = torch.zeros_like(state.sums)
-            state.sums[own_games] = last_sums
-            devices.add_over_ranks([state.sums])
-            state.sum_moments = merge_moments(state.sum_moments, sums.view(1, -1), t_valid.view(1, -1))
+            state.frame_moments = merge_frame_moments(state.frame_moments, frames, t_valid)
+            # the unit of the intrinsic rewards is of the games of all processes
+            parts = zip(*devices.gather((int_rewards.cpu(), t_valid.cpu())))
+            all_rewards, all_valid = (torch.cat(part, 1).to(device) for part in parts)
+            state.intrinsic.append(masked_mean(all_rewards, all_valid, all_valid.sum()).item())
+            sums, state.sums = discounted_sums(all_rewards, all_valid, state.sums, args.int_gamma)
+            state.sum_moments = metrics.merge_moments(state.sum_moments, sums[all_valid].double())
+            scaled_rewards = int_rewards / state.sum_moments[1].sqrt()
             # intrinsic episodes never end: the row before a reset row leads to the first observation of the next life
             next_int_values = torch.cat([int_values[1:], next_int_value[None]])
             next_int_values[:-1] = torch.where(t_valid[1:], next_int_values[:-1], next_int_values[1:])
             never = torch.zeros_like(t_valid)
             int_advantages, int_returns = gae(
-                int_rewards / state.sum_moments[1].sqrt(),
-                int_values,
-                never,
-                never,
-                next_int_values,
-                t_valid,
-                args.int_gamma,
-                args.gae_lambda,
+                scaled_rewards, int_values, never, never, next_int_values, t_valid, args.int_gamma, args.gae_lambda
             )
             advantages = args.int_coef * int_advantages + args.ext_coef * advantages
-        tensors = (obs, actions, logprobs, values, returns, int_returns, frames, advantages, t_valid)
+        tensors = (obs, actions, logprobs, values, returns, advantages, t_valid, int_returns, frames)
         batch = [x.flatten(0, 1) for x in tensors]
-        b_obs, b_actions, b_logprobs, b_values, b_returns, _, _, _, b_valid = batch
+        b_obs, b_actions, b_logprobs, b_values, b_returns, _, b_valid, *_ = batch
 
         # ---- update --------------------------------------------------------------------------------------------------
         for _epoch in range(args.update_epochs):
@@ -626,9 +616,13 @@ def main(args):
                 value=(args.ext_coef * ext_values + args.int_coef * row_int_values).cpu().numpy(),
             )
             scalars["charts/episodes"] = run.episodes
+            scalars["charts/min_episodes"] = run.min_episodes()
+            rewards_sum, reward_steps = map(sum, zip(*devices.gather((state.rewards, state.reward_steps))))
+            scalars["charts/reward"] = rewards_sum / max(reward_steps, 1)
             if run.games:
                 scalars["charts/episodic_return"], scalars["charts/episodic_length"] = np.mean(run.games, 0).tolist()
             scalars["charts/intrinsic_reward"] = float(np.mean(state.intrinsic))
+            state.intrinsic = []
             if room_bytes:
                 scalars["charts/rooms"] = len(state.rooms)
             scalars["charts/SPS"] = run.sps()
@@ -638,11 +632,16 @@ def main(args):
             scalars.update({f"losses/{name}": value for name, value in zip(losses, means)})
             scalars["losses/explained_variance"] = float(np.mean(state.explained))
             run.log(scalars)
-            state.totals, state.minibatches, state.explained, state.intrinsic = 0.0, 0, [], []
+            state.totals, state.minibatches, state.explained = 0.0, 0, []
+            state.rewards, state.reward_steps = 0.0, 0
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
-    run.close()
+    final_returns = []
+    if run.exit_code == 0 and args.eval_episodes:
+        seeds = rundir.game_seeds(args.seed, "eval", 0, range(args.eval_episodes))
+        final_returns = play_games(agent, args, device, seeds, devices.share(args.eval_episodes))
+    run.close(final_returns)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ DIFFERS = {  # top-level names that several scripts define with different text
     "make_envs": "other games",
     "Agent": "each has the encoder and the heads of its paper",
     "ppo_loss": "Gaussian in ppo_isaacgym.py",
+    "normalize_advantages": "RND counts the rows that its predictor learns from too, in the same message",
     "diagnose": "PPO compares the policy before and after; a value method has no probabilities",
     "main": "each algorithm has its own loop; its shared passages are compared below",
 }
