@@ -22,34 +22,24 @@ algorithm, defaults and names. Departures, each with its reason:
 7. A critic sees the privileged states of a task that has them.
 8. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 9. A run is a directory that can be killed at any time and is resumed by the same command.
-10. mjlab's tasks have mjlab's defaults for rsl_rl (TASKS), and rsl_rl's value loss, entropy and clipping with them.
-    The algorithm remains CleanRL's. So, other than in rsl_rl: advantages are normalised in each minibatch, not over
-    the batch; Adam's eps is 1e-5, not 1e-8; the gradient's norm is clipped over actor and critic together; the policy
-    learns the logarithm of its deviation; the statistics of `--norm-obs` change once an iteration, not at every step,
-    which keeps the first ratios at 1; weights begin orthogonal.
-11. torchrun, `--bf16`, `--desired-kl` (rsl_rl's rule), `--norm-obs`, `--hidden-sizes`,
-    `--activation`, `--shared-encoder` and `--minibatch-size` are additions, off by default.
+10. mjlab's tasks have mjlab's defaults (TASKS), `--desired-kl` and `--norm-obs` as its rsl_rl has them; the rest is
+    CleanRL. So, other than in rsl_rl: advantages are normalised in each minibatch, not over the batch; Adam's eps is
+    1e-5, not 1e-8; the statistics of `--norm-obs` change once an iteration, not at every step, which keeps the first
+    ratios at 1; the gradients of actor and critic are clipped together; the deviation is learnt as its logarithm;
+    weights begin orthogonal; a time limit bootstraps from the observation after the step, not before it.
+11. torchrun, `--bf16`, `--hidden-sizes`, `--activation`, `--shared-encoder` and `--minibatch-size` are additions.
 """
 
-import contextlib
 import difflib
-import io
 import math
 import os
 import re
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal, Optional, Tuple
 
-try:
-    if re.search("--env[-_]id[= ]Mjlab-", " ".join(sys.argv)):
-        raise ImportError("not asked for")
-    import isaacgym  # noqa: F401 - it refuses to be imported after torch
-    import isaacgymenvs
-except ImportError as error:
-    isaacgymenvs, no_isaacgym = None, str(error)
+import simulators  # isort: skip - before torch, as Isaac Gym demands
 import numpy as np
 import torch
 import torch.nn as nn
@@ -60,13 +50,6 @@ import metrics
 import rundir
 from rundir import Count, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
-# Isaac Gym's tasks that reset one step late and observe plain vectors. AnymalTerrain and the HumanoidAMP tasks reset in
-# another way, AllegroHandDextreme's observations are a dict, and some of the files in cfg/task are no tasks.
-ISAACGYM_TASKS = (
-    *("AllegroHand", "AllegroHandFF", "AllegroHandLSTM", "Ant", "Anymal", "BallBalance", "Cartpole", "FrankaCabinet"),
-    *("FrankaCubeStack", "Humanoid", "Ingenuity", "Quadcopter", "ShadowHand", "ShadowHandOpenAI_FF"),
-    *("ShadowHandOpenAI_LSTM", "Trifinger"),
-)
 MIN_LEARNING_RATE, MAX_LEARNING_RATE = 1e-5, 1e-2  # of --desired-kl, as in rsl_rl
 KL_EPSILON = 1e-9  # a smaller KL is rounding: the network is still the one that acted
 
@@ -151,124 +134,27 @@ def parse_args(argv):
     check_env_id(args)
     args.hidden_sizes = list(args.hidden_sizes)  # as a manifest gives it back
     if not args.hidden_sizes or min(args.hidden_sizes) < 1 or max(args.hidden_sizes) > 65536:
-        rundir.fail(
-            f"--hidden-sizes {args.hidden_sizes} is out of range: expected one number or more, each 1 to 65,536"
-        )
+        rundir.fail(f"--hidden-sizes {args.hidden_sizes}: expected one number or more, each 1 to 65,536")
     if args.desired_kl is not None and args.anneal_lr:
-        rundir.fail(
-            f"--desired-kl {args.desired_kl} and --anneal-lr exclude each other: expected --desired-kl None or "
-            f"--no-anneal-lr"
-        )
+        rundir.fail("--desired-kl and --anneal-lr exclude each other: expected --desired-kl None or --no-anneal-lr")
     return rundir.check(args, argv)
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------
 def check_env_id(args):
     """Refuses a task whose simulator is not installed, and what is not a task of it, with the nearest names."""
-    if isaacgymenvs:
-        folder = Path(isaacgymenvs.__file__).parent / "cfg" / "task"
-        tasks = [task for task in ISAACGYM_TASKS if (folder / f"{task}.yaml").exists()]
-    else:
-        tasks = mjlab_tasks()
-    if not tasks and args.env_id.startswith("Mjlab-"):
-        rundir.fail(f"--env-id {args.env_id} runs on mjlab, which is not here: pip install -r requirements-mjlab.txt")
-    if not isaacgymenvs and not args.env_id.startswith("Mjlab-"):
-        here = " ".join(tasks) or "after pip install -r requirements-mjlab.txt, Mjlab-Cartpole-Balance and others"
-        rundir.fail(
-            f"--env-id {args.env_id} runs on Isaac Gym, which is not here ({no_isaacgym}): NVIDIA has it, after a "
-            f"login, for Python 3.6 to 3.8 at developer.nvidia.com/isaac-gym. What runs now: {here}"
-        )
+    tasks, missing = simulators.tasks_of(args.env_id)
+    if missing:
+        rundir.fail(f"--env-id {args.env_id} {missing}")
     if args.env_id not in tasks:
         near = " ".join(difflib.get_close_matches(args.env_id, tasks, 3, 0.3) or tasks)
         rundir.fail(f"--env-id {args.env_id} is not a task that runs here; near: {near}")
 
 
-def mjlab_tasks():
-    """mjlab's tasks, without those that need a camera's encoder or a motion file; [] if mjlab is not installed."""
-    os.environ.setdefault("MUJOCO_GL", "disable")  # training draws nothing, and must not need EGL
-    try:
-        import warp
-
-        warp.config.log_level = warp.LOG_ERROR  # it would report each kernel in the middle of the progress bar
-        import mjlab.tasks.registry as registry
-    except ImportError:
-        return []
-    cfgs = {task: registry.load_env_cfg(task) for task in registry.list_tasks()}
-    return [task for task, cfg in cfgs.items() if not {"camera", "motion"} & {*cfg.observations, *cfg.commands}]
-
-
-# Both simulators have the same three methods here. `sizes` are the widths of the actor's observation, of the critic's
-# own and of the action. Observations hold the actor's columns, then the critic's. `episode_length`: steps to the time
-# limit.
-#   reset(steps_done) -> next_obs (N, D), next_valid (N,) or bool: whether the next step is a real one, not only a reset
-#   set_ages(ages (N,) int64): the first episode of environment n ends as if it had begun ages[n] steps before reset
-#   step(action (N, A)) -> next_obs, reward (N,), terminated (N,), truncated (N,), next_valid,
-#                          ended: indices of the environments that this step has reset, last_obs: theirs before it
-class MjlabEnvs:
-    """mjlab. It is told not to reset by itself, which would lose the last observations: `step` does it."""
-
-    def __init__(self, args, num_envs, seed, device, render_mode=None):
-        from mjlab.envs import ManagerBasedRlEnv
-        from mjlab.tasks.registry import load_env_cfg
-
-        cfg = load_env_cfg(args.env_id)
-        cfg.scene.num_envs, cfg.seed, cfg.auto_reset = num_envs, seed, False
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints tables
-            self.env = ManagerBasedRlEnv(cfg, str(device), render_mode)
-        spaces = self.env.single_observation_space.spaces
-        self.sizes = spaces["actor"].shape + spaces["critic"].shape + self.env.single_action_space.shape
-        self.episode_length = self.env.max_episode_length
-
-    def reset(self, steps_done):
-        self.env.common_step_counter = steps_done  # its curricula depend on it
-        obs, _ = self.env.reset()
-        return torch.cat([obs["actor"], obs["critic"]], dim=1), True
-
-    def set_ages(self, ages):
-        self.env.episode_length_buf[:] = ages
-
-    def step(self, action):
-        obs, reward, terminated, truncated, _ = self.env.step(action)  # mjlab's actions have no bounds
-        next_obs = torch.cat([obs["actor"], obs["critic"]], dim=1)
-        ended = (terminated | truncated).nonzero().squeeze(-1)  # waits for the GPU, as mjlab's own step has done
-        last_obs = next_obs[ended]
-        if len(ended) > 0:
-            obs, _ = self.env.reset(env_ids=ended)
-            next_obs[ended] = torch.cat([obs["actor"], obs["critic"]], dim=1)[ended]
-        terminated = terminated | (truncated & self.env.cfg.is_finite_horizon)  # such a limit is part of the task
-        return next_obs, reward, terminated, truncated, True, ended, last_obs
-
-
-class IsaacGymEnvs:
-    """Isaac Gym. `done` comes with the last observation. The next step resets: its row mixes two episodes."""
-
-    def __init__(self, args, num_envs, seed, device):
-        torch.manual_seed(seed)  # its tasks draw from torch's generator
-        self.env = isaacgymenvs.make(
-            seed, args.env_id, num_envs, str(device), str(device), device.index or 0, True, force_render=False
-        )
-        self.sizes = (*self.env.observation_space.shape, self.env.num_states, *self.env.action_space.shape)
-        self.episode_length = self.env.max_episode_length - 1  # the step that resets counts, too
-        self.ages = None
-
-    def reset(self, steps_done):
-        return torch.cat([*self.env.reset().values()], dim=1), False  # zeros: the first step resets
-
-    def set_ages(self, ages):
-        self.ages = ages  # the first step sets all ages to 0: they are added after it
-
-    def step(self, action):
-        obs, reward, done, extras = self.env.step(action.clamp(-1.0, 1.0))  # the bounds of every task
-        if self.ages is not None:
-            self.env.progress_buf += self.ages
-            self.ages = None
-        done, time_outs = done.bool(), extras["time_outs"].bool()
-        return torch.cat([*obs.values()], dim=1), reward, done & ~time_outs, done & time_outs, ~done, (), None
-
-
 def make_envs(args, num_envs, seed, device):
-    """The simulator of the task, with `num_envs` environments."""
-    return (MjlabEnvs if args.env_id.startswith("Mjlab-") else IsaacGymEnvs)(args, num_envs, seed, device)
+    """The simulator of the task with `num_envs` environments; simulators.py has its methods."""
+    simulator = simulators.MjlabEnvs if args.env_id.startswith("Mjlab-") else simulators.IsaacGymEnvs
+    return simulator(args, num_envs, seed, device)
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -554,8 +440,8 @@ def main(args):
             ends[step] = episode * (done & whole)
             episode, whole = episode * ~done, done | whole
         run.global_step += batch_size
-        new_games = ends[ends[..., 1] > 0]  # waits for the GPU for the first time in this iteration
-        run.add_games(new_games[-100:].tolist(), len(new_games))
+        at_end = ends[..., 1] > 0
+        run.add_games(ends[at_end][-100:].tolist(), at_end.sum(0).cpu().numpy())  # the first wait for the GPU
 
         # ---- targets -------------------------------------------------------------------------------------------------
         if not args.mask_resets:

@@ -36,7 +36,6 @@ import imageio.v2 as imageio
 import numpy as np
 import torch
 import tyro
-from tqdm import tqdm
 
 import rundir  # analysis has put the repository's root on sys.path
 from rundir import Range, fail
@@ -188,15 +187,16 @@ class AtariGame:
         return np.stack(self.frames, -1), over
 
 
-def play_atari(choose, args, episodes, num_envs, seed, video, record):
-    """Plays `episodes` games and calls `record` with each score.
+def play_atari(choose, args, episodes, num_envs, seed, video):
+    """Plays `episodes` games of Atari on ale-py, with the seeds seed, seed + 1, … Returns their scores, a list.
 
     Which games are played is decided before the first one: if the first to end counted, long games would be left out.
     """
     games = [AtariGame(args, video if i == 0 else None) for i in range(min(num_envs, episodes))]
     waiting = [list(range(i, episodes, len(games)))[::-1] for i in range(len(games))]  # game numbers for each emulator
     obs = {i: game.reset(seed + waiting[i].pop()) for i, game in enumerate(games)}
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # the emulator runs outside Python's lock
+    scores, bar = [], rundir.progress_bar(episodes, "game", args.env_id)
+    with bar, ThreadPoolExecutor(torch.get_num_threads()) as pool:  # the emulator runs outside Python's lock
         while obs:
             actions = choose(np.stack(list(obs.values())))
             playing = list(obs)
@@ -204,42 +204,39 @@ def play_atari(choose, args, episodes, num_envs, seed, video, record):
             for i, (next_obs, over) in zip(playing, results):
                 obs[i] = next_obs
                 if over:
-                    record(games[i].score)
+                    scores.append(games[i].score)
+                    bar.update()
                     games[i].video = None  # only the first game is recorded
                     if waiting[i]:
                         obs[i] = games[i].reset(seed + waiting[i].pop())
                     else:
                         del obs[i]
+    return scores
 
 
-def play_envpool(choose, args, module, episodes, num_envs, seed, video, record):
-    """Plays `episodes` games of Procgen or Atari on EnvPool and calls `record` with each score.
+def play_envpool(agent, args, module, episodes, num_envs, greedy, seed, video):
+    """Plays `episodes` games on EnvPool as the script does after training, `num_envs` at a time. Returns their scores.
 
-    Each of the parallel environments plays an equal share. `video` works for Procgen: it films the observations.
+    The scores do not depend on `num_envs`. `video` works for Procgen: it gets the observations of the first game.
     """
-    num_envs = min(num_envs, episodes)
-    envs = module.make_envs(SimpleNamespace(**{**vars(args), "num_envs": num_envs}), seed)
-    share = [len(range(i, episodes, num_envs)) for i in range(num_envs)]
-    obs, _ = envs.reset()
-    running = np.zeros(num_envs)
-    while any(share):
-        channels_last = obs.transpose(0, 2, 3, 1) if obs.shape[1] == 4 else obs  # Atari: (N, 4, 84, 84)
-        obs, reward, terminated, truncated, info = envs.step(choose(channels_last).astype(np.int32))
-        running += info.get("reward", reward)  # Atari: not clipped, and over when the game is, not the life
-        if video:
-            video.append_data(obs[0].repeat(8, axis=0).repeat(8, axis=1))
-        for i in np.flatnonzero(info.get("terminated", terminated) | truncated):
-            if share[i]:
-                share[i] -= 1
-                record(float(running[i]))
-            if i == 0:
-                video = None
-            running[i] = 0
+
+    def filmed_agent(obs):
+        video.append_data(obs[0].numpy().repeat(8, axis=0).repeat(8, axis=1))
+        return agent(obs)
+
+    seeds = rundir.game_seeds(seed, "evaluate", 0, range(episodes))
+    scores = []
+    while len(scores) < episodes:
+        filming = video is not None and not scores
+        games = range(len(scores), min(episodes, len(scores) + (1 if filming else num_envs)))
+        player = filmed_agent if filming else agent
+        scores += module.play_games(player, args, torch.device("cpu"), seeds, games, greedy)
+    return scores
 
 
 @torch.no_grad()
-def play_mjlab(weights, args, episodes, num_envs, greedy, seed, video, record):
-    """Plays `episodes` episodes, an equal share in each environment, and calls `record` with each score.
+def play_mjlab(weights, args, episodes, num_envs, greedy, seed, video):
+    """Plays `episodes` episodes in mjlab, an equal share in each environment. Returns their scores.
 
     `video` gets the first FILMED_STEPS steps.
     """
@@ -249,16 +246,17 @@ def play_mjlab(weights, args, episodes, num_envs, greedy, seed, video, record):
             fail("--video: expected EGL (package libegl1) or OSMesa (libosmesa6) on this machine")
         os.environ["MUJOCO_GL"] = libraries[0].lower()
     module = importlib.import_module("ppo_isaacgym")
-    if args.env_id not in module.mjlab_tasks():
+    if args.env_id not in module.simulators.mjlab_tasks():
         fail(f"--env-id {args.env_id} cannot be played here: expected a task of mjlab (requirements-mjlab.txt)")
     num_envs = min(num_envs, episodes)
     torch.manual_seed(seed)
-    envs = module.MjlabEnvs(args, num_envs, seed, "cpu", "rgb_array" if video else None)
+    envs = module.simulators.MjlabEnvs(args, num_envs, seed, "cpu", "rgb_array" if video else None)
     with mismatch_in_one_line("ppo_isaacgym"):
         agent = module.Agent(*envs.sizes, args)
         agent.load_state_dict(weights)
     share = [len(range(i, episodes, num_envs)) for i in range(num_envs)]
     obs, running, filmed = envs.reset(0)[0], torch.zeros(num_envs), 0
+    scores, bar = [], rundir.progress_bar(episodes, "game", args.env_id)
     while any(share):
         mean = agent(obs)[0]
         obs, reward, _, _, _, ended, _ = envs.step(mean if greedy else torch.normal(mean, agent.actor_logstd.exp()))
@@ -269,9 +267,12 @@ def play_mjlab(weights, args, episodes, num_envs, greedy, seed, video, record):
         for i in ended.tolist():
             if share[i]:
                 share[i] -= 1
-                record(running[i].item())
+                scores.append(running[i].item())
+                bar.update()
             running[i] = 0.0
+    bar.close()
     envs.env.close()
+    return scores
 
 
 def summarize(env_id, scores):
@@ -308,26 +309,18 @@ def main(options):
     if script == "ppo_procgen" and not options.train_levels:
         args.num_levels = args.start_level = 0
     emulator = "mjlab" if script == "ppo_isaacgym" else "ale-py" if atari and not options.envpool else "envpool"
-    if emulator != "mjlab":
-        choose = make_policy(make_agent(checkpoint["agent"], args, script), args, options.greedy, options.seed)
-    scores = []
-    with contextlib.ExitStack() as stack:
-        bar = tqdm(total=options.episodes, disable=None, dynamic_ncols=True, unit="game", desc=args.env_id)
-        stack.enter_context(bar)
-        video = stack.enter_context(open_video(options.video)) if options.video else None
-
-        def record(score):
-            scores.append(score)
-            bar.set_postfix_str(f"mean {np.mean(scores):.1f}", refresh=False)
-            bar.update()
-
-        size = (options.episodes, options.num_envs)
+    episodes, num_envs, seed, greedy = options.episodes, options.num_envs, options.seed, options.greedy
+    with open_video(options.video) if options.video else contextlib.nullcontext() as video:
         if emulator == "mjlab":
-            play_mjlab(checkpoint["agent"], args, *size, options.greedy, options.seed, video, record)
-        elif emulator == "envpool":
-            play_envpool(choose, args, importlib.import_module(script), *size, options.seed, video, record)
+            scores = play_mjlab(checkpoint["agent"], args, episodes, num_envs, greedy, seed, video)
         else:
-            play_atari(choose, args, *size, options.seed, video, record)
+            agent = make_agent(checkpoint["agent"], args, script)
+            if emulator == "envpool":
+                module = importlib.import_module(script)
+                scores = play_envpool(agent, args, module, episodes, num_envs, greedy, seed, video)
+            else:
+                choose = make_policy(agent, args, greedy, seed)
+                scores = play_atari(choose, args, episodes, num_envs, seed, video)
     result = {
         "run_dir": str(options.run_dir),
         "env_id": args.env_id,

@@ -23,6 +23,7 @@ from conftest import ROOT, curves, environment, load_checkpoint, raw_steps, wait
 
 import ppo_isaacgym as ppo
 import rundir
+import simulators
 
 SCRIPT = "ppo_isaacgym.py"
 STAND_IN = ROOT / "tests" / "stand_in"
@@ -35,7 +36,7 @@ def isaacgym(monkeypatch):
     spec = importlib.util.spec_from_file_location("isaacgymenvs", STAND_IN / "isaacgymenvs/__init__.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    monkeypatch.setattr(ppo, "isaacgymenvs", module)
+    monkeypatch.setattr(simulators, "isaacgymenvs", module)
 
 
 def run(runs_dir, words, code=0, launcher=(), **env):
@@ -219,13 +220,13 @@ def test_isaac_gym_environments_start_out_of_phase(isaacgym):
 
 def test_staggered_run_counts_whole_episodes(isaacgym, monkeypatch, tmp_path):
     """Ages are spread from the start and again after a resume, differently; no cut episode is in the statistics."""
-    ages, set_ages = [], ppo.IsaacGymEnvs.set_ages
+    ages, set_ages = [], simulators.IsaacGymEnvs.set_ages
 
     def spy_set_ages(envs, given):
         ages.append(given.tolist())
         set_ages(envs, given)
 
-    monkeypatch.setattr(ppo.IsaacGymEnvs, "set_ages", spy_set_ages)
+    monkeypatch.setattr(simulators.IsaacGymEnvs, "set_ages", spy_set_ages)
     monkeypatch.setattr(rundir.signal, "signal", lambda *_: None)
     words = "--env-id Ant --num-envs 64 --num-steps 8 --total-timesteps 1024 --checkpoint-minutes 0 --no-diagnostics "
     words = [*words.split(), "--runs-dir", str(tmp_path), "--run-name", "run"]
@@ -293,7 +294,7 @@ def test_actions_and_their_densities(isaacgym, monkeypatch, tmp_path):
     The network does not learn here, and its means and deviations are far from 0 and 1: an error of sign shows.
     """
     noises, played, minibatches = [], [], []
-    normal_, step, ppo_loss = torch.Tensor.normal_, ppo.IsaacGymEnvs.step, ppo.ppo_loss
+    normal_, step, ppo_loss = torch.Tensor.normal_, simulators.IsaacGymEnvs.step, ppo.ppo_loss
 
     def spy_normal_(tensor, *args, **kwargs):
         normal_(tensor, *args, **kwargs)
@@ -317,7 +318,7 @@ def test_actions_and_their_densities(isaacgym, monkeypatch, tmp_path):
                 self.actor_logstd += torch.tensor([-1.0, 0.0, 0.5])
 
     monkeypatch.setattr(torch.Tensor, "normal_", spy_normal_)
-    monkeypatch.setattr(ppo.IsaacGymEnvs, "step", spy_step)
+    monkeypatch.setattr(simulators.IsaacGymEnvs, "step", spy_step)
     monkeypatch.setattr(ppo, "ppo_loss", spy_ppo_loss)
     monkeypatch.setattr(ppo, "Agent", FarAgent)
     words = "--env-id Ant --num-envs 2 --num-steps 16 --total-timesteps 64 --learning-rate 0 --num-minibatches 1"
@@ -419,7 +420,7 @@ def test_one_step_an_iteration_has_no_divergence_to_follow(isaacgym, monkeypatch
 
 
 def test_defaults_of_a_task(monkeypatch):
-    monkeypatch.setattr(ppo, "mjlab_tasks", lambda: ["Mjlab-Cartpole-Balance", "Mjlab-Velocity-Flat-Unitree-G1"])
+    monkeypatch.setattr(simulators, "mjlab_tasks", lambda: ["Mjlab-Cartpole-Balance", "Mjlab-Velocity-Flat-Unitree-G1"])
     args = ppo.parse_args("--env-id Mjlab-Velocity-Flat-Unitree-G1".split())
     assert (args.hidden_sizes, args.activation, args.norm_obs, args.num_steps) == ([512, 256, 128], "elu", True, 24)
     args = ppo.parse_args("--env_id=Mjlab-Cartpole-Balance --num-steps 16 --no-clip-vloss --hidden-sizes 8 8".split())
@@ -434,7 +435,7 @@ def test_defaults_are_mjlabs():
     """Every task that runs here has the numbers of its own configuration of rsl_rl, at 4096 environments."""
     from mjlab.tasks.registry import load_rl_cfg
 
-    tasks = ppo.mjlab_tasks()
+    tasks = simulators.mjlab_tasks()
     assert len(tasks) == 7
     for task in tasks:
         cfg, args = load_rl_cfg(task), ppo.parse_args(["--env-id", task])
@@ -593,7 +594,7 @@ def test_isaac_gym_comes_before_torch_and_knows_its_tasks(tmp_path):
     done = run(tmp_path, "--env-id Cartpole --num-envs 16 --total-timesteps 512 --no-diagnostics")
     assert "is finished" in done.stdout
     done = run(tmp_path, "--env-id Cartpol", code=2)
-    assert done.stderr == "error: --env-id Cartpol is not a task that runs here; near: Cartpole\n"
+    assert done.stderr.startswith("error: --env-id Cartpol is not a task that runs here; near: Cartpole ")
 
 
 def test_it_learns(tmp_path):
@@ -681,7 +682,7 @@ def test_not_finite(tmp_path):
         ("--reward-scaler 0", "--reward-scaler 0"),
         ("--desired-kl -1", "--desired-kl"),
         ("--activation gelu", "--activation"),
-        ("--hidden-sizes 8 0", "--hidden-sizes [8, 0] is out of range: expected one number or more, each 1 to 65,536"),
+        ("--hidden-sizes 8 0", "--hidden-sizes [8, 0]: expected one number or more, each 1 to 65,536"),
         ("--num-minibatches 3", "--num-minibatches 3 does not divide the batch of 256 = 4 envs x 64 steps"),
         ("--num-minibatches 2 --minibatch-size 64", "exclude each other"),
         ("--total-timesteps 10", "--total-timesteps 10 is less than one batch: expected at least 256"),
@@ -691,7 +692,7 @@ def test_not_finite(tmp_path):
         ("--env-id FactoryBase", "--env-id FactoryBase is not a task that runs here"),
         (
             "--anneal-lr --desired-kl 0.01",
-            "--desired-kl 0.01 and --anneal-lr exclude each other: expected --desired-kl",
+            "--desired-kl and --anneal-lr exclude each other: expected --desired-kl",
         ),
         ("--anneal-lr True", "--anneal-lr takes no value"),
         ("--run-name ../x", "--run-name ../x"),
@@ -706,7 +707,7 @@ def test_bad_input(words, says, isaacgym, tmp_path, capsys):
 
 
 # ---- Python 3.8 ------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", [SCRIPT, "metrics.py", "rundir.py", "devices.py"])
+@pytest.mark.parametrize("name", [SCRIPT, "simulators.py", "metrics.py", "rundir.py", "devices.py"])
 def test_python_3_8(name):
     """Isaac Gym ends at Python 3.8: by the grammar and, where there is one, by such an interpreter."""
     source = (ROOT / name).read_text()
