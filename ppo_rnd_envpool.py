@@ -411,7 +411,7 @@ def main(args):
     state.rooms = []  # that any game has seen
     state.frame_moments = (torch.zeros(84, 84, device=device), torch.ones(84, 84, device=device), 1e-4)
     state.sums = torch.zeros(args.num_envs, device=device)  # discounted sums of intrinsic rewards, of all games
-    state.sum_moments = (0.0, 1.0, 1e-4)
+    state.sum_moments = (*torch.tensor([0.0, 1.0], dtype=torch.float64, device=device), 1e-4)
     if run.global_step == 0:  # random steps start the frames' moments; before restore(), which starts the clock
         size = (args.num_iterations_obs_norm_init, args.num_steps, args.num_envs)
         print(f"{run.path}: {math.prod(size):,} random steps for the frames' mean and variance", flush=True)

@@ -1,5 +1,6 @@
 """Random network distillation: the unit of the intrinsic reward, what the loop makes of real games, the networks."""
 
+import math
 import signal
 import subprocess
 from types import SimpleNamespace
@@ -37,15 +38,19 @@ def test_discounted_sums_in_two_rollouts_as_in_one():
     torch.testing.assert_close(end, last)
 
 
-def test_merge_moments_are_those_of_all_valid_entries():
+def test_frame_moments_are_those_of_all_valid_frames():
     generator = torch.Generator().manual_seed(0)
-    x, valid = 5 + 3 * torch.randn(2, 9, 7, generator=generator), torch.rand(2, 9, generator=generator) < 0.6
-    x, valid = torch.cat([x, 100 + x]), torch.cat([valid, torch.zeros_like(valid)])  # rows without a valid entry
-    for moments in (1.0, torch.zeros(7), 1e-9), (torch.ones(7), torch.ones(7), 0):
-        mean, var, count = rnd.merge_moments(rnd.merge_moments(moments, x[:1], valid[:1]), x[1:], valid[1:])
-        torch.testing.assert_close(mean, x[valid].double().mean(0))
-        torch.testing.assert_close(var, x[valid].double().var(0, unbiased=False))
-        assert count == pytest.approx(valid.sum().item())
+    frames = torch.randint(0, 200, (9, 7, 84, 84), generator=generator, dtype=torch.uint8)
+    valid = torch.rand(9, 7, generator=generator) < 0.6
+    valid[3:5] = False  # steps without a valid frame
+    frames[6:] += 50
+    start = torch.zeros(84, 84), torch.ones(84, 84), 1e-9
+    mean, var, count = rnd.merge_frame_moments(
+        rnd.merge_frame_moments(start, frames[:1], valid[:1]), frames[1:], valid[1:]
+    )
+    torch.testing.assert_close(mean, frames[valid].double().mean(0))
+    torch.testing.assert_close(var, frames[valid].double().var(0, unbiased=False))
+    assert count == pytest.approx(valid.sum().item())
 
 
 def test_normalize_advantages():
@@ -68,9 +73,9 @@ sys.path.insert(0, {root!r})
 import ppo_rnd_envpool as rnd
 with contextlib.suppress(SystemExit):
     rnd.main(rnd.parse_args(sys.argv[1:]))
-x, advantages, valid, learned = torch.load({path!r})
+frames, start, advantages, valid, learned = torch.load({path!r})
 own = slice(rnd.devices.RANK, None, 2)
-moments = rnd.merge_moments((0.0, 1.0, 1e-4), x[:, own], valid[:, own])
+moments = rnd.merge_frame_moments(start, frames[:, own], valid[:, own])
 normalized = torch.zeros_like(advantages)
 normalized[own], *counts = rnd.normalize_advantages(advantages[own], valid[0, own], learned[own])
 rnd.devices.add_over_ranks([normalized])
@@ -81,12 +86,14 @@ torch.save((moments, counts, normalized), {path!r} + str(rnd.devices.RANK))
 def test_two_processes_count_as_one(tmp_path):
     """A run ends with the sums of every game, and its moments and counts of rows are those of both processes."""
     generator = torch.Generator().manual_seed(0)
-    x, advantages = torch.randn(3, 8, 5, generator=generator), torch.randn(8, generator=generator)
+    frames = torch.randint(0, 256, (3, 8, 84, 84), generator=generator, dtype=torch.uint8)
+    start = torch.zeros(84, 84), torch.ones(84, 84), 1e-4
+    advantages = torch.randn(8, generator=generator)
     valid = torch.rand(3, 8, generator=generator) < 0.7
     valid[0] = torch.tensor([1, 1, 1, 0, 1, 0, 1, 0], dtype=torch.bool)  # 4 of the first process, 1 of the second
     learned = valid[0] & (torch.arange(8) < 3)
     path = str(tmp_path / "data.pt")
-    torch.save((x, advantages, valid, learned), path)
+    torch.save((frames, start, advantages, valid, learned), path)
     (tmp_path / "shares.py").write_text(SHARES.format(root=str(ROOT), path=path))
     python, _, *words = command("ppo_rnd_envpool.py", tmp_path, "--total-timesteps", 256, "--no-diagnostics")
     launcher = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "shares.py"]
@@ -97,7 +104,7 @@ def test_two_processes_count_as_one(tmp_path):
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     normalized, *counts = rnd.normalize_advantages(advantages, valid[0], learned)
     assert counts == [5, 3]
-    torch.testing.assert_close(first, (rnd.merge_moments((0.0, 1.0, 1e-4), x, valid), counts, normalized))
+    torch.testing.assert_close(first, (rnd.merge_frame_moments(start, frames, valid), counts, normalized))
     state = load_checkpoint(tmp_path / "run")["state"]
     assert state["sums"].shape == (4,) and (state["sums"] > 0).all() and len(state["sums"].unique()) == 4
     rows = state["sum_moments"][2]
@@ -125,7 +132,7 @@ def recorded(tmp_path_factory):
     Berzerk has 18 actions, and most games lose a life within 64 random steps.
     """
     folder, played = tmp_path_factory.mktemp("recorded"), []
-    calls = {name: [] for name in ("gae", "discounted_sums", "merge_moments", "normalize_advantages")}
+    calls = {name: [] for name in ("gae", "discounted_sums", "merge_frame_moments", "normalize_advantages")}
     make_envs = rnd.make_envs
 
     def make_recorded_envs(*inputs):
@@ -212,14 +219,14 @@ def test_the_intrinsic_stream_goes_on_through_the_ends(recorded):
 
 def test_intrinsic_rewards_and_their_unit(recorded):
     """The predictor's errors on the frames that the steps led to, over the deviation of the discounted sums."""
-    (_, random_frames, every), start = recorded.calls["merge_moments"][0]
+    (_, random_frames, every), start = recorded.calls["merge_frame_moments"][0]
     assert every.all() and random_frames.shape == (64, 8, 84, 84) and start[2] == pytest.approx(512, abs=0.01)
     (raw, valid, running, gamma), (sums, last_sums) = recorded.calls["discounted_sums"][0]
     assert torch.equal(valid, recorded.calls["gae"][0][0][5]) and not running.any() and gamma == 0.99
     with torch.no_grad():
         errors = torch.stack([recorded.model(frames, start).sum(-1) / 2 for frames in recorded.games.frames])
     torch.testing.assert_close(raw, errors, rtol=1e-3, atol=1e-3)
-    (_, frames, frames_valid), frame_moments = recorded.calls["merge_moments"][1]
+    (_, frames, frames_valid), frame_moments = recorded.calls["merge_frame_moments"][1]
     assert torch.equal(frames, recorded.games.frames) and torch.equal(frames_valid, valid)
     state = load_checkpoint(recorded.run_dir)["state"]
     assert torch.equal(state["sums"], last_sums)
@@ -326,6 +333,21 @@ def test_intrinsic_reward_and_predictor_loss_fall(tmp_path):
         assert len(values) == 10 and values[-1] < share * values[0], (tag, values)
     assert all(value >= 1 for _, value in scalars["charts/rooms"])
     assert load_checkpoint(tmp_path / "run")["state"]["rooms"][0][0] == 1  # where Panama Joe starts
+
+
+def test_batches_without_a_valid_row(tmp_path):
+    """One game, one step an iteration: each end of a life gives a batch without a valid row. NaN, and on it goes."""
+    words = "--num-envs 1 --num-steps 1 --num-minibatches 1 --total-timesteps 48 --num-logs 48"
+    run("ppo_rnd_envpool.py", tmp_path, *words.split())
+    scalars = {tag: dict(points) for tag, points in curves(tmp_path / "run").items()}
+    rows, state = scalars["diagnostics/feature_rank/rows"], load_checkpoint(tmp_path / "run")["state"]
+    empty = [step for step in rows if not rows[step] > 0]
+    assert 0 < len(empty) < 10 and len(rows) == 48
+    assert state["sum_moments"][2] == pytest.approx(48 - len(empty), abs=0.01)
+    for tag in ("charts/intrinsic_reward", "diagnostics/feature_rank", "probe/ess", "outer/kl_behavior"):
+        assert [step for step in rows if math.isnan(scalars[tag][step])] == empty, tag
+    for tag in ("losses/policy_loss", "losses/fwd_loss", "losses/grad_norm"):
+        assert all(scalars[tag][step] == 0 for step in empty), tag
 
 
 def test_rnd_options(tmp_path):
