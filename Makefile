@@ -70,13 +70,13 @@ $(VENV)/.bench: requirements-bench.txt $(VENV)/.installed
 # Resolves all requirements anew and writes constraints.txt: every package that they bring along, with its version. Run it
 # after a change to a requirements file, with the oldest supported Python, and run the tests before you commit the file.
 constraints:
-	$(PYTHON) -m venv --clear $(VENV)-new
-	$(VENV)-new/bin/python -m pip install --quiet --upgrade pip
-	$(VENV)-new/bin/python -m pip install --quiet $(addprefix -r ,$(wildcard requirements*.txt))
-	{ grep '^#' constraints.txt; $(VENV)-new/bin/python -m pip freeze | tr _ - | sed 's/+.*//' \
-		| grep -viE "^($$(grep -ohE '^[A-Za-z0-9-]+==' requirements*.txt | paste -sd '|'))"; } > constraints.new
-	mv constraints.new constraints.txt
-	rm -rf $(VENV)-new
+	$(PYTHON) -m venv --clear $(VENV)/new
+	$(VENV)/new/bin/python -m pip install --quiet --upgrade pip
+	$(VENV)/new/bin/python -m pip install --quiet $(addprefix -r ,$(wildcard requirements*.txt))
+	{ grep '^#' constraints.txt; $(VENV)/new/bin/python -m pip freeze | tr _ - | sed 's/+.*//' \
+		| grep -viE "^($$(grep -ohE '^[A-Za-z0-9-]+==' requirements*.txt | paste -sd '|'))"; } > $(VENV)/constraints.txt
+	mv $(VENV)/constraints.txt constraints.txt
+	rm -rf $(VENV)/new
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis __pycache__ */__pycache__
