@@ -143,8 +143,8 @@ class ClockGame:
 def test_no_game_is_lost_for_being_long(num_envs, monkeypatch):
     """The first games to end are short ones: every game that was begun counts, once."""
     monkeypatch.setattr(evaluate, "AtariGame", ClockGame)
-    scores = []
-    evaluate.play_atari(lambda obs: np.zeros(len(obs), int), None, 30, num_envs, 100, None, scores.append)
+    args = SimpleNamespace(env_id="Breakout-v5")
+    scores = evaluate.play_atari(lambda obs: np.zeros(len(obs), int), args, 30, num_envs, 100, None)
     assert sorted(scores) == list(range(100, 130))
 
 
@@ -197,6 +197,12 @@ def test_sampled_and_greedy(tmp_path, capsys):
     assert sampled == again and not sampled["greedy"]
     greedy = play(capsys, run_dir, "--episodes", 4, "--num-envs", 4, "--greedy")[0]
     assert greedy["greedy"] and greedy["scores"] != sampled["scores"]
+
+
+def test_scores_on_envpool_do_not_depend_on_the_number_at_a_time(tmp_path, capsys):
+    run_dir = make_run(tmp_path)
+    one, three = (play(capsys, run_dir, "--envpool", "--episodes", 3, "--num-envs", n)[0]["scores"] for n in (1, 3))
+    assert one == three and len(set(one)) > 1
 
 
 @pytest.mark.parametrize("suffix", ["gif", "mp4"])
