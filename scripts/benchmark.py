@@ -117,7 +117,7 @@ def parse_args(argv):
     )
     parser.add_argument("--no-sb3", action="store_true", help="leaves stable-baselines3 out")
     args = parser.parse_args(argv)
-    if args.out.suffix != ".json" or args.out.is_dir():
+    if args.out.suffix != ".json" or os.path.isdir(args.out):
         rundir.fail(f"--out {args.out}: expected the name of a .json file")
     names = [peer.name for peer in args.peer]
     if len({"sb3", "ours", *names}) < len(names) + 2:

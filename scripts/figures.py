@@ -15,6 +15,8 @@ yields sheets (drawing.py: an image and its CSV); then give it a line in FIGURES
 """
 
 import difflib
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -71,14 +73,14 @@ def parse_args(argv):
     """Returns checked Args, with `runs` filled in and `base` as (N, T); exits 2 with one line on bad input."""
     args = rundir.parse(Args, argv, __doc__)
     if args.base is not None:
-        sides = args.base.split("x")
-        if len(sides) != 2 or not all(side.isdigit() for side in sides):
+        sides = re.fullmatch("([1-9][0-9]{0,9})x([1-9][0-9]{0,9})", args.base)
+        if not sides:
             rundir.fail(f"--base {args.base}: expected N x T, as 8x128")
-        args.base = tuple(map(int, sides))
+        args.base = tuple(map(int, sides.groups()))
     args.runs = args.runs or (Path("runs") if args.sweep == ALL else Path("runs", args.sweep))
     if Path(args.sweep).name != args.sweep:
         rundir.fail(f"{args.sweep} is a path: expected a name for what is drawn; the directory is given by --runs")
-    if not args.runs.is_dir():
+    if not os.path.isdir(args.runs):  # Path.is_dir raises OSError if a name is too long
         near = difflib.get_close_matches(args.sweep, [*FIGURES, ALL], 1)
         hint = f" (near {args.sweep}: {near[0]})" if near and near[0] != args.sweep else ""
         rundir.fail(f"--runs {args.runs}: expected the directory of a sweep's runs{hint}")

@@ -106,7 +106,7 @@ def parse_args(argv):
     if not different or args.main_lambda not in args.lambdas or not all(0 <= x <= 1 for x in args.lambdas):
         expected = f"two or more different numbers from 0 to 1, --main-lambda {args.main_lambda} among them"
         fail(f"--lambdas {given(args.lambdas)}: expected {expected}")
-    if args.out.exists() and not args.out.is_dir():
+    if os.path.exists(args.out) and not os.path.isdir(args.out):  # Path.exists raises OSError on too long a name
         fail(f"--out {args.out} is a file: expected a directory")
     return args
 

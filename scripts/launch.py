@@ -118,6 +118,8 @@ class Job:
         self.path = self.runs_dir / self.name
         if Path(self.name).is_absolute() or ".." in Path(self.name).parts or not Path(self.name).parts:
             fail(f"--run-name {self.name} is not a directory below --runs-dir: expected a relative path without ..")
+        if max(len(os.fsencode(part)) for part in self.path.parts) > 200:
+            fail(f"--run-name {self.name}: expected a name of at most 200 bytes")
         self.read_sizes()
 
     def read_sizes(self):
@@ -571,7 +573,7 @@ def status(runs):
 
 def runs_below(runs_dir):
     """What `status` takes, of every run below a folder."""
-    if not runs_dir.is_dir():
+    if not os.path.isdir(runs_dir):  # Path.is_dir raises OSError if a name is too long
         fail(f"--runs-dir {runs_dir}: expected a directory with runs in it")
     arguments = {run_dir: read_json(run_dir / "manifest.json").get("arguments", {}) for run_dir in find_runs(runs_dir)}
     return {str(path.relative_to(runs_dir)): (path, final_step(given)) for path, given in arguments.items()}

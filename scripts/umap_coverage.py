@@ -25,6 +25,7 @@ over seeds within games, n - 1 of n seeds for claims. Below three seeds there ar
 """
 
 import math
+import os
 import sys
 import textwrap
 import time
@@ -74,7 +75,7 @@ class Args:
 def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input."""
     args = rundir.parse(Args, argv, __doc__)
-    if not args.runs.is_dir():
+    if not os.path.isdir(args.runs):  # Path.is_dir raises OSError if a name is too long
         rundir.fail(f"--runs {args.runs}: expected a directory with runs below it")
     for grid in args.grids:
         if not 2 <= grid <= 1000:

@@ -101,6 +101,13 @@ ABSURD = [
     *("1x1", "0x8", "8x", "x8", "1,,2", ",", "1:2:3:4", "1.5G", "32Gi", "-5G", "=1", "a=b=c", "Breakout-v4", "pong-V5"),
 ]
 
+FOUND = [  # command lines that once ended in a traceback
+    ("figures", ["fixed_budget", "--runs", "x" * 5000]),
+    ("figures", ["fixed_budget", "--runs", ".", "--base", "9" * 5000 + "x1"]),
+    ("figures", ["fixed_budget", "--runs", ".", "--base", "²x1"]),
+    ("umap_coverage", ["--runs", "x" * 5000]),
+]
+
 
 # ---- command lines ---------------------------------------------------------------------------------------------------
 def flags_of(module):
@@ -210,3 +217,9 @@ def test_every_command_line_is_accepted_or_refused_in_one_line(name, tmp_path, m
     print(f"{name}: {counts['accepted']} accepted, {counts['refused']} refused, {len(problems)} neither")
     assert not problems, f"{len(problems)} of {LINES * share // 600} command lines\n\n" + "\n\n".join(problems[:20])
     assert min(counts.values()) > 0, "the lines are all good or all bad"
+
+
+@pytest.mark.parametrize("name,words", FOUND)
+def test_what_the_random_lines_have_found(name, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert outcome(importlib.import_module(name), words) == "refused"

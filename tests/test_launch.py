@@ -186,6 +186,7 @@ def test_scaling_a_sweep():
         ([line("x", "a")], ("--workers", 1, "--gpus", 0), "--workers and --gpus exclude each other"),
         ([line("/proc/x", "a")], (), "--runs-dir /proc/x"),
         ([line("x", "../a")], (), "--run-name ../a is not a directory below --runs-dir"),
+        ([line("x", "a" * 300)], (), "expected a name of at most 200 bytes"),
         ([line("x", "a", "--num-minibatches", "x")], (), "--num-minibatches x of a: expected a whole number"),
         ([line("x", "a") + " 'quoted"], (), "cannot be parsed"),
         ([line("x", "a")], ("--workers", 1.5), "--workers 1.5: expected a whole number from 1 to 10,000"),
