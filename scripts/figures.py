@@ -57,9 +57,7 @@ ALL = "all"
 
 @dataclass
 class Args:
-    sweep: Positional[
-        str
-    ]  # the name of a sweep, also one of your own; or `all`: every known one with runs below --runs
+    sweep: Positional[str]  # a sweep, also one of your own; or `all`: those of the papers with runs below --runs
     runs: Optional[Path] = None  # the directory of its runs (default runs/<sweep>; for all: runs)
     out: Path = Path("figures")  # the directory for what is drawn
     x: Literal["steps", "gradient_steps", "hours"] = "steps"  # the x-axis of curves
