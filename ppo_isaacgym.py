@@ -48,7 +48,7 @@ import torch.optim as optim
 import devices
 import metrics
 import rundir
-from rundir import Count, Fraction, NonNegative, Positive, Seed, Steps, Threads
+from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 MIN_LEARNING_RATE, MAX_LEARNING_RATE = 1e-5, 1e-2  # of --desired-kl, as in rsl_rl
 KL_EPSILON = 1e-9  # a smaller KL is rounding: the network is still the one that acted
@@ -71,6 +71,7 @@ class Args:
     diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
+    eval_episodes: Evaluation = 0  # whole games that the final network plays when training ends: `final_return`
     num_threads: Threads = 0  # CPU threads of PyTorch; 0 takes every core, or OMP_NUM_THREADS
     # Algorithm specific arguments
     env_id: str = "Ant"  # the id of the task: `Mjlab-…` runs on mjlab, every other on Isaac Gym
@@ -137,6 +138,8 @@ def parse_args(argv):
         rundir.fail(f"--hidden-sizes {args.hidden_sizes}: expected one number or more, each 1 to 65,536")
     if args.desired_kl is not None and args.anneal_lr:
         rundir.fail("--desired-kl and --anneal-lr exclude each other: expected --desired-kl None or --no-anneal-lr")
+    if args.eval_episodes and not args.env_id.startswith("Mjlab-"):
+        rundir.fail("--eval-episodes needs a second simulator, which Isaac Gym cannot have: expected 0")
     return rundir.check(args, argv)
 
 
@@ -337,36 +340,67 @@ def diagnose(agent, b_obs, b_actions, b_logprobs, inds):
     return {**values, **policy, **metrics.weight_norms(agent)}, logratio
 
 
+@torch.no_grad()
+def play_games(agent, args, device, seed, num_games, greedy=False):
+    """Plays one whole game in each of `num_games` fresh environments of a simulator of their own.
+
+    Actions are sampled as in training, or the mean if `greedy`; observations are normalised as they were last. Returns
+    the raw returns, a list of floats.
+    """
+    if num_games == 0:  # more processes than games
+        return []
+    torch.manual_seed(seed)  # the simulators draw from torch's own generator
+    generator = torch.Generator(device).manual_seed(seed)
+    envs = make_envs(args, num_games, seed, device)
+    obs, _ = envs.reset(args.total_timesteps // args.num_envs)
+    returns = torch.zeros(num_games, device=device)
+    playing = torch.ones(num_games, dtype=torch.bool, device=device)
+    bar = rundir.progress_bar(num_games, "game", f"{args.env_id}: final games")
+    while playing.any():
+        mean, _, _ = agent(obs)
+        noise = torch.empty_like(mean).normal_(generator=generator)
+        obs, reward, terminated, truncated, *_ = envs.step(mean if greedy else mean + agent.actor_logstd.exp() * noise)
+        returns += torch.where(playing, reward, 0.0)
+        over = playing & (terminated | truncated)
+        playing &= ~over
+        bar.update(int(over.sum()))
+    bar.close()
+    return returns.tolist()
+
+
 def main(args):
     # ---- setup -------------------------------------------------------------------------------------------------------
     device = devices.set_up(args)
     run = rundir.Run(args, device)
     batch_size = args.num_envs * args.num_steps
-    num_envs = args.num_envs // devices.NUM_RANKS  # of this process, as mb_size
-    mb_size = args.minibatch_size // devices.NUM_RANKS
+    games = devices.share(args.num_envs)  # the range of this process: its games of the num_envs
+    num_envs, mb_size = len(games), args.minibatch_size // devices.NUM_RANKS  # of this process
     rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that is drawn after the weights
-    # episodes restart when a run resumes: with a new seed, or the first episodes would be played again
-    envs = make_envs(args, num_envs, (args.seed + run.global_step + devices.RANK) % 2**31, device)
+    # episodes restart when a run resumes: with another seed, or the first episodes would be played again
+    (seed,) = rundir.game_seeds(args.seed, "train", run.global_step, [devices.RANK])  # of this process's simulator
+    envs = make_envs(args, num_envs, seed, device)
     next_obs, next_valid = envs.reset(run.global_step // args.num_envs)  # (N, D) float32
     num_obs, num_states, num_actions = envs.sizes
     torch.manual_seed(args.seed)  # the same network in every process
     agent = Agent(num_obs, num_states, num_actions, args).to(device)
-    torch.manual_seed(args.seed + run.global_step + devices.RANK)  # the simulators draw from torch's own generator
+    torch.manual_seed(seed)  # the simulators draw from torch's own generator
     optimizer = optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
-    state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[])  # but for the first: since log()
+    # all but the first since the last log point
+    state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[], rewards=0.0, reward_steps=0)
     run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state)
-    if devices.RANK > 0:  # each process draws its own actions
-        rng.manual_seed(2**32 + args.seed + run.global_step + devices.RANK)
 
     shape = (args.num_steps, num_envs)  # (T, N)
     obs = torch.zeros((*shape, num_obs + num_states), device=device)
-    old_means, actions, noise = (torch.zeros((*shape, num_actions), device=device) for _ in range(3))
+    old_means, actions = (torch.zeros((*shape, num_actions), device=device) for _ in range(2))
+    all_noise = torch.zeros((args.num_steps, args.num_envs, num_actions), device=device)  # of all processes' games
+    noise = all_noise[:, games.start : games.stop]
     old_logstd = torch.zeros((1, num_actions), device=device)  # of the policy that acted, as old_means
     # rewards[t], terminations[t] and truncations[t] follow actions[t]; valid[t] is of the whole row t
     values, rewards = (torch.zeros(shape, device=device) for _ in range(2))
     terminations, truncations, valid = (torch.zeros(shape, dtype=torch.bool, device=device) for _ in range(3))
     if args.stagger_resets:
-        envs.set_ages(torch.randint(envs.episode_length, (num_envs,), generator=rng, device=device))
+        ages = torch.randint(envs.episode_length, (args.num_envs,), generator=rng, device=device)
+        envs.set_ages(ages[games.start : games.stop])
     whole = torch.full((num_envs, 1), not args.stagger_resets, device=device)  # the present episode began at its start
     episode = torch.zeros((num_envs, 2), device=device)  # (return, length) so far
     ends = torch.zeros((*shape, 2), device=device)  # (return, length) of the whole episodes that ended there, else 0
@@ -428,7 +462,7 @@ def main(args):
         # ---- rollout -------------------------------------------------------------------------------------------------
         resets = []  # of each step: the environments that it has reset, and their last observations
         old_logstd.copy_(agent.actor_logstd.detach())
-        noise.normal_(generator=rng)
+        all_noise.normal_(generator=rng)
         for step in range(args.num_steps):
             obs[step], valid[step] = next_obs, next_valid
             old_means[step], values[step], actions[step] = policy(obs[step], noise[step])
@@ -442,6 +476,8 @@ def main(args):
         run.global_step += batch_size
         at_end = ends[..., 1] > 0
         run.add_games(ends[at_end][-100:].tolist(), at_end.sum(0).cpu().numpy())  # the first wait for the GPU
+        state.rewards += (rewards * valid).sum(dtype=torch.float64).item()
+        state.reward_steps += valid.sum().item()
 
         # ---- targets -------------------------------------------------------------------------------------------------
         if not args.mask_resets:
@@ -514,6 +550,9 @@ def main(args):
                 value=row_values.cpu().numpy(),
             )
             scalars["charts/episodes"] = run.episodes
+            scalars["charts/min_episodes"] = run.min_episodes()
+            rewards_sum, reward_steps = map(sum, zip(*devices.gather((state.rewards, state.reward_steps))))
+            scalars["charts/reward"] = rewards_sum / max(reward_steps, 1)
             if run.games:
                 scalars["charts/episodic_return"], scalars["charts/episodic_length"] = np.mean(run.games, 0).tolist()
             scalars["charts/SPS"] = run.sps()
@@ -524,10 +563,15 @@ def main(args):
             scalars["losses/explained_variance"] = float(np.mean(state.explained))
             run.log(scalars)
             state.totals, state.minibatches, state.explained = 0.0, 0, []
+            state.rewards, state.reward_steps = 0.0, 0
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
-    run.close()
+    final_returns = []
+    if run.exit_code == 0 and args.eval_episodes:
+        (seed,) = rundir.game_seeds(args.seed, "eval", 0, [devices.RANK])
+        final_returns = play_games(agent, args, device, seed, len(devices.share(args.eval_episodes)))
+    run.close(final_returns)
 
 
 if __name__ == "__main__":

@@ -405,7 +405,7 @@ class Run:
         self._wandb_id = run.id
         return run
 
-    def add_games(self, games: List[Tuple[float, int]], finished: Any = None) -> None:
+    def add_games(self, games: List[Tuple[float, int]], finished: Any) -> None:
         """Adds the games that have ended in this process; under torchrun those of all processes.
 
         `games`: (return, length) of each, or of the last of them. `finished`: int array, how many games each
@@ -413,8 +413,6 @@ class Run:
         """
         import numpy as np
 
-        if finished is None or isinstance(finished, int):  # TEMPORARY: until all scripts pass an array
-            finished = np.bincount([0] * (len(games) if finished is None else finished), minlength=1)
         some, counts = zip(*devices.gather((games, finished)))
         self._finished = self._finished + np.concatenate(counts)
         self.episodes = int(self._finished.sum())
