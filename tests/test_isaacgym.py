@@ -401,14 +401,37 @@ def test_adapted_learning_rate():
 
 
 def test_learning_rate_follows_the_divergence(isaacgym, monkeypatch, tmp_path):
-    """Two steps an iteration: at the first the divergence is 0 and the rate stays. At the second the rate is adapted
-    before the step: it rises, stays or falls by 1.5."""
-    words = "--env-id Cartpole --num-envs 16 --num-steps 8 --total-timesteps 6400 --num-minibatches 1 "
+    """Two steps an iteration: the first finds no divergence. Each step is taken at the rate that its own divergence
+    gives, and the last rate of an iteration is logged. The divergence is of the new policy from the one that acted."""
+    policies, divergences, adapted, used = [], [], [], []
+    gaussian_kl, adapt, adam_step = ppo.gaussian_kl, ppo.adapted_learning_rate, ppo.optim.Adam.step
+
+    def spy_gaussian_kl(*args):
+        policies.append([x.detach().flatten().sort()[0] for x in args])  # each minibatch is a shuffled batch
+        return gaussian_kl(*args)
+
+    def spy_adapt(learning_rate, kl, desired_kl):
+        divergences.append(kl)
+        adapted.append(adapt(learning_rate, kl, desired_kl))
+        return adapted[-1]
+
+    def spy_step(optimizer, *args):
+        used.append(optimizer.param_groups[0]["lr"])
+        return adam_step(optimizer, *args)
+
+    monkeypatch.setattr(ppo, "gaussian_kl", spy_gaussian_kl)
+    monkeypatch.setattr(ppo, "adapted_learning_rate", spy_adapt)
+    monkeypatch.setattr(ppo.optim.Adam, "step", spy_step)
+    words = "--env-id Cartpole --num-envs 16 --num-steps 8 --total-timesteps 2560 --num-minibatches 1 "
     run_here(monkeypatch, tmp_path, words + "--update-epochs 2 --desired-kl 0.001 --learning-rate 0.0001")
-    rates = np.array([value for _, value in curves(tmp_path / "run")["charts/learning_rate"]])
-    steps = np.log(rates[1:] / rates[:-1]) / np.log(1.5)
-    np.testing.assert_allclose(steps, np.round(steps), atol=1e-4)
-    assert set(np.round(steps)) == {-1, 0, 1} and rates.max() < 1e-2
+    assert max(divergences[::2]) < ppo.KL_EPSILON < min(divergences[1::2])
+    assert used == adapted and len(set(used)) > 2
+    for (_, _, acting_mean, acting_logstd), (old_mean, old_logstd, _, _) in zip(policies[::2], policies[1::2]):
+        assert torch.equal(old_mean, acting_mean) and torch.equal(old_logstd, acting_logstd)
+    scalars = curves(tmp_path / "run")
+    assert [value for _, value in scalars["charts/learning_rate"]] == pytest.approx(adapted[1::2])
+    means = np.reshape(divergences, (-1, 2)).mean(1)
+    assert [value for _, value in scalars["losses/kl"]] == pytest.approx(means, rel=1e-4)
 
 
 def test_one_step_an_iteration_has_no_divergence_to_follow(isaacgym, monkeypatch, tmp_path):
