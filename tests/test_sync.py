@@ -26,10 +26,11 @@ DIFFERS = {  # top-level names that several scripts define with different text
     "ppo_loss": "Gaussian in ppo_isaacgym.py",
     "normalize_advantages": "RND counts the rows that its predictor learns from too, in the same message",
     "diagnose": "PPO compares the policy before and after; a value method has no probabilities",
+    "play_games": "as the policy acts: sampled, epsilon-greedy, Gaussian; Procgen has no lives",
     "main": "each algorithm has its own loop; its shared passages are compared below",
 }
 PASSAGES = {  # of main, the same wherever they are: how their first and their last line begin
-    "setup": ("    device = devices.set_up(args)", "    mb_size = "),
+    "setup": ("    device = devices.set_up(args)", "    num_envs, mb_size = "),
     "one update": ("    def update(", '        return {**losses, "grad_norm": grad_norm}'),
     "annealing": ("        if args.anneal_lr:", '            optimizer.param_groups[0]["lr"] = '),
     "games": ("            next_obs, rewards[step], terminations", "        run.add_games("),
@@ -38,11 +39,12 @@ PASSAGES = {  # of main, the same wherever they are: how their first and their l
     "rows of the diagnostics": ("        scalars = {}", "            probe_inds = "),
     "gradients of the diagnostics": ("            # clipping multiplied", '            scalars.update({f"probe/'),
     "returns": ("            if run.games:", '            scalars["charts/gradient_steps"]'),
-    "log": ("            means = ", "    run.close()"),
+    "log": ("            means = ", "        run.end_iteration()"),
     "start": ('if __name__ == "__main__":', "        main("),
 }
 EXCEPT = {  # (passage, script): why it is not the same there
     ("one update", "ppo_rnd_envpool.py"): "it clips the predictor's gradient with the agent's",
+    ("one update", "ppo_isaacgym.py"): "neither compiled nor graphed; it may adapt the learning rate",
     ("annealing", "ppo_isaacgym.py"): "no CUDA graphs",
     ("games", "ppo_procgen.py"): "Procgen has no lives, and no raw reward beside the one it pays",
     ("games", "ppo_isaacgym.py"): "its episodes are tensors, looked at once an iteration",
