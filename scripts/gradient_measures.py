@@ -438,8 +438,8 @@ def lay_strips(phases):
 def strip_advantages(args, episodes, strips, lengths):
     """The factors of the score gradients, (L, C, STRIP), 0 in reset rows.
 
-    C = len(lengths) len(lambdas) + 1 columns: GAE for each rollout length T, whose rollouts cut the strip every T rows,
-    and within it for each lambda; last the true advantages.
+    The C = len(lengths) len(lambdas) + 1 columns are GAE for each rollout length T, with a cut every T rows, and within
+    it for each lambda; last the true advantages.
     """
     lambdas = torch.tensor(args.lambdas)
     rows = torch.arange(1, STRIP + 1)
