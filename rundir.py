@@ -52,7 +52,7 @@ class Range(NamedTuple):
     high: float
 
 
-# Types for the fields of Args: each says what is accepted. `Optional[Count]` and the like work too.
+# Types for the fields of Args, each with its Range; `Optional[Count]` works too.
 Count = Annotated[int, Range(1, 2**31 - 1)]
 Steps = Annotated[int, Range(1, 2**63 - 1)]
 Seed = Annotated[int, Range(0, 2**31 - 1)]

@@ -10,7 +10,7 @@ ROAD_RUNNER = (
     "--env-id RoadRunner-v5 --total-timesteps 49152 --num-envs 16 --num-steps 64 --learning-rate 5e-4 "
     "--update-epochs 4 --bf16"
 )
-LEARNS = [  # what the best point reached with seeds 1 and 2: 638 and 261, 140 and 219
+LEARNS = [
     ("ppo_atari_envpool.py", ROAD_RUNNER),
     pytest.param(
         "pqn_atari_envpool.py",

@@ -406,6 +406,21 @@ def test_not_finite(script, tmp_path):
     assert all(math.isfinite(value) for _, value in curves(run_dir).get("losses/grad_norm", []))
 
 
+def test_batches_without_a_valid_row(script, tmp_path):
+    """One game, one step an iteration: each end of a life gives a batch without a valid row. NaN, and on it goes."""
+    if script not in ("ppo_atari_envpool.py", "pqn_atari_envpool.py"):
+        pytest.skip("test_rnd.py has its own; Procgen's games are long, and its text is the same")
+    words = ("--num-envs", 1, "--num-steps", 1, "--num-minibatches", 1, "--total-timesteps", 40)
+    run(script, tmp_path, *words)
+    scalars = {tag: dict(points) for tag, points in curves(tmp_path / "run").items()}
+    rows = scalars["diagnostics/feature_rank/rows"]
+    empty = [step for step in rows if rows[step] == 0]
+    assert 0 < len(empty) < 10 and len(rows) == 40
+    for tag in ("diagnostics/feature_rank", "probe/dormant_neurons"):
+        assert [step for step in rows if math.isnan(scalars[tag][step])] == empty, tag
+    assert all(scalars["losses/grad_norm"][step] == 0 for step in empty)
+
+
 @contextlib.contextmanager
 def small_disk(path, options):
     words = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(path)]
