@@ -132,7 +132,8 @@ def signals():
 def test_rollout(tmp_path, monkeypatch, signals):
     """The real loop with a policy that is known: actions follow it, and each row of the batch is what the games did."""
     words = "--num-envs 8 --num-steps 48 --total-timesteps 768 --num-minibatches 1 --num-levels 0 --num-threads 1"
-    args = arguments(tmp_path, *words.split(), "--learning-rate", 0, "--no-diagnostics")
+    # in FruitBot rewards are frequent: games under way at the end of a rollout have earned some
+    args = arguments(tmp_path, "--env-id", "fruitbot", *words.split(), "--learning-rate", 0, "--no-diagnostics")
     played, seen = [], []
     agent_class, make_envs, gae = procgen.Agent, procgen.make_envs, procgen.gae
 
@@ -191,7 +192,7 @@ def test_rollout(tmp_path, monkeypatch, signals):
 # ---- games and levels ------------------------------------------------------------------------------------------------
 def test_the_gap_is_of_whole_games_on_both_level_sets(tmp_path, monkeypatch, signals):
     """Rollouts are far shorter than a game: each point still has the mean of 3 whole games on each level set."""
-    words = "--env-id starpilot --num-envs 2 --num-steps 4 --total-timesteps 16 --num-minibatches 1 --num-threads 1"
+    words = "--env-id fruitbot --num-envs 2 --num-steps 4 --total-timesteps 16 --num-minibatches 1 --num-threads 1"
     args = arguments(tmp_path, *words.split(), "--num-levels", 2, "--eval-envs", 3, "--no-diagnostics")
     evaluations, make_envs = [], procgen.make_envs
 
