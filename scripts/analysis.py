@@ -24,10 +24,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import rundir
 
 ROOT = Path(__file__).resolve().parent.parent
-RETURN = "charts/episodic_return"
+RETURN, MIN_EPISODES = "charts/episodic_return", "charts/min_episodes"
 HUMAN_TABLE = ROOT / "scripts" / "human_at30.csv"
 AXES = {"steps": "environment steps", "gradient_steps": "gradient steps", "hours": "wall-clock hours"}
 REACHED = 0.98  # of its budget: a run that has come so far counts as finished
+ENOUGH_GAMES = 2  # of each environment: before that the last 100 games are mostly short ones
 
 # Arguments that say where and how a run is carried out, or what follows from others: they make no configuration.
 NO_CONFIGURATION = rundir.PLACE | {
@@ -50,6 +51,7 @@ NO_CONFIGURATION = rundir.PLACE | {
     "batch_size",
     "num_iterations",
     "eval_envs",
+    "eval_episodes",
 }
 
 # R_min and R_max of Procgen's games, easy and hard: Cobbe et al. 2020, Appendix C
@@ -236,11 +238,18 @@ class TrainingRun:
     diverged_at: int = 0  # the step in it
     target: float = 0.0  # the step at which the run is judged
     finished: bool = False  # whether it has come so far
+    by_evaluation: bool = False  # whether its final score is that of `--eval-episodes`, else of the last 100 games
 
-    def judge(self, target):
-        """Sets the step at which the run is judged, and whether it has come so far."""
-        self.target = target
-        self.finished = 0 < self.end >= REACHED * target and not self.diverged
+    def judge(self, target, by_evaluation=False):
+        """Sets the step at which the run is judged, by which score, and whether it has come so far."""
+        self.target, self.by_evaluation = target, by_evaluation
+        has_score = self.evaluated if by_evaluation else 0 < self.end >= REACHED * target
+        self.finished = has_score and not self.diverged
+
+    @property
+    def evaluated(self):
+        """Whether the final network has played whole games (`--eval-episodes`)."""
+        return self.done.get("final_return") is not None
 
     def curve(self, tag, axis="steps"):
         """x (P,) and values (P,) of a tag, finite ones only. axis: one of AXES."""
@@ -286,8 +295,28 @@ class TrainingRun:
 
     @property
     def final(self):
-        """The mean return of the last 100 games at the target; None if the run is not finished."""
-        return float(np.interp(self.target, *self.curve(RETURN))) if self.finished else None
+        """The final score, a return; None if the run is not finished.
+
+        done.json's `final_return` with `by_evaluation`, else the mean of the last 100 finished games at the target.
+        """
+        if not self.finished:
+            return None
+        return float(self.done["final_return"] if self.by_evaluation else np.interp(self.target, *self.curve(RETURN)))
+
+    def enough_games_from(self, axis="steps"):
+        """Where on the axis each environment has finished ENOUGH_GAMES games.
+
+        Infinite if that is not reached, 0 for an old run without charts/min_episodes.
+        """
+        if MIN_EPISODES not in self.curves:
+            return 0.0
+        x, fewest = self.curve(MIN_EPISODES, axis)
+        return float(min(x[fewest >= ENOUGH_GAMES], default=np.inf))
+
+    @property
+    def too_few_games(self):
+        """Whether the final score is of the last 100 games and some environment has finished too few of them."""
+        return self.finished and not self.by_evaluation and self.enough_games_from() > self.target
 
 
 def read_run(run_dir, name, cache):

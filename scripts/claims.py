@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-from analysis import ATARI_5, ATARI_10, median_57
+from analysis import ATARI_5, ATARI_10, ENOUGH_GAMES, median_57
 from estimates import (
     MARGIN,
     MIN_SEEDS,
@@ -57,8 +57,13 @@ class Claims(list):
         super().__init__()
         self.suite = suite
 
-    def add(self, text, quantity, estimate, side, **more):
-        self.append(Claim(text, quantity, Estimate(*map(float, estimate)), side, **more))
+    def add(self, text, quantity, estimate, side, configs=(), **more):
+        """configs: those of the final scores behind the estimate; it gets no interval if they judge nothing."""
+        estimate, doubt = Estimate(*map(float, estimate)), self.suite.reason_to_doubt(configs)
+        if doubt:
+            estimate = Estimate(estimate.value, np.nan, np.nan)
+            more.update(improvement=NO_ESTIMATE, no_interval=doubt)
+        self.append(Claim(text, quantity, estimate, side, **more))
 
     def add_unknown(self, text, quantity, side):
         self.add(text, quantity, NO_ESTIMATE, side, no_interval=NO_FINAL_SCORES)
@@ -94,6 +99,7 @@ class Claims(list):
             quantity,
             verdict_interval(difference, samples, suite.reps, suite.seed),
             side,
+            self.judging(configs, side),
             margin=self.margin(side),
             improvement=paired,
             no_interval=too_few_seeds(samples),
@@ -114,6 +120,7 @@ class Claims(list):
             quantity,
             verdict_interval(difference, samples, suite.reps, suite.seed),
             side,
+            self.judging(configs, side),
             margin=self.margin(side),
             no_interval=too_few_seeds(samples),
         )
@@ -125,10 +132,10 @@ class Claims(list):
         estimates, verdicts = [claim.estimate for claim in self], {claim.verdict for claim in self}
         span = Estimate(
             max((estimate.value for estimate in estimates), key=abs),
-            min(estimate.low for estimate in estimates),
-            max(estimate.high for estimate in estimates),
+            np.min([estimate.low for estimate in estimates]),  # NaN if one of them is
+            np.max([estimate.high for estimate in estimates]),
         )
-        why = self[0].no_interval
+        why = next((claim.no_interval for claim in self if claim.no_interval), "")
         self.add(
             text, "the largest; the span of all CIs", span, "little", margin=self.margin("little"), no_interval=why
         )
@@ -136,6 +143,10 @@ class Claims(list):
             self[-1].verdict = NOT_SUPPORTED
         else:
             self[-1].verdict = SUPPORTED if verdicts == {SUPPORTED} else UNDECIDED
+
+    def judging(self, configs, side):
+        """The configurations whose final scores a verdict rests on: with a margin also the base."""
+        return [*configs, self.suite.base] if side in ("little", "not less") else configs
 
     def margin(self, side):
         """MARGIN times the base's IQM for the sides that have a margin, else 0."""
@@ -258,7 +269,9 @@ def scores_table(suite):
     for config in suite.configs:
         runs = [run for key, run in suite.runs.items() if key[0] == config]
         row = [
-            label_of(config) + (" (base)" if config == suite.base else ""),
+            label_of(config)
+            + (" (base)" if config == suite.base else "")
+            + (" (too few games)" if config in suite.too_few_games else ""),
             f"{sum(run.finished for run in runs)}/{len(runs)}",
         ]
         if suite.can_compare([config]):
@@ -305,7 +318,12 @@ def report(suite, claims, reference):
         f"games, seeds {' '.join(map(str, suite.seeds))}; base {label_of(suite.base)}"
     )
     yield f"judged at {suite.budget:,.0f} environment steps: the order of configurations depends on the budget"
-    yield f"scores: {suite.scale}; final: the mean of the last 100 games"
+    yield f"scores: {suite.scale}; final: {suite.final_is}"
+    if any(run.enough_games_from() > 0 for run in runs):
+        yield (
+            f"curves of the return are dotted until each environment of their runs has finished {ENOUGH_GAMES} games "
+            "(charts/min_episodes): before that mostly short games have ended"
+        )
     equal_seeds = len({len(x) for config in suite.scored for x in suite.sample(config)}) < 2
     method = (
         "rliable's"

@@ -20,7 +20,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 COLUMN, PAGE = 3.25, 6.75  # widths in inches of a column and of a page (ICML)
 BLUES, ORANGES = ("#7CC4EE", "#0B3C6F"), ("#F2B134", "#8C2D04")  # of N and of T, light to dark: safe for colour-blind
-DASHED, DOTTED = (0, (4, 1.5)), (0, (1, 1))
+DASHED, DASH_DOTTED = (0, (4, 1.5)), (0, (4, 1, 1, 1))
+DOTTED = (0, (1, 1.5))  # the start of a curve, while some environments have finished too few games
 BLACK = dict(color="black", ls="-")
 N_LINE, T_LINE = dict(color=BLUES[1], ls="-", label="N"), dict(color=ORANGES[1], ls=DASHED, label="T")
 
@@ -128,8 +129,8 @@ class Sheet:
         size = PAGE if columns > 1 else COLUMN, height
         self.figure, self.axes = plt.subplots(rows, columns, figsize=size, squeeze=False, **options)
 
-    def record(self, config, game, metric, x, value, low=None, high=None, seed=None, x_column=None):
-        """Adds rows to the CSV: numbers, or arrays of equal length."""
+    def record(self, config, game, metric, x, value, low=None, high=None, seed=None, x_column=None, **more):
+        """Adds rows to the CSV: numbers, or arrays of equal length. more: further columns."""
         frame = {
             "sweep": self.suite.sweep,
             "script": self.suite.script,
@@ -141,19 +142,24 @@ class Sheet:
             "value": value,
             "ci_low": low,
             "ci_high": high,
+            **more,
         }
         if np.size(x):
             self.rows.append(pd.DataFrame(frame, index=np.arange(np.size(x))))
 
-    def curve(self, ax, config, game, metric, curve, style):
-        """A line with its band; a lone point as a dot. curve: x and its Estimate."""
+    def curve(self, ax, config, game, metric, curve, style, dotted_until=None):
+        """A line with its band; a lone point as a dot. curve: x and its Estimate.
+
+        dotted_until: of a curve of the return, the x from which it is solid.
+        """
         x, (value, low, high) = curve
         self.legend[style["label"]] = style
         if len(x):
-            ax.plot(x, value, marker="o" if len(x) == 1 else None, **style)
+            draw_line(ax, x, value, dotted_until or 0.0, marker="o" if len(x) == 1 else None, **style)
             if np.isfinite(low).any():
                 ax.fill_between(x, low, high, color=style["color"], alpha=0.2, lw=0, zorder=1)
-            self.record(config, game, metric, x, value, low, high)
+            more = {} if dotted_until is None else {"dotted": x < dotted_until}
+            self.record(config, game, metric, x, value, low, high, **more)
 
     def points(self, ax, x, estimates, style):
         """Estimates against x, with error bars where there is an interval."""
@@ -184,7 +190,8 @@ class Sheet:
             self.record(config, game, "episodic_return", grid[keep], values[keep], seed=seed)
             if run.finished:
                 final = dict(seed=seed, x_column="step")
-                self.record(config, game, "final episodic_return", run.target, run.final, **final)
+                metric = "final_return" if run.by_evaluation else "final episodic_return"
+                self.record(config, game, metric, run.target, run.final, **final)
                 if game in suite.unit:
                     self.record(config, game, "final score", run.target, suite.score(run.final, game), **final)
 
@@ -228,6 +235,15 @@ class Sheet:
         table.reindex(columns=[*columns, *sorted(set(table) - set(columns))]).to_csv(out / f"{name}.csv", index=False)
 
 
+def draw_line(ax, x, y, dotted_until, **style):
+    """A line that is dotted up to its first point at `dotted_until` or later."""
+    first = int(np.searchsorted(x, dotted_until))
+    if first > 0:
+        ax.plot(x[: first + 1], y[: first + 1], **{**style, "ls": DOTTED})
+    if first < len(x):
+        ax.plot(x[first:], y[first:], **style)
+
+
 def mark_ticks(ax, values, base=2):
     """Marks values on a logarithmic x-axis, every second one of many."""
     values = sorted(set(values))
@@ -252,7 +268,8 @@ def curve_panels(suite, panels, finals=(), part="", axis=None):
             ax.sharey(curve_axes[0])
         style = styles(suite, configs, by)
         for config in configs:
-            sheet.curve(ax, config, "all", "IQM", suite.aggregate(config, sheet.axis), style[config])
+            until = suite.dotted_until(config, suite.common, sheet.axis)
+            sheet.curve(ax, config, "all", "IQM", suite.aggregate(config, sheet.axis), style[config], until)
         ax.set_title(title)
         sheet.finish_curves(ax)
     sheet.axes[0][0].set_ylabel(f"{human}IQM")
@@ -301,7 +318,8 @@ def game_grid(suite, part, configs, metrics, by="shape"):
     for i, (ax, (game, tag, label)) in enumerate(zip(sheet.axes.flat, panels)):
         row, column = divmod(i, columns)
         for config in configs:
-            sheet.curve(ax, config, game, tag, suite.mean_curve(config, game, tag, sheet.axis), style[config])
+            until = suite.dotted_until(config, [game], sheet.axis) if tag == RETURN else None
+            sheet.curve(ax, config, game, tag, suite.mean_curve(config, game, tag, sheet.axis), style[config], until)
             _draw_unfinished(sheet, ax, config, game, tag, style[config]["color"])
         if one_metric:
             ax.set_title(game)
@@ -322,7 +340,8 @@ def _draw_unfinished(sheet, ax, config, game, tag, color):
     for run in suite.of(config, game):
         if run.end and run not in suite.drawn(config, game):
             x, y = run.curve(tag, sheet.axis)
-            ax.plot(x, y, lw=0.6, alpha=0.6, color=color)
+            until = run.enough_games_from(sheet.axis) if tag == RETURN else 0.0
+            draw_line(ax, x, y, until, lw=0.6, alpha=0.6, color=color)
             ax.plot(x[-1:], y[-1:], "x", ms=3, color=color)
 
 

@@ -6,9 +6,10 @@
     python scripts/figures.py scaling_data --x gradient_steps      # or hours: the same against what confounds N
 
 Runs are told apart by the arguments in their manifests: an argument that differs between runs of the same game makes a
-configuration. A final score is the mean of the last 100 games at the end of the budget. Runs that have not come so far
-are listed and have no final score. Aggregates are rliable's (Agarwal et al. 2021) over games x seeds, human-normalised
-on Atari by scripts/human_at30.csv. docs/reproducing.md has the rest of the rules.
+configuration. A final score is `final_return` of done.json (--eval-episodes) if all finished runs have it, else the
+mean of the last 100 finished games at the end of the budget. Runs that have not come so far are listed and have no
+final score. Aggregates are rliable's (Agarwal et al. 2021) over games x seeds, human-normalised on Atari by
+scripts/human_at30.csv. docs/reproducing.md has the rest of the rules.
 
 To add a figure: write a function that takes a suite (suite.py: the runs) and its claims (claims.py), adds claims, and
 yields sheets (drawing.py: an image and its CSV); then give it a line in FIGURES.
@@ -32,8 +33,8 @@ from claims import NO_FINAL_SCORES, Claims, report
 from drawing import (
     BLACK,
     BLUES,
+    DASH_DOTTED,
     DASHED,
-    DOTTED,
     DYNAMICS,
     N_LINE,
     POLICY,
@@ -244,7 +245,7 @@ def num_envs_trend(suite, claims):
         estimate = kendall(levels, groups, None, min(suite.reps, 1000), suite.seed)
         why = too_few_seeds(groups)
     text = "the final score rises with N (the reviewers' question: P1 claims no trend)"
-    claims.add(text, "Kendall's τ with N", estimate, "more", no_interval=why)
+    claims.add(text, "Kendall's τ with N", estimate, "more", family, no_interval=why)
     claims.diagnostics()
     lines = [
         against("num_envs", family, {**N_LINE, "label": None}),
@@ -381,7 +382,7 @@ MORE_MINIBATCHES, BIGGER, BIGGER_SQRT = "more minibatches", "bigger minibatches"
 RECIPES = {
     MORE_MINIBATCHES: dict(color="#0072B2", ls="-"),
     BIGGER: dict(color="#D55E00", ls=DASHED),
-    BIGGER_SQRT: dict(color="#009E73", ls=DOTTED),
+    BIGGER_SQRT: dict(color="#009E73", ls=DASH_DOTTED),
 }
 
 
@@ -467,6 +468,7 @@ def claim_best_ddr(suite, claims, by_budget):
         "log10 of the best DDR, at the largest - at the smallest budget",
         estimate,
         "more",
+        [config for configs in by_budget.values() for config in configs],
         no_interval=why,
     )
 

@@ -84,8 +84,9 @@ class Suite:
 
     Attributes: `runs`, {(configuration, game, seed): TrainingRun}; `configs`, `games` and `seeds`, sorted; `base`, the
     configuration that the others are compared with; `budget`, the step at which the longest runs are judged; `scored`
-    and `common`, the configurations and the games of the aggregates; `scale`, what a score is, in words; `notes`, what
-    a reader has to know of the runs.
+    and `common`, the configurations and the games of the aggregates; `scale`, what a score is, in words; `final_is`,
+    what a final score is, in words; `too_few_games`, the configurations whose final scores judge nothing; `notes`,
+    what a reader has to know of the runs.
     """
 
     def __init__(self, sweep, script, runs, base=None, reps=2000, seed=0, axis="steps"):
@@ -142,6 +143,7 @@ class Suite:
         longest = max(run.target for run in runs)
         for run in runs:
             run.judge(run.target or longest or max(ends, default=0))
+        self._choose_final_score(runs)
         if ends and not any(run.finished for run in runs):
             equally_far = np.median(ends) >= analysis.REACHED * max(ends)
             reached = max(ends) if equally_far else min(ends)
@@ -149,6 +151,33 @@ class Suite:
                 run.judge(reached)
             self.notes.append(f"no run has reached its budget: everything is judged at step {reached:,}")
         self.budget = max(run.target for run in runs)
+        self.too_few_games = [
+            config
+            for config in self.configs
+            if any(run.too_few_games for key, run in self.runs.items() if key[0] == config)
+        ]
+        for config in self.too_few_games:
+            self.notes.append(
+                f"{label_of(config)}: some environments have finished fewer than {analysis.ENOUGH_GAMES} games; its "
+                "final score is mostly of short games, and claims on it are undecided (--eval-episodes cures this)"
+            )
+
+    def _choose_final_score(self, runs):
+        """Chooses between the two final scores, the same for all runs: judges them and sets `final_is`."""
+        ended = [run for run in runs if run.finished or (run.evaluated and not run.diverged)]
+        evaluated = [run for run in ended if run.evaluated]
+        self.final_is = "the mean of the last 100 finished games"
+        if evaluated and len(evaluated) == len(ended):
+            games = sorted({run.done.get("final_episodes", 0) for run in ended})
+            counts = f"{games[0]:,}" if len(games) == 1 else f"{games[0]:,} to {games[-1]:,}"
+            self.final_is = f"final_return, the mean of {counts} whole games of the final network (--eval-episodes)"
+            for run in runs:
+                run.judge(run.target, by_evaluation=True)
+        elif evaluated:
+            self.final_is += (
+                f", for all runs: only {len(evaluated)} of {len(ended)} have a final_return (--eval-episodes), and the "
+                "two do not compare"
+            )
 
     def _note_missing(self):
         """Notes the runs without a final score, and the seeds that have no run."""
@@ -255,6 +284,13 @@ class Suite:
         """The Estimate of the final IQM over the common games."""
         return Estimate(*map(float, interval(iqm, [self.sample(config)], self.reps, self.seed)))
 
+    def reason_to_doubt(self, configs):
+        """Why the final scores of the configurations judge nothing; "" if they do."""
+        doubtful = [label_of(config) for config in self.too_few_games if config in configs]
+        if not doubtful:
+            return ""
+        return f"fewer than {analysis.ENOUGH_GAMES} finished games an environment: {', '.join(doubtful)}"
+
     def second_half_means(self, config, game, tag):
         """The mean of a tag over the second half of each run that has come to its end, (seeds,)."""
         means = []
@@ -330,6 +366,11 @@ class Suite:
                 x[-1] = max(x[-1], grid[-1])  # the last whole iteration ends up to a batch before the budget
             columns.append(np.interp(grid, x, y, left=np.nan, right=np.nan)[:, None])
         return np.concatenate(columns, axis=1)
+
+    def dotted_until(self, config, games, axis):
+        """Where on the axis every environment of the configuration's runs in the games has finished enough games."""
+        runs = [run for game in games for run in self.drawn(config, game)]
+        return max((run.enough_games_from(axis) for run in runs), default=0.0)
 
     @lru_cache(maxsize=None)  # noqa: B019
     def aggregate(self, config, axis):

@@ -36,9 +36,14 @@ def write_run(
     points=POINTS,
     last=None,
     done=True,
+    fewest=None,
+    final=None,
     **args,
 ):
-    """A run whose human-normalised score rises to `score` at the last point; scalars: {tag: value at every point}."""
+    """A run with a human-normalised score that rises to `score` at the last point.
+
+    scalars: {tag: value at every point}. fewest: charts/min_episodes at each point. final: the score of 20 final games.
+    """
     path.mkdir(parents=True)
     suffix = "-v5" if game in analysis.human_table() else ""
     arguments = {
@@ -59,10 +64,15 @@ def write_run(
             "charts/SPS": 100.0,
             "charts/gradient_steps": steps * i / points / batch * 16,
         }
+        if fewest:
+            values["charts/min_episodes"] = float(fewest[i - 1])
         rows.append((steps * i // points, {**values, **(scalars or {})}))
     write_events(path / "events.out.tfevents.1700000000.host.1.0", rows)
     if done:
-        (path / "done.json").write_text(json.dumps({"global_step": steps, "episodic_return": 0.0}))
+        content = {"global_step": steps, "episodic_return": 0.0}
+        if final is not None:
+            content.update(final_return=zero + (one - zero) * final, final_episodes=20)
+        (path / "done.json").write_text(json.dumps(content))
     return path
 
 

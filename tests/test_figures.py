@@ -178,6 +178,86 @@ def test_runs_in_which_no_game_has_ended(tmp_path, capsys, kind):
     assert set(policy[policy.num_envs == 16].metric) == {"diagnostics/ess"}
 
 
+# ---- final games and unfinished games --------------------------------------------------------------------------------
+def plant_pair(root, **wide):
+    """fixed_budget with seven seeds: curves say that 32x4 is worse than 8x16. wide: more for the runs of 32x4."""
+    for seed in range(1, 8):
+        common = dict(seed=seed, fewest=[0, 1, 2, 3, 4, 5, 6, 7])
+        write_run(root / f"base{seed}", 1.0 + seed / 1000, **{**common, "final": wide.get("final") and 1.0})
+        write_run(root / f"wide{seed}", 0.5 + seed / 1000, num_envs=32, num_steps=4, **{**common, **wide})
+
+
+def test_the_final_score_is_that_of_the_final_games_if_all_runs_have_it(tmp_path, capsys):
+    plant_pair(tmp_path / "runs", final=1.5)
+    beats = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out"), "beats")
+    assert beats.value == pytest.approx(0.5, abs=1e-6) and beats.verdict == "supported"
+    assert "final: final_return, the mean of 20 whole games of the final network" in capsys.readouterr().out
+    drawn = pd.read_csv(tmp_path / "out" / "fixed_budget.csv").query("metric == 'final score' and num_envs == 32")
+    assert drawn.value.tolist() == pytest.approx([1.5] * 7)
+
+    done = tmp_path / "runs" / "base1" / "done.json"
+    done.write_text(json.dumps({"global_step": 1000}))  # one run without them: the curves' ends compare
+    beats = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out"), "beats")
+    assert beats.value == pytest.approx(-0.5, abs=1e-6) and beats.verdict == "not supported"
+    text = (tmp_path / "out" / "fixed_budget.txt").read_text()
+    assert "final: the mean of the last 100 finished games, for all runs: only 13 of 14 have a final_return" in text
+
+
+def test_final_games_count_where_no_game_has_ended_in_training(tmp_path):
+    plant_pair(tmp_path / "runs", final=1.5)
+    for path in tmp_path.glob("runs/wide*"):
+        write_events(next(path.glob("events*")), [(1000, {"charts/min_episodes": 0.0})])
+    beats = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out"), "beats")
+    assert beats.value == pytest.approx(0.5, abs=1e-6) and beats.verdict == "supported"
+
+
+def test_a_score_of_unfinished_games_judges_nothing(tmp_path, capsys):
+    few = [0, 0, 0, 0, 0, 1, 1, 1]
+    plant_pair(tmp_path / "runs", fewest=few)
+    beats = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out"), "beats")
+    assert beats.verdict == "undecided" and beats.value == pytest.approx(-0.5, abs=1e-6) and np.isnan(beats.ci_low)
+    assert beats.no_ci == "fewer than 2 finished games an environment: 32×4"
+    text = capsys.readouterr().out
+    assert "! 32×4: some environments have finished fewer than 2 games" in text and "32×4 (too few games)" in text
+    assert "! 8×16" not in text
+
+    plant_pair(tmp_path / "enough", fewest=[*few[:-1], 2])
+    assert claim(draw("fixed_budget", tmp_path / "enough", tmp_path / "out"), "beats").verdict == "not supported"
+    plant_pair(tmp_path / "evaluated", fewest=few, final=1.5)
+    assert claim(draw("fixed_budget", tmp_path / "evaluated", tmp_path / "out"), "beats").verdict == "supported"
+    plant_pair(tmp_path / "trend", fewest=few)
+    table = draw("num_envs_trend", tmp_path / "trend", tmp_path / "out", "--base", "32x4")
+    assert claim(table, "rises with N").no_ci == beats.no_ci
+
+
+@pytest.mark.parametrize("kind, place", [("steps", 750), ("gradient_steps", 750 / 128 * 16)])
+def test_curves_are_dotted_until_every_environment_has_finished_two_games(tmp_path, capsys, kind, place):
+    for seed in (1, 2):  # the slower of two runs decides
+        fewest = [0, 0, 0, 0, 1, 2, 2, 2] if seed == 2 else [0, 2, 2, 2, 2, 2, 2, 2]
+        write_run(tmp_path / "runs" / f"base{seed}", 1.0, seed=seed, fewest=fewest)
+        write_run(tmp_path / "runs" / f"old{seed}", 1.0, seed=seed, num_envs=32, num_steps=4)
+    draw("fixed_budget", tmp_path / "runs", tmp_path / "out", "--x", kind)
+    suffix = "" if kind == "steps" else f"_{kind}"
+    for metric, name in (("IQM", "fixed_budget"), (analysis.RETURN, "fixed_budget_games")):
+        drawn = pd.read_csv(tmp_path / "out" / f"{name}{suffix}.csv").query(f"metric == '{metric}'")
+        base, old = drawn[drawn.num_envs == 8], drawn[drawn.num_envs == 32]
+        x = "step" if kind == "steps" else kind
+        assert (base.dotted == (base[x] < place)).all() and base.dotted.any() and not base.dotted.all()
+        assert len(old) and not old.dotted.any()  # older runs do not say
+    assert "curves of the return are dotted until each environment" in capsys.readouterr().out
+
+
+def test_a_dotted_start_joins_its_solid_rest():
+    figure, ax = drawing.plt.subplots()
+    drawing.draw_line(ax, np.arange(5.0), np.arange(5.0), 1.5, color="black")
+    drawing.draw_line(ax, np.arange(5.0), np.arange(5.0), 0.0, color="black")
+    drawing.draw_line(ax, np.arange(5.0), np.arange(5.0), np.inf, color="black")
+    drawn = [(line.is_dashed(), line.get_xdata().tolist()) for line in ax.lines]
+    whole = [0, 1, 2, 3, 4]
+    assert drawn == [(True, [0, 1, 2]), (False, [2, 3, 4]), (False, whole), (True, whole)]
+    drawing.plt.close(figure)
+
+
 # ---- images ----------------------------------------------------------------------------------------------------------
 GRIDS = {  # sweep: script, games, [(arguments that differ), …]
     "scaling_data": ("ppo_atari_envpool", ["Breakout"], [{}, {"num_envs": 16}, {"num_steps": 32}]),
