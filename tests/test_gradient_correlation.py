@@ -219,6 +219,16 @@ def test_intervals_draw_whole_seeds():
     assert np.isnan(claims.seed_interval(claims.difference, [np.ones(2)], 100).low)
 
 
+def test_the_committed_findings_are_of_the_committed_tables():
+    tables = {name: pd.read_csv(COMMITTED / f"{name}.csv") for name in gc.TABLES}
+    found, committed = claims.find(gc.Args(), tables), pd.read_csv(COMMITTED / "findings.csv")
+    columns = ["claim", "text", "quantity", "verdict"]
+    assert found[columns].equals(committed[columns])
+    for column in ("value", "low", "high"):
+        assert np.allclose(found[column], committed[column], rtol=1e-4)
+    assert claims.as_text(gc.Args(), found) == (COMMITTED / "findings.txt").read_text()
+
+
 def test_default_checkpoints_are_the_posts():
     args = gc.Args()
     iterations = measures.checkpoint_iterations(args)
