@@ -80,6 +80,15 @@ def test_log_points(batches, num_logs):
     assert len(points) >= min(num_logs, len(batches)) - (len(set(batches)) > 1)
 
 
+def test_games_are_counted_by_environment():
+    run = object.__new__(rundir.Run)
+    run.games, run._finished = [], 0
+    run.add_games([(1.0, 10), (3.0, 30)], np.array([2, 0, 0]))
+    assert (run.episodes, run.min_episodes(), run.mean_return()) == (2, 0, 2.0)
+    run.add_games([(5.0, 50)] * 100, np.array([0, 150, 1]))  # the last 100 of 151
+    assert (run.episodes, run.min_episodes(), run.mean_return()) == (153, 1, 5.0)
+
+
 def test_interval_of_a_mean():
     values = np.random.default_rng(1).normal(10, 2, 400).tolist()
     low, high = rundir.bootstrap_ci(values)

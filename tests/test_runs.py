@@ -34,7 +34,8 @@ NETWORK = ("feature_rank", "dormant_neurons", "weight_norm", "gradient_kurtosis"
 NETWORK += ("feature_rank/centered", "dormant_neurons/tau_0.025", "gradient_kurtosis/nonzero")
 POLICY = ("ess", "ess/samples", "policy_variance", "policy_variance/normalized")
 EVERY = {
-    *(f"charts/{tag}" for tag in "episodic_return episodic_length episodes SPS learning_rate gradient_steps".split()),
+    *(f"charts/{tag}" for tag in "episodic_return episodic_length episodes min_episodes reward SPS".split()),
+    *(f"charts/{tag}" for tag in "learning_rate gradient_steps".split()),
     *(f"{place}/{tag}" for place in ("diagnostics", "probe") for tag in NETWORK),
     *("losses/explained_variance", "losses/grad_norm"),
 }
@@ -223,6 +224,32 @@ def test_a_finished_run_stays_as_it_is(finished, script):
     assert re.match(r"error: --run-name run has run with --gamma 0.999?, not 0.5", other.stderr)
     assert other.stderr.count("\n") == 1
     assert before == {path.name: path.stat().st_mtime_ns for path in run_dir.iterdir() if path.name != ".lock"}
+
+
+def test_final_games(script, tmp_path):
+    """--eval-episodes: whole games of the final network, the same when they were interrupted and are played again, and
+    each the same alone as beside the others."""
+    words = ("--total-timesteps", 256, "--no-diagnostics", "--eval-episodes", 3)
+    run_dir = tmp_path / "run"
+    run(script, tmp_path, *words)
+    before = (run_dir / "done.json").read_text()
+    (run_dir / "done.json").unlink()
+    again = run(script, tmp_path, *words)
+    assert "resumes at step 256" in again.stdout and (run_dir / "done.json").read_text() == before
+    assert raw_steps(run_dir) == [128, 256]
+    done = json.loads(before)
+    assert (
+        done["final_episodes"] == 3 and done["final_return_ci"][0] <= done["final_return"] <= done["final_return_ci"][1]
+    )
+    module = importlib.import_module(script[: -len(".py")])
+    args = module.parse_args(command(script, tmp_path, *words)[2:])
+    network = module.Agent if TAGS[script] >= PPO else module.QNetwork
+    agent = network(15 if script == "ppo_procgen.py" else 4)
+    agent.load_state_dict(load_checkpoint(run_dir)["agent"])
+    seeds = rundir.game_seeds(1, "eval", 0, range(3))
+    device = torch.device("cpu")
+    parts = [module.play_games(agent, args, device, seeds, games) for games in (range(0, 1), range(1, 3), range(3, 3))]
+    assert list(map(len, parts)) == [1, 2, 0] and np.mean(sum(parts, [])) == pytest.approx(done["final_return"])
 
 
 # ---- the same seed ---------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn as nn
+from conftest import curves
 from torch.distributions.categorical import Categorical
 
 import ppo_atari_envpool as ppo
@@ -357,7 +358,7 @@ def test_separate_encoders_share_nothing():
 # ---- what the rollout hands to the targets ---------------------------------------------------------------------------
 def test_rollout(tmp_path, monkeypatch):
     """The real loop with a policy that is known: actions follow it, and each row of the batch is what the games did."""
-    words = "--env-id RoadRunner-v5 --num-envs 8 --num-steps 64 --total-timesteps 1024 --learning-rate 0 --run-name r"
+    words = "--env-id Berzerk-v5 --num-envs 8 --num-steps 64 --total-timesteps 1024 --learning-rate 0 --run-name r"
     args = ppo.parse_args([*words.split(), "--runs-dir", str(tmp_path), "--num-threads", "1", "--no-diagnostics"])
     played, seen = [], []
     agent_class, make_envs, gae = ppo.Agent, ppo.make_envs, ppo.gae
@@ -378,7 +379,8 @@ def test_rollout(tmp_path, monkeypatch):
 
         def recorded_step(actions):
             next_obs, reward, terminated, truncated, info = step(actions)
-            played.append((torch.tensor(actions), *map(torch.tensor, (reward, terminated, truncated, next_obs))))
+            row = (actions, reward, terminated, truncated, next_obs, info["reward"], info["terminated"])
+            played.append([torch.tensor(x) for x in row])
             return next_obs, reward, terminated, truncated, info
 
         envs.step = recorded_step
@@ -394,7 +396,7 @@ def test_rollout(tmp_path, monkeypatch):
         ppo.main(args)
     assert end.value.code == 0 and len(seen) == 2
     rewards, values, terminations, truncations, next_values, valid = (torch.cat(parts) for parts in zip(*seen))
-    actions, paid, terminated, truncated, next_obs = (torch.stack(parts) for parts in zip(*played))
+    actions, paid, terminated, truncated, next_obs, raw, game_over = (torch.stack(parts) for parts in zip(*played))
     assert torch.equal(rewards, paid) and torch.equal(terminations, terminated) and torch.equal(truncations, truncated)
     done = terminated | truncated
     assert valid[0].all() and torch.equal(valid[1:], ~done[:-1]) and done.any()
@@ -405,6 +407,14 @@ def test_rollout(tmp_path, monkeypatch):
         expected = torch.stack([agent(frames.permute(0, 2, 3, 1))[1] for frames in next_obs])
     torch.testing.assert_close(next_values, expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(values[1:], expected[:-1], rtol=1e-4, atol=1e-5)
+    # what the curves say of the games
+    scalars = {tag: [value for _, value in points] for tag, points in curves(tmp_path / "r").items()}
+    assert raw.max() > paid.max(), "raw rewards must differ from the clipped ones, or the test proves little"
+    for i in range(2):
+        rows = slice(64 * i, 64 * (i + 1))
+        assert scalars["charts/reward"][i] == pytest.approx((raw[rows].sum() / valid[rows].sum()).item(), rel=1e-5)
+        finished = (game_over.bool() | truncated)[: 64 * (i + 1)].sum(0)
+        assert scalars["charts/min_episodes"][i] == finished.min() and scalars["charts/episodes"][i] == finished.sum()
     # 0.5 +- 0.016; with the sign of the Gumbel noise flipped it would be 0.82
     assert (actions == 0).float().mean().item() == pytest.approx(0.5, abs=0.08)
     assert len(actions.unique()) == 18
