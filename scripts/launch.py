@@ -59,6 +59,11 @@ MEASURED = {  # steps/s at the defaults in float32 on two cores of an AMD EPYC (
     "ppo_rnd_envpool.py": (208, ATARI),
 }
 NOT_MEASURED = (0, (0, 0, 0, 0))
+# Steps of a game of --eval-episodes, for the hours. Atari: a guess. A random policy's games have 80 to 700 steps
+# (measured in Breakout, RoadRunner and MontezumaRevenge), those of trained networks more, at most 27,000. Procgen and
+# physics: the usual time limit, an upper estimate.
+ATARI_GAME, PROCGEN_GAME, PHYSICS_GAME = 5000, 1000, 1000
+GAME_STEPS = {"ppo_procgen.py": PROCGEN_GAME, "ppo_isaacgym.py": PHYSICS_GAME}  # other scripts play Atari
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
@@ -123,7 +128,7 @@ class Job:
         self.read_sizes()
 
     def read_sizes(self):
-        """Sets `steps`, `batch_size` and `final_step`. Ends the program if the arguments have no usable values."""
+        """Sets `steps`, `batch_size`, `final_step` and `eval_episodes`. Ends the program on unusable values."""
         for key in ("total_timesteps", "num_envs", "num_steps", "num_minibatches", "minibatch_size"):
             value = self.args.get(key)
             if value is None and key in ("num_minibatches", "minibatch_size"):
@@ -132,6 +137,9 @@ class Job:
                 fail(f"--{key.replace('_', '-')} {value} of {self.name}: expected a whole number of at least 1")
         self.steps, self.batch_size = self.args["total_timesteps"], self.args["num_envs"] * self.args["num_steps"]
         self.final_step = final_step(self.args)
+        self.eval_episodes = self.args.get("eval_episodes", 0)
+        if type(self.eval_episodes) is not int or self.eval_episodes < 0:
+            fail(f"--eval-episodes {self.eval_episodes} of {self.name}: expected a whole number of at least 0")
         if self.steps < self.batch_size:
             fail(
                 f"--total-timesteps {self.steps} of {self.name} is less than one batch of {self.args['num_envs']} envs "
@@ -219,12 +227,15 @@ def claim(job):
 def estimate(jobs, sps, at_a_time, threads):
     """Yields lines: the number of runs, their steps, and the hours with `at_a_time` runs of `threads` threads each.
 
-    `sps`: steps/s of one run if the user has given it, else None.
+    `sps`: steps/s of one run if the user has given it, else None. A step of a final game (--eval-episodes) counts like
+    a step of training.
     """
     left = [job for job in jobs if state(owner(job)) != "done"]
     yield f"{len(jobs):,} runs, {sum(job.steps for job in jobs):,} steps; {len(jobs) - len(left):,} runs are finished"
     for script in sorted({job.script for job in left}):
         steps = sum(job.steps for job in left if job.script == script)
+        games = sum(job.eval_episodes for job in left if job.script == script)
+        game_steps = GAME_STEPS.get(Path(script).name, ATARI_GAME)
         finished = [read_json(owner(job) / "done.json").get("sps") for job in jobs if job.script == script]
         measured = [rate for rate in finished if rate]
         if sps:
@@ -235,11 +246,12 @@ def estimate(jobs, sps, at_a_time, threads):
             rate = MEASURED.get(Path(script).name, NOT_MEASURED)[0] * min(threads, 2) / 2
             source = "the README's, by cores; --sps or SPS=… sets yours"
         if rate:
-            hours = steps / rate / at_a_time / 3600
+            hours = (steps + games * game_steps) / rate / at_a_time / 3600
             speed = f"{at_a_time} runs at a time, at {rate:,.0f} steps/s each ({source}): {hours:,.1f} hours"
         else:
             speed = "speed not measured yet: --sps or SPS=… gives the hours"
-        yield f"{script}: {steps:,} steps, {speed}"
+        final_games = f" and {games:,} final games of some {game_steps:,} steps" if games else ""
+        yield f"{script}: {steps:,} steps{final_games}, {speed}"
 
 
 class Machine(NamedTuple):

@@ -1,9 +1,10 @@
 # Sourced by every sweep. A sweep is a loop that prints one command a line, each a training run, into scripts/launch.py.
 #
 # Environment variables of all sweeps: GAMES and SEEDS (lists), STEPS (environment steps of each run), FULL=1 (a larger
-# grid, if the sweep has one), BASE (N x T of the base), RUNS_DIR (runs), FLAGS (added to every command, for example
-# FLAGS="--bf16 --track"), PYTHON; and the lists that the sweep defines in capitals. Options, such as --dry-run, go to
-# scripts/launch.py.
+# grid, if the sweep has one), BASE (N x T of the base), EVAL_EPISODES (whole games that each final network plays, for
+# the final scores: 100), RUNS_DIR (runs), FLAGS (added to every command, for example FLAGS="--bf16 --track"), PYTHON;
+# and the lists that the sweep defines in capitals. Options, such as --dry-run, go to scripts/launch.py. The steps in the
+# headers are those of training: the final games come on top, and --dry-run estimates them.
 #
 # In the headers, "our choice" marks values that the paper does not give, and A100-hours at P1's speed are those of P1's
 # own runs of 100M steps (60 hours each).
@@ -15,6 +16,7 @@ SWEEP=$(basename "$0" .sh)
 RUNS_DIR=${RUNS_DIR:-runs}
 SEEDS=${SEEDS:-1 2 3 4 5}
 STEPS=${STEPS:-100000000}
+EVAL_EPISODES=${EVAL_EPISODES:-100}
 FULL=${FULL:-}
 ATARI_5="BattleZone-v5 DoubleDunk-v5 NameThisGame-v5 Phoenix-v5 Qbert-v5"
 ATARI_10="Amidar-v5 BattleZone-v5 Bowling-v5 DoubleDunk-v5 Frostbite-v5 KungFuMaster-v5 NameThisGame-v5 Phoenix-v5
@@ -29,8 +31,10 @@ shape() {
 # Prints the command of one run of $game with $seed at $N x $T: `run SCRIPT SUFFIX FLAG…`. SUFFIX is added to the run's
 # name, to tell it from others of the same shape.
 run() {
+    local eval_episodes=$EVAL_EPISODES
+    case $1/$game in ppo_isaacgym.py/Mjlab-*) ;; ppo_isaacgym.py/*) eval_episodes=0 ;; esac # Isaac Gym cannot play them
     echo "python $1 --env-id $game --num-envs $N --num-steps $T --seed $seed --total-timesteps $STEPS" \
-        "--run-name $SWEEP/${game}__n${N}_t$T${2}__s$seed --runs-dir $RUNS_DIR ${*:3} ${FLAGS:-}"
+        "--eval-episodes $eval_episodes --run-name $SWEEP/${game}__n${N}_t$T${2}__s$seed --runs-dir $RUNS_DIR ${*:3} ${FLAGS:-}"
 }
 
 launch() {

@@ -297,6 +297,7 @@ def test_configurations_are_what_differs_within_a_game(tmp_path):
         ([{"minibatch_size": 32, "num_minibatches": 4}, {"minibatch_size": 64, "num_minibatches": 4}], set()),
         ([{"gamma": 0.9}, {}], {"gamma"}),
         ([{"shapes": [1]}, {"shapes": [2]}], {"shapes"}),
+        ([{"eval_episodes": 0}, {"eval_episodes": 100}], set()),
         ([{"seed": 1, "run_name": "a", "num_threads": 1}, {"seed": 2, "run_name": "b", "num_threads": 2}], set()),
     ],
 )

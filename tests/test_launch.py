@@ -163,6 +163,19 @@ def test_scaling_a_sweep():
     assert "--bf16" in sweep("pqn", "--dry-run", SEEDS="1", FLAGS="--bf16").splitlines()[0]
 
 
+def test_final_games_are_asked_for_and_counted(tmp_path):
+    size = dict(GAMES="Pong-v5", SEEDS="1", STEPS="36000", SPS="100", RUNS_DIR=str(tmp_path))
+    shown = sweep("fixed_budget", "--dry-run", "--workers", "1", **size)
+    assert shown.count(" --eval-episodes 100 ") == 2
+    hours = (2 * 36000 + 2 * 100 * launch.ATARI_GAME) / 100 / 3600
+    assert "72,000 steps and 200 final games of some 5,000 steps" in shown and f"(given): {hours:.1f} hours" in shown
+    shown = sweep("fixed_budget", "--dry-run", "--workers", "1", EVAL_EPISODES="0", **size)
+    assert shown.count(" --eval-episodes 0 ") == 2 and "final games" not in shown and "(given): 0.2 hours" in shown
+    shown = sweep("isaacgym", "--dry-run", **{**size, "GAMES": "Ant Mjlab-Cartpole-Balance", "STEPS": "100000000"})
+    asked = {(words.split()[3], words.split()[13]) for words in shown.splitlines() if words.startswith("python ")}
+    assert asked == {("Ant", "0"), ("Mjlab-Cartpole-Balance", "100")}  # Isaac Gym cannot play them
+
+
 @pytest.mark.parametrize(
     "lines,options,message",
     [
@@ -188,6 +201,7 @@ def test_scaling_a_sweep():
         ([line("x", "../a")], (), "--run-name ../a is not a directory below --runs-dir"),
         ([line("x", "a" * 300)], (), "expected a name of at most 200 bytes"),
         ([line("x", "a", "--num-minibatches", "x")], (), "--num-minibatches x of a: expected a whole number"),
+        ([line("x", "a", "--eval-episodes", "x")], (), "--eval-episodes x of a: expected a whole number of at least 0"),
         ([line("x", "a") + " 'quoted"], (), "cannot be parsed"),
         ([line("x", "a")], ("--workers", 1.5), "--workers 1.5: expected a whole number from 1 to 10,000"),
         ([line("x", "a")], ("--gpus", "0,,1"), "--gpus 0,,1: expected the numbers of GPUs, such as 0,1"),
