@@ -227,3 +227,22 @@ def test_targets_are_made_from_what_the_games_gave(iterations):
         done = torch.cat([ended, terminations | truncations])
         assert torch.equal(x.loss.valid, ~done[:-1]) and x.loss.count == (~done[:-1]).sum() < 48 * 8
         ended = done[-1:]
+
+
+def test_final_games_have_the_final_epsilon(monkeypatch, tmp_path):
+    """With end_e 1/2 and 4 actions, 3/8 of the actions are not the greedy one."""
+    torch.manual_seed(0)
+    args = pqn.parse_args(["--end-e", "0.5", "--runs-dir", str(tmp_path)])
+    agent, games, make_envs = pqn.QNetwork(4), [], pqn.make_envs
+
+    def make_recorded_envs(args, seeds):
+        games.append(Recorder(make_envs(args, seeds)))
+        return games[0]
+
+    monkeypatch.setattr(pqn, "make_envs", make_recorded_envs)
+    returns = pqn.play_games(agent, args, torch.device("cpu"), [3, 4], range(2))
+    frames, actions, *_ = (np.stack(x) for x in zip(*games[0].steps[:100]))  # both games run so long
+    with torch.no_grad():
+        greedy = [agent(obs)[0].argmax(-1) for obs in torch.tensor(frames).permute(0, 1, 3, 4, 2)]
+    assert len(returns) == 2 and len(actions) == 100
+    assert (torch.tensor(actions) != torch.stack(greedy)).float().mean().item() == pytest.approx(3 / 8, abs=0.1)
