@@ -572,8 +572,10 @@ def test_torchrun(tmp_path):
 @needs_mjlab
 def test_mjlab_run(tmp_path):
     """A real run: complete, found finished by the same command, and without output from Warp or mjlab."""
-    words = "--env-id Mjlab-Cartpole-Balance --num-envs 8 --num-steps 8 --norm-obs --probe-size 16"
+    words = "--env-id Mjlab-Cartpole-Balance --num-envs 8 --num-steps 8 --norm-obs --probe-size 16 --eval-episodes 2"
     done = run(tmp_path, words + " --total-timesteps 256")
+    final = json.loads((tmp_path / "run/done.json").read_text())  # 0 to 50 in an episode of 1000 steps
+    assert final["final_episodes"] == 2 and 0 < final["final_return_ci"][0] <= final["final_return"] < 50
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["Mjlab-Cartpole-Balance", f"{tmp_path}/run"]
     assert all("NVIDIA CUDA driver" in line for line in done.stderr.splitlines())  # Warp's own one line without a GPU
     scalars = curves(tmp_path / "run")
