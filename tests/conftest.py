@@ -25,8 +25,7 @@ SIZE = "--num-envs 4 --num-steps 32 --total-timesteps 1024 --update-epochs 1 "
 SMALL = {
     "ppo_atari_envpool.py": SIZE,
     "pqn_atari_envpool.py": SIZE,
-    "ppo_procgen.py": SIZE + "--env-id bigfish --num-levels 5 --eval-envs 1 --num-minibatches 4 --anneal-lr "
-    "--learning-rate 2.5e-4",
+    "ppo_procgen.py": SIZE + "--env-id bigfish --num-minibatches 4 --anneal-lr --learning-rate 2.5e-4",
     "ppo_rnd_envpool.py": SIZE + "--env-id Breakout-v5 --num-iterations-obs-norm-init 1 --learning-rate 2.5e-4",
 }
 

@@ -50,6 +50,7 @@ TAGS = {  # what each script logs beside what every script does
     "ppo_procgen.py": PPO | {"charts/eval_episodic_return", "charts/eval_train_return", "charts/generalization_gap"},
     "ppo_rnd_envpool.py": PPO | {"losses/int_value_loss", "losses/fwd_loss", "charts/intrinsic_reward"},
 }
+LEVELS = {"ppo_procgen.py": ("--num-levels", 5, "--eval-envs", 1)}  # for the curves of unseen levels
 SHAPES = {"ppo_procgen.py": ((64, 64, 3), 256), "ppo_rnd_envpool.py": ((84, 84), 448)}  # of a frame, of a feature
 AFTER_A_GAME = ("charts/episodic_", "charts/eval_", "charts/generalization_gap")  # curves that begin when one has ended
 
@@ -72,7 +73,7 @@ def check_complete(run_dir, steps=STEPS):
 def finished(script, tmp_path_factory):
     """One finished run with every default but its size, and a few rows for the probe to tell it from the batch."""
     folder = tmp_path_factory.mktemp("finished")
-    done = run(script, folder, "--probe-size", 100)
+    done = run(script, folder, "--probe-size", 100, *LEVELS.get(script, ()))
     return folder / "run", done
 
 
@@ -218,9 +219,10 @@ def test_tensorboard_serves_the_curves(finished):
 def test_a_finished_run_stays_as_it_is(finished, script):
     run_dir, _ = finished
     before = {path.name: path.stat().st_mtime_ns for path in run_dir.iterdir() if path.name != ".lock"}
-    again = run(script, run_dir.parent, "--probe-size", 100)
+    words = ("--probe-size", 100, *LEVELS.get(script, ()))
+    again = run(script, run_dir.parent, *words)
     assert "finished" in again.stdout
-    other = run(script, run_dir.parent, "--probe-size", 100, "--gamma", 0.5, code=2)
+    other = run(script, run_dir.parent, *words, "--gamma", 0.5, code=2)
     assert re.match(r"error: --run-name run has run with --gamma 0.999?, not 0.5", other.stderr)
     assert other.stderr.count("\n") == 1
     assert before == {path.name: path.stat().st_mtime_ns for path in run_dir.iterdir() if path.name != ".lock"}
@@ -256,9 +258,9 @@ def test_final_games(script, tmp_path):
 def test_the_same_seed_gives_the_same_bits(finished, script, tmp_path):
     """…whether checkpoints are written or not, and whether anyone looks or not."""
     run_dir, _ = finished
-    run(script, tmp_path, "--probe-size", 100, "--checkpoint-minutes", 0)
+    run(script, tmp_path, "--probe-size", 100, "--checkpoint-minutes", 0, *LEVELS.get(script, ()))
     (tmp_path / "blind").mkdir()
-    run(script, tmp_path / "blind", "--no-diagnostics")
+    run(script, tmp_path / "blind", "--no-diagnostics", *LEVELS.get(script, ()))
     first, second = curves(run_dir), curves(tmp_path / "run")
     blind = curves(tmp_path / "blind/run")
     assert first.keys() == second.keys()
