@@ -335,7 +335,7 @@ def evaluate(run_dir, *words, code=0):
 
 
 def test_evaluate_on_seen_and_unseen_levels(tmp_path):
-    run("ppo_procgen.py", tmp_path, "--no-diagnostics", "--total-timesteps", 128)
+    run("ppo_procgen.py", tmp_path, "--no-diagnostics", "--total-timesteps", 128, "--num-levels", 5, "--eval-envs", 1)
     unseen = evaluate(tmp_path / "run", "--episodes", 12, "--num-envs", 4)
     assert unseen["episodes"] == len(unseen["scores"]) == 12 and unseen["env_id"] == "bigfish"
     low, high = unseen["ci95"]
