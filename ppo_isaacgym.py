@@ -25,9 +25,12 @@ algorithm, defaults and names. Departures, each with its reason:
 10. mjlab's tasks have mjlab's defaults (TASKS), `--desired-kl` and `--norm-obs` as its rsl_rl has them; the rest is
     CleanRL. So, other than in rsl_rl: advantages are normalised in each minibatch, not over the batch; Adam's eps is
     1e-5, not 1e-8; the statistics of `--norm-obs` change once an iteration, not at every step, which keeps the first
-    ratios at 1; the gradients of actor and critic are clipped together; the deviation is learnt as its logarithm;
-    weights begin orthogonal; a time limit bootstraps from the observation after the step, not before it.
-11. torchrun, `--bf16`, `--hidden-sizes`, `--activation`, `--shared-encoder` and `--minibatch-size` are additions.
+    ratios at 1; the gradients of actor and critic are clipped together; the deviation is learnt as its logarithm; a
+    time limit bootstraps from the observation after the step, not before it. Weights begin as PyTorch's, as there:
+    with orthogonal ones one step moves the policy further, `--desired-kl` lowers the rate, and Cartpole-Balance has a
+    return of 10 at 400,000 steps (256 environments) where PyTorch's have 24.
+11. torchrun, `--bf16`, `--orthogonal-init`, `--hidden-sizes`, `--activation`, `--shared-encoder` and
+    `--minibatch-size` are additions.
 """
 
 import difflib
@@ -97,6 +100,7 @@ class Args:
     norm_obs: bool = False  # normalises observations by their mean and deviation over all earlier iterations
     hidden_sizes: Tuple[int, ...] = (256, 256)  # the units of each hidden layer
     activation: Literal["tanh", "elu", "relu"] = "tanh"  # follows each hidden layer
+    orthogonal_init: bool = True  # begins with CleanRL's orthogonal weights, or with PyTorch's own
     shared_encoder: bool = False  # one stack of hidden layers for actor and critic, or one for each
     mask_resets: bool = True  # trains on no reset row and bootstraps at time limits (departures 1 and 2)
     stagger_resets: bool = True  # starts each environment at a random age of its episode, and after a resume again
@@ -119,6 +123,7 @@ TASKS = {
         norm_obs=True,
         hidden_sizes=(512, 256, 128),
         activation="elu",
+        orthogonal_init=False,
     ),
     "Mjlab-Cartpole": dict(total_timesteps=65_536_000, num_steps=32, norm_obs=False, hidden_sizes=(64, 64)),
     "Mjlab-Lift-Cube": dict(total_timesteps=491_520_000, ent_coef=0.005),
@@ -167,13 +172,19 @@ def layer_init(layer, std=2**0.5, bias_const=0.0):
     return layer
 
 
-def mlp(sizes, activation, std):
-    """Linear layers between the `sizes`, an activation after each but the last. `std`: scale of the last weights."""
+def mlp(sizes, activation, std, orthogonal):
+    """Linear layers between the `sizes`, an activation after each but the last.
+
+    With `orthogonal` the weights are CleanRL's, `std` the scale of the last ones; without it PyTorch's own.
+    """
     activations = {"tanh": nn.Tanh, "elu": nn.ELU, "relu": nn.ReLU}
     layers = []
-    for num_inputs, num_outputs in zip(sizes[:-2], sizes[1:-1]):
-        layers += [layer_init(nn.Linear(num_inputs, num_outputs)), activations[activation]()]
-    return nn.Sequential(*layers, layer_init(nn.Linear(*sizes[-2:]), std=std))
+    for num_inputs, num_outputs in zip(sizes[:-1], sizes[1:]):
+        layer, last = nn.Linear(num_inputs, num_outputs), len(layers) == 2 * len(sizes) - 4
+        if orthogonal:
+            layer_init(layer, std=std if last else 2**0.5)
+        layers += [layer] if last else [layer, activations[activation]()]
+    return nn.Sequential(*layers)
 
 
 class Agent(nn.Module):
@@ -184,8 +195,8 @@ class Agent(nn.Module):
         self.norm_obs, self.bf16, self.shared_encoder = args.norm_obs, args.bf16, args.shared_encoder
         self.num_obs, self.num_critic_obs = num_obs, num_states or num_obs
         inputs = () if self.shared_encoder else (self.num_critic_obs, *args.hidden_sizes[:-1])
-        self.critic = mlp((*inputs, args.hidden_sizes[-1], 1), args.activation, std=1.0)
-        self.actor_mean = mlp((num_obs, *args.hidden_sizes, num_actions), args.activation, std=0.01)
+        self.critic = mlp((*inputs, args.hidden_sizes[-1], 1), args.activation, 1.0, args.orthogonal_init)
+        self.actor_mean = mlp((num_obs, *args.hidden_sizes, num_actions), args.activation, 0.01, args.orthogonal_init)
         self.actor_logstd = nn.Parameter(torch.zeros(1, num_actions))
         # count, sum and sum of squares of each column; at first those of one row with mean 0 and variance 1
         sums = torch.tensor([[1.0], [0.0], [1.0]]).double().repeat(1, num_obs + num_states)

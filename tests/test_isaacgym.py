@@ -358,6 +358,17 @@ def test_actor_and_critic_see_their_own_columns():
         torch.testing.assert_close(agent_of(bf16=True).actor_mean[0].weight.norm(), torch.tensor((2 * 3) ** 0.5))
 
 
+def test_initial_weights():
+    """CleanRL's, or PyTorch's: uniform within 1 / sqrt(inputs)."""
+    cleanrls, pytorchs = (agent_of(hidden_sizes=(64, 64), orthogonal_init=choice) for choice in (True, False))
+    weight = cleanrls.actor_mean[2].weight
+    torch.testing.assert_close(weight @ weight.t(), 2 * torch.eye(64), rtol=0, atol=1e-4)
+    assert cleanrls.actor_mean[-1].weight.norm(dim=1).tolist() == pytest.approx([0.01] * 2, rel=1e-4)
+    assert [type(layer) for layer in cleanrls.critic] == [type(layer) for layer in pytorchs.critic]
+    weight = pytorchs.actor_mean[-1].weight
+    assert 0.1 < weight.abs().max() <= 1 / 8 and pytorchs.critic[0].bias.abs().max() > 0
+
+
 def test_normalised_observations(isaacgym, monkeypatch, tmp_path):
     """The statistics are of every valid row so far, and of one row with mean 0 and variance 1.
 
@@ -476,7 +487,7 @@ def test_defaults_are_mjlabs():
         assert (args.ent_coef, 0.5 * args.vf_coef) == (algorithm.entropy_coef, algorithm.value_loss_coef)  # loss: 0.5 x
         assert args.max_grad_norm == algorithm.max_grad_norm
         assert args.hidden_sizes == [*actor.hidden_dims] == [*critic.hidden_dims]
-        assert args.activation == actor.activation == critic.activation
+        assert args.activation == actor.activation == critic.activation and not args.orthogonal_init
         assert args.norm_obs == actor.obs_normalization == critic.obs_normalization
         from_table = rundir.default_arguments(str(ROOT / SCRIPT), task)
         assert {name: from_table[name] for name in ppo.TASKS["Mjlab-"]}.items() <= {
