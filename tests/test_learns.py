@@ -22,6 +22,7 @@ LEARNS = [
 ]
 
 
+@pytest.mark.timeout(2400)  # a minute where the CPU computes in bfloat16, six on a slow one that does not
 @pytest.mark.parametrize("script,words", LEARNS)
 def test_the_return_rises(script, words, tmp_path):
     """Road Runner's random policy scores 11.5 (Mnih et al. 2015), and a mean of 100 of its games spreads by about 3: 40
