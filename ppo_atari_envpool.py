@@ -19,7 +19,10 @@ defaults and names. Departures, each with its reason:
    convolution, actions are sampled by the Gumbel-max trick, Adam is fused: the same mathematics, sooner done.
 7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 8. A run is a directory that can be killed at any time and is resumed by the same command.
-9. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--no-shared-encoder` and `--minibatch-size` are additions.
+9. Each game has a seed of its own, made from the run's seed, the steps done and the game's number: two seeds share no
+   games, nor do two processes. CleanRL's seeds s and s + 1 share all games but one.
+10. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--no-shared-encoder`, `--minibatch-size` and `--eval-episodes`
+    are additions.
 """
 
 import difflib

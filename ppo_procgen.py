@@ -22,7 +22,9 @@ Departures, each with its reason:
 7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 8. A run is a directory that can be killed at any time and is resumed by the same command.
 9. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--no-shared-encoder`, `--distribution-mode` and
-   `--minibatch-size` are additions.
+   `--minibatch-size` are additions, and so is `--eval-episodes`.
+10. Each game has a seed of its own, made from the run's seed, the steps done and the game's number: two seeds share no
+    games, nor do two processes. CleanRL's seeds s and s + 1 share all games but one.
 """
 
 import difflib

@@ -18,7 +18,8 @@ the diagnostics); Beukman et al. 2026, arXiv 2603.06009 (P3: `outer/`). Referenc
    Gumbel-max trick, Adam is fused: the same mathematics, sooner done.
 5. A curve has `--num-logs` points, however long the run; losses are means over all minibatches since the last point,
    and `value_loss` is of the extrinsic values alone: `int_value_loss` has its own curve.
-6. A batch that the minibatches do not divide is refused. A run resumes by the same command.
+6. A batch that the minibatches do not divide is refused. A run resumes by the same command. Each game has a seed of its
+   own: two seeds of a run share no games.
 7. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--no-shared-encoder` and `--minibatch-size` are additions.
 """
 

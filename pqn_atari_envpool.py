@@ -24,9 +24,12 @@ each with its reason:
    convolution: the same mathematics, sooner done.
 7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 8. A run is a directory that can be killed at any time and is resumed by the same command.
-9. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--layer-norm`, `--td-coef` and `--minibatch-size` are additions.
+9. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--layer-norm`, `--td-coef`, `--minibatch-size` and
+   `--eval-episodes` are additions.
 10. ESS and policy variance need a policy that actions are sampled from. A value method has none: they are not logged.
     In place of the KL, `outer/greedy_churn` is the fraction of the batch where the update changes the greedy action.
+11. Each game has a seed of its own, made from the run's seed, the steps done and the game's number: two seeds share no
+    games, nor do two processes. CleanRL's seeds s and s + 1 share all games but one.
 """
 
 import difflib
