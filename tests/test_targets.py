@@ -358,7 +358,7 @@ def test_separate_encoders_share_nothing():
 # ---- what the rollout hands to the targets ---------------------------------------------------------------------------
 def test_rollout(tmp_path, monkeypatch):
     """The real loop with a policy that is known: actions follow it, and each row of the batch is what the games did."""
-    words = "--env-id Berzerk-v5 --num-envs 8 --num-steps 64 --total-timesteps 1024 --learning-rate 0 --run-name r"
+    words = "--env-id Berzerk-v5 --num-envs 8 --num-steps 128 --total-timesteps 2048 --learning-rate 0 --run-name r"
     args = ppo.parse_args([*words.split(), "--runs-dir", str(tmp_path), "--num-threads", "1", "--no-diagnostics"])
     played, seen = [], []
     agent_class, make_envs, gae = ppo.Agent, ppo.make_envs, ppo.gae
@@ -411,10 +411,17 @@ def test_rollout(tmp_path, monkeypatch):
     scalars = {tag: [value for _, value in points] for tag, points in curves(tmp_path / "r").items()}
     assert raw.max() > paid.max(), "raw rewards must differ from the clipped ones, or the test proves little"
     for i in range(2):
-        rows = slice(64 * i, 64 * (i + 1))
+        rows = slice(128 * i, 128 * (i + 1))
         assert scalars["charts/reward"][i] == pytest.approx((raw[rows].sum() / valid[rows].sum()).item(), rel=1e-5)
-        finished = (game_over.bool() | truncated)[: 64 * (i + 1)].sum(0)
+        finished = (game_over.bool() | truncated)[: 128 * (i + 1)].sum(0)
         assert scalars["charts/min_episodes"][i] == finished.min() and scalars["charts/episodes"][i] == finished.sum()
-    # 0.5 +- 0.016; with the sign of the Gumbel noise flipped it would be 0.82
+    returns, running = [], torch.zeros(8)
+    for t in range(len(raw)):
+        running += raw[t]
+        over = game_over[t].bool() | truncated[t]
+        returns += running[over].tolist()
+        running[over] = 0.0
+    assert returns and scalars["charts/episodic_return"][-1] == pytest.approx(sum(returns) / len(returns))
+    # 0.5 +- 0.011; with the sign of the Gumbel noise flipped it would be 0.82
     assert (actions == 0).float().mean().item() == pytest.approx(0.5, abs=0.08)
     assert len(actions.unique()) == 18
