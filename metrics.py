@@ -446,39 +446,40 @@ def network_diagnostics(features: Iterable[Tensor], activity: Sequence[Tensor]) 
 def diagnose_network(
     forward: Callable[[Tensor], Tuple[Tensor, List[List[Tensor]]]],
     inds: Tensor,
-    chunk: int = 2048,
+    chunk: int = 512,
     deviation: bool = False,
+    map: Callable = map,
 ) -> Tuple[Tensor, Dict[str, float]]:
     """Runs a network on rows of a batch, chunk by chunk, and measures its layers.
 
     forward: maps row numbers (m,) to a pair: any output (m, ...), and for each encoder the list of its post-activation
     layers, the last of which is the representation (m, D). inds (M,) int64: the rows. chunk: rows at a time; only their
-    activations are in memory. Returns the output of all rows (M, ...) and {name: value}: `network_diagnostics` and the
-    fraction of activations that are exactly zero.
+    activations are in memory. map: what takes the chunks, such as the map of a thread pool. Returns the output of all
+    rows (M, ...) and {name: value}: `network_diagnostics` and the fraction of activations that are exactly zero.
 
     With `deviation` the activity of a unit is its standard deviation over the rows instead of mean |h|, and units below
     1e-3 are dormant. This is for Tanh and similar units: a saturated unit is silent although it is far from zero. It
     takes activations (M, units) only.
     """
-    outputs, features, activity, zeros = [], [], [], 0.0
-    num_rows = len(inds) or math.nan  # without rows every value is NaN
-    for rows in inds.split(chunk):
+
+    def measure(rows: Tensor) -> Tuple[Tensor, List[Tensor], List[Tensor], float]:
         output, encoders = forward(rows)
         layers = [layer for encoder in encoders for layer in encoder]
-        outputs.append(output)
-        features.append([encoder[-1] for encoder in encoders])
         if deviation:
             sums = [layer.double() for layer in layers]
-            activity.append([torch.stack([h.sum(0), h.square().sum(0)]) for h in sums])
+            activity = [torch.stack([h.sum(0), h.square().sum(0)]) for h in sums]
         else:
-            activity.append([unit_activity(layer) * len(rows) for layer in layers])
-        zeros += zero_fraction(layers) * len(rows) / num_rows
+            activity = [unit_activity(layer) * len(rows) for layer in layers]
+        return output, [encoder[-1] for encoder in encoders], activity, zero_fraction(layers) * len(rows)
+
+    outputs, features, activity, zeros = zip(*map(measure, inds.split(chunk)))
+    num_rows = len(inds) or math.nan  # without rows every value is NaN
     activities = [sum(sums) / num_rows for sums in zip(*activity)]
     if deviation:
         activities = [(square - mean.square()).clamp(min=0.0).sqrt() for mean, square in activities]
     activity_rows = [row[None] for row in activities]
     values = network_diagnostics([torch.cat(parts) for parts in zip(*features)], activity_rows)
-    values["dormant_neurons/zero_fraction"] = zeros
+    values["dormant_neurons/zero_fraction"] = sum(zeros) / num_rows
     if deviation:
         values["dormant_neurons"] = dormant_neurons(activity_rows, eps=1e-3)
     return torch.cat(outputs), values

@@ -17,17 +17,18 @@ the diagnostics); Beukman et al. 2026, arXiv 2603.06009 (P3: `outer/`). Referenc
 4. Frames are stored as uint8, channels last, 1/255 is folded into the first convolution, actions are sampled by the
    Gumbel-max trick, Adam is fused: the same mathematics, sooner done.
 5. A curve has `--num-logs` points, however long the run; losses are means over all minibatches since the last point,
-   and `value_loss` is of the extrinsic values alone: `int_value_loss` has its own curve.
-6. A batch that the minibatches do not divide is refused. A run resumes by the same command. Each game has a seed of its
-   own: two seeds of a run share no games.
+   and `value_loss` is extrinsic, `int_value_loss` intrinsic.
+6. A batch that the minibatches do not divide is refused. A run resumes by the same command. Each game has its own seed:
+   two seeds of a run share no games. Threads play pieces of the games through whole rollouts and compute pieces of each
+   minibatch; their number does not change the result.
 7. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--no-shared-encoder` and `--minibatch-size` are additions.
 """
 
-import difflib
 import math
 import os
 import sys
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Optional
 
@@ -102,19 +103,11 @@ class Args:
 def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
     args = rundir.parse(Args, argv, __doc__)
-    check_env_id(args)
+    rundir.check_env_id(args.env_id, "envpool.atari", "an Atari game")
     return rundir.check(args, argv, row_bytes=math.prod(OBS_SHAPE))
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------
-def check_env_id(args):
-    """Refuses what is not one of EnvPool's Atari games, with the nearest names."""
-    games = [name for name, spec in envpool.registration.registry.specs.items() if spec[0] == "envpool.atari"]
-    if args.env_id not in games:
-        near = difflib.get_close_matches(args.env_id.replace("NoFrameskip-v4", "").split("/")[-1], games, 3, 0.3)
-        rundir.fail(f"--env-id {args.env_id} is not an Atari game of EnvPool; near: {' '.join(near) or 'Breakout-v5'}")
-
-
 def make_envs(args, seeds):
     """EnvPool's Atari, one game for each of the seeds (integers below 2**31), preprocessed as by CleanRL.
 
@@ -306,8 +299,8 @@ def ppo_loss(
     actions,
     logprobs,
     values,
-    advantages,
     returns,
+    advantages,
     valid,
     count,
     clip_coef,
@@ -317,7 +310,7 @@ def ppo_loss(
 ):
     """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), a mean over the valid rows of a minibatch.
 
-    logits (B, A), newvalue (B,): of the network in training; actions (B,) int64, logprobs, values, advantages, returns
+    logits (B, A), newvalue (B,): of the network in training; actions (B,) int64, logprobs, values, returns, advantages
     (B,) float32, valid (B,) bool: of the rollout; count: as for `masked_mean`. Returns the loss and a dict of 0-d
     tensors without gradient; old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
     (joschu.net/blog/kl-approx.html).
@@ -349,31 +342,30 @@ def ppo_loss(
 
 # ---- diagnostics -----------------------------------------------------------------------------------------------------
 @torch.no_grad()
-def diagnose(agent, b_obs, b_actions, b_logprobs, inds):
+def diagnose(agent, b_obs, b_actions, b_logprobs, inds, workers):
     """Measures the updated network on the rows `inds` of the batch.
 
     Returns {name: value} (definitions: metrics.py) and the log-ratios (M,), new over old, of the actions taken.
     """
-    logits, values = metrics.diagnose_network(lambda rows: agent(b_obs.index_select(0, rows))[::3], inds)
+    logits, values = metrics.diagnose_network(
+        lambda rows: agent(b_obs.index_select(0, rows))[::3], inds, map=workers.map
+    )
     logprobs = F.log_softmax(logits, dim=-1)
     logratio = logprobs.gather(-1, b_actions[inds, None]).squeeze(-1) - b_logprobs[inds]
     return {**values, **metrics.policy_diagnostics(logprobs.exp(), logratio), **metrics.weight_norms(agent)}, logratio
 
 
 @torch.no_grad()
-def play_games(agent, args, device, seeds, games, greedy=False):
+def play_games(agent, args, device, seeds, games, bar, greedy=False):
     """Plays one whole game, through all lives, in a fresh environment for each of `games`, indices into `seeds`.
 
     Actions are sampled as in training, or the most likely ones if `greedy`. The result of a game depends neither on the
-    other games of `games` nor on their number. Returns the raw returns, a list of floats.
+    other games of `games` nor on their number. Returns the raw returns, a list of floats. `bar` shows the progress.
     """
-    if not games:  # more processes than games
-        return []
     envs = make_envs(args, [seeds[game] for game in games])
     generator = torch.Generator(device).manual_seed(seeds[0])
     obs, _ = envs.reset()
     returns, playing = np.zeros(len(games)), np.ones(len(games), dtype=bool)
-    bar = rundir.progress_bar(len(games), "game", f"{args.env_id}: final games")
     while playing.any():
         logits, _, _, _ = agent(devices.to_device(obs[playing], device).permute(0, 2, 3, 1))
         noise = torch.empty((len(seeds), logits.shape[-1]), device=device)
@@ -385,7 +377,6 @@ def play_games(agent, args, device, seeds, games, greedy=False):
         over = playing & (info["terminated"].astype(bool) | truncated)
         playing &= ~over
         bar.update(int(over.sum()))
-    bar.close()
     return returns.tolist()
 
 
@@ -393,14 +384,17 @@ def main(args):
     # ---- setup -------------------------------------------------------------------------------------------------------
     device = devices.set_up(args)
     run = rundir.Run(args, device)
+    workers = devices.Workers(args, device)
     batch_size = args.num_envs * args.num_steps
     games = devices.share(args.num_envs)  # the range of this process: its games of the num_envs
     num_envs, mb_size = len(games), args.minibatch_size // devices.NUM_RANKS  # of this process
     torch.manual_seed(args.seed)  # the same network in every process
     rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that is drawn after the weights
     # games restart when a run resumes: with other seeds, or the first games would be played again
-    envs = make_envs(args, rundir.game_seeds(args.seed, "train", run.global_step, games))
-    num_actions = int(envs.action_space.n)
+    seeds = rundir.game_seeds(args.seed, "train", run.global_step, games)
+    game_pieces = workers.pieces(num_envs)
+    piece_envs = [make_envs(args, seeds[piece]) for piece in game_pieces]
+    num_actions = int(piece_envs[0].action_space.n)
     agent = Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
     rnd_model = RNDModel().to(device, memory_format=torch.channels_last)
     parameters = [*agent.parameters(), *rnd_model.predictor.parameters()]
@@ -408,19 +402,23 @@ def main(args):
     optimizer = optim.Adam(parameters, lr=lr, eps=1e-5, fused=True, capturable=args.cuda_graphs)
     # all but the first since the last log point
     state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[], rewards=0.0, reward_steps=0)
-    state.intrinsic = []  # mean intrinsic rewards of iterations, since the last log point too
-    state.rooms = []  # that any game has seen
+    state.intrinsic, state.rooms = [], []  # means of iterations since the last log point; all rooms ever entered
     state.frame_moments = (torch.zeros(84, 84, device=device), torch.ones(84, 84, device=device), 1e-4)
     state.sums = torch.zeros(args.num_envs, device=device)  # discounted sums of intrinsic rewards, of all games
     state.sum_moments = (*torch.tensor([0.0, 1.0], dtype=torch.float64, device=device), 1e-4)
     if run.global_step == 0:  # random steps start the frames' moments; before restore(), which starts the clock
         size = (args.num_iterations_obs_norm_init, args.num_steps, args.num_envs)
         print(f"{run.path}: {math.prod(size):,} random steps for the frames' mean and variance", flush=True)
-        envs.reset()
+
+        def random_frames(envs, actions):
+            return [envs.step(action)[0][:, -1].copy() for action in actions]
+
+        for envs in piece_envs:
+            envs.reset()
         for random_actions in np.random.default_rng(args.seed).integers(num_actions, size=size):
             own_actions = random_actions[:, games.start : games.stop].astype(np.int32)
-            rollout = [envs.step(action)[0][:, -1].copy() for action in own_actions]
-            frames = devices.to_device(np.stack(rollout), device)  # (T, N, 84, 84) uint8
+            frames = workers.map(random_frames, piece_envs, [own_actions[:, piece] for piece in game_pieces])
+            frames = devices.to_device(np.concatenate(frames, axis=1), device)  # (T, N, 84, 84) uint8
             every = torch.ones(frames.shape[:2], dtype=torch.bool, device=device)
             state.frame_moments = merge_frame_moments(state.frame_moments, frames, every)
             run.exit_if_stopped()
@@ -433,11 +431,11 @@ def main(args):
     values, int_values = (torch.zeros(shape, device=device) for _ in range(2))
     all_noise = torch.zeros((args.num_steps, args.num_envs, num_actions), device=device)  # of all processes' games
     noise = all_noise[:, games.start : games.stop]
-    # rewards[t], terminations[t] and truncations[t] follow actions[t]; valid[t] is of the whole row t
-    rewards = np.zeros(shape, dtype=np.float32)
-    terminations, truncations, valid = (np.zeros(shape, dtype=bool) for _ in range(3))
-    room_bytes = ROOM_BYTES.get(args.env_id)
-    next_obs, info = envs.reset()  # (N, 4, 84, 84) uint8
+    # rewards[t], raw_rewards[t] and the ends follow actions[t]; valid[t] is of the whole row t
+    rewards, raw_rewards = (np.zeros(shape, dtype=np.float32) for _ in range(2))
+    terminations, truncations, game_overs, valid = (np.zeros(shape, dtype=bool) for _ in range(4))
+    room_bytes, new_rooms = ROOM_BYTES.get(args.env_id), set()
+    next_obs = np.concatenate([envs.reset()[0] for envs in piece_envs])  # (N, 4, 84, 84) uint8
     next_done = np.zeros(num_envs, dtype=bool)
     episode_returns, episode_lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
 
@@ -449,6 +447,21 @@ def main(args):
         logits, value, int_value, _ = forward(obs)
         return logits, value, int_value, (logits + noise).argmax(-1)
 
+    def rollout(piece, envs):
+        """Plays `envs`, the games of one piece (a slice of all N), for num_steps steps."""
+        for step in range(args.num_steps):
+            at = (step, piece)
+            obs[at] = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
+            valid[at] = ~next_done[piece]
+            logits[at], values[at], int_values[at], actions[at] = policy(obs[at], noise[at])
+            action = actions[at].to("cpu", torch.int32).numpy()
+            next_obs[piece], rewards[at], terminations[at], truncations[at], info = envs.step(action)
+            next_done[piece] = terminations[at] | truncations[at]
+            raw_rewards[at] = info["reward"]  # not clipped; 0 in a reset row
+            game_overs[at] = info["terminated"] | truncations[at]  # the game is over, not only a life
+            if room_bytes:
+                new_rooms.update(map(tuple, info["ram"][:, room_bytes].tolist()))
+
     def minibatch(batch, inds):
         """The rows `inds` of each tensor of the batch, advantages normalised, and all else that the losses need."""
         *rows, advantages, valid, int_returns, frames = (x.index_select(0, inds) for x in batch)
@@ -457,38 +470,30 @@ def main(args):
         draws = torch.rand(len(inds) * devices.NUM_RANKS, generator=generator, device=device)
         learned = valid & (draws[devices.RANK :: devices.NUM_RANKS] < args.update_proportion)
         normalized, count, num_learned = normalize_advantages(advantages, valid, learned)
-        mb_rnd = (int_returns, frames, learned, num_learned, *state.frame_moments[:2])
-        return *rows, normalized if args.norm_adv else advantages, valid, count, *mb_rnd
+        rows += [normalized if args.norm_adv else advantages, valid, int_returns, frames, learned]
+        return rows, (count, num_learned, *state.frame_moments[:2])
 
-    def minibatch_loss(mb_obs, mb_actions, mb_logprobs, mb_values, mb_returns, mb_advantages, mb_valid, count, *mb_rnd):
-        mb_int_returns, mb_frames, learned, num_learned, *frame_moments = mb_rnd
+    def minibatch_loss(mb_obs, *mb):
+        *mb_ppo, mb_valid, mb_int_returns, mb_frames, learned, count, num_learned, mean, var = mb
         newlogits, newvalue, new_int_value, _ = agent(mb_obs)
-        loss, losses = ppo_loss(
-            newlogits,
-            newvalue,
-            mb_actions,
-            mb_logprobs,
-            mb_values,
-            mb_advantages,
-            mb_returns,
-            mb_valid,
-            count,
-            args.clip_coef,
-            args.ent_coef,
-            args.vf_coef,
-            args.clip_vloss,
-        )
+        coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+        loss, losses = ppo_loss(newlogits, newvalue, *mb_ppo, mb_valid, count, *coefs)
         int_v_loss = 0.5 * masked_mean((new_int_value - mb_int_returns).square(), mb_valid, count)
-        fwd_loss = masked_mean(rnd_model(mb_frames, frame_moments).mean(-1), learned, num_learned)
+        fwd_loss = masked_mean(rnd_model(mb_frames, (mean, var)).mean(-1), learned, num_learned)
         losses = {**losses, "int_value_loss": int_v_loss.detach(), "fwd_loss": fwd_loss.detach()}
         return loss + args.vf_coef * int_v_loss + fwd_loss, losses
 
-    def update(*mb):
+    def gradient(loss_function, *mb):
+        """The gradient and the losses of some rows of a minibatch: their share of those of the whole."""
+        loss, losses = loss_function(*mb)
+        return torch.autograd.grad(loss, parameters), losses
+
+    def update(rows, whole):
         """One step of the optimiser on a minibatch. Returns the losses and the gradient's norm before clipping."""
-        loss, losses = compiled_loss(*mb)
-        optimizer.zero_grad()
-        loss.backward()
-        devices.add_over_ranks([*(p.grad for p in parameters), *losses.values()])
+        gradients, losses = workers.summed(partial(gradient, compiled_loss), rows, whole)
+        devices.add_over_ranks([*gradients, *losses.values()])
+        for parameter, total in zip(parameters, gradients):
+            parameter.grad = total
         grad_norm = nn.utils.clip_grad_norm_(parameters, args.max_grad_norm, foreach=True)
         optimizer.step()
         return {**losses, "grad_norm": grad_norm}
@@ -503,26 +508,18 @@ def main(args):
             optimizer.param_groups[0]["lr"] = lr.fill_(new_lr) if args.cuda_graphs else new_lr
 
         # ---- rollout -------------------------------------------------------------------------------------------------
-        new_games, finished = [], np.zeros(num_envs, dtype=np.int64)
-        new_rooms = set()
         all_noise.exponential_(generator=rng).log_().neg_()
+        workers.map(rollout, game_pieces, piece_envs)
+        new_games, finished = [], np.zeros(num_envs, dtype=np.int64)
         for step in range(args.num_steps):
-            obs[step] = devices.to_device(next_obs, device).permute(0, 2, 3, 1)
-            valid[step] = ~next_done
-            if room_bytes:
-                new_rooms.update(map(tuple, info["ram"][:, room_bytes].tolist()))
-            logits[step], values[step], int_values[step], actions[step] = policy(obs[step], noise[step])
-            action = actions[step].to("cpu", torch.int32).numpy()
-            next_obs, rewards[step], terminations[step], truncations[step], info = envs.step(action)
-            next_done = terminations[step] | truncations[step]
-            episode_returns += info["reward"]  # not clipped; 0 in a reset row
+            episode_returns += raw_rewards[step]
             episode_lengths += valid[step]
-            state.rewards += float(info["reward"].sum())
-            state.reward_steps += int(valid[step].sum())
-            for i in np.flatnonzero(info["terminated"] | truncations[step]):  # the game is over, not only a life
+            for i in np.flatnonzero(game_overs[step]):
                 new_games.append((float(episode_returns[i]), int(episode_lengths[i])))
                 episode_returns[i] = episode_lengths[i] = 0
                 finished[i] += 1
+        state.rewards += float(raw_rewards.sum())
+        state.reward_steps += int(valid.sum())
         run.global_step += batch_size
         run.add_games(new_games, finished)
         if room_bytes:
@@ -591,14 +588,14 @@ def main(args):
             valid_inds = b_valid.nonzero().squeeze(-1)
             probe_inds = valid_inds[metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)]
         if log_point and args.diagnostics:
-            native, logratio = diagnose(agent, b_obs, b_actions, b_logprobs, valid_inds)
+            native, logratio = diagnose(agent, b_obs, b_actions, b_logprobs, valid_inds, workers)
             same = len(probe_inds) == len(valid_inds)
-            probe = native if same else diagnose(agent, b_obs, b_actions, b_logprobs, probe_inds)[0]
+            probe = native if same else diagnose(agent, b_obs, b_actions, b_logprobs, probe_inds, workers)[0]
             # clipping multiplied the last minibatch's gradient by one factor: take it out again
             unclip = max(1.0, (losses["grad_norm"].item() + 1e-6) / args.max_grad_norm)
             native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
-            probe_loss, _ = minibatch_loss(*minibatch(batch, probe_inds[devices.RANK :: devices.NUM_RANKS]))
-            gradients = torch.autograd.grad(probe_loss, list(agent.parameters()))
+            probe_minibatch = minibatch(batch, probe_inds[devices.RANK :: devices.NUM_RANKS])
+            gradients, _ = workers.summed(partial(gradient, minibatch_loss), *probe_minibatch)
             devices.add_over_ranks(gradients)
             probe = {**probe, **metrics.gradient_statistics(gradients)}
             scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
@@ -641,7 +638,7 @@ def main(args):
     final_returns = []
     if run.exit_code == 0 and args.eval_episodes:
         seeds = rundir.game_seeds(args.seed, "eval", 0, range(args.eval_episodes))
-        final_returns = play_games(agent, args, device, seeds, devices.share(args.eval_episodes))
+        final_returns = rundir.play(workers, partial(play_games, agent, args, device), seeds, "final games")
     run.close(final_returns)
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import difflib
 import errno
 import fcntl
 import functools
@@ -32,7 +33,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, NoReturn, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, NoReturn, Optional, Tuple
 
 from typing_extensions import Annotated, get_args, get_type_hints
 
@@ -68,6 +69,21 @@ def fail(message: object) -> NoReturn:
     """Ends the program with one line on stderr and exit code 2: bad input."""
     print("error:", " ".join(str(message).split()), file=sys.stderr)
     sys.exit(2)
+
+
+def check_env_id(env_id: str, family: str, what: str, full_name: str = "") -> None:
+    """Refuses a name that is no task of `family`, a module of EnvPool such as envpool.atari, and shows the nearest.
+
+    full_name: EnvPool's name of the task, if the user's is shorter.
+    """
+    import envpool
+
+    names = [name for name, (module, *_) in envpool.registration.registry.specs.items() if module == family]
+    name = full_name or env_id
+    if name not in names:
+        near = difflib.get_close_matches(name.replace("NoFrameskip-v4", "").split("/")[-1], names, 3, 0.3) or names[:3]
+        said = f"{env_id} ({full_name})" if full_name else env_id
+        fail(f"--env-id {said} is not {what} of EnvPool; near: {' '.join(near)}")
 
 
 def _ranges(hint: Any) -> Iterator[Range]:
@@ -617,6 +633,19 @@ def progress_bar(total: int, unit: str, description: str) -> Any:
 
     disable = True if devices.RANK else None
     return tqdm(total=total, unit=unit, desc=description, disable=disable, dynamic_ncols=True, leave=False)
+
+
+def play(workers: Any, play_piece: Callable, seeds: List[int], description: str) -> List[float]:
+    """This process's part of the results of games, one for each of the seeds, played in the threads of `workers`.
+
+    play_piece(seeds, games, bar) plays `games`, a range of indices into `seeds`, and returns one number for each.
+    """
+    games = devices.share(len(seeds))
+    if not games:  # more processes than games
+        return []
+    pieces = [games[piece] for piece in workers.pieces(len(games))]
+    with progress_bar(len(games), "game", description) as bar:
+        return sum(workers.map(lambda piece: play_piece(seeds, piece, bar), pieces), [])
 
 
 # ---- reading run directories -----------------------------------------------------------------------------------------

@@ -225,12 +225,13 @@ def play_envpool(agent, args, module, episodes, num_envs, greedy, seed, video):
         return agent(obs)
 
     seeds = rundir.game_seeds(seed, "evaluate", 0, range(episodes))
-    scores = []
+    scores, bar = [], rundir.progress_bar(episodes, "game", args.env_id)
     while len(scores) < episodes:
         filming = video is not None and not scores
         games = range(len(scores), min(episodes, len(scores) + (1 if filming else num_envs)))
         player = filmed_agent if filming else agent
-        scores += module.play_games(player, args, torch.device("cpu"), seeds, games, greedy)
+        scores += module.play_games(player, args, torch.device("cpu"), seeds, games, bar, greedy)
+    bar.close()
     return scores
 
 

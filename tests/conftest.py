@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -162,3 +163,39 @@ def raw_steps(run_dir):
 
 def load_checkpoint(run_dir, name="checkpoint.pt"):
     return torch.load(Path(run_dir) / name, weights_only=True)
+
+
+class Recorder:
+    """A make_envs whose environments keep what they were given and what they gave.
+
+    `pools` has one entry for each call: its args and seeds, what `reset` returned, and the steps.
+    """
+
+    def __init__(self, make_envs):
+        self.make_envs, self.pools = make_envs, []
+
+    def __call__(self, args, seeds):
+        envs = self.make_envs(args, seeds)
+        pool = SimpleNamespace(args=args, seeds=seeds, steps=[])
+        step, reset = envs.step, envs.reset
+
+        def recorded_reset():
+            pool.obs, pool.info = reset()
+            return pool.obs, pool.info
+
+        def recorded_step(actions):
+            obs, reward, terminated, truncated, info = step(actions)
+            raw, over = info.get("reward", reward), info.get("terminated", terminated).astype(bool)
+            row = (actions, obs, reward, terminated, truncated, raw, over)
+            pool.steps.append([torch.tensor(x) for x in row])
+            return obs, reward, terminated, truncated, info
+
+        envs.reset, envs.step = recorded_reset, recorded_step
+        self.pools.append(pool)
+        return envs
+
+    def played(self):
+        """What all environments did, side by side, as tensors (T, N, ...); obs[t] follows actions[t]."""
+        names = ("actions", "obs", "rewards", "terminated", "truncated", "raw", "over")
+        pools = [[torch.stack(rows) for rows in zip(*pool.steps)] for pool in self.pools]
+        return SimpleNamespace(**dict(zip(names, (torch.cat(parts, 1) for parts in zip(*pools)))))

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn as nn
+from conftest import Recorder
 
 import pqn_atari_envpool as pqn
+import rundir
 
 
 def columns(*rows):
@@ -145,23 +147,6 @@ def test_channel_norm_is_of_each_pixel():
 
 
 # ---- the loop on real games ------------------------------------------------------------------------------------------
-class Recorder:
-    """Hands every call on to EnvPool and keeps each step: obs before, action, obs after, reward, the two ends."""
-
-    def __init__(self, envs):
-        self.envs, self.action_space, self.steps = envs, envs.action_space, []
-
-    def reset(self):
-        self.obs, info = self.envs.reset()
-        return self.obs, info
-
-    def step(self, action):
-        result = self.envs.step(action)
-        self.steps.append([np.array(x) for x in (self.obs, action, *result[:4])])
-        self.obs = result[0]
-        return result
-
-
 @pytest.fixture(scope="module")
 def iterations(tmp_path_factory):
     """Two iterations of `main`. For each: what the games got and gave, what the targets and the loss were made from,
@@ -170,31 +155,35 @@ def iterations(tmp_path_factory):
     epsilon = "--start-e 0.25 --end-e 0.25 --num-threads 1 --run-name run --runs-dir"
     args = pqn.parse_args([*words.split(), *epsilon.split(), str(tmp_path_factory.mktemp("runs"))])
     make_envs, network, q_lambda_returns, td_loss = pqn.make_envs, pqn.QNetwork, pqn.q_lambda_returns, pqn.td_loss
-    made, found = {}, []
+    made, found, envs = {}, [], Recorder(make_envs)
 
     def keep(name, thing):
         made[name] = thing
         return thing
 
     def keep_targets(rewards, terminations, truncations, next_values, *rest):
-        before, actions, after, *others = (np.stack(x) for x in zip(*made["envs"].steps[-args.num_steps :]))
+        played = envs.played()
+        first = torch.tensor(np.concatenate([pool.obs for pool in envs.pools]))
+        all_obs = torch.cat([first[None], played.obs])[-args.num_steps - 1 :]  # what each step began with, and the last
         with torch.no_grad():
-            frames = torch.tensor(np.concatenate([before[:1], after])).permute(0, 1, 3, 4, 2)
-            q_values = torch.stack([made["agent"](obs)[0] for obs in frames])
-        assert np.array_equal(before[1:], after[:-1])
-        games = SimpleNamespace(actions=torch.tensor(actions), others=[torch.tensor(x) for x in others])
+            q_values = torch.stack([made["agent"](frames)[0] for frames in all_obs.permute(0, 1, 3, 4, 2)])
+        rows = slice(-args.num_steps, None)
+        given = [x[rows] for x in (played.rewards, played.terminated, played.truncated)]
+        games = SimpleNamespace(actions=played.actions[rows], others=given)
         others = [x.clone() for x in (rewards, terminations, truncations)]
         targets = SimpleNamespace(next_values=next_values, others=others)
-        found.append(SimpleNamespace(games=games, targets=targets, q_before=q_values[:-1], q_after=q_values[1:]))
+        found.append(
+            SimpleNamespace(pieces=[], games=games, targets=targets, q_before=q_values[:-1], q_after=q_values[1:])
+        )
         return q_lambda_returns(rewards, terminations, truncations, next_values, *rest)
 
     def keep_loss(q_values, actions, returns, valid, count):
-        found[-1].loss = SimpleNamespace(actions=actions.view(48, 8), valid=valid.view(48, 8), count=int(count))
+        found[-1].pieces.append((actions, valid, int(count)))
         return td_loss(q_values, actions, returns, valid, count)
 
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
-        patch.setattr(pqn, "make_envs", lambda *words: keep("envs", Recorder(make_envs(*words))))
+        patch.setattr(pqn, "make_envs", envs)
         patch.setattr(pqn, "QNetwork", lambda *words: keep("agent", network(*words)))
         patch.setattr(pqn, "q_lambda_returns", keep_targets)
         patch.setattr(pqn, "td_loss", keep_loss)
@@ -203,6 +192,12 @@ def iterations(tmp_path_factory):
     for number, handler in handlers.items():
         signal.signal(number, handler)
     assert end.value.code == 0 and len(found) == 2
+    for x in found:  # the pieces of the one minibatch, in their order
+        actions, valid, counts = zip(*x.pieces)
+        assert len(set(counts)) == 1 < len(counts)
+        x.loss = SimpleNamespace(
+            actions=torch.cat(actions).view(48, 8), valid=torch.cat(valid).view(48, 8), count=counts[0]
+        )
     return found
 
 
@@ -233,16 +228,13 @@ def test_final_games_have_the_final_epsilon(monkeypatch, tmp_path):
     """With end_e 1/2 and 4 actions, 3/8 of the actions are not the greedy one."""
     torch.manual_seed(0)
     args = pqn.parse_args(["--end-e", "0.5", "--runs-dir", str(tmp_path)])
-    agent, games, make_envs = pqn.QNetwork(4), [], pqn.make_envs
-
-    def make_recorded_envs(args, seeds):
-        games.append(Recorder(make_envs(args, seeds)))
-        return games[0]
-
-    monkeypatch.setattr(pqn, "make_envs", make_recorded_envs)
-    returns = pqn.play_games(agent, args, torch.device("cpu"), [3, 4], range(2))
-    frames, actions, *_ = (np.stack(x) for x in zip(*games[0].steps[:100]))  # both games run so long
+    agent, envs = pqn.QNetwork(4), Recorder(pqn.make_envs)
+    monkeypatch.setattr(pqn, "make_envs", envs)
+    bar = rundir.progress_bar(2, "game", "")
+    returns = pqn.play_games(agent, args, torch.device("cpu"), [3, 4], range(2), bar)
+    first, played = torch.tensor(envs.pools[0].obs), envs.played()
+    frames, actions = torch.cat([first[None], played.obs])[:100], played.actions[:100]  # both games run so long
     with torch.no_grad():
-        greedy = [agent(obs)[0].argmax(-1) for obs in torch.tensor(frames).permute(0, 1, 3, 4, 2)]
+        greedy = [agent(obs)[0].argmax(-1) for obs in frames.permute(0, 1, 3, 4, 2)]
     assert len(returns) == 2 and len(actions) == 100
-    assert (torch.tensor(actions) != torch.stack(greedy)).float().mean().item() == pytest.approx(3 / 8, abs=0.1)
+    assert (actions != torch.stack(greedy)).float().mean().item() == pytest.approx(3 / 8, abs=0.1)

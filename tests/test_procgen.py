@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import ROOT, command, curves, environment, run
+from conftest import ROOT, Recorder, command, curves, environment, run
 
 import metrics
 import ppo_procgen as procgen
@@ -134,8 +134,7 @@ def test_rollout(tmp_path, monkeypatch, signals):
     words = "--num-envs 8 --num-steps 48 --total-timesteps 768 --num-minibatches 1 --num-levels 0 --num-threads 1"
     # in FruitBot rewards are frequent: games under way at the end of a rollout have earned some
     args = arguments(tmp_path, "--env-id", "fruitbot", *words.split(), "--learning-rate", 0, "--no-diagnostics")
-    played, seen = [], []
-    agent_class, make_envs, gae = procgen.Agent, procgen.make_envs, procgen.gae
+    agent_class, gae, recorder, seen = procgen.Agent, procgen.gae, Recorder(procgen.make_envs), []
 
     class KnownPolicy(agent_class):
         """The first of the 15 actions with probability 1/2, the others with equal probability."""
@@ -146,31 +145,20 @@ def test_rollout(tmp_path, monkeypatch, signals):
                 self.actor.weight.zero_()
                 self.actor.bias.copy_(torch.log(torch.tensor([0.5] + [0.5 / 14] * 14)))
 
-    def make_recorded_envs(*inputs):
-        envs = make_envs(*inputs)
-        step = envs.step
-
-        def recorded_step(actions):
-            next_obs, reward, terminated, truncated, info = step(actions)
-            played.append([np.array(x) for x in (actions, reward, terminated, truncated, next_obs)])
-            return next_obs, reward, terminated, truncated, info
-
-        envs.step = recorded_step
-        return envs
-
     def record_gae(*inputs):
         seen.append([x.clone() for x in inputs[:6]])
         return gae(*inputs)
 
-    for name, double in (("Agent", KnownPolicy), ("make_envs", make_recorded_envs), ("gae", record_gae)):
+    for name, double in (("Agent", KnownPolicy), ("make_envs", recorder), ("gae", record_gae)):
         monkeypatch.setattr(procgen, name, double)
     with pytest.raises(SystemExit) as end:
         procgen.main(args)
     assert end.value.code == 0 and len(seen) == 2
     rewards, values, terminations, truncations, next_values, valid = (torch.cat(parts).numpy() for parts in zip(*seen))
-    actions, paid, terminated, truncated, next_obs = (np.stack(parts) for parts in zip(*played))
-    assert np.array_equal(terminations, terminated) and np.array_equal(truncations, truncated)
-    done = terminated | truncated
+    games = recorder.played()
+    actions, paid, next_obs = games.actions.numpy(), games.rewards.numpy(), games.obs
+    assert np.array_equal(terminations, games.terminated) and np.array_equal(truncations, games.truncated)
+    done = (games.terminated | games.truncated).numpy()
     assert valid[0].all() and np.array_equal(valid[1:], ~done[:-1]) and done[:-1].any()
     # one normaliser for the whole run: its sums and moments pass from one rollout to the next
     expected, _, moments = procgen.normalize_rewards(paid, done, valid, np.zeros(8), (0.0, 1.0, 1e-4), args.gamma)
@@ -181,7 +169,7 @@ def test_rollout(tmp_path, monkeypatch, signals):
     agent = agent_class(15)
     agent.load_state_dict(checkpoint["agent"])
     with torch.no_grad():
-        expected = np.stack([agent(frames)[1] for frames in torch.tensor(next_obs)])
+        expected = np.stack([agent(frames)[1] for frames in next_obs])
     np.testing.assert_allclose(next_values, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(values[1:], expected[:-1], rtol=1e-4, atol=1e-5)
     # 0.5 +- 0.018; with the sign of the Gumbel noise flipped it would be 0.8
@@ -194,44 +182,33 @@ def test_the_gap_is_of_whole_games_on_both_level_sets(tmp_path, monkeypatch, sig
     """Rollouts are far shorter than a game: each point still has the mean of 3 whole games on each level set."""
     words = "--env-id fruitbot --num-envs 2 --num-steps 4 --total-timesteps 16 --num-minibatches 1 --num-threads 1"
     args = arguments(tmp_path, *words.split(), "--num-levels", 2, "--eval-envs", 3, "--no-diagnostics")
-    evaluations, make_envs = [], procgen.make_envs
-
-    def make_recorded_envs(args, seeds):
-        envs = make_envs(args, seeds)
-        step, reset, records, levels = envs.step, envs.reset, [], []
-
-        def recorded_reset():
-            obs, info = reset()
-            levels.extend(info["level_seed"].tolist())
-            return obs, info
-
-        def recorded_step(actions):
-            obs, reward, terminated, truncated, info = step(actions)
-            records.append((np.array(reward), terminated | truncated))
-            return obs, reward, terminated, truncated, info
-
-        envs.reset, envs.step = recorded_reset, recorded_step
-        if len(seeds) == 3:
-            evaluations.append((args.num_levels, records, levels, seeds))
-        return envs
-
-    monkeypatch.setattr(procgen, "make_envs", make_recorded_envs)
+    recorder = Recorder(procgen.make_envs)
+    monkeypatch.setattr(procgen, "make_envs", recorder)
     with pytest.raises(SystemExit) as end:
         procgen.main(args)
     assert end.value.code == 0
-    means = {0: [], 2: []}
-    for num_levels, records, levels, _ in evaluations:
-        rewards, done = (np.stack(parts) for parts in zip(*records))
-        first_end = done.argmax(0)  # the step that ends the first game of each environment
-        assert done.any(0).all() and len(done) == first_end.max() + 1
-        means[num_levels].append(np.mean([rewards[: last + 1, i].sum() for i, last in enumerate(first_end)]))
+    means, seeds = {0: [], 2: []}, []
+    training, evaluations = recorder.pools[:2], recorder.pools[2:]  # two pieces of one game each; 3 games in two pieces
+    assert [len(pool.seeds) for pool in training + evaluations] == [1, 1] + [1, 2] * 4
+    for pieces in zip(evaluations[::2], evaluations[1::2]):
+        returns, levels = [], []
+        for pool in pieces:
+            rewards, terminated, truncated = (torch.stack(x).numpy() for x in list(zip(*pool.steps))[2:5])
+            done = terminated | truncated
+            first_end = done.argmax(0)  # the step that ends the first game of each environment
+            assert done.any(0).all() and len(done) == first_end.max() + 1
+            returns += [rewards[: last + 1, i].sum() for i, last in enumerate(first_end)]
+            levels += pool.info["level_seed"].tolist()
+        num_levels = pieces[0].args.num_levels
+        means[num_levels].append(np.mean(returns))
+        seeds.append([*pieces[0].seeds, *pieces[1].seeds])
         assert set(levels) <= {0, 1} if num_levels else min(levels) > 1
     found = curves(tmp_path / "run")
     for tag, expected in (("eval_episodic_return", means[0]), ("eval_train_return", means[2])):
         assert found[f"charts/{tag}"] == [(8, pytest.approx(expected[0])), (16, pytest.approx(expected[1]))]
     gap = [value for _, value in found["charts/generalization_gap"]]
     assert gap == pytest.approx(np.subtract(means[2], means[0]).tolist(), abs=1e-5)
-    assert evaluations[0][3] != evaluations[2][3]  # other games at the next point
+    assert seeds[0] == seeds[1] != seeds[2]  # the same games on both level sets, other games at the next point
 
 
 def test_the_sweep_can_have_finite_levels(tmp_path):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn as nn
-from conftest import ROOT, command, curves, environment, load_checkpoint, run
+from conftest import ROOT, Recorder, command, curves, environment, load_checkpoint, run
 
 import ppo_rnd_envpool as rnd
 
@@ -131,21 +131,8 @@ def recorded(tmp_path_factory):
 
     Berzerk has 18 actions, and most games lose a life within 64 random steps.
     """
-    folder, played = tmp_path_factory.mktemp("recorded"), []
+    folder, envs = tmp_path_factory.mktemp("recorded"), Recorder(rnd.make_envs)
     calls = {name: [] for name in ("gae", "discounted_sums", "merge_frame_moments", "normalize_advantages")}
-    make_envs = rnd.make_envs
-
-    def make_recorded_envs(*inputs):
-        envs = make_envs(*inputs)
-        step = envs.step
-
-        def recorded_step(actions):
-            next_obs, reward, terminated, truncated, info = step(actions)
-            played.append([torch.tensor(x) for x in (actions, next_obs, reward, terminated, truncated)])
-            return next_obs, reward, terminated, truncated, info
-
-        envs.step = recorded_step
-        return envs
 
     def recorder(name, function):
         def call(*inputs):
@@ -161,16 +148,18 @@ def recorded(tmp_path_factory):
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
         patch.setattr(rnd, "Agent", KnownAgent)
-        patch.setattr(rnd, "make_envs", make_recorded_envs)
+        patch.setattr(rnd, "make_envs", envs)
         for name in calls:
             patch.setattr(rnd, name, recorder(name, getattr(rnd, name)))
         rnd.main(args)
     for number, handler in handlers.items():
         signal.signal(number, handler)
-    assert end.value.code == 0 and len(played) == 128
+    played = envs.played()
+    assert end.value.code == 0 and len(played.actions) == 128
     torch.manual_seed(1)
     agent, model = KnownAgent(18), rnd.RNDModel()  # those that played
-    actions, next_obs, *rest = (torch.stack(x) for x in zip(*played[64:]))
+    actions, next_obs = played.actions[64:], played.obs[64:]
+    rest = [x[64:] for x in (played.rewards, played.terminated, played.truncated)]
     games = SimpleNamespace(actions=actions, frames=next_obs[:, :, -1], rest=rest)
     with torch.no_grad():
         _, *after, _ = zip(*(agent(obs.permute(0, 2, 3, 1)) for obs in next_obs))

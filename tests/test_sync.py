@@ -20,7 +20,6 @@ DIFFERS = {  # top-level names that several scripts define with different text
     "Args": "each algorithm has its own arguments; shared ones are compared one by one below",
     "parse_args": "the physics script has defaults by task",
     "OBS_SHAPE": "Atari's or Procgen's frames",
-    "check_env_id": "other games",
     "make_envs": "other games",
     "Agent": "each has the encoder and the heads of its paper",
     "ppo_loss": "Gaussian in ppo_isaacgym.py",
@@ -31,9 +30,10 @@ DIFFERS = {  # top-level names that several scripts define with different text
 }
 PASSAGES = {  # of main, the same wherever they are: how their first and their last line begin
     "setup": ("    device = devices.set_up(args)", "    num_envs, mb_size = "),
-    "one update": ("    def update(", '        return {**losses, "grad_norm": grad_norm}'),
+    "one update": ("    def gradient(", '        return {**losses, "grad_norm": grad_norm}'),
     "annealing": ("        if args.anneal_lr:", '            optimizer.param_groups[0]["lr"] = '),
-    "games": ("            next_obs, rewards[step], terminations", "        run.add_games("),
+    "rollout": ("            at = (step, piece)", "            game_overs[at] = "),
+    "games": ("        new_games, finished = [], ", "        run.add_games("),
     "masks": ("        if not args.mask_resets:", "        )"),
     "minibatches": ("        for _epoch in range(", "                state.gradient_steps += 1"),
     "rows of the diagnostics": ("        scalars = {}", "            probe_inds = "),
@@ -45,12 +45,17 @@ PASSAGES = {  # of main, the same wherever they are: how their first and their l
 EXCEPT = {  # (passage, script): why it is not the same there
     ("one update", "ppo_rnd_envpool.py"): "it clips the predictor's gradient with the agent's",
     ("one update", "ppo_isaacgym.py"): "neither compiled nor graphed; it may adapt the learning rate",
+    ("setup", "ppo_isaacgym.py"): "its update is not cut into pieces yet",
+    ("gradients of the diagnostics", "ppo_isaacgym.py"): "its update is not cut into pieces yet",
     ("annealing", "ppo_isaacgym.py"): "no CUDA graphs",
+    ("rollout", "pqn_atari_envpool.py"): "it keeps Q values in place of logits and values",
+    ("rollout", "ppo_rnd_envpool.py"): "it has intrinsic values and looks at the rooms as well",
+    ("rollout", "ppo_procgen.py"): "Procgen has no lives, and no raw reward beside the one it pays",
+    ("rollout", "ppo_isaacgym.py"): "one simulator steps all environments",
     ("games", "ppo_procgen.py"): "Procgen has no lives, and no raw reward beside the one it pays",
     ("games", "ppo_isaacgym.py"): "its episodes are tensors, looked at once an iteration",
     ("masks", "ppo_procgen.py"): "its rewards are normalised first",
     ("masks", "ppo_isaacgym.py"): "its rollout never leaves the device",
-    ("returns", "ppo_procgen.py"): "it logs the return on unseen levels as well",
     ("returns", "ppo_rnd_envpool.py"): "it logs the intrinsic reward and the rooms as well",
 }
 PHYSICS = {"capture_video", "num_threads", "num_envs", "num_steps", "shared_encoder"}  # other words there

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn as nn
-from conftest import curves
+from conftest import Recorder, curves
 from torch.distributions.categorical import Categorical
 
 import ppo_atari_envpool as ppo
@@ -156,8 +156,8 @@ def test_both_clip_sides(ratio, advantage, clipped):
         torch.tensor([1]),
         logprob,
         one,
-        advantage * one,
         one,
+        advantage * one,
         one.bool(),
         1,
         clip_coef=0.1,
@@ -180,8 +180,8 @@ def test_clipped_value_loss():
         actions,
         -math.log(2) * one,
         one,
-        0 * one,
         torch.tensor([2.0, 0.0]),
+        0 * one,
         one.bool(),
         2,
         0.1,
@@ -293,9 +293,9 @@ def test_one_iteration_of_the_script_is_cleanrls(tmp_path, monkeypatch):
         assert torch.equal(next_values[:-1], values[1:])
         return gae(rewards, values, terminations, truncations, next_values, valid, *rest)
 
-    def record_diagnose(agent, b_obs, b_actions, b_logprobs, inds):
+    def record_diagnose(agent, b_obs, b_actions, b_logprobs, inds, workers):
         seen.update(obs=b_obs.permute(0, 3, 1, 2), actions=b_actions, logprobs=b_logprobs, agent=agent.state_dict())
-        return diagnose(agent, b_obs, b_actions, b_logprobs, inds)
+        return diagnose(agent, b_obs, b_actions, b_logprobs, inds, workers)
 
     def record_randperm(*args, **kwargs):
         permutations.append(randperm(*args, **kwargs))
@@ -360,8 +360,7 @@ def test_rollout(tmp_path, monkeypatch):
     """The real loop with a policy that is known: actions follow it, and each row of the batch is what the games did."""
     words = "--env-id Berzerk-v5 --num-envs 8 --num-steps 128 --total-timesteps 2048 --learning-rate 0 --run-name r"
     args = ppo.parse_args([*words.split(), "--runs-dir", str(tmp_path), "--num-threads", "1", "--no-diagnostics"])
-    played, seen = [], []
-    agent_class, make_envs, gae = ppo.Agent, ppo.make_envs, ppo.gae
+    agent_class, gae, recorder, seen = ppo.Agent, ppo.gae, Recorder(ppo.make_envs), []
 
     class KnownPolicy(agent_class):
         """The first of the 18 actions with probability 1/2, the others with equal probability."""
@@ -373,55 +372,45 @@ def test_rollout(tmp_path, monkeypatch):
                 self.actor.weight.zero_()
                 self.actor.bias.copy_(torch.log(torch.tensor([0.5] + [0.5 / 17] * 17)))
 
-    def make_recorded_envs(*inputs):
-        envs = make_envs(*inputs)
-        step = envs.step
-
-        def recorded_step(actions):
-            next_obs, reward, terminated, truncated, info = step(actions)
-            row = (actions, reward, terminated, truncated, next_obs, info["reward"], info["terminated"])
-            played.append([torch.tensor(x) for x in row])
-            return next_obs, reward, terminated, truncated, info
-
-        envs.step = recorded_step
-        return envs
-
     def record_gae(*inputs):
         seen.append([x.clone() for x in inputs[:6]])
         return gae(*inputs)
 
-    for name, double in (("Agent", KnownPolicy), ("make_envs", make_recorded_envs), ("gae", record_gae)):
+    for name, double in (("Agent", KnownPolicy), ("make_envs", recorder), ("gae", record_gae)):
         monkeypatch.setattr(ppo, name, double)
     with pytest.raises(SystemExit) as end:
         ppo.main(args)
     assert end.value.code == 0 and len(seen) == 2
     rewards, values, terminations, truncations, next_values, valid = (torch.cat(parts) for parts in zip(*seen))
-    actions, paid, terminated, truncated, next_obs, raw, game_over = (torch.stack(parts) for parts in zip(*played))
-    assert torch.equal(rewards, paid) and torch.equal(terminations, terminated) and torch.equal(truncations, truncated)
-    done = terminated | truncated
+    assert len(recorder.pools) == 2  # pieces of four games
+    games = recorder.played()
+    assert torch.equal(rewards, games.rewards)
+    assert torch.equal(terminations, games.terminated) and torch.equal(truncations, games.truncated)
+    done = games.terminated | games.truncated
     assert valid[0].all() and torch.equal(valid[1:], ~done[:-1]) and done.any()
     # V of what each step led to: the next row's value within a rollout, and a value of its own at the end of each
     agent = agent_class(18)
     agent.load_state_dict(rundir.load_checkpoint(tmp_path / "r/checkpoint.pt", "cpu")["agent"])
     with torch.no_grad():
-        expected = torch.stack([agent(frames.permute(0, 2, 3, 1))[1] for frames in next_obs])
+        expected = torch.stack([agent(frames.permute(0, 2, 3, 1))[1] for frames in games.obs])
     torch.testing.assert_close(next_values, expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(values[1:], expected[:-1], rtol=1e-4, atol=1e-5)
     # what the curves say of the games
     scalars = {tag: [value for _, value in points] for tag, points in curves(tmp_path / "r").items()}
-    assert raw.max() > paid.max(), "raw rewards must differ from the clipped ones, or the test proves little"
+    assert games.raw.max() > games.rewards.max(), "no raw reward differs from its clipped one"
     for i in range(2):
         rows = slice(128 * i, 128 * (i + 1))
-        assert scalars["charts/reward"][i] == pytest.approx((raw[rows].sum() / valid[rows].sum()).item(), rel=1e-5)
-        finished = (game_over.bool() | truncated)[: 128 * (i + 1)].sum(0)
+        reward = games.raw[rows].sum() / valid[rows].sum()
+        assert scalars["charts/reward"][i] == pytest.approx(reward.item(), rel=1e-5)
+        finished = (games.over | games.truncated)[: 128 * (i + 1)].sum(0)
         assert scalars["charts/min_episodes"][i] == finished.min() and scalars["charts/episodes"][i] == finished.sum()
     returns, running = [], torch.zeros(8)
-    for t in range(len(raw)):
-        running += raw[t]
-        over = game_over[t].bool() | truncated[t]
+    for t in range(len(games.raw)):
+        running += games.raw[t]
+        over = games.over[t] | games.truncated[t]
         returns += running[over].tolist()
         running[over] = 0.0
     assert returns and scalars["charts/episodic_return"][-1] == pytest.approx(sum(returns) / len(returns))
     # 0.5 +- 0.011; with the sign of the Gumbel noise flipped it would be 0.82
-    assert (actions == 0).float().mean().item() == pytest.approx(0.5, abs=0.08)
-    assert len(actions.unique()) == 18
+    assert (games.actions == 0).float().mean().item() == pytest.approx(0.5, abs=0.08)
+    assert len(games.actions.unique()) == 18

@@ -30,7 +30,7 @@ for minibatch in torch.load({path!r}):
     logits, newvalue, _ = agent(obs)
     advantages, count = ppo.normalize_advantages(advantages, valid)
     loss, losses = ppo.ppo_loss(
-        logits, newvalue, actions, logprobs, values, advantages, returns, valid, count, 0.1, 0.01, 0.5)
+        logits, newvalue, actions, logprobs, values, returns, advantages, valid, count, 0.1, 0.01, 0.5)
     optimizer.zero_grad()
     loss.backward()
     devices.add_over_ranks([*(p.grad for p in agent.parameters()), *losses.values()])
