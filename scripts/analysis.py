@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import rundir
 
 ROOT = Path(__file__).resolve().parent.parent
-RETURN, MIN_EPISODES = "charts/episodic_return", "charts/min_episodes"
+RETURN, MIN_EPISODES, EPISODES = "charts/episodic_return", "charts/min_episodes", "charts/episodes"
 HUMAN_TABLE = ROOT / "scripts" / "human_at30.csv"
 AXES = {"steps": "environment steps", "gradient_steps": "gradient steps", "hours": "wall-clock hours"}
 REACHED = 0.98  # of its budget: a run that has come so far counts as finished
@@ -203,17 +203,19 @@ class Manifest:
         self.env_id = str(given.get("env_id") or rundir.default_arguments(path)["env_id"])
         self.arguments = {**rundir.default_arguments(path, self.env_id), "env_id": self.env_id, **given}
         try:
-            self._fill_in_minibatches()
+            self.arguments = fill_in_minibatches(self.arguments)
+            self.batch_size = self.arguments["num_envs"] * self.arguments["num_steps"]
             self.total_steps = (given.get("total_timesteps") or 0) // self.batch_size * self.batch_size
         except (KeyError, TypeError, ZeroDivisionError) as error:
             raise ValueError(f"its manifest.json has no usable batch ({type(error).__name__}: {error})") from None
         self.game = game_name(self.env_id)
 
-    def _fill_in_minibatches(self):
-        arguments = self.arguments
-        self.batch_size = arguments["num_envs"] * arguments["num_steps"]
-        arguments["minibatch_size"] = arguments.get("minibatch_size") or self.batch_size // arguments["num_minibatches"]
-        arguments["num_minibatches"] = self.batch_size // arguments["minibatch_size"]
+
+def fill_in_minibatches(arguments):
+    """The arguments with both the size and the number of minibatches: the size decides if it is given."""
+    batch_size = arguments["num_envs"] * arguments["num_steps"]
+    minibatch_size = arguments.get("minibatch_size") or batch_size // arguments["num_minibatches"]
+    return {**arguments, "minibatch_size": minibatch_size, "num_minibatches": batch_size // minibatch_size}
 
 
 def game_name(env_id):
@@ -234,8 +236,8 @@ class TrainingRun:
     arguments: dict  # of the manifest, over the script's defaults
     curves: dict  # as rundir.read_curves gives them
     done: dict  # the content of done.json, {} without it
-    diverged: bool = False  # whether there is a failed.json
-    diverged_at: int = 0  # the step in it
+    diverged: bool = False  # whether there is a failed.json, or its last return is not finite
+    diverged_at: int = 0  # the step of that
     target: float = 0.0  # the step at which the run is judged
     finished: bool = False  # whether it has come so far
     by_evaluation: bool = False  # whether its final score is that of `--eval-episodes`, else of the last 100 games
@@ -306,11 +308,15 @@ class TrainingRun:
     def enough_games_from(self, axis="steps"):
         """Where on the axis each environment has finished ENOUGH_GAMES games.
 
-        Infinite if that is not reached, 0 for an old run without charts/min_episodes.
+        Infinite if that is not reached, 0 for an old run that does not say how many games it has finished.
         """
-        if MIN_EPISODES not in self.curves:
+        if MIN_EPISODES in self.curves:
+            x, fewest = self.curve(MIN_EPISODES, axis)
+        elif EPISODES in self.curves:
+            x, episodes = self.curve(EPISODES, axis)
+            fewest = episodes / self.arguments["num_envs"]  # on average: the fewest are fewer
+        else:
             return 0.0
-        x, fewest = self.curve(MIN_EPISODES, axis)
         return float(min(x[fewest >= ENOUGH_GAMES], default=np.inf))
 
     @property
@@ -334,6 +340,7 @@ def read_run(run_dir, name, cache):
         target=done.get("global_step") or manifest.total_steps,
     )
     run.diverged_at = failed.get("global_step", run.end)
+    run.diverged |= run.ends_in_nan
     return run
 
 

@@ -1,35 +1,46 @@
-"""The claims of a sweep with their numbers and verdicts, and the tables that figures.py prints.
+"""The claims of a sweep, with their numbers and verdicts.
 
-A figure gets an empty `Claims` and adds rows to it. A row is a difference or a correlation, its interval from n - 1 of
-n seeds (estimates.verdict_interval), and the verdict that follows from where the interval lies.
+sweep_claims.py fills a `Claims` with the rows of a sweep; tables.py prints it. A row is a difference or a correlation,
+its interval from n - 1 of n seeds (estimates.evidence), and the verdict that follows from where the interval lies.
+
+One row of a sweep is primary: what the paper claims of the figure. Its verdict is not adjusted. The other rows have a
+second verdict, by Holm's correction over all of them; the rows of single games are a family of their own.
 """
 
+import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-from analysis import ATARI_5, ATARI_10, ENOUGH_GAMES, median_57
 from estimates import (
+    ALPHA,
     MARGIN,
-    MIN_SEEDS,
     NO_ESTIMATE,
     NOT_SUPPORTED,
     SUPPORTED,
     UNDECIDED,
     Estimate,
+    Evidence,
+    bootstrap,
+    enough_seeds,
+    equivalence_power,
+    evidence,
+    holm,
     improvement,
-    interval,
     iqm,
     kendall,
-    median,
-    optimality_gap,
-    too_few_seeds,
+    nothing,
+    p_values,
+    percentile_interval,
+    reversals,
     verdict,
-    verdict_interval,
 )
-from suite import DIAGNOSTICS, label_of
+from suite import DIAGNOSTICS
 
 NO_FINAL_SCORES = "no final scores of these configurations"
+RUNS_NEEDED = 5  # of a configuration, over all games: with fewer, nulls are found too often (scripts/calibration.py)
+SMALLEST_MARGIN = 0.01  # of a score: a tenth of the base's IQM says nothing where that is nearly 0
+PRIMARY, SECONDARY, BY_GAME = "primary", "secondary", "by game"
 
 
 # ---- claims ----------------------------------------------------------------------------------------------------------
@@ -38,122 +49,178 @@ class Claim:
     """A row of the table."""
 
     text: str  # the claim; indented if it is part of the one above
-    quantity: str  # what `estimate` is
-    estimate: Estimate
-    side: str  # what is claimed of the estimate, as for estimates.verdict
+    quantity: str  # what the number is
+    evidence: Evidence
+    side: str  # what is claimed of the number, as for estimates.verdict
     margin: float = 0.0
     improvement: Estimate = NO_ESTIMATE  # P(improvement), where two sides are compared
-    no_interval: str = ""  # why there is no interval
+    family: str = SECONDARY
+    needs: str = ""  # the seeds without which there is no verdict; "" if there are enough
+    remark: str = ""
     verdict: str = field(default="", init=False)
+    p: float = field(default=1.0, init=False)  # of the verdict; of an undecided row the smaller of both
 
     def __post_init__(self):
+        if self.needs:
+            self.verdict = UNDECIDED
+            return
         self.verdict = verdict(self.estimate.low, self.estimate.high, self.side, self.margin)
+        holds, fails = p_values(self.evidence.draws, self.side, self.margin)
+        self.p = {SUPPORTED: holds, NOT_SUPPORTED: fails, UNDECIDED: min(holds, fails)}[self.verdict]
+        against = self.improvement.value < 0.5 if self.side == "more" else self.improvement.value > 0.5
+        if self.verdict == SUPPORTED and self.side in ("more", "less") and against:
+            self.remark = f"P(improvement) is {self.improvement.value:.2f}: single runs order them the other way"
+
+    @property
+    def estimate(self):
+        return self.evidence.estimate
+
+    @property
+    def is_tested(self):
+        """Whether the row has an interval and the seeds for a verdict."""
+        return bool(np.isfinite(self.estimate.low)) and not self.needs
+
+    @property
+    def power(self):
+        """Of a row with a margin: the chance of *supported* if there is no difference."""
+        return equivalence_power(self.evidence.draws, self.margin) if self.margin else math.nan
 
 
 class Claims(list):
     """Collects the claims of a suite."""
 
-    def __init__(self, suite):
+    def __init__(self, suite, by_game=False):
+        """by_game: whether each comparison is followed by the same in each game."""
         super().__init__()
-        self.suite = suite
+        self.suite, self.by_game = suite, by_game
 
-    def add(self, text, quantity, estimate, side, configs=(), **more):
-        """configs: those of the final scores behind the estimate; it gets no interval if they judge nothing."""
-        estimate, doubt = Estimate(*map(float, estimate)), self.suite.reason_to_doubt(configs)
+    def add(self, text, quantity, evidence, side, suite=None, configs=(), measure="final", **more):
+        """configs: those of the final scores behind the number; it has no interval if they judge nothing.
+
+        suite: the one that was judged, if not that of these claims. more: further fields of Claim.
+        """
+        suite = suite or self.suite
+        doubt = suite.reason_to_doubt(configs, measure)
         if doubt:
-            estimate = Estimate(estimate.value, np.nan, np.nan)
-            more.update(improvement=NO_ESTIMATE, no_interval=doubt)
-        self.append(Claim(text, quantity, estimate, side, **more))
+            evidence = Evidence(evidence.value, np.zeros(0), doubt)
+            more["improvement"] = NO_ESTIMATE
+        if configs and "needs" not in more:
+            more["needs"] = needed([suite.sample(config, measure) for config in configs])
+        self.append(Claim(text, quantity, evidence, side, **more))
 
-    def add_unknown(self, text, quantity, side):
-        self.add(text, quantity, NO_ESTIMATE, side, no_interval=NO_FINAL_SCORES)
+    def versions(self, text, configs, primary, by_game):
+        """(suite, text, family) of a row, of its version without diverged runs, and of those in single games."""
+        suite = self.suite
+        yield suite, text, PRIMARY if primary else SECONDARY
+        if suite.any_diverged(configs):
+            yield suite.without_diverged(), f"  {text}, without the diverged runs", SECONDARY
+        if (self.by_game or by_game) and len(suite.common) > 1:
+            for game in suite.common:
+                yield suite.in_game(game), f"  {text.strip()}: {game}", BY_GAME
 
-    def compare(self, text, better, worse, quantity, side="more"):
+    def compare(self, text, better, worse, quantity, side="more", measure="final", primary=False, by_game=False):
         """Adds the mean IQM of the configurations in `better` minus that of those in `worse`.
 
         With as many of one as of the other also P(improvement), pair by pair. `little` and `not less` have a margin of
         MARGIN times the base's IQM.
         """
-        suite = self.suite
-        if not better or not worse or not suite.can_compare([*better, *worse]):
-            return self.add_unknown(text, quantity, side)
-        configs = list(dict.fromkeys([*better, *worse]))  # one that occurs twice is resampled once
-        samples = [suite.sample(config) for config in configs]
+        for suite, words, family in self.versions(text, [*better, *worse], primary, by_game):
+            if not better or not worse or not suite.can_compare([*better, *worse]):
+                self.add(words, quantity, nothing(NO_FINAL_SCORES), side, suite, family=family)
+                continue
+            configs = list(dict.fromkeys([*better, *worse]))  # one that occurs twice is resampled once
+            samples = [suite.sample(config, measure) for config in configs]
+            paired = NO_ESTIMATE
+            if len(better) == len(worse) and measure == "final":
+                paired = _paired_improvement(suite, configs, samples, better, worse)
+            self.add(
+                words,
+                quantity,
+                evidence(_difference(configs, better, worse), samples, suite.reps, suite.seed),
+                side,
+                suite,
+                self.judging(configs, side),
+                measure,
+                margin=self.margin(suite, side, measure),
+                improvement=paired,
+                family=family,
+            )
 
-        def difference(*samples):
-            score = {config: iqm(sample) for config, sample in zip(configs, samples)}
-            mean_better = np.mean([score[config] for config in better], axis=0)
-            mean_worse = np.mean([score[config] for config in worse], axis=0)
-            return mean_better - mean_worse
-
-        def mean_improvement(*samples):
-            drawn = dict(zip(configs, samples))
-            by_pair = [improvement(drawn[one], drawn[other]) for one, other in zip(better, worse)]
-            return np.mean(by_pair, axis=0)
-
-        paired = NO_ESTIMATE
-        if len(better) == len(worse):
-            paired = Estimate(*map(float, interval(mean_improvement, samples, suite.reps, suite.seed)))
-        self.add(
-            text,
-            quantity,
-            verdict_interval(difference, samples, suite.reps, suite.seed),
-            side,
-            self.judging(configs, side),
-            margin=self.margin(side),
-            improvement=paired,
-            no_interval=too_few_seeds(samples),
-        )
-
-    def compare_gains(self, text, pair, other_pair, quantity, side):
+    def compare_gains(self, text, pair, other_pair, quantity, side, primary=False):
         """Adds the gain of a pair, the IQM of its first configuration minus that of its second, over another pair's."""
-        suite, configs = self.suite, [*pair, *other_pair]
-        if len(configs) != 4 or not suite.can_compare(configs):
-            return self.add_unknown(text, quantity, side)
-        samples = [suite.sample(config) for config in configs]
+        configs = [*pair, *other_pair]
+        for suite, words, family in self.versions(text, configs, primary, by_game=False):
+            if len(configs) != 4 or not suite.can_compare(configs):
+                self.add(words, quantity, nothing(NO_FINAL_SCORES), side, suite, family=family)
+                continue
 
-        def difference(first, second, other_first, other_second):
-            return iqm(first) - iqm(second) - iqm(other_first) + iqm(other_second)
+            def difference(first, second, other_first, other_second):
+                return iqm(first) - iqm(second) - iqm(other_first) + iqm(other_second)
 
-        self.add(
-            text,
-            quantity,
-            verdict_interval(difference, samples, suite.reps, suite.seed),
-            side,
-            self.judging(configs, side),
-            margin=self.margin(side),
-            no_interval=too_few_seeds(samples),
-        )
+            samples = [suite.sample(config) for config in configs]
+            self.add(
+                words,
+                quantity,
+                evidence(difference, samples, suite.reps, suite.seed),
+                side,
+                suite,
+                self.judging(configs, side),
+                margin=self.margin(suite, side),
+                family=family,
+            )
 
-    def all_together(self, text):
-        """Adds a claim that holds if all claims so far hold, and fails if one of them fails: all are of `little`."""
-        if not self:
+    def all_together(self, text, rows, primary=False):
+        """Adds a claim that holds if all of the rows hold, and fails if one of them fails, by Holm's correction."""
+        if not rows:
             return
-        estimates, verdicts = [claim.estimate for claim in self], {claim.verdict for claim in self}
+        estimates, verdicts = [row.estimate for row in rows], [row.verdict for row in rows]
+        side = rows[0].side
+        farthest = min if side == "not less" else lambda values: max(values, key=abs)
         span = Estimate(
-            max((estimate.value for estimate in estimates), key=abs),
+            farthest([estimate.value for estimate in estimates]),
             np.min([estimate.low for estimate in estimates]),  # NaN if one of them is
             np.max([estimate.high for estimate in estimates]),
         )
-        why = next((claim.no_interval for claim in self if claim.no_interval), "")
-        self.add(
-            text, "the largest; the span of all CIs", span, "little", margin=self.margin("little"), no_interval=why
-        )
-        if NOT_SUPPORTED in verdicts:
-            self[-1].verdict = NOT_SUPPORTED
-        else:
-            self[-1].verdict = SUPPORTED if verdicts == {SUPPORTED} else UNDECIDED
+        why = next((row.evidence.why for row in rows if row.evidence.why), "")
+        claim = Combined(text, "the farthest; the span of all CIs", Evidence(span.value, np.zeros(0), why), side)
+        claim.span, claim.family = span, PRIMARY if primary else SECONDARY
+        claim.needs = next((row.needs for row in rows if row.needs), "")
+        adjusted = holm([row.p for row in rows])
+        failing = [p for p, word in zip(adjusted, verdicts) if word == NOT_SUPPORTED]
+        if failing and min(failing) < ALPHA:
+            claim.verdict, claim.p = NOT_SUPPORTED, min(failing)
+        elif set(verdicts) == {SUPPORTED}:
+            claim.verdict, claim.p = SUPPORTED, max(row.p for row in rows)
+        claim.margin = rows[0].margin
+        self.append(claim)
+
+    def trend(self, text, quantity, levels, groups, side, suite=None, configs=(), **more):
+        """Adds Kendall's tau of levels with a quantity. A trend that turns back at its last level does not hold.
+
+        levels, groups: as for estimates.kendall.
+        """
+        suite = suite or self.suite
+        reps = min(suite.reps, 1000)
+        runs = [[group[i] for group in groups] for i in range(len(levels))]
+        tau = kendall(levels, groups, None, reps, suite.seed) if groups else nothing(NO_FINAL_SCORES)
+        self.add(text, quantity, tau, side, suite, configs, needs=needed(runs), **more)
+        back = reversals(levels, groups, side, reps, suite.seed)
+        if back and self[-1].verdict == SUPPORTED:
+            beyond = "larger" if side == "more" else "smaller"
+            levels_back = " ".join(f"{level:g}" for level in back)
+            self[-1].verdict, self[-1].p = NOT_SUPPORTED, min(back.values())
+            self[-1].remark = f"the trend turns back: {beyond} at {levels_back} than at {max(levels):g}"
 
     def judging(self, configs, side):
         """The configurations whose final scores a verdict rests on: with a margin also the base."""
-        return [*configs, self.suite.base] if side in ("little", "not less") else configs
+        has_margin = side in ("little", "not less") and self.suite.base in self.suite.scored
+        return [*configs, self.suite.base] if has_margin else configs
 
-    def margin(self, side):
+    def margin(self, suite, side, measure="final"):
         """MARGIN times the base's IQM for the sides that have a margin, else 0."""
-        base = self.suite.base
-        if side not in ("little", "not less") or base not in self.suite.scored:
+        if side not in ("little", "not less") or suite.base not in suite.scored:
             return 0.0
-        return MARGIN * abs(float(iqm(self.suite.sample(base))))
+        return max(MARGIN * abs(float(iqm(suite.sample(suite.base, measure)))), SMALLEST_MARGIN)
 
     def diagnostics(self):
         """Adds P1's six claims on N-scaling, each on the native batch and on the probe."""
@@ -163,13 +230,22 @@ class Claims(list):
             place, name = row.tag.split("/")
             label, sign = DIAGNOSTICS[name]
             rows = "native batch" if place == "diagnostics" else "probe, equal rows"
-            self.add(
+            self.trend(
                 f"{label} {'rises' if sign > 0 else 'falls'} with N ({rows})",
                 "Kendall's τ with N",
-                row.with_n,
+                row.levels,
+                row.groups,
                 "more" if sign > 0 else "less",
-                no_interval="" if np.isfinite(row.with_n.low) else row.no_interval,
             )
+
+    def adjusted(self):
+        """The verdict of each row after Holm's correction within its family; that of a primary row as it is."""
+        words = [claim.verdict for claim in self]
+        for family in (SECONDARY, BY_GAME):
+            places = [i for i, claim in enumerate(self) if claim.family == family and claim.is_tested]
+            for i, p in zip(places, holm([self[i].p for i in places])):
+                words[i] = self[i].verdict if p < ALPHA else UNDECIDED
+        return words
 
     def as_rows(self):
         """The rows of the CSV of claims, as dicts."""
@@ -178,6 +254,7 @@ class Claims(list):
                 "sweep": self.suite.sweep,
                 "script": self.suite.script,
                 "claim": claim.text.strip(),
+                "family": claim.family,
                 "value": claim.estimate.value,
                 "ci_low": claim.estimate.low,
                 "ci_high": claim.estimate.high,
@@ -185,15 +262,66 @@ class Claims(list):
                 "p_ci_low": claim.improvement.low,
                 "p_ci_high": claim.improvement.high,
                 "verdict": claim.verdict,
+                "holm_verdict": adjusted,
+                "p_value": claim.p,
+                "power": claim.power,
                 "budget": self.suite.budget,
                 "margin": claim.margin,
-                "no_ci": claim.no_interval,
+                "no_ci": claim.evidence.why,
+                "needs": claim.needs,
+                "remark": claim.remark,
                 "value_is": claim.quantity,
             }
-            for claim in self
+            for claim, adjusted in zip(self, self.adjusted())
         ]
 
 
+@dataclass
+class Combined(Claim):
+    """A claim about several rows: its interval is the span of theirs, its verdict follows from theirs."""
+
+    span: Estimate = NO_ESTIMATE
+
+    @property
+    def estimate(self):
+        return self.span
+
+
+def needed(samples):
+    """The seeds that a verdict on the samples needs, e.g. "5 seeds"; "" if there are RUNS_NEEDED runs in each."""
+    runs = min((sum(x.shape[-1] for x in sample) for sample in samples), default=0)
+    games = max(1, max((len(sample) for sample in samples), default=1))
+    return "" if runs >= RUNS_NEEDED or not runs else f"{max(3, math.ceil(RUNS_NEEDED / games))} seeds"
+
+
+def _difference(configs, better, worse):
+    """The statistic of a comparison; its samples are those of `configs`."""
+
+    def difference(*samples):
+        score = {config: iqm(sample) for config, sample in zip(configs, samples)}
+        mean_better = np.mean([score[config] for config in better], axis=0)
+        mean_worse = np.mean([score[config] for config in worse], axis=0)
+        return mean_better - mean_worse
+
+    return difference
+
+
+def _paired_improvement(suite, configs, samples, better, worse):
+    """The Estimate of P(improvement), the mean over the pairs of `better` and `worse`; drawn as rliable does."""
+
+    def mean_improvement(*samples):
+        drawn = dict(zip(configs, samples))
+        by_pair = [improvement(drawn[one], drawn[other]) for one, other in zip(better, worse)]
+        return np.mean(by_pair, axis=0)
+
+    value = float(mean_improvement(*samples))
+    if not enough_seeds(samples):
+        return Estimate(value, np.nan, np.nan)
+    draws = bootstrap(mean_improvement, samples, min(suite.reps, 1000), suite.seed)
+    return Estimate(value, *map(float, percentile_interval(draws)))
+
+
+# ---- correlations of the diagnostics ---------------------------------------------------------------------------------
 @dataclass
 class Correlations:
     """Kendall's τ of a diagnostic with N, with T, and with N among configurations of one batch size."""
@@ -202,7 +330,8 @@ class Correlations:
     with_n: Estimate
     with_t: Estimate
     with_n_at_one_batch: Estimate
-    no_interval: str  # why one of them has no interval
+    levels: list  # N of the configurations behind `with_n`
+    groups: list  # and their values: one list a game of arrays (seeds,)
 
 
 @lru_cache(maxsize=None)
@@ -220,139 +349,27 @@ def correlations(suite):
     for tag in [f"{place}/{name}" for name in DIAGNOSTICS for place in ("diagnostics", "probe")]:
         if not any(suite.second_half_means(suite.base, game, tag).size for game in suite.games):
             continue
-        results = [
-            _correlation(suite, tag, n_family, "num_envs"),
-            _correlation(suite, tag, t_family, "num_steps"),
-            _correlation(suite, tag, everything, "num_envs", [config.batch_size for config in everything]),
-        ]
-        reasons = [reason for _, reason in results if reason]
-        rows.append(Correlations(tag, *(estimate for estimate, _ in results), reasons[0] if reasons else ""))
+        by_n, by_t, by_all = (_groups(suite, tag, configs) for configs in (n_family, t_family, everything))
+        levels = [config["num_envs"] for config in n_family]
+        batch_sizes = [config.batch_size for config in everything]
+        rows.append(
+            Correlations(
+                tag,
+                _correlation(suite, levels, by_n),
+                _correlation(suite, [config["num_steps"] for config in t_family], by_t),
+                _correlation(suite, [config["num_envs"] for config in everything], by_all, batch_sizes),
+                levels,
+                by_n,
+            )
+        )
     return rows
 
 
-def _correlation(suite, tag, configs, argument, batch_sizes=None):
-    """τ of a tag with an argument over the games that all configurations have, and why it has no interval."""
-    groups = []
-    for game in suite.games:
-        group = [suite.second_half_means(config, game, tag) for config in configs]
-        groups += [group] if all(values.size for values in group) else []
-    levels = [config[argument] for config in configs]
-    return kendall(levels, groups, batch_sizes, min(suite.reps, 1000), suite.seed), too_few_seeds(groups)
+def _groups(suite, tag, configs):
+    """Means over the second half of each run, in the games that all of the configurations have."""
+    groups = [[suite.second_half_means(config, game, tag) for config in configs] for game in suite.games]
+    return [group for group in groups if all(values.size for values in group)]
 
 
-# ---- tables ----------------------------------------------------------------------------------------------------------
-def number(value):
-    return "-" if not np.isfinite(value) else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
-def bounds(low, high):
-    return f"[{number(low)}, {number(high)}]" if np.isfinite(low) else "no CI"
-
-
-def table(header, rows):
-    """Lines of columns as wide as their contents."""
-    widths = [max(len(str(row[i])) for row in [header, *rows]) for i in range(len(header))]
-    return ["  ".join(str(word).ljust(width) for word, width in zip(row, widths)).rstrip() for row in [header, *rows]]
-
-
-def scores_table(suite):
-    """Final aggregates of each configuration, and its number of updates."""
-    weights = next((weights for weights in (ATARI_10, ATARI_5) if set(weights) <= set(suite.common)), None)
-    header, rows = ["configuration", "runs", "IQM", "95 % CI", "median", "opt. gap"], []
-    header += [f"57-game median (Atari-{len(weights)} regression), %"] if weights else []
-    header += ["batch", "iterations", "gradient steps"]
-
-    def aggregates(sample):
-        regression = [median_57(sample, suite.common, weights)] if weights else []
-        return np.array([iqm(sample), median(sample), optimality_gap(sample), *regression])
-
-    for config in suite.configs:
-        runs = [run for key, run in suite.runs.items() if key[0] == config]
-        row = [
-            label_of(config)
-            + (" (base)" if config == suite.base else "")
-            + (" (too few games)" if config in suite.too_few_games else ""),
-            f"{sum(run.finished for run in runs)}/{len(runs)}",
-        ]
-        if suite.can_compare([config]):
-            value, low, high = interval(aggregates, [suite.sample(config)], suite.reps, suite.seed)
-            row += [number(value[0]), bounds(low[0], high[0]), number(value[1]), number(value[2])]
-            row += [f"{number(value[3])} {bounds(low[3], high[3])}"] if weights else []
-        else:
-            row += ["-"] * (5 if weights else 4)
-        iterations = runs[0].target / config.batch_size
-        gradient_steps = runs[0].on_axis(np.array([runs[0].target]), "gradient_steps")[0]
-        rows.append([*row, f"{config.batch_size:,}", f"{iterations:,.0f}", f"{gradient_steps:,.0f}"])
-    return table(header, rows)
-
-
-def claims_table(claims):
-    rows = []
-    for claim in claims:
-        value, low, high = claim.estimate
-        ci = bounds(low, high) if np.isfinite(low) else f"no CI: {claim.no_interval}"
-        chance = ""
-        if np.isfinite(claim.improvement.value):
-            chance = number(claim.improvement.value)
-            if np.isfinite(claim.improvement.low):
-                chance += f" {bounds(claim.improvement.low, claim.improvement.high)}"
-        rows.append([claim.text, number(value), ci, chance, claim.verdict, claim.quantity])
-    return table(["claim", "value", "95 % CI", "P(improvement)", "verdict", "value is"], rows)
-
-
-def correlations_table(rows):
-    def cell(estimate):
-        return "-" if not np.isfinite(estimate.value) else f"{estimate.value:+.2f} {bounds(*estimate[1:])}"
-
-    header = ["diagnostic", "with N", "with T", "with N at a fixed batch"]
-    return table(header, [[row.tag, cell(row.with_n), cell(row.with_t), cell(row.with_n_at_one_batch)] for row in rows])
-
-
-def report(suite, claims, reference):
-    """The lines of a suite: what was read, what is missing, the aggregates, the claims and the correlations."""
-    runs = suite.runs.values()
-    finished = sum(run.finished for run in runs)
-    yield f"== {suite.sweep}: {reference}; {suite.script}.py"
-    yield (
-        f"{len(runs)} runs, {finished} at their budget: {len(suite.configs)} configurations, {len(suite.games)} "
-        f"games, seeds {' '.join(map(str, suite.seeds))}; base {label_of(suite.base)}"
-    )
-    yield f"judged at {suite.budget:,.0f} environment steps: the order of configurations depends on the budget"
-    yield f"scores: {suite.scale}; final: {suite.final_is}"
-    if any(run.enough_games_from() > 0 for run in runs):
-        yield (
-            f"curves of the return are dotted until each environment of their runs has finished {ENOUGH_GAMES} games "
-            "(charts/min_episodes): before that mostly short games have ended"
-        )
-    equal_seeds = len({len(x) for config in suite.scored for x in suite.sample(config)}) < 2
-    method = (
-        "rliable's"
-        if equal_seeds
-        else "on ragged lists (unequal seeds: each game has the same weight; rliable takes complete matrices only)"
-    )
-    yield (
-        f"aggregates over {len(suite.common)} games: {', '.join(suite.common) or 'none'}; CIs: 95 % percentile "
-        f"bootstrap over seeds within games, {suite.reps} resamples, {method}; none below {MIN_SEEDS} seeds a game; of "
-        "claims and correlations n - 1 of n seeds are drawn (Rao, Wu)"
-    )
-    yield from (f"! {note}" for note in suite.notes[:20])
-    if len(suite.notes) > 20:
-        yield f"! … and {len(suite.notes) - 20} more of this kind"
-    yield ""
-    yield from scores_table(suite)
-    if claims:
-        yield ""
-        yield from claims_table(claims)
-    rows = [
-        row
-        for row in correlations(suite)
-        if np.isfinite([row.with_n.value, row.with_t.value, row.with_n_at_one_batch.value]).any()
-    ]
-    if rows:
-        yield ""
-        yield (
-            "rank correlation (Kendall's τ, mean over games) of each diagnostic, its mean over the second half of "
-            "a run. T-scaling has the batches and gradient steps of N-scaling: an effect that only N has is N's own"
-        )
-        yield from correlations_table(rows)
-    yield ""
+def _correlation(suite, levels, groups, control=None):
+    return kendall(levels, groups, control, min(suite.reps, 1000), suite.seed).estimate

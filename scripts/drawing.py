@@ -26,6 +26,11 @@ BLACK = dict(color="black", ls="-")
 N_LINE, T_LINE = dict(color=BLUES[1], ls="-", label="N"), dict(color=ORANGES[1], ls=DASHED, label="T")
 
 RETURNS = [(RETURN, "return")]
+UNSEEN = [  # Procgen with --num-levels
+    (RETURN, "return in training"),
+    ("charts/eval_episodic_return", "return, unseen levels"),
+    ("charts/generalization_gap", "training - unseen levels"),
+]
 DYNAMICS = [(f"diagnostics/{name}", DIAGNOSTICS[name][0]) for name in list(DIAGNOSTICS)[:4]]
 POLICY = [(f"diagnostics/{name}", DIAGNOSTICS[name][0]) for name in list(DIAGNOSTICS)[4:]]
 
@@ -301,7 +306,7 @@ def game_grid(suite, part, configs, metrics, by="shape"):
     metrics: [(tag, label)]; those that no run has are left out. Runs that ended early are thin lines to a cross, unless
     no other runs are there.
     """
-    games = suite.games
+    games = suite.shown
     metrics = suite.records(metrics) or metrics[:1]
     one_metric = len(metrics) == 1
     if one_metric:

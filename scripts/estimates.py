@@ -12,12 +12,14 @@ Two intervals, both 95 % percentile bootstraps that draw whole runs within each 
 equal configurations too often (docs/reproducing.md has the rates).
 """
 
+import math
 import warnings
 from typing import NamedTuple
 
 import numpy as np
 
 MIN_SEEDS = 3  # seeds a game, on average: below that an interval says too little to be shown
+ALPHA = 0.05  # of intervals and of p-values
 MARGIN = 0.1  # of the base's IQM: a difference inside it is "little"
 SUPPORTED, NOT_SUPPORTED, UNDECIDED = "supported", "not supported", "undecided"
 
@@ -31,6 +33,24 @@ class Estimate(NamedTuple):
 
 
 NO_ESTIMATE = Estimate(np.nan, np.nan, np.nan)
+
+
+class Evidence(NamedTuple):
+    """A number and the bootstrap draws of it, n - 1 of n seeds: what a verdict rests on."""
+
+    value: float
+    draws: np.ndarray  # (reps,); empty: no interval
+    why: str = ""  # why there is no interval
+
+    @property
+    def estimate(self):
+        """The number with its 95 % interval."""
+        return Estimate(self.value, *(map(float, percentile_interval(self.draws)) if self.draws.size else [np.nan] * 2))
+
+
+def nothing(why):
+    """The Evidence where there are no numbers."""
+    return Evidence(np.nan, np.zeros(0), why)
 
 
 # ---- statistics of a sample ------------------------------------------------------------------------------------------
@@ -144,8 +164,43 @@ def verdict_interval(statistic, samples, reps=2000, seed=0):
     return Estimate(value, *percentile_interval(bootstrap(statistic, samples, reps, seed, left_out=1)))
 
 
+def evidence(statistic, samples, reps=2000, seed=0):
+    """The Evidence of a statistic that is one number."""
+    value = float(statistic(*samples))
+    if not enough_seeds(samples):
+        return Evidence(value, np.zeros(0), too_few_seeds(samples))
+    return Evidence(value, bootstrap(statistic, samples, reps, seed, left_out=1))
+
+
+def comparable_pairs(levels, control=None):
+    """The pairs (lower, higher) of indices of configurations whose levels differ and whose control is equal."""
+    indices = range(len(levels))
+    return [
+        (i, j)
+        for i in indices
+        for j in indices
+        if levels[i] < levels[j] and (control is None or control[i] == control[j])
+    ]
+
+
+def pair_correlation(pairs):
+    """A statistic of samples, one a game with C arrays (…, seeds): P(larger at the higher of a pair) - P(smaller).
+
+    The mean over the pairs, and then over games.
+    """
+
+    def correlation(*groups):
+        by_game = [
+            np.mean([signs(group[higher], group[lower]).mean((-2, -1)) for lower, higher in pairs], axis=0)
+            for group in groups
+        ]
+        return np.mean(by_game, axis=0)
+
+    return correlation
+
+
 def kendall(levels, groups, control=None, reps=2000, seed=0):
-    """Rank correlation of `levels` with a quantity, mean over games, with its 95 % interval (n - 1 of n seeds).
+    """Rank correlation of `levels` with a quantity, mean over games: Evidence.
 
     Kendall's tau over the pairs of runs whose levels differ (Somers' D): P(larger at the higher level) - P(smaller).
     It is 0 for constants. Unlike Spearman's rho, it does not change with the ties that a bootstrap makes.
@@ -153,22 +208,24 @@ def kendall(levels, groups, control=None, reps=2000, seed=0):
     levels: (C,), one a configuration, as N. groups: one list a game of C arrays (seeds,) of the quantity. control:
     (C,); if given, only configurations with equal control are compared, as N at a fixed batch.
     """
-
-    def comparable(i, j):
-        return levels[i] < levels[j] and (control is None or control[i] == control[j])
-
-    pairs = [(i, j) for i in range(len(levels)) for j in range(len(levels)) if comparable(i, j)]
+    pairs = comparable_pairs(levels, control)
     if not pairs or not groups:
-        return NO_ESTIMATE
+        return nothing("nothing to compare")
+    return evidence(pair_correlation(pairs), groups, reps, seed)
 
-    def correlation(*groups):
-        by_game = []
-        for group in groups:
-            by_pair = [signs(group[higher], group[lower]).mean((-2, -1)) for lower, higher in pairs]
-            by_game.append(np.mean(by_pair, axis=0))
-        return np.mean(by_game, axis=0)
 
-    return Estimate(*map(float, verdict_interval(correlation, groups, reps, seed)))
+def reversals(levels, groups, side="more", reps=2000, seed=0):
+    """{level: p-value} of the levels at which the quantity is significantly beyond that at the last, against a trend.
+
+    A trend up (`more`) is reversed where the quantity is larger at an earlier level, a trend down (`less`) where it is
+    smaller. Each earlier level is compared with the last by `pair_correlation`; Holm's correction over them, at 5 %.
+    """
+    if not groups or not enough_seeds(groups):
+        return {}
+    last = int(np.argmax(levels))
+    earlier = [i for i in range(len(levels)) if levels[i] < levels[last]]
+    chances = [p_values(evidence(pair_correlation([(i, last)]), groups, reps, seed).draws, side)[1] for i in earlier]
+    return {levels[i]: chance for i, chance in zip(earlier, holm(chances)) if chance < ALPHA}
 
 
 # ---- verdicts --------------------------------------------------------------------------------------------------------
@@ -189,3 +246,49 @@ def verdict(low, high, side, margin=0.0):
     else:
         holds, fails = low > 0, high < 0
     return SUPPORTED if holds else NOT_SUPPORTED if fails else UNDECIDED
+
+
+def p_values(draws, side, margin=0.0):
+    """(p of the claim, p of its opposite): below 0.05 exactly where `verdict` of the 95 % interval decides so.
+
+    Twice the share of the draws on the wrong side, counting one draw more (Davison and Hinkley 1997, eq. 4.11): at
+    least 2 / (reps + 1).
+    """
+    if not draws.size:
+        return 1.0, 1.0
+
+    def chance(*wrong):
+        return [min(1.0, 2 * (1 + int(count)) / (1 + draws.size)) for count in (where.sum() for where in wrong)]
+
+    if side == "less":
+        draws = -draws
+    if side == "little":  # two one-sided tests; outside: the nearer end of the margin decides
+        below, above, not_below, not_above = chance(
+            draws <= -margin, draws >= margin, draws >= -margin, draws <= margin
+        )
+        return max(below, above), min(not_below, not_above)
+    if side == "not less":
+        return tuple(chance(draws <= -margin, draws >= -margin))
+    return tuple(chance(draws <= 0, draws >= 0))
+
+
+def holm(chances):
+    """Holm's adjusted p-values: below 0.05 in all true hypotheses of the list with a chance of 95 %."""
+    adjusted, largest = [0.0] * len(chances), 0.0
+    for rank, i in enumerate(sorted(range(len(chances)), key=lambda i: chances[i])):
+        largest = max(largest, min(1.0, (len(chances) - rank) * chances[i]))
+        adjusted[i] = largest
+    return adjusted
+
+
+def equivalence_power(draws, margin):
+    """The chance that "changes little" is supported if there is no difference at all; NaN without draws.
+
+    2 Phi(margin / SE - 1.96) - 1 with the standard error of the draws, at least 0.
+    """
+    if not draws.size:
+        return np.nan
+    error = float(np.std(draws))
+    if not error:
+        return 1.0
+    return max(0.0, math.erf((margin / error - 1.96) / math.sqrt(2)))

@@ -11,8 +11,9 @@ mean of the last 100 finished games at the end of the budget. Runs that have not
 final score. Aggregates are rliable's (Agarwal et al. 2021) over games x seeds, human-normalised on Atari by
 scripts/human_at30.csv. docs/reproducing.md has the rest of the rules.
 
-To add a figure: write a function that takes a suite (suite.py: the runs) and its claims (claims.py), adds claims, and
-yields sheets (drawing.py: an image and its CSV); then give it a line in FIGURES.
+To add a figure: write a function here that takes a suite (suite.py: the runs) and yields sheets (drawing.py: an image
+and its CSV), one in sweep_claims.py that adds the claims, and give both their lines in FIGURES and CLAIMS. The sweep
+itself states its base and what it varies (statement.py).
 """
 
 import difflib
@@ -24,12 +25,13 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Optional
+from typing import Literal, Optional, Tuple
 
 import analysis
-import numpy as np
 import pandas as pd
-from claims import NO_FINAL_SCORES, Claims, report
+import statement
+import sweep_claims
+from claims import Claims
 from drawing import (
     BLACK,
     BLUES,
@@ -40,14 +42,17 @@ from drawing import (
     POLICY,
     RETURNS,
     T_LINE,
+    UNSEEN,
     curve_panels,
     diagnostics_panels,
     game_grid,
     ramp,
     styles,
 )
-from estimates import MARGIN, NO_ESTIMATE, iqm, kendall, mean, too_few_seeds, verdict_interval
-from suite import SHORT_NAMES, Suite, label_of, short
+from estimates import mean
+from suite import Suite, short
+from sweep_claims import BIGGER, BIGGER_SQRT, MORE_MINIBATCHES, settings_of, shape_of
+from tables import report
 from tyro.conf import Positional
 
 import rundir
@@ -62,20 +67,22 @@ class Args:
     runs: Optional[Path] = None  # the directory of its runs (default runs/<sweep>; for all: runs)
     out: Path = Path("figures")  # the directory for what is drawn
     x: Literal["steps", "gradient_steps", "hours"] = "steps"  # the x-axis of curves
-    base: Optional[str] = None  # the base's shape, as 8x128 (default: what keeps most of the script's defaults)
+    base: Optional[str] = None  # the base's shape, as 8x128, or one a script, as 8x128,4096x16 (default: sweep.json's)
+    games: Tuple[str, ...] = ()  # the games of the images by game (default: four of P1's, or the first four)
+    by_game: bool = False  # adds each comparison in each game to the table of claims
+    images: bool = True  # draws; --no-images only prints and writes the tables
     reps: Count = 2000  # bootstrap resamples; the band of a curve has at most 500
     seed: Seed = 0  # the seed of the bootstrap
     cache: Optional[Path] = None  # the file that keeps what was read (default .figures_cache.npz in --runs, or --out)
 
 
 def parse_args(argv):
-    """Returns checked Args, with `runs` filled in and `base` as (N, T); exits 2 with one line on bad input."""
+    """Returns checked Args, with `runs` filled in and `base` as [(N, T), …]; exits 2 with one line on bad input."""
     args = rundir.parse(Args, argv, __doc__)
-    if args.base is not None:
-        sides = re.fullmatch("([1-9][0-9]{0,9})x([1-9][0-9]{0,9})", args.base)
-        if not sides:
-            rundir.fail(f"--base {args.base}: expected N x T, as 8x128")
-        args.base = tuple(map(int, sides.groups()))
+    shapes = [re.fullmatch("([1-9][0-9]{0,9})x([1-9][0-9]{0,9})", word) for word in (args.base or "1x1").split(",")]
+    if not all(shapes):
+        rundir.fail(f"--base {args.base}: expected N x T, as 8x128, or one a script, as 8x128,4096x16")
+    args.base = [(int(shape[1]), int(shape[2])) for shape in shapes] if args.base else []
     args.runs = args.runs or (Path("runs") if args.sweep == ALL else Path("runs", args.sweep))
     if Path(args.sweep).name != args.sweep:
         rundir.fail(f"{args.sweep} is a path: expected a name for what is drawn; the directory is given by --runs")
@@ -123,47 +130,18 @@ def part_of(suite, config):
     return "games" if config == suite.base else f"games_{suite.shape(config).replace('×', 'x')}"
 
 
-def mean_over(factors):
-    return "mean over k = " + " ".join(f"{k:g}" for k in factors)
-
-
-def claim_scaling(suite, claims, side="more"):
-    """P1's comparisons of the base, N-scaling and T-scaling: over all factors, then factor by factor."""
-    n_scaled, t_scaled = suite.scaled("num_envs"), suite.scaled("num_steps")
-    factors = sorted(set(n_scaled) & set(t_scaled))
-    if t_scaled:
-        claims.compare(
-            "N-scaling beats T-scaling",
-            [n_scaled[k] for k in factors],
-            [t_scaled[k] for k in factors],
-            f"IQM(N×k) - IQM(T×k), {mean_over(factors)}",
-        )
-    for k in factors if len(factors) > 1 else []:
-        claims.compare(f"  N×{k:g} beats T×{k:g}", [n_scaled[k]], [t_scaled[k]], f"IQM(N×{k:g}) - IQM(T×{k:g})")
-    words = "beats the base" if side == "more" else "gains little over the base"
-    for letter, scaled in (("N", n_scaled), ("T", t_scaled)):
-        if scaled:
-            claims.compare(
-                f"{letter}-scaling {words}",
-                list(scaled.values()),
-                [suite.base] * len(scaled),
-                f"IQM({letter}×k) - IQM(base), {mean_over(scaled)}",
-                side,
-            )
-    claims.diagnostics()
+def by_game(suite, metrics):
+    """Images by game: of more environments, and of longer rollouts if the sweep has them."""
+    n_family, t_family = suite.family("num_envs"), suite.family("num_steps")
+    if len(n_family) > 1 or len(t_family) == 1:
+        yield game_grid(suite, "games", n_family, metrics)
+    if len(t_family) > 1:
+        yield game_grid(suite, "games_rollouts", t_family, metrics)
 
 
 # ---- the figures -----------------------------------------------------------------------------------------------------
-def any_sweep(suite, claims):
-    """A sweep without a figure of its own: every configuration against the base."""
-    others = [config for config in suite.configs if config != suite.base]
-    for config in others:
-        quantity = f"IQM({label_of(config)}) - IQM(base)"
-        claims.compare(f"{label_of(config)} beats the base", [config], [suite.base], quantity)
-    for config in others:
-        quantity = f"IQM({label_of(config)}) - IQM(base) inside ±{MARGIN:.0%} of the base"
-        claims.compare(f"{label_of(config)} is close to the base", [config], [suite.base], quantity, "little")
-    claims.diagnostics()
+def any_sweep(suite):
+    """A sweep without a figure of its own."""
     by = "configuration" if suite.names[2:] else "shape"
     style = styles(suite, suite.configs, by)
     points = [([config], [i], {**style[config], "ls": "none", "label": None}) for i, config in enumerate(suite.configs)]
@@ -174,53 +152,32 @@ def any_sweep(suite, claims):
     yield diagnostics_panels(suite)
 
 
-def fixed_budget(suite, claims):
+def fixed_budget(suite):
     shapes = suite.same_batch()
-    widest = shapes[-1]
-    claims.compare(
-        f"{label_of(widest)} beats {label_of(suite.base)}",
-        [widest] if widest != suite.base else [],
-        [suite.base],
-        "IQM(most environments) - IQM(base)",
-    )
-    claims.diagnostics()
     finals = [("N at one batch", "log", [against("num_envs", shapes, BLACK)])] if len(shapes) > 2 else []
     yield curve_panels(suite, [("", shapes, "shape")], finals)
     yield game_grid(suite, "games", shapes, RETURNS + DYNAMICS)
     yield diagnostics_panels(suite)
 
 
-def scaling_data(suite, claims, side="more"):
-    claim_scaling(suite, claims, side)
+def scaling_data(suite):
     yield curve_panels(suite, [more_environments(suite), longer_rollouts(suite)], against_factor(suite))
-    yield game_grid(suite, "games", suite.shapes(), RETURNS + DYNAMICS)
+    yield from by_game(suite, RETURNS + DYNAMICS)
     if suite.script == "ppo_atari_envpool":  # Fig. 4
         yield game_grid(suite, "policy", suite.shapes(), RETURNS + POLICY)
+    if suite.records(UNSEEN)[1:]:
+        yield game_grid(suite, "unseen", suite.shapes(), UNSEEN)
     yield diagnostics_panels(suite)
 
 
-def pqn(suite, claims):
-    yield from scaling_data(suite, claims, "little")
-
-
-def isaacgym(suite, claims):
-    shapes = suite.same_batch()
-    if len(shapes) > 1:
-        claims.compare(
-            f"many environments win at one batch: {label_of(shapes[-1])} beats {label_of(shapes[0])}",
-            shapes[-1:],
-            shapes[:1],
-            "IQM(most environments) - IQM(longest rollouts)",
-        )
-    claim_scaling(suite, claims)
+def isaacgym(suite):
     yield curve_panels(suite, [one_batch(suite), more_environments(suite)], against_factor(suite))
-    yield game_grid(suite, "fixed", shapes, RETURNS)
+    yield game_grid(suite, "fixed", suite.same_batch(), RETURNS)
     yield game_grid(suite, "games", suite.family("num_envs"), RETURNS + DYNAMICS)
     yield diagnostics_panels(suite)
 
 
-def exploration(suite, claims):
-    claim_scaling(suite, claims)
+def exploration(suite):
     shapes = suite.shapes()
     yield curve_panels(suite, [("", shapes, "shape")], against_factor(suite))
     if suite.script == "ppo_rnd_envpool":
@@ -231,22 +188,13 @@ def exploration(suite, claims):
     yield diagnostics_panels(suite)
 
 
-def coverage(suite, claims):
+def coverage(suite):
     yield curve_panels(suite, [one_batch(suite), more_environments(suite)], part="returns")
     yield game_grid(suite, "returns_games", suite.configs, RETURNS)
 
 
-def num_envs_trend(suite, claims):
+def num_envs_trend(suite):
     family, base = suite.family("num_envs"), suite.base
-    estimate, why = NO_ESTIMATE, NO_FINAL_SCORES
-    if suite.can_compare(family):
-        groups = [[suite.finals(config, game) for config in family] for game in suite.common]
-        levels = [config["num_envs"] for config in family]
-        estimate = kendall(levels, groups, None, min(suite.reps, 1000), suite.seed)
-        why = too_few_seeds(groups)
-    text = "the final score rises with N (the reviewers' question: P1 claims no trend)"
-    claims.add(text, "Kendall's τ with N", estimate, "more", family, no_interval=why)
-    claims.diagnostics()
     lines = [
         against("num_envs", family, {**N_LINE, "label": None}),
         against("num_envs", [base], dict(color="black", zorder=4)),
@@ -257,13 +205,11 @@ def num_envs_trend(suite, claims):
     yield diagnostics_panels(suite)
 
 
-def data_reuse(suite, claims):
+def data_reuse(suite):
     base, name = suite.base, "update_epochs"
     epochs = [config[name] for config in suite.family(name)]
     more_envs = list(suite.scaled("num_envs").values())[:1]  # N x 2
     more_steps = list(suite.scaled("num_steps").values())[:1]  # T x 2
-    for count in [count for count in epochs if count > base[name]]:
-        claim_data_reuse(suite, claims, count, more_envs, more_steps)
     style = styles(suite, [base, *more_envs, *more_steps])
     lines = [against(name, suite.family(name, config), style[config]) for config in style]
     panels = [
@@ -274,60 +220,7 @@ def data_reuse(suite, claims):
         yield game_grid(suite, part_of(suite, config), suite.family(name, config), RETURNS, name)
 
 
-def claim_data_reuse(suite, claims, count, more_envs, more_steps):
-    """P1's claims at `count` epochs: what they cost at the base, and what N x 2 and T x 2 win back."""
-    base, base_count = suite.base, suite.base["update_epochs"]
-    base_after, envs_after, steps_after = (
-        [config.replace(update_epochs=count) for config in configs] for configs in ([base], more_envs, more_steps)
-    )
-    claims.compare(
-        f"{count} epochs cost performance at the base",
-        base_after,
-        [base],
-        f"IQM(base, {count}) - IQM(base, {base_count})",
-        "less",
-    )
-    claims.compare(
-        f"doubling N undoes the loss at {count} epochs",
-        envs_after,
-        [base],
-        f"IQM(N×2, {count}) - IQM(base, {base_count}) > -{MARGIN:.0%} of the base",
-        "not less",
-    )
-    for text, other, other_name in (("the base", base_after, "base"), ("T×2", steps_after, "T×2")):
-        quantity = f"IQM(N×2, {count}) - IQM({other_name}, {count})"
-        claims.compare(f"  N×2 beats {text} at {count} epochs", envs_after, other, quantity)
-
-
-def decoupled(suite, claims):
-    shared = suite.base.replace(shared_encoder=True)
-    separate = suite.base.replace(shared_encoder=False)
-    doubled = list(suite.scaled("num_envs").values())[:1]  # N x 2
-    shared_doubled = [config.replace(shared_encoder=True) for config in doubled]
-    separate_doubled = [config.replace(shared_encoder=False) for config in doubled]
-    claims.compare(
-        "separate encoders collapse at the base", [separate], [shared], "IQM(separate) - IQM(shared)", "less"
-    )
-    claims.compare(
-        "separate encoders recover at N × 2",
-        separate_doubled,
-        [separate],
-        "IQM(separate, N×2) - IQM(separate, base)",
-    )
-    claims.compare(
-        "  at N × 2 separate encoders are not below shared ones",
-        separate_doubled,
-        shared_doubled,
-        f"IQM(separate, N×2) - IQM(shared, N×2) > -{MARGIN:.0%} of the base",
-        "not less",
-    )
-    claims.compare_gains(
-        "separate encoders gain more from N × 2 than shared ones",
-        [*separate_doubled, separate],
-        [*shared_doubled, shared],
-        "gain(separate) - gain(shared)",
-        "more",
-    )
+def decoupled(suite):
     with_shared = [config for config in suite.configs if config["shared_encoder"] is True]
     with_separate = [config for config in suite.configs if config["shared_encoder"] is False]
     panels = [("shared encoder", with_shared, "shape"), ("separate encoders", with_separate, "shape")]
@@ -336,49 +229,25 @@ def decoupled(suite, claims):
     yield game_grid(suite, "games_shared", with_shared, RETURNS)
 
 
-def sensitivity(suite, claims, name, xlabel):
-    """Final IQM and curves against an argument that is said to change little, at each of the other settings."""
-    default = suite.base[name]
-    settings = list(dict.fromkeys(config.replace(**{name: default}) for config in suite.configs))
-    families = {setting: suite.family(name, setting) for setting in settings}
-    for setting, family in families.items():
-        for config in [config for config in family if config[name] != default]:
-            claims.compare(
-                f"{SHORT_NAMES[name]} {short(config[name])} changes little at {'{}×{}'.format(*setting.shape)}",
-                [config],
-                [setting],
-                f"IQM({short(config[name])}) - IQM({short(default)}) inside ±{MARGIN:.0%} of the base",
-                "little",
-            )
-    claims.all_together(f"{SHORT_NAMES[name]} changes little, all of these together")
-    for setting in [setting for setting in settings if setting != suite.base]:
-        for config in [config for config in families[suite.base] if config[name] != default]:
-            value = short(config[name])
-            claims.compare_gains(
-                f"the gain of {suite.shape(setting)} is the same at {SHORT_NAMES[name]} {value}",
-                [setting.replace(**{name: config[name]}), config],
-                [setting, suite.base],
-                f"gain({value}) - gain({short(default)})",
-                "little",
-            )
+def sensitivity(suite, name, xlabel):
+    """Final IQM and curves against an argument, at each of the other settings."""
+    settings, families = settings_of(suite, name)
     style = styles(suite, settings) if len(settings) > 1 else {settings[0]: dict(color="black")}
     lines = [against(name, family, style[setting]) for setting, family in families.items()]
-    panels = [("{}×{}".format(*setting.shape), family, name) for setting, family in families.items()]
+    panels = [(shape_of(setting), family, name) for setting, family in families.items()]
     yield curve_panels(suite, panels, [(xlabel, "each", lines)])
     for setting, family in families.items():
         yield game_grid(suite, part_of(suite, setting), family, RETURNS, name)
 
 
-def learning_rate(suite, claims):
-    yield from sensitivity(suite, claims, "learning_rate", "learning rate")
+def learning_rate(suite):
+    yield from sensitivity(suite, "learning_rate", "learning rate")
 
 
-def gamma(suite, claims):
-    yield from sensitivity(suite, claims, "gamma", "discount factor γ")
+def gamma(suite):
+    yield from sensitivity(suite, "gamma", "discount factor γ")
 
 
-# P3's three ways to spend a batch that is c times larger
-MORE_MINIBATCHES, BIGGER, BIGGER_SQRT = "more minibatches", "bigger minibatches", "bigger, lr × √c"
 RECIPES = {
     MORE_MINIBATCHES: dict(color="#0072B2", ls="-"),
     BIGGER: dict(color="#D55E00", ls=DASHED),
@@ -386,49 +255,19 @@ RECIPES = {
 }
 
 
-def recipe_of(config, base):
-    """Which of P3's recipes scales the base to the configuration; None if none does (c scales N; T stays)."""
-    c = config["num_envs"] / base["num_envs"]
-    if c == 1 or config["num_steps"] != base["num_steps"]:
-        return None
-    count, base_count = (one.batch_size // one["minibatch_size"] for one in (config, base))
-    rate = config["learning_rate"] / base["learning_rate"]
-    if np.isclose(rate, 1, rtol=1e-3) and np.isclose(count / base_count, c):
-        return MORE_MINIBATCHES
-    if np.isclose(rate, 1, rtol=1e-3) and count == base_count:
-        return BIGGER
-    if np.isclose(rate, c**0.5, rtol=1e-3) and count == base_count:
-        return BIGGER_SQRT
-    return None
-
-
-def outer_loop(suite, claims):
-    base, found = suite.base, {}  # {configuration: (c, recipe)}
-    for config in suite.configs:
-        recipe = recipe_of(config, base)
-        if recipe:
-            found[config] = config["num_envs"] / base["num_envs"], recipe
-    by_factor = {recipe: {c: config for config, (c, way) in found.items() if way == recipe} for recipe in RECIPES}
-    factors = sorted({c for c, _ in found.values()})
-    for better, worse in ((MORE_MINIBATCHES, BIGGER), (MORE_MINIBATCHES, BIGGER_SQRT), (BIGGER_SQRT, BIGGER)):
-        above_one = [c for c in factors if c > 1 and c in by_factor[better] and c in by_factor[worse]]
-        claims.compare(
-            f"P3: {better} beats {worse}",
-            [by_factor[better][c] for c in above_one],
-            [by_factor[worse][c] for c in above_one],
-            f"IQM - IQM, mean over c = {' '.join(f'{c:g}' for c in above_one)}",
-        )
+def outer_loop(suite):
+    base, found = suite.base, sweep_claims.by_recipe(suite)
+    factors = sorted({c for configs in found.values() for c in configs})
     style = {base: dict(color="black", label="base (c = 1)", zorder=3)}
-    style.update({config: {**RECIPES[recipe], "label": recipe} for config, (_, recipe) in found.items()})
+    for recipe, configs in found.items():
+        style.update({config: {**RECIPES[recipe], "label": recipe} for config in configs.values()})
     panels = [
-        (f"c = {c:g}", [base, *(config for config, (factor, _) in found.items() if factor == c)], style)
-        for c in factors
+        (f"c = {c:g}", [base, *(configs[c] for configs in found.values() if c in configs)], style) for c in factors
     ]
     lines = []
-    for recipe, configs in by_factor.items():
+    for recipe, configs in found.items():
         if configs:
-            factors_and_configs = sorted({1.0: base, **configs}.items())
-            factors_of_line, configs_of_line = zip(*factors_and_configs)
+            factors_of_line, configs_of_line = zip(*sorted({1.0: base, **configs}.items()))
             lines.append((configs_of_line, factors_of_line, {**RECIPES[recipe], "label": recipe}))
     panels, finals = panels or [("", [base], style)], [("factor c of N", "log", lines)] if lines else []
     yield curve_panels(suite, panels, finals)
@@ -436,54 +275,14 @@ def outer_loop(suite, claims):
         yield curve_panels(suite, panels, finals, part="hours", axis="hours")
 
 
-def log_ddr(suite, config):
-    """log10 of the DDR (samples per unit of KL) of the runs in the games of the aggregates: one array a game."""
-    return [np.log10(np.maximum(suite.second_half_means(config, game, "outer/ddr"), 1e-9)) for game in suite.common]
-
-
-def claim_best_ddr(suite, claims, by_budget):
-    """P3's claim that the best DDR rises with the budget. by_budget: {budget: configurations with a DDR}."""
-    budgets = [budget for budget, configs in sorted(by_budget.items()) if len(configs) > 2]
-    estimate, why = NO_ESTIMATE, NO_FINAL_SCORES
-    if len(budgets) > 1:
-        smallest, largest = by_budget[budgets[0]], by_budget[budgets[-1]]
-        samples = []
-        for configs in (smallest, largest):
-            samples += [suite.sample(config) for config in configs]
-            samples += [log_ddr(suite, config) for config in configs]
-
-        def best(samples):
-            """log10 DDR of the configuration with the highest IQM; samples: scores of each, then DDRs of each."""
-            scores, ddrs = samples[: len(samples) // 2], samples[len(samples) // 2 :]
-            highest = np.stack([iqm(sample) for sample in scores]).argmax(0)
-            return np.take_along_axis(np.stack([mean(sample) for sample in ddrs]), highest[None], 0)[0]
-
-        def shift(*samples):
-            return best(samples[2 * len(smallest) :]) - best(samples[: 2 * len(smallest)])
-
-        estimate = verdict_interval(shift, samples, min(suite.reps, 1000), suite.seed)
-        why = too_few_seeds(samples)
-    claims.add(
-        "P3: the best DDR (samples per unit of KL) rises with the budget",
-        "log10 of the best DDR, at the largest - at the smallest budget",
-        estimate,
-        "more",
-        [config for configs in by_budget.values() for config in configs],
-        no_interval=why,
-    )
-
-
-def step_size(suite, claims):
-    name = "total_timesteps"
-    budgets = sorted({config[name] for config in suite.scored})
-    with_ddr = [config for config in suite.scored if suite.common and all(x.size for x in log_ddr(suite, config))]
-    by_budget = {budget: [config for config in with_ddr if config[name] == budget] for budget in budgets}
-    claim_best_ddr(suite, claims, by_budget)
+def step_size(suite):
+    name, found = "total_timesteps", sweep_claims.by_budget(suite)
     ddr_lines, clip_lines, epoch_lines = [], [], []
+    budgets = list(found)
     for budget, color in zip(budgets, [*ramp(BLUES, len(budgets) - 1), "black"] if len(budgets) > 1 else ["black"]):
         style = dict(color=color, label=f"{short(budget)} steps")
-        configs = by_budget[budget]
-        ddr = [float(10 ** mean(log_ddr(suite, config))) for config in configs]
+        configs = found[budget]
+        ddr = [float(10 ** mean(sweep_claims.log_ddr(suite, config))) for config in configs]
         ddr_lines.append((configs, ddr, {**style, "ls": "none"}))
         for argument, lines in (("clip_coef", clip_lines), ("update_epochs", epoch_lines)):
             families = [suite.family(argument, config) for config in suite.configs if config[name] == budget]
@@ -507,7 +306,7 @@ FIGURES = {  # sweep: (the paper's figure, what draws it)
     "decoupled": ("P1, Fig. 5", decoupled),
     "learning_rate": ("P1, Fig. 11", learning_rate),
     "gamma": ("P1, Fig. 12", gamma),
-    "pqn": ("P1, Fig. 6, 13, 14", pqn),
+    "pqn": ("P1, Fig. 6, 13, 14", scaling_data),
     "procgen": ("P1, Fig. 8", scaling_data),
     "isaacgym": ("P1, Fig. 7 and 18", isaacgym),
     "hard_exploration": ("P1, Fig. 15", exploration),
@@ -519,25 +318,44 @@ FIGURES = {  # sweep: (the paper's figure, what draws it)
 
 
 # ---- main ------------------------------------------------------------------------------------------------------------
-def draw(sweep, runs, unread, args):
-    """Draws one sweep's runs, prints its tables, and returns its claims as rows of a CSV. One suite a script."""
-    reference, figure = FIGURES.get(sweep, ("a sweep of its own", any_sweep))
-    lines, rows = [f"! {line}" for line in unread], []
-    suffix = "" if args.x == "steps" else f"_{args.x}"
-    for i, (script, _) in enumerate(Counter(run.script for run in runs).most_common()):
-        runs_of_script = [run for run in runs if run.script == script]
-        suite = Suite(sweep, script, runs_of_script, args.base, args.reps, args.seed, args.x)
-        claims = Claims(suite)
-        stem = sweep if i == 0 else f"{sweep}_{script.split('_')[1]}"
-        for sheet in figure(suite, claims):
+def judge(sweep, runs, stated, args):
+    """The suite and the claims of each script in a sweep: the script with the most runs first."""
+    judged = []
+    for script, _ in Counter(run.script for run in runs).most_common():
+        of_script = [run for run in runs if run.script == script]
+        shown = [game for game in args.games if game in {run.game for run in of_script}]
+        suite = Suite(sweep, script, of_script, args.base, args.reps, args.seed, args.x, stated, shown)
+        claims = Claims(suite, args.by_game)
+        sweep_claims.CLAIMS.get(sweep, sweep_claims.any_sweep)(suite, claims)
+        judged.append((suite, claims))
+    games = {game for suite, _ in judged for game in suite.games}
+    if not games >= set(args.games):
+        rundir.fail(f"--games {' '.join(args.games)}: expected some of {' '.join(sorted(games))}")
+    return judged
+
+
+def sheets_of(sweep, judged, axis):
+    """(file name without its ending, sheet) of each image of a sweep."""
+    suffix = "" if axis == "steps" else f"_{axis}"
+    for i, (suite, _) in enumerate(judged):
+        stem = sweep if i == 0 else f"{sweep}_{suite.script.split('_')[1]}"
+        for sheet in FIGURES.get(sweep, ("", any_sweep))[1](suite):
             if sheet:  # there may be nothing to compare
-                sheet.save(args.out, stem + (f"_{sheet.part}" if sheet.part else "") + suffix)
+                yield stem + (f"_{sheet.part}" if sheet.part else "") + suffix, sheet
+
+
+def draw(sweep, judged, unread, args):
+    """Draws one sweep, prints its tables, and returns its claims as rows of a CSV."""
+    for name, sheet in sheets_of(sweep, judged, args.x) if args.images else ():
+        sheet.save(args.out, name)
+    reference = FIGURES.get(sweep, ("a sweep of its own", any_sweep))[0]
+    lines = [f"! {line}" for line in unread]
+    for suite, claims in judged:
         lines += report(suite, claims, reference)
-        rows += claims.as_rows()
     text = "\n".join(lines)
     (args.out / f"{sweep}.txt").write_text(text + "\n")
     print(text)
-    return rows
+    return [row for _, claims in judged for row in claims.as_rows()]
 
 
 def draw_umap(runs_dir, out):
@@ -562,8 +380,8 @@ def main(args):
         rundir.fail(f"--runs {args.runs}: no manifest.json of a run below it; expected the directory of a sweep's runs")
     rows = []
     for sweep, (runs, unread) in found.items():
-        rows += draw(sweep, runs, unread, args)
-        if sweep == "coverage":
+        rows += draw(sweep, judge(sweep, runs, statement.read(folders[sweep]), args), unread, args)
+        if sweep == "coverage" and args.images:
             draw_umap(folders[sweep], args.out)
     if args.sweep != "coverage":  # its claims are those of umap_coverage.py
         pd.DataFrame(rows).to_csv(args.out / f"{args.sweep}_claims.csv", index=False)

@@ -45,6 +45,7 @@ from tqdm import tqdm
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 import slurm_array  # noqa: E402
+import statement  # noqa: E402
 
 from rundir import BUSY, PLACE, default_arguments, fail, find_runs, log_end, progress, read_json, state  # noqa: E402
 
@@ -702,6 +703,8 @@ def main(argv):
     try:
         for job in jobs:
             claim(job)
+        for name in {Path(job.name).parts[0] for job in jobs if "/" in job.name}:
+            statement.record(jobs[0].runs_dir / name, statement.parse(lines, parse_flags))
     except OSError as error:
         fail(f"--runs-dir {jobs[0].runs_dir} ({error.strerror}): expected a directory that can be written to")
     figure = figure_commands(jobs)

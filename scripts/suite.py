@@ -1,5 +1,6 @@
 """The runs of one script in a sweep: grouped into configurations, judged at one budget, normalised, and aggregated."""
 
+import copy
 from functools import lru_cache
 
 import analysis
@@ -11,9 +12,17 @@ import rundir
 
 POINTS = 100  # of a drawn curve
 BAND_REPS = 500  # resamples behind the band of a curve, at most
+THRESHOLD = 0.9  # of the way from the random policy to the base's last score: "steps to the threshold"
+P1_GAMES = ("NameThisGame", "Phoenix", "BattleZone", "Qbert")  # P1 shows four games: it names the first two
+MEASURES = {  # of a run, in words; all but the first are of the training curve
+    "final": "final score",
+    "area": "mean score over the whole training",
+    "half": "score at half the budget",
+    "steps": f"share of the budget to {THRESHOLD:.0%} of the base's score",
+}
 
-# What a sweep varies: part of its configurations even if the runs so far have one value of it
-VARIED = {
+# What the figure of a sweep reads: part of its configurations even if neither sweep.json nor the runs so far vary it
+READS = {
     "data_reuse": {"update_epochs"},
     "decoupled": {"shared_encoder"},
     "learning_rate": {"learning_rate"},
@@ -83,18 +92,23 @@ class Suite:
     """The runs of one script in a sweep.
 
     Attributes: `runs`, {(configuration, game, seed): TrainingRun}; `configs`, `games` and `seeds`, sorted; `base`, the
-    configuration that the others are compared with; `budget`, the step at which the longest runs are judged; `scored`
-    and `common`, the configurations and the games of the aggregates; `scale`, what a score is, in words; `final_is`,
-    what a final score is, in words; `too_few_games`, the configurations whose final scores judge nothing; `notes`,
-    what a reader has to know of the runs.
+    configuration that the others are compared with; `budget`, the step at which the longest runs are judged, and
+    `nominal_budget`, the steps that they were to make; `scored` and `common`, the configurations and the games of the
+    aggregates; `shown`, the games of the images by game; `scale`, what a score is, in words; `final_is`, what a final
+    score is, in words; `too_few_games`, the configurations whose final scores judge nothing; `notes`, what a reader has
+    to know of the runs; `counts_diverged`, whether a diverged run has the score of a random policy, or else none.
     """
 
-    def __init__(self, sweep, script, runs, base=None, reps=2000, seed=0, axis="steps"):
-        """base: its (N, T), or None. reps, seed: of bootstraps. axis: the x-axis of curves, one of analysis.AXES."""
+    def __init__(self, sweep, script, runs, bases=(), reps=2000, seed=0, axis="steps", stated=None, shown=()):
+        """bases: shapes (N, T), one of them the base's, or none. reps, seed: of bootstraps. axis: the x-axis of curves,
+        one of analysis.AXES. stated: as statement.read gives it, or None. shown: games, or none for four of them."""
         self.sweep, self.script, self.reps, self.seed, self.axis = sweep, script, reps, seed, axis
-        self.notes = []
+        self.notes, self.counts_diverged = [], True
+        stated = stated or {"base": {}, "varies": []}
         arguments_by_game = [[run.arguments for run in runs if run.game == game] for game in {run.game for run in runs}]
-        varied = analysis.differing_arguments(arguments_by_game) | VARIED.get(sweep, set())
+        differing = analysis.differing_arguments(arguments_by_game)
+        varied = differing | READS.get(sweep, set()) | (set(stated["varies"]) - {"num_envs", "num_steps"})
+        self._note_mixed(differing, stated["varies"])
         self.names = ["num_envs", "num_steps", *sorted(varied)]
         self.runs = {}
         for run in sorted(runs, key=lambda run: (run.end, bool(run.done))):  # of two with one seed the longer is kept
@@ -105,37 +119,59 @@ class Suite:
         self.configs = sorted({config for config, _, _ in self.runs}, key=sort_key)
         self.games = sorted({game for _, game, _ in self.runs})
         self.seeds = sorted({seed for _, _, seed in self.runs})
-        self.base = self._find_base(base)
+        self.base = self._find_base(bases, stated["base"].get(script), varied)
         self._judge()
         self._note_missing()
         self._set_scale()
-        self._choose_games()
+        self.notes += self._choose_games()
+        self.shown = self._choose_shown(shown)
 
-    def _find_base(self, shape):
-        """The configuration with the given (N, T), or the one that keeps the most of the script's defaults.
+    def _note_mixed(self, differing, varies):
+        """Notes arguments that differ between runs although the sweep does not vary them."""
+        follow = {"minibatch_size", "num_minibatches"}  # from N, T and each other
+        mixed = sorted(differing - set(varies) - (follow if follow & set(varies) else set()))
+        if varies and mixed:
+            self.notes.append(f"runs differ in {', '.join(mixed)}, which the sweep does not vary (sweep.json)")
 
-        Among equals: the smallest batch, then the one that most others scale in N alone or in T alone, then the fewest
-        environments, then the largest budget.
-        """
+    def _find_base(self, shapes, stated, varied):
+        """The configuration with one of the given shapes, or that the sweep states, or else a guess, which is noted."""
+        candidates = [config for config in self.configs if not shapes or config.shape in shapes]
+        if not candidates:
+            given = ",".join(f"{N}x{T}" for N, T in shapes)
+            there = " ".join(f"{N}x{T}" for N, T in sorted({config.shape for config in self.configs}))
+            rundir.fail(f"--base {given} has no runs of {self.script}.py in {self.sweep}: expected {there}")
         env_id = next(iter(self.runs.values())).arguments["env_id"]
         defaults = rundir.default_arguments(str(ROOT / f"{self.script}.py"), env_id)
+        if stated:
+            base = analysis.configuration(analysis.fill_in_minibatches({**defaults, **stated}), varied)
+            if not shapes or base.shape in shapes:
+                if base not in self.configs:
+                    self.notes.append(f"the base, {label_of(base)}, has no runs yet")
+                return base
+        base = min(candidates, key=lambda config: self._preference(config, defaults))
+        if not shapes and len(self.configs) > 1:
+            self.notes.append(
+                f"no sweep.json says what the base is: guessed to be {label_of(base)} (the script's defaults, then the "
+                "smallest batch); --base NxT chooses another"
+            )
+        return base
 
-        def preference(config):
-            num_envs, num_steps = config.shape
-            others = config.others()
-            siblings = [other for other in self.configs if other.others() == others]
-            scale_one = [(other["num_envs"] == num_envs) != (other["num_steps"] == num_steps) for other in siblings]
-            kept = sum(defaults.get(name) == value for name, value in others.items())
-            kept += (defaults.get("num_envs"), defaults.get("num_steps")) == config.shape
-            budget = others.get("total_timesteps", 0)
-            return -kept, config.batch_size, -sum(scale_one), num_envs, -budget, sort_key(config)
+    def _preference(self, config, defaults):
+        """Sorts configurations by how well they would do as a base that nothing states.
 
-        candidates = [config for config in self.configs if shape in (None, config.shape)]
-        if not candidates:
-            shapes = sorted({f"{N}x{T}" for N, T in (config.shape for config in self.configs)})
-            rundir.fail(f"--base {shape[0]}x{shape[1]} has no runs in {self.sweep}: expected {' '.join(shapes)}")
-        return min(candidates, key=preference)
+        The most of the script's defaults, then the smallest batch, then the one that most others scale in N alone or in
+        T alone, then the fewest environments, then the largest budget.
+        """
+        num_envs, num_steps = config.shape
+        others = config.others()
+        siblings = [other for other in self.configs if other.others() == others]
+        scale_one = [(other["num_envs"] == num_envs) != (other["num_steps"] == num_steps) for other in siblings]
+        kept = sum(defaults.get(name) == value for name, value in others.items())
+        kept += (defaults.get("num_envs"), defaults.get("num_steps")) == config.shape
+        budget = others.get("total_timesteps", 0)
+        return -kept, config.batch_size, -sum(scale_one), num_envs, -budget, sort_key(config)
 
+    # ---- which step, which score -------------------------------------------------------------------------------------
     def _judge(self):
         """Decides at which step each run is judged, and which runs have come so far."""
         runs = list(self.runs.values())
@@ -143,7 +179,17 @@ class Suite:
         longest = max(run.target for run in runs)
         for run in runs:
             run.judge(run.target or longest or max(ends, default=0))
+        own_ends = self._judge_at_common_steps(runs)
         self._choose_final_score(runs)
+        if own_ends:
+            self.notes.append(
+                f"batches do not divide the budget, and runs end at {own_ends}: "
+                + (
+                    "final games are of networks that have learned for so long"
+                    if "final_return" in self.final_is
+                    else f"all are judged at {max(run.target for run in runs):,}, the last step that all reach"
+                )
+            )
         if ends and not any(run.finished for run in runs):
             equally_far = np.median(ends) >= analysis.REACHED * max(ends)
             reached = max(ends) if equally_far else min(ends)
@@ -151,6 +197,9 @@ class Suite:
                 run.judge(reached)
             self.notes.append(f"no run has reached its budget: everything is judged at step {reached:,}")
         self.budget = max(run.target for run in runs)
+        self.nominal_budget = max((run.arguments.get("total_timesteps") or 0 for run in runs), default=0)
+        if not self.budget <= self.nominal_budget <= 1.5 * self.budget:
+            self.nominal_budget = self.budget
         self.too_few_games = [
             config
             for config in self.configs
@@ -161,6 +210,19 @@ class Suite:
                 f"{label_of(config)}: some environments have finished fewer than {analysis.ENOUGH_GAMES} games; its "
                 "final score is mostly of short games, and claims on it are undecided (--eval-episodes cures this)"
             )
+
+    @staticmethod
+    def _judge_at_common_steps(runs):
+        """Judges runs of one budget at the last step that all of them reach. Returns where they end, if not there."""
+        ends = set()
+        for budget in {run.arguments.get("total_timesteps") for run in runs}:
+            of_budget = [run for run in runs if run.arguments.get("total_timesteps") == budget]
+            targets = {run.target for run in of_budget}
+            if len(targets) > 1:
+                ends |= targets
+                for run in of_budget:
+                    run.judge(min(targets))
+        return " to ".join(f"{end:,}" for end in sorted({min(ends), max(ends)})) if ends else ""
 
     def _choose_final_score(self, runs):
         """Chooses between the two final scores, the same for all runs: judges them and sets `final_is`."""
@@ -185,14 +247,13 @@ class Suite:
             where = f"{run.name} ({label_of(config)}, {game}, seed {seed})"
             if run.diverged:
                 self.notes.append(
-                    f"{where}: diverged at step {run.diverged_at:,} (failed.json); it has no final score, which "
-                    "favours its configuration"
+                    f"{where}: diverged at step {run.diverged_at:,}: it counts with the score of the random policy; "
+                    "a second row of each claim leaves it out"
                 )
             elif not run.finished and run.end:
-                why = "its returns are not finite from there" if run.ends_in_nan else "unfinished"
-                self.notes.append(f"{where}: ends at step {run.end:,} of {run.target:,.0f}: {why}; no final score")
+                self.notes.append(f"{where}: ends at step {run.end:,} of {run.target:,.0f}: unfinished; no final score")
             elif not run.finished:
-                self.notes.append(f"{where}: {'not finite' if run.ends_in_nan else 'no game has ended'}; no score")
+                self.notes.append(f"{where}: no game has ended; no score")
         for config in self.configs:
             missing = []
             for game in self.games:
@@ -203,25 +264,33 @@ class Suite:
 
     # ---- scores ------------------------------------------------------------------------------------------------------
     def _set_scale(self):
-        """Sets `zero` and `unit` of each game, {game: return}: a score is (return - zero) / unit."""
+        """Sets `zero` and `unit` of each game, {game: return}: a score is (return - zero) / unit. And `random`."""
         self.human = False
         if self.script == "ppo_procgen":
             hard = any(run.arguments.get("distribution_mode") == "hard" for run in self.runs.values())
             mode = "hard" if hard else "easy"
             ranges = {game: modes[mode] for game, modes in analysis.PROCGEN.items()}
             self.scale = f"normalised by Cobbe et al. 2020's R_min and R_max ({mode})"
+            self.unit_words = "normalised by R_min, R_max"
         elif self.script == "ppo_isaacgym" or not set(self.games) & set(analysis.human_table()):
             ranges = {game: (0.0, self._mean_final_of_base(game)) for game in self.games}
             self.scale = (
                 "returns over the base's mean final return in each task (there is no human reference); the CI holds "
                 "that constant"
             )
+            self.unit_words = "return / base's"
         else:
             self.human = True
             ranges = analysis.human_table()
             self.scale = "human-normalised by human_at30 (dqn_zoo; scripts/human_at30.csv)"
+            self.unit_words = "human-normalised"
+        reference = self.human or self.script == "ppo_procgen"
         self.zero = {game: ranges[game][0] if game in ranges else 0.0 for game in self.games}
         self.unit = {game: ranges[game][1] - ranges[game][0] for game in self.games if game in ranges}
+        self.random = {game: self.zero[game] if reference else self._mean_first_return(game) for game in self.games}
+        self.random_is = (
+            {True: "human_at30's", False: "R_min"}[self.human] if reference else "the mean of the runs' first returns"
+        )
         for game in self.games:
             if game not in self.unit:
                 self.notes.append(f"{game}: not in the table of scores; drawn, in no aggregate")
@@ -231,14 +300,19 @@ class Suite:
         finals = [run.final for run in self.of(self.base, game) if run.finished]
         return abs(np.mean(finals)) if finals and np.mean(finals) else 1.0
 
+    def _mean_first_return(self, game):
+        """The mean over all runs of a game of the first return on their curves: nearly that of a random policy."""
+        firsts = [run.curve(RETURN)[1][0] for key, run in self.runs.items() if key[1] == game and run.end]
+        return float(np.mean(firsts)) if firsts else 0.0
+
     def _choose_games(self):
-        """Chooses the configurations (`scored`) and the games (`common`) of the aggregates.
+        """Chooses the configurations (`scored`) and the games (`common`) of the aggregates. Returns notes on them.
 
         Each of these configurations has a final score in each of these games. Games that some configuration has not
         finished are left out. If that leaves less than half of the games, the configuration that has finished the
         fewest is left out instead.
         """
-        ranked = [game for game in self.games if game in self.unit]
+        notes, ranked = [], [game for game in self.games if game in self.unit]
         scored_games = {config: {game for game in ranked if self.finals(config, game).size} for config in self.configs}
         self.scored = [config for config in self.configs if scored_games[config]]
         while True:
@@ -249,11 +323,41 @@ class Suite:
             self.scored.remove(min(counts, key=counts.get))
         for config in self.configs:
             if config not in self.scored:
-                self.notes.append(f"{label_of(config)}: in no aggregate, too few of its games have a final score")
+                notes.append(f"{label_of(config)}: in no aggregate, too few of its games have a final score")
         left_out = [game for game in ranked if game not in self.common]
         if left_out and self.scored:
-            self.notes.append(f"in no aggregate, since a configuration has no final score there: {', '.join(left_out)}")
+            notes.append(f"in no aggregate, since a configuration has no final score there: {', '.join(left_out)}")
+        return notes
 
+    def _choose_shown(self, wanted):
+        """The games of the images by game: those that are wanted, or four. Ends the program if one has no runs."""
+        for game in wanted:
+            if game not in self.games:
+                rundir.fail(f"--games {game} has no runs of {self.script}.py: expected {' '.join(self.games)}")
+        if wanted or len(self.games) <= len(P1_GAMES):
+            return [game for game in self.games if not wanted or game in wanted]
+        first = [game for game in P1_GAMES if game in self.games]
+        return sorted([*first, *(game for game in self.games if game not in first)][: len(P1_GAMES)])
+
+    # ---- views: the same runs, judged otherwise ----------------------------------------------------------------------
+    def without_diverged(self):
+        """The suite in which diverged runs have no score."""
+        view = copy.copy(self)
+        view.counts_diverged = False
+        view._choose_games()
+        return view
+
+    def in_game(self, game):
+        """The suite with one game in its aggregates."""
+        view = copy.copy(self)
+        view.common = [game]
+        return view
+
+    def any_diverged(self, configs):
+        """Whether a run of the configurations, in the games of the aggregates, has diverged."""
+        return any(run.diverged for config in configs for game in self.common for run in self.of(config, game))
+
+    # ---- values ------------------------------------------------------------------------------------------------------
     def records(self, metrics):
         """Those of the metrics, [(tag, label)], that a run has on its curves, and the returns in any case."""
         tags = {RETURN}.union(*(run.curves for run in self.runs.values()))
@@ -267,29 +371,76 @@ class Suite:
         """The runs of a configuration in a game, by seed."""
         return [self.runs[config, game, seed] for seed in self.seeds if (config, game, seed) in self.runs]
 
-    def finals(self, config, game):
-        """The final scores of the finished runs, (seeds,)."""
-        return self.score(np.array([run.final for run in self.of(config, game) if run.finished]), game)
+    def judged(self, config, game):
+        """The runs that have a final score: the finished ones, and the diverged ones if they count."""
+        return [run for run in self.of(config, game) if run.finished or (run.diverged and self.counts_diverged)]
 
-    def sample(self, config):
-        """The final scores in the games of the aggregates: one array (seeds,) a game."""
-        return [self.finals(config, game) for game in self.common]
+    def finals(self, config, game):
+        """The final scores of the judged runs, (seeds,)."""
+        returns = [self.random[game] if run.diverged else run.final for run in self.judged(config, game)]
+        return self.score(np.array(returns, float), game)
+
+    @lru_cache(maxsize=None)  # noqa: B019 - suites live as long as the program
+    def values(self, config, game, measure="final"):
+        """One of MEASURES of the judged runs, (seeds,)."""
+        if measure == "final":
+            return self.finals(config, game)
+        curves = np.array([self._training_curve(run, game) for run in self.judged(config, game)])
+        if not curves.size:
+            return np.zeros(0)
+        if measure == "area":
+            return self.score(curves.mean(-1), game)
+        if measure == "half":
+            return self.score(curves[:, POINTS // 2 - 1], game)
+        reached = curves >= self._threshold(game)
+        return np.where(reached.any(-1), (reached.argmax(-1) + 1) / POINTS, 1.0)
+
+    def _training_curve(self, run, game):
+        """Returns at POINTS steps up to the run's target, (POINTS,).
+
+        Before its first finished game and after it has diverged a run counts as the random policy.
+        """
+        grid = np.linspace(0, run.target, POINTS + 1)[1:]
+        x, y = run.curve(RETURN)
+        random = self.random[game]
+        if not len(x):
+            return np.full(POINTS, random)
+        curve = np.interp(grid, x, y, left=random)
+        return np.where(grid > run.diverged_at, random, curve) if run.diverged else curve
+
+    def _threshold(self, game):
+        """The return that is THRESHOLD of the way from the random policy's to the last of the base's mean curve."""
+        ends = [self._training_curve(run, game)[-1] for run in self.judged(self.base, game)]
+        random = self.random[game]
+        return random + THRESHOLD * max(0.0, float(np.mean(ends)) - random) if ends else np.inf
+
+    def sample(self, config, measure="final"):
+        """A measure in the games of the aggregates: one array (seeds,) a game."""
+        return [self.values(config, game, measure) for game in self.common]
 
     def can_compare(self, configs):
         """Whether there are configurations, and all of them are in the aggregates."""
         return bool(configs and self.common) and set(configs) <= set(self.scored)
 
-    @lru_cache(maxsize=None)  # noqa: B019 - suites live as long as the program
+    @lru_cache(maxsize=None)  # noqa: B019
     def final_iqm(self, config):
         """The Estimate of the final IQM over the common games."""
         return Estimate(*map(float, interval(iqm, [self.sample(config)], self.reps, self.seed)))
 
-    def reason_to_doubt(self, configs):
-        """Why the final scores of the configurations judge nothing; "" if they do."""
-        doubtful = [label_of(config) for config in self.too_few_games if config in configs]
+    def reason_to_doubt(self, configs, measure="final"):
+        """Why a measure of the configurations judges nothing; "" if it does."""
+        doubtful = [label_of(config) for config in configs if self._is_doubtful(config, measure)]
         if not doubtful:
             return ""
-        return f"fewer than {analysis.ENOUGH_GAMES} finished games an environment: {', '.join(doubtful)}"
+        until = "" if measure == "final" else " by half the budget"
+        labels = ", ".join(dict.fromkeys(doubtful))
+        return f"fewer than {analysis.ENOUGH_GAMES} finished games an environment{until}: {labels}"
+
+    def _is_doubtful(self, config, measure):
+        if measure == "final":
+            return config in self.too_few_games
+        runs = [run for game in self.common for run in self.of(config, game)]
+        return any(run.finished and run.enough_games_from() > run.target / 2 for run in runs)
 
     def second_half_means(self, config, game, tag):
         """The mean of a tag over the second half of each run that has come to its end, (seeds,)."""

@@ -7,6 +7,8 @@
 GAMES=${GAMES:-$ATARI_10}
 BASE=${BASE:-8x128}
 EPOCHS=${EPOCHS:-4 8 16}
+base_is ppo_atari_envpool.py "$BASE" --update-epochs "${EPOCHS%% *}"
+varies num_envs num_steps update_epochs
 
 for seed in $SEEDS; do
     for game in $GAMES; do

@@ -6,6 +6,8 @@
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_10}
 BASE=${BASE:-8x128}
+base_is ppo_atari_envpool.py "$BASE" --shared-encoder
+varies num_envs shared_encoder
 
 for seed in $SEEDS; do
     for game in $GAMES; do

@@ -7,6 +7,8 @@
 GAMES=${GAMES:-$ATARI_10}
 BASE=${BASE:-8x128}
 GAMMAS=${GAMMAS:-0.9 0.95 0.97 0.99 0.995}
+base_is ppo_atari_envpool.py "$BASE" --gamma 0.99
+varies num_steps gamma
 
 for seed in $SEEDS; do
     for game in $GAMES; do

@@ -7,6 +7,8 @@
 GAMES=${GAMES:-Freeway-v5 Gravitar-v5 MontezumaRevenge-v5 Pitfall-v5 PrivateEye-v5 Solaris-v5 Venture-v5 Phoenix-v5}
 BASE=${BASE:-8x128}
 FACTORS=${FACTORS:-1 2 4}
+base_is ppo_atari_envpool.py "$BASE"
+varies num_envs
 
 for seed in $SEEDS; do
     for game in $GAMES; do

@@ -10,6 +10,8 @@ GAMES=${GAMES:-$PHYSICS}
 BASE=${BASE:-4096x16}
 SHAPES=${SHAPES:-1024x64 16384x4}
 FACTORS=${FACTORS:-1 2 4 8}
+base_is ppo_isaacgym.py "$BASE"
+varies num_envs num_steps
 
 for seed in $SEEDS; do
     for game in $GAMES; do

@@ -7,6 +7,9 @@
 GAMES=${GAMES:-$ATARI_10}
 BASE=${BASE:-8x128}
 RATES=${RATES:-0.000125 0.000176777 0.00025 0.000353553 0.0005}
+shape "$BASE" 2
+base_is ppo_atari_envpool.py "${N}x$T" --learning-rate 0.00025
+varies learning_rate
 
 for seed in $SEEDS; do
     for game in $GAMES; do

@@ -37,8 +37,21 @@ run() {
         "--eval-episodes $eval_episodes --run-name $SWEEP/${game}__n${N}_t$T${2}__s$seed --runs-dir $RUNS_DIR ${*:3} ${FLAGS:-}"
 }
 
+# States the base, with which the figures compare: `base_is SCRIPT SHAPE FLAG…`, once a script.
+STATEMENT=""
+base_is() {
+    shape "$2"
+    STATEMENT+="# base $1 --num-envs $N --num-steps $T ${*:3} ${FLAGS:-}"$'\n'
+}
+
+# States the arguments that the sweep varies, as in manifest.json: `varies num_envs num_steps`.
+varies() {
+    STATEMENT+="# varies $*"$'\n'
+}
+
+# Pipes what the sweep states, and then its commands, into the launcher, which keeps it beside the runs (sweep.json).
 launch() {
-    "$PYTHON" scripts/launch.py "$@"
+    "$PYTHON" scripts/launch.py "$@" < <(printf %s "$STATEMENT" && cat)
 }
 
 # The script for $game: the names of EnvPool's games end in -v5.

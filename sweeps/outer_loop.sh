@@ -8,23 +8,27 @@
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_5 $PHYSICS}
 FACTORS=${FACTORS:-1 4 16 1/4}
+MINIBATCHES=4
+base_is ppo_atari_envpool.py "${BASE:-8x128}" --num-minibatches $MINIBATCHES --learning-rate 0.00025
+base_is ppo_isaacgym.py "${BASE:-4096x16}" --num-minibatches $MINIBATCHES --learning-rate 0.001
+varies num_envs minibatch_size num_minibatches learning_rate
 
 for seed in $SEEDS; do
     for game in $GAMES; do
         script=$(script_of "$game")
         case $script in
-            ppo_atari_envpool.py) base=${BASE:-8x128} minibatches=4 rate=0.00025 flags="" ;;
-            *) base=${BASE:-4096x16} minibatches=4 rate=0.001 flags="--desired-kl None" ;; # a fixed learning rate
+            ppo_atari_envpool.py) base=${BASE:-8x128} rate=0.00025 flags="" ;;
+            *) base=${BASE:-4096x16} rate=0.001 flags="--desired-kl None" ;; # a fixed learning rate
         esac
-        minibatch=$((${base%x*} * ${base#*x} / minibatches))
+        minibatch=$((${base%x*} * ${base#*x} / MINIBATCHES))
         for factor in $FACTORS; do
             shape "$base"
             N=$((N * $factor)) # with $: 1/4 on its own would be 0
             sqrt_rate=$(times "$rate" "sqrt($factor)")
             run "$script" "_more" --minibatch-size $minibatch --learning-rate $rate $flags
             [ "$factor" != 1 ] || continue
-            run "$script" "_bigger" --num-minibatches $minibatches --learning-rate $rate $flags
-            run "$script" "_sqrt" --num-minibatches $minibatches --learning-rate "$sqrt_rate" $flags
+            run "$script" "_bigger" --num-minibatches $MINIBATCHES --learning-rate $rate $flags
+            run "$script" "_sqrt" --num-minibatches $MINIBATCHES --learning-rate "$sqrt_rate" $flags
         done
     done
 done | launch "$@"

@@ -7,6 +7,8 @@
 GAMES=${GAMES:-$ATARI_10}
 BASE=${BASE:-8x128}
 FACTORS=${FACTORS:-2 4}
+base_is pqn_atari_envpool.py "$BASE"
+varies num_envs num_steps
 
 for seed in $SEEDS; do
     for game in $GAMES; do

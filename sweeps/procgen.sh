@@ -12,6 +12,8 @@ suffix="" flags=""
 if ((NUM_LEVELS)); then
     suffix="_l$NUM_LEVELS" flags="--num-levels $NUM_LEVELS"
 fi
+base_is ppo_procgen.py "$BASE"
+varies num_envs num_steps
 
 for seed in $SEEDS; do
     for game in $GAMES; do

@@ -6,6 +6,8 @@
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-MontezumaRevenge-v5 Phoenix-v5 Freeway-v5 Gravitar-v5 Pitfall-v5 PrivateEye-v5 Solaris-v5 Venture-v5}
 BASE=${BASE:-128x128}
+base_is ppo_rnd_envpool.py "$BASE"
+varies num_envs num_steps
 
 for seed in $SEEDS; do
     for game in $GAMES; do

@@ -8,6 +8,8 @@
 GAMES=${GAMES:-$ATARI_10}
 BASE=${BASE:-8x128}
 FACTORS=${FACTORS:-2 4 8 16}
+base_is ppo_atari_envpool.py "$BASE"
+varies num_envs num_steps
 
 for seed in $SEEDS; do
     for game in $GAMES; do

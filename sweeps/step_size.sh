@@ -10,6 +10,9 @@ GAMES=${GAMES:-$ATARI_5 $PHYSICS}
 BUDGETS=${BUDGETS:-$STEPS $((STEPS / 3)) $((STEPS / 10))}
 CLIPS=${CLIPS:-0.05 0.1 0.2 0.4 0.6}
 EPOCHS=${EPOCHS:-1 2 8}
+base_is ppo_atari_envpool.py "${BASE:-8x128}" --clip-coef 0.1 --update-epochs 4 --total-timesteps "${BUDGETS%% *}"
+base_is ppo_isaacgym.py "${BASE:-4096x16}" --clip-coef 0.1 --update-epochs 4 --total-timesteps "${BUDGETS%% *}"
+varies clip_coef update_epochs total_timesteps
 
 for seed in $SEEDS; do
     for game in $GAMES; do

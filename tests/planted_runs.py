@@ -28,7 +28,7 @@ def write_events(path, rows):
 def write_run(
     path,
     score,
-    steps=1000,
+    steps=1024,
     script="ppo_atari_envpool",
     game="Breakout",
     seed=1,
@@ -57,6 +57,7 @@ def write_run(
     (path / "manifest.json").write_text(json.dumps({"arguments": arguments, "command": f"python {script}.py --x"}))
     zero, one = analysis.human_table().get(game, (0, 1))
     batch = arguments["num_envs"] * arguments["num_steps"]
+    steps = steps // batch * batch or steps  # whole iterations
     rows = []
     for i in range(1, (last or points) + 1):
         values = {

@@ -2,11 +2,14 @@
 
 import json
 import os
+import subprocess
+import sys
 import warnings
 
 import conftest
 import numpy as np
 import pytest
+from conftest import ROOT
 from planted_runs import plant, write_events, write_run  # puts scripts/ on the path
 from rliable import library as rly
 from rliable import metrics as rliable_metrics
@@ -17,6 +20,8 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 # isort: split
 import analysis
 import estimates
+import launch
+import statement
 from suite import Suite
 
 import rundir
@@ -82,17 +87,17 @@ def test_kendall_of_planted_and_null_relations():
     rng = np.random.RandomState(0)
     levels, batches = [8, 16, 32, 8, 8], [1, 2, 4, 2, 4]
     up = [[rng.normal(level, 0.1, 5) for level in levels] for _ in range(4)]
-    assert estimates.kendall(levels, up) == (1.0, 1.0, 1.0)
-    value, low, high = estimates.kendall(levels, [[-x for x in group] for group in up])
+    assert estimates.kendall(levels, up).estimate == (1.0, 1.0, 1.0)
+    value, low, high = estimates.kendall(levels, [[-x for x in group] for group in up]).estimate
     assert (value, low, high) == (-1.0, -1.0, -1.0)
-    value, low, high = estimates.kendall(levels, [[rng.normal(0, 1, 5) for _ in levels] for _ in range(4)])
+    value, low, high = estimates.kendall(levels, [[rng.normal(0, 1, 5) for _ in levels] for _ in range(4)]).estimate
     assert low < 0 < high and low < value < high
     # what follows the batch alone correlates with N, but not at a fixed batch
     batch = [[rng.normal(0, 0.1, 5) + b for b in batches] for _ in range(4)]
-    assert estimates.kendall(levels, batch)[1] > 0.3
-    value, low, high = estimates.kendall(levels, batch, batches)
+    assert estimates.kendall(levels, batch).estimate.low > 0.3
+    value, low, high = estimates.kendall(levels, batch, batches).estimate
     assert low < 0 < high
-    assert estimates.kendall(levels, [[np.full(5, 2.0)] * 5]) == (0.0, 0.0, 0.0)
+    assert estimates.kendall(levels, [[np.full(5, 2.0)] * 5]).estimate == (0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -243,6 +248,60 @@ def test_human_normalisation():
     assert analysis.human_scores("bigfish") is analysis.human_normalized(1.0, "CartPole-v1") is None
 
 
+# ---- what a sweep states ---------------------------------------------------------------------------------------------
+SWEEPS = sorted(path.stem for path in (ROOT / "sweeps").glob("*.sh") if path.stem not in ("lib", "all", "smoke"))
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_a_sweep_states_a_base_that_it_runs_and_all_that_it_varies(tmp_path, sweep):
+    """Of its commands, as they would reach the launcher."""
+    stub = tmp_path / "python"
+    stub.write_text("#!/bin/sh\nexec cat\n")
+    stub.chmod(0o755)
+    text = subprocess.run(
+        ["bash", str(ROOT / "sweeps" / f"{sweep}.sh")],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": os.environ["PATH"], "PYTHON": str(stub), "SEEDS": "1", "FULL": "1"},
+    ).stdout
+    stated = statement.parse(text.splitlines(), launch.parse_flags)
+    by_script = {}
+    for words in (line.split() for line in text.splitlines() if not line.startswith("#")):
+        arguments = launch.parse_flags(words[2:])
+        defaults = rundir.default_arguments(str(ROOT / words[1]), arguments["env_id"])
+        full = analysis.fill_in_minibatches({**defaults, **arguments})
+        by_script.setdefault(words[1].removesuffix(".py"), []).append(full)
+    assert set(stated["base"]) == set(by_script)
+    for script, runs in by_script.items():
+        of_game = [run for run in runs if run["env_id"] == runs[0]["env_id"]]
+        varied = analysis.differing_arguments([of_game])
+        assert varied <= set(stated["varies"])
+        for name in ("num_envs", "num_steps"):
+            assert (len({run[name] for run in of_game}) > 1) == (name in stated["varies"])
+        defaults = rundir.default_arguments(str(ROOT / f"{script}.py"), runs[0]["env_id"])
+        base = analysis.fill_in_minibatches({**defaults, **stated["base"][script]})
+        assert analysis.configuration(base, varied) in {analysis.configuration(run, varied) for run in of_game}
+
+
+def test_the_launcher_keeps_what_a_sweep_states_beside_its_runs(tmp_path):
+    run = tmp_path / "mine" / "a"
+    run.mkdir(parents=True)
+    (run / "done.json").write_text("{}")
+    statement.record(tmp_path / "mine", {"base": {"ppo_procgen": {"num_envs": 64}}, "varies": ["gamma"]})
+    command = f"python ppo_atari_envpool.py --run-name mine/a --runs-dir {tmp_path}"
+    lines = f"# base ppo_atari_envpool.py --num-envs 4 --gamma 0.9\n# varies num_envs\n# a remark\n{command}\n"
+    words = [sys.executable, str(ROOT / "scripts" / "launch.py")]
+    done = subprocess.run(words, input=lines, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert statement.read(tmp_path / "mine") == {
+        "base": {"ppo_procgen": {"num_envs": 64}, "ppo_atari_envpool": {"num_envs": 4, "gamma": 0.9}},
+        "varies": ["gamma", "num_envs"],
+    }
+    (tmp_path / "mine" / statement.NAME).write_text('{"base": [], "varies": 3}')
+    assert statement.read(tmp_path / "mine") == statement.read(tmp_path) == {"base": {}, "varies": []}
+
+
 # ---- configurations -----------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "shapes, expected",
@@ -263,7 +322,7 @@ def test_the_base(tmp_path, shapes, expected):
     runs, _ = analysis.read_runs(tmp_path, analysis.Cache([]))
     suite = Suite("fixed_budget", "ppo_atari_envpool", runs)
     assert (suite.base["num_envs"], suite.base["num_steps"]) == expected
-    suite = Suite("fixed_budget", "ppo_atari_envpool", runs, base=shapes[-1])
+    suite = Suite("fixed_budget", "ppo_atari_envpool", runs, bases=shapes[-1:])
     assert (suite.base["num_envs"], suite.base["num_steps"]) == shapes[-1]
 
 

@@ -1,0 +1,53 @@
+"""What a sweep states of itself: its base, and the arguments that it varies. Kept beside its runs, in sweep.json.
+
+The functions `base_is` and `varies` of sweeps/lib.sh write such lines in front of a sweep's commands:
+
+    # base ppo_atari_envpool.py --num-envs 8 --num-steps 128
+    # varies num_envs num_steps
+
+launch.py records them in the directories that the sweep's runs go to, and the programs that draw read them there. A
+sweep with runs of several scripts has a base for each.
+"""
+
+import json
+from pathlib import Path
+
+import rundir
+
+NAME = "sweep.json"
+
+
+def parse(lines, parse_flags):
+    """{"base": {script: {argument: value}}, "varies": [argument, …]} of the lines; {} if none is a statement.
+
+    parse_flags: the function that reads the flags of a command, words to {argument: value}.
+    """
+    stated = {}
+    for words in (line.split() for line in lines):
+        if words[:2] == ["#", "base"] and len(words) > 2:
+            stated.setdefault("base", {})[Path(words[2]).stem] = parse_flags(words[3:])
+        elif words[:2] == ["#", "varies"]:
+            stated.setdefault("varies", []).extend(words[2:])
+    return stated
+
+
+def record(folder, stated):
+    """Writes what is stated into a sweep's directory; bases of other scripts that are there already are kept."""
+    before = read(folder)
+    merged = {
+        "base": {**before["base"], **stated.get("base", {})},
+        "varies": sorted({*before["varies"], *stated.get("varies", [])}),
+    }
+    if merged != before:
+        folder.mkdir(parents=True, exist_ok=True)
+        rundir.write_atomically(folder / NAME, json.dumps(merged, indent=1).encode())
+
+
+def read(folder):
+    """What `record` has written there: {"base": {…}, "varies": […]}, both empty if there is nothing readable."""
+    content = rundir.read_json(folder / NAME)
+    base, varies = content.get("base"), content.get("varies")
+    return {
+        "base": base if isinstance(base, dict) else {},
+        "varies": [name for name in varies if isinstance(name, str)] if isinstance(varies, list) else [],
+    }

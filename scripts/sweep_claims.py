@@ -1,0 +1,463 @@
+"""What the papers claim of each sweep, as rows with numbers and verdicts (claims.py).
+
+    claims = Claims(suite)
+    sweep_claims.fixed_budget(suite, claims)
+
+A function a sweep, with the same name as the function in figures.py that draws it. The first row is the primary one.
+"""
+
+import numpy as np
+from claims import NO_FINAL_SCORES
+from estimates import MARGIN, SUPPORTED, UNDECIDED, evidence, iqm, mean, nothing
+from suite import MEASURES, SHORT_NAMES, label_of, short
+
+# P3's three ways to spend a batch that is c times larger
+MORE_MINIBATCHES, BIGGER, BIGGER_SQRT = "more minibatches", "bigger minibatches", "bigger, lr × √c"
+
+
+# ---- parts of several sweeps -----------------------------------------------------------------------------------------
+def mean_over(factors):
+    return "mean over k = " + " ".join(f"{k:g}" for k in factors)
+
+
+def scaling(suite, claims, side="more"):
+    """P1's comparisons of the base, N-scaling and T-scaling: over all factors, then factor by factor."""
+    n_scaled, t_scaled = suite.scaled("num_envs"), suite.scaled("num_steps")
+    factors = sorted(set(n_scaled) & set(t_scaled))
+    if t_scaled:
+        claims.compare(
+            "N-scaling beats T-scaling",
+            [n_scaled[k] for k in factors],
+            [t_scaled[k] for k in factors],
+            f"IQM(N×k) - IQM(T×k), {mean_over(factors)}",
+            primary=side == "more" and not claims,
+        )
+    for k in factors if len(factors) > 1 else []:
+        claims.compare(f"  N×{k:g} beats T×{k:g}", [n_scaled[k]], [t_scaled[k]], f"IQM(N×{k:g}) - IQM(T×{k:g})")
+    words = {"more": "beats the base", "little": "gains little over the base", "not less": "is not below the base"}
+    for letter, scaled in (("N", n_scaled), ("T", t_scaled)):
+        if scaled:
+            claims.compare(
+                f"{letter}-scaling {words[side]}",
+                list(scaled.values()),
+                [suite.base] * len(scaled),
+                f"IQM({letter}×k) - IQM(base), {mean_over(scaled)}",
+                side,
+                primary=side != "more" and letter == "N" and not claims,
+            )
+
+
+def sample_efficiency(suite, claims):
+    """P1's gains in mid-training: area under the curve, half the budget, and the steps to a threshold."""
+    n_scaled, t_scaled = suite.scaled("num_envs"), suite.scaled("num_steps")
+    factors = sorted(set(n_scaled) & set(t_scaled))
+    pairs = [("N-scaling", list(n_scaled.values()), "the base", [suite.base] * len(n_scaled), n_scaled)]
+    if factors:
+        pairs += [("N-scaling", [n_scaled[k] for k in factors], "T-scaling", [t_scaled[k] for k in factors], factors)]
+    for name, better, other_name, worse, over in pairs if n_scaled else []:
+        for measure, side in (("area", "more"), ("half", "more"), ("steps", "less")):
+            claims.compare(
+                f"{name} learns faster than {other_name}: {MEASURES[measure]}",
+                better,
+                worse,
+                f"IQM(N×k) - IQM({'base' if other_name == 'the base' else 'T×k'}), {mean_over(over)}",
+                side,
+                measure,
+            )
+
+
+# ---- the sweeps ------------------------------------------------------------------------------------------------------
+def any_sweep(suite, claims):
+    """A sweep of one's own: every configuration against the base."""
+    others = [config for config in suite.configs if config != suite.base]
+    for config in others:
+        quantity = f"IQM({label_of(config)}) - IQM(base)"
+        claims.compare(f"{label_of(config)} beats the base", [config], [suite.base], quantity, primary=len(others) == 1)
+    for config in others:
+        quantity = f"IQM({label_of(config)}) - IQM(base) inside ±{MARGIN:.0%} of the base"
+        claims.compare(f"{label_of(config)} is close to the base", [config], [suite.base], quantity, "little")
+    claims.diagnostics()
+
+
+def fixed_budget(suite, claims):
+    """P1's shape is the base's with N and T exchanged; where it has no runs, the one with the most environments."""
+    base, others = suite.base, [config for config in suite.same_batch() if config != suite.base]
+    exchanged = [config for config in others if config.shape == base.shape[::-1]]
+    first = (exchanged or others[-1:])[:1]
+    claims.compare(
+        f"{label_of(first[0]) if first else 'more environments'} beats {label_of(base)}",
+        first,
+        [base],
+        "IQM - IQM(base)",
+        primary=True,
+    )
+    for config in [config for config in others if config not in first]:
+        claims.compare(f"  {label_of(config)} beats {label_of(base)}", [config], [base], "IQM - IQM(base)")
+    claims.diagnostics()
+
+
+def scaling_data(suite, claims):
+    scaling(suite, claims)
+    sample_efficiency(suite, claims)
+    claims.diagnostics()
+
+
+def pqn(suite, claims):
+    scaling(suite, claims, "little")
+    claims.diagnostics()
+
+
+def isaacgym(suite, claims):
+    shapes = suite.same_batch()
+    if len(shapes) > 1:
+        claims.compare(
+            f"many environments win at one batch: {label_of(shapes[-1])} beats {label_of(shapes[0])}",
+            shapes[-1:],
+            shapes[:1],
+            "IQM(most environments) - IQM(longest rollouts)",
+            primary=True,
+        )
+    scaling(suite, claims)
+    claims.diagnostics()
+
+
+def hard_exploration(suite, claims):
+    """P1: "equivalent or improved", in each of the games."""
+    n_scaled = suite.scaled("num_envs")
+    if n_scaled:
+        claims.compare(
+            "N-scaling is equivalent or improves",
+            list(n_scaled.values()),
+            [suite.base] * len(n_scaled),
+            f"IQM(N×k) - IQM(base) > -{MARGIN:.0%} of the base, {mean_over(n_scaled)}",
+            "not less",
+            primary=True,
+            by_game=True,
+        )
+    scaling(suite, claims)
+    sample_efficiency(suite, claims)
+    claims.diagnostics()
+
+
+def rnd(suite, claims):
+    scaling(suite, claims)
+    sample_efficiency(suite, claims)
+    claims.diagnostics()
+
+
+def coverage(suite, claims):
+    """scripts/umap_coverage.py has the claims."""
+
+
+def num_envs_trend(suite, claims):
+    family = suite.family("num_envs")
+    groups = []
+    if suite.can_compare(family):
+        groups = [[suite.finals(config, game) for config in family] for game in suite.common]
+    levels = [config["num_envs"] for config in family]
+    text = "the final score rises with N (the reviewers' question: P1 claims no trend)"
+    claims.trend(text, "Kendall's τ with N", levels, groups, "more", configs=family, family="primary")
+    for start in [level for level in (256, 512) if level in levels[:-1]] or levels[-2:-1]:
+        above = [config for config in family if config["num_envs"] > start]
+        at = [config for config in family if config["num_envs"] == start]
+        claims.compare(
+            f"N beyond {start} still gains",
+            above,
+            at * len(above),
+            f"IQM(N > {start}) - IQM(N = {start}), mean over N = {' '.join(str(c['num_envs']) for c in above)}",
+        )
+    claims.diagnostics()
+
+
+def data_reuse(suite, claims):
+    """P1's claims at each larger number of epochs: what they cost at the base, and what N x 2 and T x 2 win back."""
+    base, base_count = suite.base, suite.base["update_epochs"]
+    more_envs = list(suite.scaled("num_envs").values())[:1]  # N x 2
+    more_steps = list(suite.scaled("num_steps").values())[:1]  # T x 2
+    for count in [config["update_epochs"] for config in suite.family("update_epochs")]:
+        if count <= base_count:
+            continue
+        base_after, envs_after, steps_after = (
+            [config.replace(update_epochs=count) for config in configs] for configs in ([base], more_envs, more_steps)
+        )
+        quantity = f"IQM(base, {count}) - IQM(base, {base_count})"
+        claims.compare(f"{count} epochs cost performance at the base", base_after, [base], quantity, "less")
+        claims.compare(
+            f"doubling N undoes the loss at {count} epochs",
+            envs_after,
+            [base],
+            f"IQM(N×2, {count}) - IQM(base, {base_count}) > -{MARGIN:.0%} of the base",
+            "not less",
+            primary=not any(claim.family == "primary" for claim in claims),
+        )
+        for text, other, other_name in (("the base", base_after, "base"), ("T×2", steps_after, "T×2")):
+            quantity = f"IQM(N×2, {count}) - IQM({other_name}, {count})"
+            claims.compare(f"  N×2 beats {text} at {count} epochs", envs_after, other, quantity)
+
+
+def decoupled(suite, claims):
+    shared = suite.base.replace(shared_encoder=True)
+    separate = suite.base.replace(shared_encoder=False)
+    doubled = list(suite.scaled("num_envs").values())[:1]  # N x 2
+    shared_doubled = [config.replace(shared_encoder=True) for config in doubled]
+    separate_doubled = [config.replace(shared_encoder=False) for config in doubled]
+    claims.compare(
+        "separate encoders collapse at the base", [separate], [shared], "IQM(separate) - IQM(shared)", "less"
+    )
+    claims.compare(
+        "separate encoders recover at N × 2",
+        separate_doubled,
+        [separate],
+        "IQM(separate, N×2) - IQM(separate, base)",
+        primary=True,
+    )
+    claims.compare(
+        "  at N × 2 separate encoders are not below shared ones",
+        separate_doubled,
+        shared_doubled,
+        f"IQM(separate, N×2) - IQM(shared, N×2) > -{MARGIN:.0%} of the base",
+        "not less",
+    )
+    claims.compare_gains(
+        "separate encoders gain more from N × 2 than shared ones",
+        [*separate_doubled, separate],
+        [*shared_doubled, shared],
+        "gain(separate) - gain(shared)",
+        "more",
+    )
+
+
+def learning_rate(suite, claims):
+    """P1: the default rate is about the best at N x 2."""
+    settings, families = settings_of(suite, "learning_rate")
+    rows = []
+    for setting in settings:
+        default = setting["learning_rate"]
+        for config in [config for config in families[setting] if config != setting]:
+            value = short(config["learning_rate"])
+            first = len(claims)
+            claims.compare(
+                f"  lr {value} is no better than lr {short(default)} at {shape_of(setting)}",
+                [setting],
+                [config],
+                f"IQM({short(default)}) - IQM({value}) > -{MARGIN:.0%} of the base",
+                "not less",
+            )
+            rows.append(claims[first])
+    claims.all_together(f"lr {short(suite.base['learning_rate'])} is about the best", rows, primary=True)
+    _changes_little(suite, claims, "learning_rate")
+
+
+def gamma(suite, claims):
+    """P1: the gain of T x 2 does not depend on gamma."""
+    settings, families = settings_of(suite, "gamma")
+    base, default, rows = suite.base, suite.base["gamma"], []
+    for setting in [setting for setting in settings if setting != base]:
+        for config in [config for config in families[base] if config["gamma"] != default]:
+            value = short(config["gamma"])
+            first = len(claims)
+            claims.compare_gains(
+                f"  the gain of {suite.shape(setting)} is the same at γ {value}",
+                [setting.replace(gamma=config["gamma"]), config],
+                [setting, base],
+                f"gain({value}) - gain({short(default)}) inside ±{MARGIN:.0%} of the base",
+                "little",
+            )
+            rows.append(claims[first])
+    claims.all_together("the gain of a longer rollout does not depend on γ", rows, primary=True)
+    _changes_little(suite, claims, "gamma")
+
+
+def settings_of(suite, name):
+    """The configurations with the base's value of an argument, and {setting: its family in the argument}."""
+    settings = list(dict.fromkeys(config.replace(**{name: suite.base[name]}) for config in suite.configs))
+    return settings, {setting: suite.family(name, setting) for setting in settings}
+
+
+def shape_of(config):
+    return "{}×{}".format(*config.shape)
+
+
+def _changes_little(suite, claims, name):
+    """Rows for an argument that changes little: each of its values against the base's, at each setting."""
+    default, rows = suite.base[name], []
+    settings, families = settings_of(suite, name)
+    for setting in settings:
+        for config in [config for config in families[setting] if config[name] != default]:
+            first = len(claims)
+            claims.compare(
+                f"  {SHORT_NAMES[name]} {short(config[name])} changes little at {shape_of(setting)}",
+                [config],
+                [setting],
+                f"IQM({short(config[name])}) - IQM({short(default)}) inside ±{MARGIN:.0%} of the base",
+                "little",
+            )
+            rows.append(claims[first])
+    claims.all_together(f"{SHORT_NAMES[name]} changes little, all of these together", rows)
+
+
+# ---- P3 --------------------------------------------------------------------------------------------------------------
+def recipe_of(config, base):
+    """Which of P3's recipes scales the base to the configuration; None if none does (c scales N; T stays)."""
+    c = config["num_envs"] / base["num_envs"]
+    if c == 1 or config["num_steps"] != base["num_steps"]:
+        return None
+    count, base_count = (one.batch_size // one["minibatch_size"] for one in (config, base))
+    rate = config["learning_rate"] / base["learning_rate"]
+    if np.isclose(rate, 1, rtol=1e-3) and np.isclose(count / base_count, c):
+        return MORE_MINIBATCHES
+    if np.isclose(rate, 1, rtol=1e-3) and count == base_count:
+        return BIGGER
+    if np.isclose(rate, c**0.5, rtol=1e-3) and count == base_count:
+        return BIGGER_SQRT
+    return None
+
+
+def by_recipe(suite):
+    """{recipe: {c: configuration}} of the configurations that one of P3's recipes makes from the base."""
+    found = {recipe: {} for recipe in (MORE_MINIBATCHES, BIGGER, BIGGER_SQRT)}
+    for config in suite.configs:
+        recipe = recipe_of(config, suite.base)
+        if recipe:
+            found[recipe][config["num_envs"] / suite.base["num_envs"]] = config
+    return found
+
+
+def outer_loop(suite, claims):
+    base, found = suite.base, by_recipe(suite)
+    for better, worse in ((MORE_MINIBATCHES, BIGGER), (MORE_MINIBATCHES, BIGGER_SQRT), (BIGGER_SQRT, BIGGER)):
+        above_one = sorted(c for c in set(found[better]) & set(found[worse]) if c > 1)
+        claims.compare(
+            f"P3: {better} beats {worse}",
+            [found[better][c] for c in above_one],
+            [found[worse][c] for c in above_one],
+            f"IQM - IQM, mean over c = {' '.join(f'{c:g}' for c in above_one)}",
+            primary=not claims,
+        )
+    for c in sorted(c for c in found[BIGGER] if c < 1):
+        claims.compare(
+            f"P3: going down to N × {c:g} with the number of minibatches fixed hurts",
+            [found[BIGGER][c]],
+            [base],
+            "IQM(smaller minibatches) - IQM(base)",
+            "less",
+        )
+        if c in found[MORE_MINIBATCHES]:
+            claims.compare(
+                f"  at N × {c:g} it is better to fix the minibatches' size",
+                [found[MORE_MINIBATCHES][c]],
+                [found[BIGGER][c]],
+                "IQM(size fixed) - IQM(number fixed)",
+            )
+
+
+def log_ddr(suite, config):
+    """log10 of the DDR (samples per unit of KL) of the runs in the games of the aggregates: one array a game."""
+    return [np.log10(np.maximum(suite.second_half_means(config, game, "outer/ddr"), 1e-9)) for game in suite.common]
+
+
+def by_budget(suite):
+    """{budget: its configurations with a final score and a DDR}, in the order of the budgets."""
+    with_ddr = [config for config in suite.scored if suite.common and all(x.size for x in log_ddr(suite, config))]
+    budgets = sorted({config["total_timesteps"] for config in suite.scored})
+    return {budget: [config for config in with_ddr if config["total_timesteps"] == budget] for budget in budgets}
+
+
+def quadratic(scores, ddrs):
+    """Least squares of score = a + b x + c x² with x = log10 DDR over configurations, (C, …): (c, place of the top).
+
+    The place is -b / 2c; infinite where c is 0.
+    """
+    x, y = np.moveaxis(np.asarray(ddrs, float), 0, -1), np.moveaxis(np.asarray(scores, float), 0, -1)
+    center = x.mean(-1, keepdims=True)
+    powers = np.stack([np.ones_like(x), x - center, (x - center) ** 2], axis=-1)
+    _, slope, curvature = np.moveaxis((np.linalg.pinv(powers) @ y[..., None])[..., 0], -1, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return curvature, center[..., 0] - slope / (2 * curvature)
+
+
+def split(samples):
+    """IQMs and means of log DDR, each (C, …), of samples: the scores of each configuration, then their DDRs."""
+    half = len(samples) // 2
+    return np.stack([iqm(sample) for sample in samples[:half]]), np.stack([mean(sample) for sample in samples[half:]])
+
+
+def step_size(suite, claims):
+    """P3: the score is an inverted U in log DDR, and its top moves up with the budget."""
+    found = by_budget(suite)
+    samples = {
+        budget: [*(suite.sample(config) for config in configs), *(log_ddr(suite, config) for config in configs)]
+        for budget, configs in found.items()
+        if len(configs) > 3
+    }
+    _best_ddr_moves(suite, claims, {budget: found[budget] for budget in samples}, samples)
+    for budget, sample in samples.items():
+        claims.add(
+            f"P3: at {short(budget)} steps the score is an inverted U in log DDR",
+            "curvature of the parabola",
+            evidence(lambda *drawn: quadratic(*split(drawn))[0], sample, min(suite.reps, 1000), suite.seed),
+            "less",
+            configs=found[budget],
+        )
+        edge = edge_of(*split(sample))
+        if edge and claims[-1].verdict == SUPPORTED:
+            claims[-1].verdict = UNDECIDED
+        claims[-1].remark = edge
+
+
+def edge_of(scores, ddrs):
+    """A remark if the best of the configurations, (C,), or the parabola's top is at the grid's edge; else ""."""
+    top = float(quadratic(scores, ddrs)[1])
+    if ddrs[scores.argmax()] in (ddrs.min(), ddrs.max()):
+        return f"the best configuration is at the grid's edge, log10 DDR {ddrs[scores.argmax()]:.2f}"
+    return "" if ddrs.min() < top < ddrs.max() else "the parabola's top is outside the grid"
+
+
+def _best_ddr_moves(suite, claims, found, samples):
+    """P3's claim that the best DDR rises with the budget."""
+    budgets, edges, estimate = sorted(samples), [], nothing(NO_FINAL_SCORES)
+    if len(budgets) > 1:
+        smallest, largest = samples[budgets[0]], samples[budgets[-1]]
+
+        def best(drawn):
+            """log10 DDR of the configuration with the highest IQM."""
+            scores, ddrs = split(drawn)
+            return np.take_along_axis(ddrs, scores.argmax(0)[None], 0)[0]
+
+        def shift(*drawn):
+            return best(drawn[len(smallest) :]) - best(drawn[: len(smallest)])
+
+        estimate = evidence(shift, [*smallest, *largest], min(suite.reps, 1000), suite.seed)
+        edges = [
+            f"{short(budget)} steps: {edge}"
+            for budget in (budgets[0], budgets[-1])
+            if (edge := edge_of(*split(samples[budget])))
+        ]
+    claims.add(
+        "P3: the best DDR (samples per unit of KL) rises with the budget",
+        "log10 of the best DDR, at the largest - at the smallest budget",
+        estimate,
+        "more",
+        configs=[config for configs in found.values() for config in configs],
+        family="primary",
+        remark="; ".join(edges),
+    )
+
+
+CLAIMS = {  # of each sweep with claims of its own
+    "fixed_budget": fixed_budget,
+    "scaling_data": scaling_data,
+    "data_reuse": data_reuse,
+    "coverage": coverage,
+    "decoupled": decoupled,
+    "learning_rate": learning_rate,
+    "gamma": gamma,
+    "pqn": pqn,
+    "procgen": scaling_data,
+    "isaacgym": isaacgym,
+    "hard_exploration": hard_exploration,
+    "rnd": rnd,
+    "num_envs_trend": num_envs_trend,
+    "outer_loop": outer_loop,
+    "step_size": step_size,
+}

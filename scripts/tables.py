@@ -1,0 +1,198 @@
+"""The tables of a sweep: of its configurations, its claims and its correlations, as text and for LaTeX.
+
+A table is (header, rows): lists of words. `as_text` and `as_latex` write it.
+"""
+
+import numpy as np
+from analysis import ATARI_5, ATARI_10, ENOUGH_GAMES, median_57
+from claims import PRIMARY, RUNS_NEEDED, correlations
+from estimates import MIN_SEEDS, interval, iqm, median, optimality_gap
+from suite import label_of
+
+
+def number(value):
+    return "-" if not np.isfinite(value) else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def bounds(low, high):
+    return f"[{number(low)}, {number(high)}]" if np.isfinite(low) else "no CI"
+
+
+# ---- ways to write a table -------------------------------------------------------------------------------------------
+def as_text(table):
+    """Lines of columns as wide as their contents."""
+    header, rows = table
+    widths = [max(len(str(row[i])) for row in [header, *rows]) for i in range(len(header))]
+    return ["  ".join(str(word).ljust(width) for word, width in zip(row, widths)).rstrip() for row in [header, *rows]]
+
+
+LATEX = {
+    "&": r"\&",
+    "%": r"\%",
+    "_": r"\_",
+    "#": r"\#",
+    "×": r"$\times$",
+    "γ": r"$\gamma$",
+    "τ": r"$\tau$",
+    "√": r"$\surd$",
+    "±": r"$\pm$",
+    "²": r"$^2$",
+    ">": r"$>$",
+    "<": r"$<$",
+    "−": r"$-$",
+}
+
+
+def as_latex(table, caption):
+    """A table environment that needs the package booktabs."""
+    header, rows = ([[_latex_cell(word) for word in row] for row in part] for part in ([table[0]], table[1]))
+    lines = [r"\begin{table}", r"\centering\small", rf"\caption{{{_latex_cell(caption)}}}"]
+    lines += [rf"\begin{{tabular}}{{{'l' * len(table[0])}}}", r"\toprule", " & ".join(header[0]) + r" \\", r"\midrule"]
+    lines += [" & ".join(row) + r" \\" for row in rows]
+    return [*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+
+
+def _latex_cell(word):
+    text = str(word)
+    indent = r"\quad " if text.startswith("  ") else ""
+    return indent + "".join(LATEX.get(letter, letter) for letter in text.strip())
+
+
+# ---- the tables ------------------------------------------------------------------------------------------------------
+
+
+def scores_table(suite):
+    """Final aggregates of each configuration, and its number of updates."""
+    weights = next((weights for weights in (ATARI_10, ATARI_5) if set(weights) <= set(suite.common)), None)
+    header, rows = ["configuration", "runs", "IQM", "95 % CI", "median", "opt. gap"], []
+    header += [f"57-game median (Atari-{len(weights)} regression), %"] if weights else []
+    header += ["batch", "iterations", "gradient steps"]
+
+    def aggregates(sample):
+        regression = [median_57(sample, suite.common, weights)] if weights else []
+        return np.array([iqm(sample), median(sample), optimality_gap(sample), *regression])
+
+    for config in suite.configs:
+        runs = [run for key, run in suite.runs.items() if key[0] == config]
+        row = [
+            label_of(config)
+            + (" (base)" if config == suite.base else "")
+            + (" (too few games)" if config in suite.too_few_games else ""),
+            f"{sum(run.finished for run in runs)}/{len(runs)}",
+        ]
+        if suite.can_compare([config]):
+            value, low, high = interval(aggregates, [suite.sample(config)], suite.reps, suite.seed)
+            row += [number(value[0]), bounds(low[0], high[0]), number(value[1]), number(value[2])]
+            row += [f"{number(value[3])} {bounds(low[3], high[3])}"] if weights else []
+        else:
+            row += ["-"] * (5 if weights else 4)
+        iterations = runs[0].target / config.batch_size
+        gradient_steps = runs[0].on_axis(np.array([runs[0].target]), "gradient_steps")[0]
+        rows.append([*row, f"{config.batch_size:,}", f"{iterations:,.0f}", f"{gradient_steps:,.0f}"])
+    return header, rows
+
+
+def claims_table(claims):
+    rows = []
+    for claim, adjusted in zip(claims, claims.adjusted()):
+        value, low, high = claim.estimate
+        ci = bounds(low, high) if np.isfinite(low) else f"no CI: {claim.evidence.why}"
+        chance = ""
+        if np.isfinite(claim.improvement.value):
+            chance = number(claim.improvement.value)
+            if np.isfinite(claim.improvement.low):
+                chance += f" {bounds(claim.improvement.low, claim.improvement.high)}"
+        text = f"* {claim.text}" if claim.family == PRIMARY else claim.text
+        words = f"{claim.verdict}: needs {claim.needs}" if claim.needs else claim.verdict
+        power = number(claim.power) if np.isfinite(claim.power) else ""
+        rows.append([text, number(value), ci, chance, words, adjusted, power, claim.quantity])
+    header = ["claim", "value", "95 % CI", "P(improvement)", "verdict", "after Holm", "power", "value is"]
+    return header, rows
+
+
+def remarks(claims):
+    """Lines on the rows that need a word more."""
+    return [f"{claim.text.strip()}: {claim.remark}" for claim in claims if claim.remark]
+
+
+def correlations_table(rows):
+    def cell(estimate):
+        return "-" if not np.isfinite(estimate.value) else f"{estimate.value:+.2f} {bounds(*estimate[1:])}"
+
+    header = ["diagnostic", "with N", "with T", "with N at a fixed batch"]
+    return header, [[row.tag, cell(row.with_n), cell(row.with_t), cell(row.with_n_at_one_batch)] for row in rows]
+
+
+def found_correlations(suite):
+    """The rows of `correlations_table` that have a number."""
+    return [
+        row
+        for row in correlations(suite)
+        if np.isfinite([row.with_n.value, row.with_t.value, row.with_n_at_one_batch.value]).any()
+    ]
+
+
+def about(suite, reference):
+    """Lines on what was read, how it is judged, and what is missing; the latter begin with "!"."""
+    runs = suite.runs.values()
+    finished = sum(run.finished for run in runs)
+    yield f"== {suite.sweep}: {reference}; {suite.script}.py"
+    yield (
+        f"{len(runs)} runs, {finished} at their budget: {len(suite.configs)} configurations, {len(suite.games)} "
+        f"games, seeds {' '.join(map(str, suite.seeds))}; base {label_of(suite.base)}"
+    )
+    yield f"judged at {suite.budget:,.0f} environment steps: the order of configurations depends on the budget"
+    yield f"scores: {suite.scale}; final: {suite.final_is}"
+    if any(run.enough_games_from() > 0 for run in runs):
+        yield (
+            f"curves of the return are dotted until each environment of their runs has finished {ENOUGH_GAMES} games "
+            "(charts/min_episodes): before that mostly short games have ended"
+        )
+    equal_seeds = len({len(x) for config in suite.scored for x in suite.sample(config)}) < 2
+    method = (
+        "rliable's"
+        if equal_seeds
+        else "on ragged lists (unequal seeds: each game has the same weight; rliable takes complete matrices only)"
+    )
+    yield (
+        f"aggregates over {len(suite.common)} games: {', '.join(suite.common) or 'none'}; CIs: 95 % percentile "
+        f"bootstrap over seeds within games, {suite.reps} resamples, {method}; none below {MIN_SEEDS} seeds a game; of "
+        "claims and correlations n - 1 of n seeds are drawn (Rao, Wu)"
+    )
+    if any(run.diverged for run in runs):
+        yield (
+            f"diverged runs have the score of the random policy ({suite.random_is}); a second row of each claim on "
+            "them leaves them out"
+        )
+    yield from (f"! {note}" for note in suite.notes[:20])
+    if len(suite.notes) > 20:
+        yield f"! … and {len(suite.notes) - 20} more of this kind"
+
+
+ABOUT_CLAIMS = (
+    "*: the primary claim. After Holm: the verdicts of the other rows, corrected for their number (those of games "
+    f"on their own). Power: the chance of *supported* if there is no difference. Verdicts need {RUNS_NEEDED} runs of a "
+    "configuration"
+)
+ABOUT_CORRELATIONS = (
+    "rank correlation (Kendall's τ, mean over games) of each diagnostic, its mean over the second half of a run. "
+    "T-scaling has the batches and gradient steps of N-scaling: an effect that only N has is N's own"
+)
+
+
+def report(suite, claims, reference):
+    """The lines of a suite: what was read, what is missing, the aggregates, the claims and the correlations."""
+    yield from about(suite, reference)
+    yield ""
+    yield from as_text(scores_table(suite))
+    if claims:
+        yield ""
+        yield from as_text(claims_table(claims))
+        yield ABOUT_CLAIMS
+        yield from (f"! {remark}" for remark in remarks(claims))
+    rows = found_correlations(suite)
+    if rows:
+        yield ""
+        yield ABOUT_CORRELATIONS
+        yield from as_text(correlations_table(rows))
+    yield ""
