@@ -257,9 +257,10 @@ def test_final_games(script, tmp_path):
 
 # ---- the same seed ---------------------------------------------------------------------------------------------------
 def test_the_same_seed_gives_the_same_bits(finished, script, tmp_path):
-    """…whether checkpoints are written or not, and whether anyone looks or not."""
+    """…with one thread or two, whether checkpoints are written or not, and whether anyone looks or not."""
     run_dir, _ = finished
-    run(script, tmp_path, "--probe-size", 100, "--checkpoint-minutes", 0, *LEVELS.get(script, ()))
+    words = ("--probe-size", 100, "--checkpoint-minutes", 0, "--num-threads", 2)
+    run(script, tmp_path, *words, *LEVELS.get(script, ()))
     (tmp_path / "blind").mkdir()
     run(script, tmp_path / "blind", "--no-diagnostics", *LEVELS.get(script, ()))
     first, second = curves(run_dir), curves(tmp_path / "run")

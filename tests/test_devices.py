@@ -1,0 +1,67 @@
+"""The threads that share out a run's work: devices.Workers."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import devices
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(params=[1, 2, 3])
+def workers(request):
+    return devices.Workers(SimpleNamespace(num_threads=request.param), CPU)
+
+
+@pytest.mark.parametrize(
+    "number,size,expected",
+    [(8, 16, 2), (32, 16, 2), (128, 16, 8), (1024, 16, 16), (1, 16, 1), (0, 16, 1), (256, 64, 4), (64, 64, 2)],
+)
+def test_pieces_follow_from_the_work_alone(workers, number, size, expected):
+    pieces = workers.pieces(number, size)
+    assert len(pieces) == expected
+    assert [i for piece in pieces for i in range(number)[piece]] == list(range(number))
+    lengths = [len(range(number)[piece]) for piece in pieces]
+    assert max(lengths) - min(lengths) <= 1
+    assert devices.Workers(SimpleNamespace(num_threads=1), torch.device("cuda")).pieces(number, size) == [
+        slice(0, number)
+    ]
+
+
+def test_each_thread_computes_alone_and_in_the_callers_grad_mode(workers):
+    """Grad mode and the number of PyTorch's threads are settings of a thread: a new one has gradients and all cores."""
+    threads = set()
+
+    def look(i):
+        threads.add(threading.get_ident())
+        return i, torch.get_num_threads(), torch.is_grad_enabled()
+
+    assert workers.map(look, range(5)) == [(i, 1, True) for i in range(5)]
+    with torch.no_grad():
+        assert workers.map(look, range(5)) == [(i, 1, False) for i in range(5)]
+    assert torch.get_num_threads() == 1
+    assert (threading.get_ident() in threads) == (workers._pool is None)
+
+
+def test_an_error_in_a_piece_reaches_the_caller(workers):
+    with pytest.raises(ZeroDivisionError):
+        workers.map(lambda i: 1 / i, [1, 0, 2])
+
+
+def test_the_sum_does_not_depend_on_the_number_of_threads(workers):
+    """…and equals what one piece gives, up to rounding."""
+    generator = torch.Generator().manual_seed(0)
+    rows, weight = torch.randn(300, 5, generator=generator), torch.randn(5, generator=generator)
+
+    def function(x, w):
+        return [(x * w).sum(0), x.sum()], {"squares": x.square().sum()}
+
+    total, named = workers.summed(function, [rows], [weight])
+    parts = [function(part, weight) for part in rows.split(75)]
+    assert torch.equal(total[0], ((parts[0][0][0] + parts[1][0][0]) + parts[2][0][0]) + parts[3][0][0])
+    whole, whole_named = function(rows, weight)
+    torch.testing.assert_close(total, whole, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(named, whole_named, rtol=1e-5, atol=1e-4)
