@@ -37,7 +37,6 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Literal, Optional
 
-import envpool
 import numpy as np
 import torch
 import torch.nn as nn
@@ -113,8 +112,9 @@ def parse_args(argv):
 # ---- environments ----------------------------------------------------------------------------------------------------
 def task_id(args):
     """EnvPool's name of the game: `bigfish` and the mode, or such a name itself."""
-    known = args.env_id in envpool.registration.registry.specs
-    return args.env_id if known else f"{args.env_id.capitalize()}{(args.distribution_mode or 'easy').capitalize()}-v0"
+    if "-v" in args.env_id:
+        return args.env_id
+    return f"{args.env_id.capitalize()}{(args.distribution_mode or 'easy').capitalize()}-v0"
 
 
 def check_levels(args):
@@ -126,6 +126,8 @@ def check_levels(args):
         )
     if args.start_level and not args.num_levels:
         rundir.fail(f"--start-level {args.start_level} without --num-levels: expected --num-levels of 1 or more")
+    import envpool
+
     try:
         envpool.make_spec(task_id(args))
     except ImportError:  # Procgen draws with Qt, which EnvPool's wheel includes only from Python 3.12 on
@@ -137,6 +139,8 @@ def make_envs(args, seeds):
 
     Observations (N, 64, 64, 3) uint8, rewards as the game pays them.
     """
+    import envpool  # takes a second: not for --help
+
     return envpool.make(
         task_id(args),
         env_type="gymnasium",

@@ -42,7 +42,6 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Literal, Optional
 
-import envpool
 import numpy as np
 import torch
 import torch.nn as nn
@@ -115,6 +114,8 @@ def make_envs(args, seeds):
 
     Each life is an episode, and rewards are clipped to their sign.
     """
+    import envpool  # takes a second: not for --help
+
     return envpool.make(
         args.env_id,
         env_type="gymnasium",

@@ -16,6 +16,12 @@ def workers(request):
     return devices.Workers(SimpleNamespace(num_threads=request.param), CPU)
 
 
+def test_bf16_hint():
+    """One of the two choices is slow on any Linux machine, and only that one gets a hint."""
+    hints = [devices.bf16_hint(bf16) for bf16 in (False, True)]
+    assert hints.count(None) == 1 and "--bf16" in str(hints)
+
+
 @pytest.mark.parametrize(
     "number,size,expected",
     [(8, 16, 2), (32, 16, 2), (128, 16, 8), (1024, 16, 16), (1, 16, 1), (0, 16, 1), (256, 64, 4), (64, 64, 2)],
