@@ -18,6 +18,7 @@ scripts  each script as a user runs it, in a process of its own, with diagnostic
 peers    stable-baselines3's PPO, if it is installed, and every `--peer`: a command that prints its mean steps/s since
          its start as it goes (`SPS: 123`). Its second half, too, with as many steps as the script in float32. It is
          ended once it has taken four times as long as the limit promises, and half a minute.
+busy     each script in its fastest precision, and each peer: alone and then beside one process that keeps a core busy.
 ranks    ppo_atari_envpool.py under torchrun with one and two processes on the same cores or GPUs.
 growth   how time and memory grow with N at a fixed T.
 storage  bytes per stored transition: NumPy and torch arrays of shape (T, N, ...) that a program allocates with zeros,
@@ -76,8 +77,10 @@ from tqdm import tqdm
 import devices  # benchmark_peers has put the repository's root on sys.path
 import rundir
 
-SECTIONS = ("env", "network", "scripts", "peers", "ranks", "growth", "storage")
+SECTIONS = ("env", "network", "scripts", "peers", "busy", "ranks", "growth", "storage")
 PRECISIONS = {"fp32": [], "bf16": ["--bf16"]}
+# keeps a core busy until its parent ends
+BUSY = [sys.executable, "-c", "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"]
 START_SECONDS = 10  # to import, to start the games and to end: only used to estimate what still fits
 CUDA_GRAPHS = GPU and importlib.util.find_spec("tensordict") is not None
 
@@ -229,6 +232,17 @@ def measure_script(script, shape, iterations, seconds, num_threads, flags=(), ra
     }
 
 
+def beside(neighbours, measure):
+    """measure(), beside so many processes that keep a core busy each."""
+    busy = [subprocess.Popen(BUSY) for _ in range(neighbours)]
+    try:
+        return measure()
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
 def measure_script_storage(script):
     """Bytes per transition that a script stores, from one iteration of shape TINY."""
     flags = ["--minibatch-size", TINY.batch_size]
@@ -252,7 +266,8 @@ class Plan:
     def __init__(self, args):
         self.args, self.estimates, self.start = args, {}, time.monotonic()
         self.seconds_alone = min(2.0, args.seconds / 10)  # of each measurement of an environment or a network
-        self.fastest = args.precisions[-1]
+        slow = devices.bf16_hint(True) and not GPU  # bfloat16 is emulated on this CPU
+        self.fastest = next((x for x in args.precisions if (x == "bf16") != bool(slow)), args.precisions[0])
 
     def estimate(self, script, shape, precision):
         """The limit in steps/s, from a quarter of a second for each part: decides how long a process has to run."""
@@ -319,15 +334,32 @@ class Plan:
             iterations, sps = self.iterations(script, shape, precision), self.estimate(script, shape, precision)
             yield self.training_task(what, shape, iterations, sps, words)
 
+    def peer_task(self, section, peer, shape):
+        """The Task that runs a peer for as many iterations as its script in float32."""
+        what = {"shape": str(shape), "section": section, "script": peer.script, "name": peer.name}
+        module, _ = load(peer.script, shape)
+        total_timesteps = self.iterations(peer.script, shape, "fp32") * shape.batch_size
+        expected = total_timesteps / self.estimate(peer.script, shape, "fp32")
+        command = peer.command_for(module.Args.env_id, shape, total_timesteps)
+        measure = partial(measure_peer, command, 30 + 4 * expected, self.args.num_threads)
+        return Task(what, 2 * (expected + START_SECONDS), measure)
+
     def peer_tasks(self, shape):
         for peer in self.args.peer:
-            what = {"shape": str(shape), "section": "peers", "script": peer.script, "name": peer.name}
-            module, _ = load(peer.script, shape)
-            total_timesteps = self.iterations(peer.script, shape, "fp32") * shape.batch_size
-            expected = total_timesteps / self.estimate(peer.script, shape, "fp32")
-            command = peer.command_for(module.Args.env_id, shape, total_timesteps)
-            measure = partial(measure_peer, command, 30 + 4 * expected, self.args.num_threads)
-            yield Task(what, 2 * (expected + START_SECONDS), measure)
+            yield self.peer_task("peers", peer, shape)
+
+    def busy_tasks(self, shape):
+        """Each program alone and, right after that, beside one busy process."""
+        programs = []
+        for script in self.args.scripts:
+            what = {"shape": str(shape), "section": "busy", "script": script, "name": "ours", "precision": self.fastest}
+            iterations, sps = (f(script, shape, self.fastest) for f in (self.iterations, self.estimate))
+            programs.append(self.training_task(what, shape, iterations, sps, PRECISIONS[self.fastest]))
+        programs += [self.peer_task("busy", peer, shape) for peer in self.args.peer]
+        for task in programs:
+            for neighbours in (0, 1):
+                measure = partial(beside, neighbours, task.measure)
+                yield task._replace(what={**task.what, "neighbours": neighbours}, measure=measure)
 
     def rank_tasks(self, shape):
         flags = ["--no-diagnostics", *PRECISIONS[self.fastest]]
@@ -368,6 +400,8 @@ class Plan:
                         yield from tasks(script, shape)
             if "peers" in sections:
                 yield from self.peer_tasks(shape)
+            if "busy" in sections:
+                yield from self.busy_tasks(shape)
             if "ranks" in sections:
                 yield from self.rank_tasks(shape)
         if "storage" in sections and first_round:

@@ -1,8 +1,8 @@
 """What the records of benchmark.py say: its summary, and the tables that it writes.
 
 A record is one measurement, a dict: "round", "section", the fields that say what was measured ("shape", "script",
-"precision", "diagnostics", "flags", "name", "ranks"), and its results ("sps", "peak_bytes", ...) or an "error". All
-comparisons are ratios within a round, since a machine's speed drifts by 20 % within minutes.
+"precision", "diagnostics", "flags", "name", "ranks", "neighbours"), and its results ("sps", "peak_bytes", ...) or an
+"error". All comparisons are ratios within a round, since a machine's speed drifts by 20 % within minutes.
 
 A spread is {"median", "min", "max", "n"} of the values of several rounds.
 """
@@ -34,6 +34,7 @@ def title(record):
         record.get("precision"),
         DIAGNOSTICS.get(record.get("diagnostics")),
         f"{record['ranks']} ranks" if "ranks" in record else None,
+        "beside a busy process" if record.get("neighbours") else None,
         record.get("flags"),
     ]
     return " ".join(word for word in words if word)
@@ -140,6 +141,22 @@ def summarize_diagnostics(records):
     return rows
 
 
+def summarize_busy(records):
+    """Each program alone and beside one busy process, and our speed there against each peer's."""
+    rows = []
+    for program in distinct(records, "busy", "shape", "script", "name", "precision"):
+        alone, busy = (by_round(records, section="busy", neighbours=n, **program) for n in (0, 1))
+        against = {}
+        if program["name"] == "ours":
+            for peer in distinct(records, "busy", "script", "name"):
+                theirs = {"section": "busy", "shape": program["shape"], "neighbours": 1, **peer}
+                if peer["name"] != "ours" and peer["script"] == program["script"]:
+                    against[peer["name"]] = ratios(busy, by_round(records, **theirs))
+        kept = ratios(busy, alone)
+        rows.append({**program, "alone": spread(alone), "busy": spread(busy), "kept": kept, "against": against})
+    return rows
+
+
 def summarize_ranks(records):
     """Processes of torchrun, against one process."""
     rows = []
@@ -158,7 +175,7 @@ def measured_once(records, section):
 
 
 def summarize(records):
-    """{"parts", "end_to_end", "diagnostics", "ranks", "growth", "storage", "errors"}: a list each.
+    """{"parts", "end_to_end", "diagnostics", "busy", "ranks", "growth", "storage", "errors"}: a list each.
 
     What was left out in one round only, for lack of time, is no error.
     """
@@ -168,6 +185,7 @@ def summarize(records):
         "parts": summarize_parts(records),
         "end_to_end": summarize_programs(records),
         "diagnostics": summarize_diagnostics(records),
+        "busy": summarize_busy(records),
         "ranks": summarize_ranks(records),
         "growth": measured_once(records, "growth"),
         "storage": measured_once(records, "storage"),
@@ -221,6 +239,18 @@ TABLES = {
             "seconds each": lambda row: shown(row["seconds_per_log_point"], ".2f"),
             "every": lambda row: f"{row['log_steps']:,} steps",
             "share": lambda row: shown(row["share_by_default"], ".1%"),
+        },
+    ),
+    "busy": (
+        "SPS alone and beside one process that keeps a core busy; the last column is ours against each peer there.",
+        {
+            "shape": lambda row: row["shape"],
+            "script": lambda row: row["script"],
+            "": lambda row: row["precision"] or row["name"],
+            "alone": lambda row: shown(row["alone"]),
+            "beside": lambda row: shown(row["busy"]),
+            "kept": lambda row: shown(row["kept"], ".2f"),
+            "times": lambda row: ", ".join(f"{peer} {shown(x, '.1f')}" for peer, x in row["against"].items()) or "-",
         },
     ),
     "ranks": (

@@ -3,11 +3,13 @@ asserts a speed: those are ratios within one round, in results/benchmark/."""
 
 import contextlib
 import json
+import os
 import shlex
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -48,6 +50,10 @@ def planted():
             record(round_number, "peers", name="broken", error="no module"),
             record(round_number, "ranks", precision="bf16", ranks=1, sps=40 * speed, peak_bytes=1e9),
             record(round_number, "ranks", precision="bf16", ranks=2, sps=60 * speed, peak_bytes=2e9),
+            record(round_number, "busy", name="ours", precision="bf16", neighbours=0, sps=50 * speed),
+            record(round_number, "busy", name="ours", precision="bf16", neighbours=1, sps=30 * speed),
+            record(round_number, "busy", name="slow", neighbours=0, sps=25 * speed),
+            record(round_number, "busy", name="slow", neighbours=1, sps=5 * speed),
         ]
     records.append(record(3, "env", error="left out: --minutes 1"))  # not missing: there are other rounds
     records.append(record(1, "growth", precision="bf16", sps=32.0, peak_bytes=1e9, iterations=2))
@@ -75,6 +81,10 @@ def test_ratios_are_of_each_round():
     assert slow["against"]["slow"]["median"] == 1 and rows["broken", None]["sps"] is None
     ranks = {row["ranks"]: row["against_one"]["median"] for row in summary["ranks"]}
     assert ranks == {1: 1, 2: 1.5}
+    busy = {row["name"]: row for row in summary["busy"]}
+    assert (busy["ours"]["kept"]["median"], busy["slow"]["kept"]["median"]) == (0.6, 0.2)
+    assert busy["ours"]["against"] == {"slow": {"median": 6, "min": 6, "max": 6, "n": 2}}
+    assert not busy["slow"]["against"]
     # the second half of 4 iterations of 32 steps: 64 steps with one log point
     (cost,) = summary["diagnostics"]
     assert cost["on_against_off"]["median"] == pytest.approx(50 / 60)
@@ -92,7 +102,7 @@ def test_ratios_are_of_each_round():
 def test_committed_tables_are_of_the_committed_records(path):
     results = json.loads(path.read_text())
     summary = benchmark_tables.summarize(results["records"])
-    assert summary == results["summary"]
+    assert {name: summary[name] for name in results["summary"]} == results["summary"]  # sections may be newer
     assert benchmark_tables.render(summary, results["machine"]) == path.with_suffix(".md").read_text()
 
 
@@ -235,7 +245,7 @@ def test_a_small_measurement(tmp_path):
     assert benchmark.main(benchmark.parse_args([*words, "--peer", f"good={PRINTS}", "--peer", "failing=exit 3"])) == 0
     results = json.loads(out.read_text())
     assert set(results) == {"command", "machine", "settings", "summary", "records"}
-    assert set(results["summary"]) == {"parts", "end_to_end", "diagnostics", "ranks", "growth", "storage", "errors"}
+    assert set(results["summary"]) == set("parts end_to_end diagnostics busy ranks growth storage errors".split())
     assert results["machine"]["cores"] >= 1 and results["machine"]["versions"]["torch"]
     rows = {(row["name"], row.get("diagnostics")): row for row in results["summary"]["end_to_end"]}
     for diagnostics in (True, False):
@@ -246,6 +256,21 @@ def test_a_small_measurement(tmp_path):
         assert ours["against"]["sb3"]["median"] > 0
     assert len(results["summary"]["errors"]) == 1 and "failing" in results["summary"]["errors"][0]
     assert PPO in out.with_suffix(".md").read_text()
+
+
+def test_a_busy_process_lasts_as_long_as_the_measurement():
+    """It computes: its CPU time grows. It is gone when the measurement has ended, or failed."""
+
+    def look():
+        seen.extend(set(benchmark_peers.descendants(os.getpid())) - before)
+        while int(Path(f"/proc/{seen[0]}/stat").read_text().rsplit(")", 1)[1].split()[11]) < 3:
+            pass
+        raise OSError
+
+    seen, before = [], set(benchmark_peers.descendants(os.getpid()))
+    with pytest.raises(OSError):
+        benchmark.beside(1, look)
+    assert len(seen) == 1 and not Path(f"/proc/{seen[0]}").exists() and benchmark.beside(0, lambda: 7) == 7
 
 
 def test_one_iteration_has_a_speed():
