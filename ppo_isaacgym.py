@@ -39,6 +39,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Literal, Optional, Tuple
 
@@ -296,8 +297,8 @@ def ppo_loss(
     actions,
     logprobs,
     values,
-    advantages,
     returns,
+    advantages,
     valid,
     count,
     clip_coef,
@@ -307,9 +308,9 @@ def ppo_loss(
 ):
     """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), a mean over the valid rows of a minibatch.
 
-    mean (B, A), logstd (1, A), newvalue (B,): of the network in training; actions (B, A), logprobs, values, advantages,
-    returns (B,) float32, valid (B,) bool: of the rollout; count: as for `masked_mean`. Returns the loss and a dict of
-    0-d tensors without gradient; old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
+    mean (B, A), logstd (1, A), newvalue (B,): of the network in training; actions (B, A), logprobs, values, returns,
+    advantages (B,) float32, valid (B,) bool: of the rollout; count: as for `masked_mean`. Returns the loss and a dict
+    of 0-d tensors without gradient; old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
     (joschu.net/blog/kl-approx.html).
     """
     logratio = gaussian_logprobs(mean, logstd, actions) - logprobs
@@ -339,13 +340,15 @@ def ppo_loss(
 
 # ---- diagnostics -----------------------------------------------------------------------------------------------------
 @torch.no_grad()
-def diagnose(agent, b_obs, b_actions, b_logprobs, inds):
+def diagnose(agent, b_obs, b_actions, b_logprobs, inds, workers):
     """Measures the updated network on the rows `inds` of the batch.
 
     Returns {name: value} (definitions: metrics.py) and the log-ratios (M,), new over old, of the actions taken. A unit
     with a small standard deviation is dormant here: Tanh saturates far from zero.
     """
-    mean, values = metrics.diagnose_network(lambda rows: agent(b_obs.index_select(0, rows))[::2], inds, deviation=True)
+    mean, values = metrics.diagnose_network(
+        lambda rows: agent(b_obs.index_select(0, rows))[::2], inds, deviation=True, map=workers.map
+    )
     logratio = gaussian_logprobs(mean, agent.actor_logstd, b_actions[inds]) - b_logprobs[inds]
     policy = metrics.gaussian_policy_diagnostics(mean, agent.actor_logstd.exp(), logratio)
     return {**values, **policy, **metrics.weight_norms(agent)}, logratio
@@ -383,6 +386,7 @@ def main(args):
     # ---- setup -------------------------------------------------------------------------------------------------------
     device = devices.set_up(args)
     run = rundir.Run(args, device)
+    workers = devices.Workers(args, device)
     batch_size = args.num_envs * args.num_steps
     games = devices.share(args.num_envs)  # the range of this process: its games of the num_envs
     num_envs, mb_size = len(games), args.minibatch_size // devices.NUM_RANKS  # of this process
@@ -416,6 +420,8 @@ def main(args):
     episode = torch.zeros((num_envs, 2), device=device)  # (return, length) so far
     ends = torch.zeros((*shape, 2), device=device)  # (return, length) of the whole episodes that ended there, else 0
 
+    parameters = list(agent.parameters())
+
     @torch.no_grad()
     def policy(obs, noise):
         """Samples actions (N, A) for obs (N, D): mean + std * noise is a sample of the policy."""
@@ -423,46 +429,35 @@ def main(args):
         return mean, value, mean + agent.actor_logstd.exp() * noise
 
     def minibatch(batch, inds):
-        """The rows `inds` of each tensor of the batch, advantages normalised, and the number of valid rows."""
+        """The rows `inds` of each tensor of the batch, advantages normalised, and (the number of valid rows,)."""
         *rows, advantages, valid = (x.index_select(0, inds) for x in batch)
         normalized, count = normalize_advantages(advantages, valid)
-        return *rows, normalized if args.norm_adv else advantages, valid, count
+        return (*rows, normalized if args.norm_adv else advantages, valid), (count,)
 
-    def minibatch_loss(
-        mb_obs, mb_old_means, mb_actions, mb_logprobs, mb_values, mb_returns, mb_advantages, mb_valid, count
-    ):
+    def minibatch_loss(mb_obs, mb_old_means, *mb):
         newmean, newvalue, _ = agent(mb_obs)
-        loss, losses = ppo_loss(
-            newmean,
-            agent.actor_logstd,
-            newvalue,
-            mb_actions,
-            mb_logprobs,
-            mb_values,
-            mb_advantages,
-            mb_returns,
-            mb_valid,
-            count,
-            args.clip_coef,
-            args.ent_coef,
-            args.vf_coef,
-            args.clip_vloss,
-        )
+        coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+        loss, losses = ppo_loss(newmean, agent.actor_logstd, newvalue, *mb, *coefs)
         with torch.no_grad():
             kl = gaussian_kl(mb_old_means, old_logstd, newmean, agent.actor_logstd)
-            losses["kl"] = masked_mean(kl, mb_valid, count)
+            losses["kl"] = masked_mean(kl, *mb[-2:])
         return loss, losses
 
-    def update(*mb):
+    def gradient(loss_function, *mb):
+        """The gradient and the losses of some rows of a minibatch: their share of those of the whole."""
+        loss, losses = loss_function(*mb)
+        return torch.autograd.grad(loss, parameters), losses
+
+    def update(rows, whole):
         """One step of the optimiser on a minibatch. Returns the losses and the gradient's norm before clipping."""
-        loss, losses = minibatch_loss(*mb)
-        optimizer.zero_grad()
-        loss.backward()
-        devices.add_over_ranks([*(p.grad for p in agent.parameters()), *losses.values()])
+        gradients, losses = workers.summed(partial(gradient, minibatch_loss), rows, whole)
+        devices.add_over_ranks([*gradients, *losses.values()])
+        for parameter, total in zip(parameters, gradients):
+            parameter.grad = total
         if args.desired_kl is not None:
             group = optimizer.param_groups[0]
             group["lr"] = adapted_learning_rate(group["lr"], losses["kl"].item(), args.desired_kl)
-        grad_norm = nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm, foreach=True)
+        grad_norm = nn.utils.clip_grad_norm_(parameters, args.max_grad_norm, foreach=True)
         optimizer.step()
         return {**losses, "grad_norm": grad_norm}
 
@@ -533,14 +528,14 @@ def main(args):
             valid_inds = b_valid.nonzero().squeeze(-1)
             probe_inds = valid_inds[metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)]
         if log_point and args.diagnostics:
-            native, logratio = diagnose(agent, b_obs, b_actions, b_logprobs, valid_inds)
+            native, logratio = diagnose(agent, b_obs, b_actions, b_logprobs, valid_inds, workers)
             same = len(probe_inds) == len(valid_inds)
-            probe = native if same else diagnose(agent, b_obs, b_actions, b_logprobs, probe_inds)[0]
+            probe = native if same else diagnose(agent, b_obs, b_actions, b_logprobs, probe_inds, workers)[0]
             # clipping multiplied the last minibatch's gradient by one factor: take it out again
             unclip = max(1.0, (losses["grad_norm"].item() + 1e-6) / args.max_grad_norm)
             native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
-            probe_loss, _ = minibatch_loss(*minibatch(batch, probe_inds[devices.RANK :: devices.NUM_RANKS]))
-            gradients = torch.autograd.grad(probe_loss, list(agent.parameters()))
+            probe_minibatch = minibatch(batch, probe_inds[devices.RANK :: devices.NUM_RANKS])
+            gradients, _ = workers.summed(partial(gradient, minibatch_loss), *probe_minibatch)
             devices.add_over_ranks(gradients)
             probe = {**probe, **metrics.gradient_statistics(gradients)}
             scalars.update({f"diagnostics/{name}": value for name, value in native.items()})

@@ -45,8 +45,6 @@ PASSAGES = {  # of main, the same wherever they are: how their first and their l
 EXCEPT = {  # (passage, script): why it is not the same there
     ("one update", "ppo_rnd_envpool.py"): "it clips the predictor's gradient with the agent's",
     ("one update", "ppo_isaacgym.py"): "neither compiled nor graphed; it may adapt the learning rate",
-    ("setup", "ppo_isaacgym.py"): "its update is not cut into pieces yet",
-    ("gradients of the diagnostics", "ppo_isaacgym.py"): "its update is not cut into pieces yet",
     ("annealing", "ppo_isaacgym.py"): "no CUDA graphs",
     ("rollout", "pqn_atari_envpool.py"): "it keeps Q values in place of logits and values",
     ("rollout", "ppo_rnd_envpool.py"): "it has intrinsic values and looks at the rooms as well",
