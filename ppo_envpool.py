@@ -1,0 +1,625 @@
+"""PPO on EnvPool's small worlds, whose observation is a vector or a small grid: results in seconds to minutes.
+
+    python ppo_envpool.py --env-id CartPole-v1
+    python ppo_envpool.py --env-id HalfCheetah-v5 --num-envs 64 --num-steps 32   # its own defaults: Gaussian actions
+    python ppo_envpool.py --env-id gymnasium:my_module:MyTask-v0     # your own task, once my_module has registered it
+
+Games: classic control, Box2D, toy text, MiniGrid, DeepMind Control and Gym's MuJoCo, all in EnvPool, and everything
+with such an observation in gymnasium. Papers: Schulman et al. 2017 (PPO); Mayor et al. 2025, arXiv 2506.03404 (P1: the
+diagnostics); Beukman et al. 2026, arXiv 2603.06009 (P3: `outer/`). References: CleanRL's ppo.py and, for continuous
+actions, ppo_continuous_action.py @fe8d8a0, with the same algorithm, defaults and names. Departures, each with its
+reason:
+
+1. The step after `done` only resets the game: its action is ignored. In CleanRL's versions the game resets within the
+   step. Here `valid` keeps that row out of losses, advantage statistics, diagnostics and returns; DeepMind Control even
+   pays in it. `--no-mask-resets` trains on it, as CleanRL's EnvPool scripts do.
+2. A time limit is not a death: a truncated step bootstraps from the value of the real last observation, a terminated
+   one from 0. CleanRL bootstraps neither (`--no-mask-resets` again). EnvPool reports a death in the time limit's own
+   step as a time-out.
+3. 8 games x 128 steps for both kinds of actions; CleanRL has 4 x 128 and, for continuous actions, 1 x 2048.
+4. Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
+5. A curve has `--num-logs` points, however long the run; CleanRL writes three scalars a game and nine an iteration.
+6. `--norm-obs` and `--norm-reward` use the moments of valid rows only, over the games of all processes; those of the
+   observations change once an iteration, so that rollout and update see the same network. The returns are raw.
+7. For speed: actor and critic are one stack of tensors, actions are sampled by the Gumbel-max trick, advantages are
+   computed in NumPy, and all minibatches of an epoch are cut from one shuffled copy: the same mathematics.
+8. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
+9. A run is a directory that can be killed at any time and is resumed by the same command.
+10. Each game has a seed of its own, made from the run's seed, the steps done and the game's number: two seeds share no
+    games, nor do two processes.
+11. Grids, whose image and direction are one-hot: a convolution comes before the hidden layers. MiniGrid's mission, a
+    sentence that most of its tasks do not need, is left out.
+12. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--hidden-sizes`, `--activation`, `--shared-encoder`,
+    `--minibatch-size` and `--eval-episodes` are additions.
+"""
+
+import math
+import os
+import re
+import sys
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
+from typing import Literal, Optional, Tuple
+
+import numpy as np
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+import torch.optim as optim
+
+import devices
+import metrics
+import rundir
+import worlds
+from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
+
+GRID_VALUES = (11, 6, 3)  # MiniGrid's objects, colours and states
+DIRECTIONS = 4
+
+
+# ---- Args ------------------------------------------------------------------------------------------------------------
+@dataclass
+class Args:
+    exp_name: str = os.path.basename(__file__)[: -len(".py")]  # this experiment's part of the default run name
+    seed: Seed = 1  # the seed of the network, of the sampled actions and of the environments
+    torch_deterministic: bool = True  # makes cuDNN use deterministic kernels only
+    cuda: bool = True  # runs on the GPU, if there is one
+    track: bool = False  # mirrors the curves to Weights and Biases (`WANDB_MODE=offline` works without an account)
+    wandb_project_name: str = "cleanRL"  # the project in Weights and Biases
+    wandb_entity: Optional[str] = None  # the entity (team) in Weights and Biases
+    capture_video: bool = False  # plays a game at the end (scripts/evaluate.py): `episode.mp4`, in colour
+    run_name: Optional[str] = None  # the directory below runs-dir; default {env_id}__{exp_name}__{seed}__{unix time}
+    runs_dir: str = "runs"  # the directory that holds the run directories
+    num_logs: Count = 1000  # the number of points in every curve (at most one an iteration)
+    diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
+    probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
+    checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
+    eval_episodes: Evaluation = 0  # whole games that the final network plays when training ends: `final_return`
+    num_threads: Threads = 1  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
+    # Algorithm specific arguments
+    env_id: str = "CartPole-v1"  # the id of EnvPool's game, or gymnasium:MODULE:ID, a game that MODULE registers
+    total_timesteps: Steps = 500000  # environment steps of the whole run, over all environments
+    learning_rate: NonNegative = 2.5e-4  # the learning rate of Adam
+    num_envs: Count = 8  # the number of parallel games: N_envs
+    num_steps: Count = 128  # the number of steps in each game per rollout: N_RO
+    anneal_lr: bool = True  # anneals the learning rate linearly to 0
+    gamma: Fraction = 0.99  # the discount factor
+    gae_lambda: Fraction = 0.95  # lambda of the generalised advantage estimation
+    num_minibatches: Count = 4  # minibatches per epoch; the batch is num_envs * num_steps
+    minibatch_size: Optional[Count] = None  # rows per minibatch, in place of num-minibatches (P3's recipe)
+    update_epochs: Count = 4  # passes over each batch
+    norm_adv: bool = True  # normalises the advantages in each minibatch
+    clip_coef: NonNegative = 0.2  # the clipping coefficient of the policy ratio, and of the value if clip-vloss
+    clip_vloss: bool = True  # clips the value loss too
+    ent_coef: NonNegative = 0.01  # the coefficient of the entropy
+    vf_coef: NonNegative = 0.5  # the coefficient of the value loss
+    max_grad_norm: Positive = 0.5  # the gradient's norm is clipped to this
+    target_kl: Optional[Positive] = None  # ends the update after an epoch whose last minibatch has a larger approx_kl
+    norm_obs: bool = False  # normalises observations by their mean and deviation over all earlier iterations
+    norm_reward: bool = False  # divides rewards by the deviation of the discounted returns so far
+    hidden_sizes: Tuple[int, ...] = (64, 64)  # the units of each hidden layer
+    activation: Literal["tanh", "elu", "relu"] = "tanh"  # follows each hidden layer
+    shared_encoder: bool = False  # one stack of hidden layers for actor and critic, or one for each
+    mask_resets: bool = True  # trains on no reset row and bootstraps at time limits (departures 1 and 2)
+    bf16: bool = False  # computes the hidden layers in bfloat16 (autocast); heads, losses, GAE and Adam stay in float32
+    tf32: bool = True  # lets NVIDIA GPUs multiply float32 numbers in TensorFloat-32
+    compile: bool = False  # compiles the network and the loss with torch.compile: a minute at the start, a C++ compiler
+    cuda_graphs: bool = False  # replays policy and update as CUDA graphs, for NVIDIA; it has never run on a GPU yet
+
+
+CONTINUOUS = dict(  # other defaults of games with continuous actions
+    total_timesteps=1_000_000,
+    learning_rate=3e-4,
+    num_minibatches=32,
+    update_epochs=10,
+    ent_coef=0.0,
+    norm_obs=True,
+    norm_reward=True,
+)
+
+
+def parse_args(argv):
+    """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
+    env_id = ([Args.env_id] + re.findall(r"--env[-_]id[= ](\S+)", " ".join(argv)))[-1]
+    default = Args(**CONTINUOUS) if worlds.has_continuous_actions(env_id) else Args()
+    args = rundir.parse(Args, argv, __doc__, default=default)
+    problem = worlds.problem(args.env_id)
+    if problem:
+        rundir.fail(f"--env-id {args.env_id} {problem}")
+    args.hidden_sizes = list(args.hidden_sizes)  # as a manifest gives it back
+    if not args.hidden_sizes or min(args.hidden_sizes) < 1 or max(args.hidden_sizes) > 65536:
+        rundir.fail(f"--hidden-sizes {args.hidden_sizes}: expected one number or more, each 1 to 65,536")
+    observation = worlds.observation(args.env_id)
+    if args.norm_obs and observation.kind != "vector":
+        rundir.fail(f"--norm-obs: {args.env_id} observes no vector of real numbers: expected --no-norm-obs")
+    args.num_threads = args.num_threads or torch.get_num_threads()
+    return rundir.check(args, argv, row_bytes=observation.width * np.dtype(observation.dtype).itemsize)
+
+
+# ---- environments ----------------------------------------------------------------------------------------------------
+def make_envs(args, seeds):
+    """The games (worlds.py), one for each of the seeds (integers below 2**31)."""
+    return worlds.make(args.env_id, seeds, args.num_threads)
+
+
+# ---- networks --------------------------------------------------------------------------------------------------------
+def layer_init(layer, std=2**0.5, bias_const=0.0):
+    torch.nn.init.orthogonal_(layer.weight, std)
+    torch.nn.init.constant_(layer.bias, bias_const)
+    return layer
+
+
+class Stack(nn.Module):
+    """A linear layer for each of E encoders, side by side in one tensor: (E, B, inputs) -> (E, B, outputs)."""
+
+    def __init__(self, num_encoders, num_inputs, num_outputs):
+        super().__init__()
+        layers = [layer_init(nn.Linear(num_inputs, num_outputs)) for _ in range(num_encoders)]
+        self.weight = nn.Parameter(torch.stack([layer.weight.detach().t() for layer in layers]))  # (E, inputs, outputs)
+        self.bias = nn.Parameter(torch.zeros(num_encoders, 1, num_outputs))
+
+    def forward(self, x):
+        return torch.baddbmm(self.bias, x, self.weight)
+
+
+class Agent(nn.Module):
+    """Actor and critic, each with an encoder of its own (E = 2) or with a shared one (E = 1).
+
+    observation: what worlds.observation says. With `continuous` there are num_actions real numbers in an action.
+    """
+
+    def __init__(self, observation, num_actions, continuous, args):
+        super().__init__()
+        self.observation, self.norm_obs, self.bf16 = observation, args.norm_obs, args.bf16
+        self.num_encoders = 1 if args.shared_encoder else 2
+        self.activation = {"tanh": torch.tanh, "elu": F.elu, "relu": F.relu}[args.activation]
+        num_inputs = observation.values or observation.width
+        if observation.kind == "grid":
+            convolutions = [layer_init(nn.Conv2d(sum(GRID_VALUES), 16, 3)) for _ in range(self.num_encoders)]
+            self.convolution = nn.Conv2d(sum(GRID_VALUES), 16 * self.num_encoders, 3)
+            self.convolution.weight.data = torch.cat([x.weight.data for x in convolutions])
+            self.convolution.bias.data.zero_()
+            num_inputs = 16 * 5 * 5 + DIRECTIONS
+        sizes = (num_inputs, *args.hidden_sizes)
+        self.network = nn.ModuleList(Stack(self.num_encoders, *pair) for pair in zip(sizes, sizes[1:]))
+        self.actor = layer_init(nn.Linear(sizes[-1], num_actions), std=0.01)
+        self.critic = layer_init(nn.Linear(sizes[-1], 1), std=1)
+        self.actor_logstd = nn.Parameter(torch.zeros(1, num_actions)) if continuous else None
+        if args.norm_obs:
+            # count, sum and sum of squares of each column; at first those of one row with mean 0 and variance 1
+            sums = torch.tensor([[1.0], [0.0], [1.0]]).double().repeat(1, observation.width)
+            self.register_buffer("obs_sums", sums)
+            self.register_buffer("obs_mean", torch.zeros(observation.width))
+            self.register_buffer("obs_std", torch.ones(observation.width))
+
+    @torch.no_grad()
+    def add_obs(self, sums):
+        """Adds the columns' (count, sum, sum of squares), (3, D) float64, to those that normalise the observations."""
+        self.obs_sums += sums
+        mean, square = self.obs_sums[1:] / self.obs_sums[0]
+        self.obs_mean.copy_(mean)
+        self.obs_std.copy_(((square - mean.square()).clamp(min=0) + 1e-8).sqrt())
+
+    def inputs(self, obs):
+        """What the first hidden layer of each encoder gets, (E, B, inputs) float32, and the layers before it."""
+        if self.observation.kind == "vector":
+            if self.norm_obs:
+                obs = ((obs - self.obs_mean) / self.obs_std).clamp(-10.0, 10.0)
+            return obs.expand(self.num_encoders, *obs.shape), []
+        if self.observation.kind == "index":
+            one_hot = F.one_hot(obs[:, 0].long(), self.observation.values).float()
+            return one_hot.expand(self.num_encoders, *one_hot.shape), []
+        cells, starts = obs[:, :-1].long().view(len(obs), -1, 3), torch.tensor([0, 11, 17], device=obs.device)
+        planes = torch.zeros(len(obs), 7 * 7, sum(GRID_VALUES), device=obs.device).scatter_(2, cells + starts, 1.0)
+        x = self.convolution(planes.transpose(1, 2).reshape(len(obs), -1, 7, 7))
+        x = self.activation(x).unflatten(1, (self.num_encoders, 16)).transpose(0, 1)  # (E, B, 16, 5, 5)
+        direction = F.one_hot(obs[:, -1].long(), DIRECTIONS).to(x.dtype).expand(self.num_encoders, -1, -1)
+        return torch.cat([x.flatten(2), direction], -1), [x]
+
+    def forward(self, obs):
+        """Maps obs (B, width) to logits, or means (B, A), to value (B,) and to the layers.
+
+        Each layer is (E, B, units, ...), after its activation: of the actor's encoder and of the critic's. The last,
+        in float32, is the representation.
+        """
+        with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bf16):
+            x, layers = self.inputs(obs)
+            for stack in self.network:
+                x = self.activation(stack(x))
+                layers.append(x)
+        layers[-1] = x = x.float()
+        return self.actor(x[0]), self.critic(x[-1]).squeeze(-1), layers
+
+
+# ---- targets and loss ------------------------------------------------------------------------------------------------
+def normalize_rewards(rewards, ends, valid, discounted, moments, gamma):
+    """gym's NormalizeReward: divides by the standard deviation of all discounted returns so far, clips to [-10, 10].
+
+    rewards (T, N) float32, ends and valid (T, N) bool; `discounted` (N,) is what the episodes under way have earned and
+    `moments` the (mean, variance, count) of all such sums, valid rows only. Returns the normalised rewards (T, N) and
+    the new values of these two.
+    """
+    normalized = np.zeros_like(rewards)
+    for t in range(len(rewards)):
+        discounted = discounted * gamma + rewards[t]
+        moments = metrics.merge_moments(moments, discounted[valid[t]])
+        normalized[t] = (rewards[t] / np.sqrt(moments[1] + 1e-8)).clip(-10, 10)
+        discounted = np.where(ends[t], 0.0, discounted)
+    return normalized, discounted, tuple(map(float, moments))
+
+
+def gae(rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda):
+    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), cut at the ends of episodes. Arrays are (T, N).
+
+    `values[t]` is V(obs[t]), `next_values[t]` V of what step t led to, before any reset. `terminations`, `truncations`
+    (bool) say how step t ended its episode: the first bootstrap 0, the second `next_values[t]`, and neither passes the
+    trace on. Rows that are not `valid` (bool) get the advantage 0 and take no time: no trace begins in them. Returns
+    (advantages, returns), both float32 (T, N)."""
+    advantages = np.zeros_like(rewards)
+    nonterminal = (~terminations).astype(np.float32)
+    decay = gamma * gae_lambda * (nonterminal * ~truncations)
+    deltas = rewards + gamma * next_values * nonterminal - values
+    lastgaelam = np.zeros_like(rewards[0])
+    for t in reversed(range(len(rewards))):
+        lastgaelam = np.where(valid[t], deltas[t] + decay[t] * lastgaelam, lastgaelam)
+        advantages[t] = lastgaelam
+    advantages *= valid
+    return advantages, advantages + values
+
+
+def masked_mean(x, valid, count):
+    """The sum of x over the rows where `valid` (bool, same shape) holds, divided by `count`, their number.
+
+    With several processes `count` is of all rows, and each process gets its share of the mean: shares, and their
+    gradients, add up to the whole.
+    """
+    return torch.where(valid, x, 0.0).sum() / count
+
+
+def normalize_advantages(advantages, valid):
+    """Zero mean and unit (unbiased) standard deviation over the valid rows of each minibatch, of all processes.
+
+    advantages (K, M) float32, valid (K, M) bool: K minibatches. Returns the normalised advantages (K, M), 0 in other
+    rows, and the numbers of valid rows (K,) float32, at least 1, which the losses divide by.
+    """
+    total, count = devices.sum_over_ranks(torch.stack([torch.where(valid, advantages, 0.0).sum(1), valid.sum(1)]))
+    centred = torch.where(valid, advantages - (total / count.clamp(min=1))[:, None], 0.0)
+    squares = devices.sum_over_ranks(centred.square().sum(1))
+    std = (squares / (count - 1).clamp(min=1)).sqrt()
+    return centred / (std[:, None] + 1e-8), count.clamp(min=1)
+
+
+def draw_noise(shape, agent, generator):
+    """What makes an action of the policy's outputs (`sample`): Gumbel or Gaussian noise, float32 of this shape."""
+    noise = torch.empty(shape, device=generator.device)
+    if agent.actor_logstd is None:
+        return noise.exponential_(generator=generator).log_().neg_().cpu().numpy()
+    return noise.normal_(generator=generator).cpu().numpy()
+
+
+def sample(outputs, noise, agent):
+    """Samples actions: (N,) given logits (N, A), argmax(logits + noise), or (N, A) given means, mean + std * noise."""
+    if agent.actor_logstd is None:
+        return (outputs + noise).argmax(-1)
+    return outputs + agent.actor_logstd.detach().exp().cpu().numpy() * noise
+
+
+def action_logprobs(outputs, logstd, actions):
+    """Log-probabilities (B,) of actions (B,) int64 under logits (B, A), or (B, A) under means and logstd (1, A)."""
+    if logstd is None:
+        return F.log_softmax(outputs, dim=-1).gather(-1, actions[..., None]).squeeze(-1)
+    return -(0.5 * ((actions - outputs) / logstd.exp()).square() + logstd + 0.5 * math.log(2 * math.pi)).sum(-1)
+
+
+def ppo_loss(
+    outputs,
+    logstd,
+    newvalue,
+    actions,
+    logprobs,
+    values,
+    returns,
+    advantages,
+    valid,
+    count,
+    clip_coef,
+    ent_coef,
+    vf_coef,
+    clip_vloss=True,
+):
+    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), a mean over the valid rows of a minibatch.
+
+    outputs, logstd: as for `action_logprobs`, and newvalue (B,), of the network in training; actions, logprobs, values,
+    returns, advantages (B,) float32, valid (B,) bool: of the rollout; count: as for `masked_mean`. Returns the loss and
+    a dict of 0-d tensors without gradient; old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
+    (joschu.net/blog/kl-approx.html).
+    """
+    logratio = action_logprobs(outputs, logstd, actions) - logprobs
+    ratio = logratio.exp()
+    pg_loss1 = -advantages * ratio
+    pg_loss2 = -advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef)
+    pg_loss = masked_mean(torch.max(pg_loss1, pg_loss2), valid, count)
+    v_loss = (newvalue - returns).square()
+    if clip_vloss:
+        v_clipped = values + torch.clamp(newvalue - values, -clip_coef, clip_coef)
+        v_loss = torch.max(v_loss, (v_clipped - returns).square())
+    v_loss = 0.5 * masked_mean(v_loss, valid, count)
+    if logstd is None:
+        newlogprobs = F.log_softmax(outputs, dim=-1)
+        entropy = -(newlogprobs.exp() * newlogprobs).sum(-1)
+    else:  # the same in every state
+        entropy = (logstd + 0.5 * math.log(2 * math.pi * math.e)).sum(-1).expand_as(newvalue)
+    entropy = masked_mean(entropy, valid, count)
+    loss = pg_loss - ent_coef * entropy + vf_coef * v_loss
+    with torch.no_grad():
+        losses = {
+            "policy_loss": pg_loss.detach(),
+            "value_loss": v_loss.detach(),
+            "entropy": entropy.detach(),
+            "old_approx_kl": masked_mean(-logratio, valid, count),
+            "approx_kl": masked_mean((ratio - 1) - logratio, valid, count),
+            "clipfrac": masked_mean(((ratio - 1.0).abs() > clip_coef).float(), valid, count),
+        }
+    return loss, losses
+
+
+# ---- diagnostics -----------------------------------------------------------------------------------------------------
+@torch.no_grad()
+def diagnose(agent, b_obs, b_actions, b_logprobs, inds, workers):
+    """Measures the updated network on the rows `inds` of the batch.
+
+    Returns {name: value} (definitions: metrics.py) and the log-ratios (M,), new over old, of the actions taken. Under
+    Tanh, a unit with a small standard deviation is dormant: it saturates far from zero.
+    """
+
+    def forward(rows):
+        outputs, _, layers = agent(b_obs.index_select(0, rows))
+        return outputs, [[layer[i] for layer in layers] for i in range(agent.num_encoders)]
+
+    deviation = agent.activation is torch.tanh
+    outputs, values = metrics.diagnose_network(forward, inds, deviation=deviation, map=workers.map)
+    logratio = action_logprobs(outputs, agent.actor_logstd, b_actions[inds]) - b_logprobs[inds]
+    if agent.actor_logstd is None:
+        policy = metrics.policy_diagnostics(outputs.softmax(-1), logratio)
+    else:
+        policy = metrics.gaussian_policy_diagnostics(outputs, agent.actor_logstd.exp(), logratio)
+    return {**values, **policy, **metrics.weight_norms(agent)}, logratio
+
+
+@torch.no_grad()
+def play_games(agent, args, device, seeds, games, bar, greedy=False):
+    """Plays one whole game in a fresh environment for each of `games`, indices into `seeds`.
+
+    Actions are sampled as in training, or the most likely ones if `greedy`. The result of a game depends neither on the
+    other games of `games` nor on their number. Returns the raw returns, a list of floats. `bar` shows the progress.
+    """
+    envs = make_envs(args, [seeds[game] for game in games])
+    generator = torch.Generator(device).manual_seed(seeds[0])
+    obs, _ = envs.reset()
+    returns, playing = np.zeros(len(games)), np.ones(len(games), dtype=bool)
+    while playing.any():
+        outputs = agent(devices.to_device(obs.astype(agent.observation.dtype), device))[0].cpu().numpy()
+        noise = draw_noise((len(seeds), outputs.shape[-1]), agent, generator)[games.start : games.stop]
+        actions = sample(outputs, 0.0 if greedy else noise, agent)
+        obs, rewards, terminated, truncated, _ = envs.step(actions)
+        returns += rewards * playing
+        over = playing & (terminated | truncated)
+        playing &= ~over
+        bar.update(int(over.sum()))
+    return returns.tolist()
+
+
+def main(args):
+    # ---- setup -------------------------------------------------------------------------------------------------------
+    device = devices.set_up(args)
+    run = rundir.Run(args, device)
+    workers = devices.Workers(args, device)
+    batch_size = args.num_envs * args.num_steps
+    games = devices.share(args.num_envs)  # the range of this process: its games of the num_envs
+    num_envs = len(games)  # of this process
+    torch.manual_seed(args.seed)  # the same network in every process
+    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that is drawn after the weights
+    # games restart when a run resumes: with other seeds, or the first games would be played again
+    seeds = rundir.game_seeds(args.seed, "train", run.global_step, games)
+    envs = make_envs(args, seeds)
+    observation, (num_actions, continuous) = worlds.observation(args.env_id), worlds.num_actions(args.env_id)
+    agent = Agent(observation, num_actions, continuous, args).to(device)
+    lr = torch.tensor(args.learning_rate, device=device) if args.cuda_graphs else args.learning_rate
+    optimizer = optim.Adam(agent.parameters(), lr=lr, eps=1e-5, fused=True, capturable=args.cuda_graphs)
+    # all but the first since the last log point
+    state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[], rewards=0.0, reward_steps=0)
+    state.reward_moments = (0.0, 1.0, 1e-4)  # mean, variance, count, for normalize_rewards
+    run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state)
+
+    shape = (args.num_steps, num_envs)  # (T, N)
+    # games and network act on the CPU, in NumPy's memory: at this size each call of a GPU would cost more than it saves
+    actor = agent if device.type == "cpu" else Agent(observation, num_actions, continuous, args)
+    obs = np.zeros((*shape, observation.width), dtype=observation.dtype)
+    actions = np.zeros((*shape, num_actions), dtype=np.float32) if continuous else np.zeros(shape, dtype=np.int64)
+    outputs = np.zeros((*shape, num_actions), dtype=np.float32)  # logits, or means
+    values = np.zeros(shape, dtype=np.float32)
+    # rewards[t], terminations[t] and truncations[t] follow actions[t]; valid[t] is of the whole row t
+    rewards = np.zeros(shape, dtype=np.float32)
+    terminations, truncations, valid = (np.zeros(shape, dtype=bool) for _ in range(3))
+    next_obs = envs.reset()[0].astype(observation.dtype)  # (N, width)
+    next_done = np.zeros(num_envs, dtype=bool)
+    episode_returns, episode_lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
+    discounted = np.zeros(args.num_envs)  # of the games of all processes, for normalize_rewards
+
+    parameters = list(agent.parameters())
+    forward = devices.compiled(actor, args.compile)
+
+    @torch.no_grad()
+    def policy(obs):
+        """Logits, or means, (N, A) and values (N,) for obs (N, width), in NumPy."""
+        outputs, value, _ = forward(torch.from_numpy(obs))
+        return outputs.numpy(), value.numpy()
+
+    def minibatches(batch, inds, number):
+        """The rows `inds` of a batch in `number` minibatches: the rows of each, and (the number of valid ones,)."""
+        *rows, advantages, valid = (x.index_select(0, inds) for x in batch)
+        normalized, counts = normalize_advantages(advantages.view(number, -1), valid.view(number, -1))
+        columns = (*rows, normalized.flatten() if args.norm_adv else advantages, valid)
+        return zip(zip(*(x.chunk(number) for x in columns)), zip(counts))
+
+    def minibatch_loss(mb_obs, *mb):
+        newoutputs, newvalue, _ = agent(mb_obs)
+        logstd, options = agent.actor_logstd, (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+        return ppo_loss(newoutputs, logstd, newvalue, *mb, *options)
+
+    def gradient(loss_function, *mb):
+        """The gradient and the losses of some rows of a minibatch: their share of those of the whole."""
+        loss, losses = loss_function(*mb)
+        return torch.autograd.grad(loss, parameters), losses
+
+    def update(rows, whole):
+        """One step of the optimiser on a minibatch. Returns the losses and the gradient's norm before clipping."""
+        gradients, losses = gradient(compiled_loss, *rows, *whole)
+        devices.add_over_ranks([*gradients, *losses.values()])
+        for parameter, total in zip(parameters, gradients):
+            parameter.grad = total
+        grad_norm = nn.utils.clip_grad_norm_(parameters, args.max_grad_norm, foreach=True)
+        optimizer.step()
+        return {**losses, "grad_norm": grad_norm}
+
+    compiled_loss = devices.compiled(minibatch_loss, args.compile)
+    update = devices.graphed(update, args.cuda_graphs)
+
+    while not run.ended:
+        if args.anneal_lr:
+            new_lr = (1.0 - run.global_step / run.total_steps) * args.learning_rate
+            optimizer.param_groups[0]["lr"] = lr.fill_(new_lr) if args.cuda_graphs else new_lr
+
+        # ---- rollout -------------------------------------------------------------------------------------------------
+        if actor is not agent:
+            actor.load_state_dict(agent.state_dict())
+        all_noise = draw_noise((args.num_steps, args.num_envs, num_actions), agent, rng)  # of all processes' games
+        noise = all_noise[:, games.start : games.stop]
+        for step in range(args.num_steps):
+            obs[step] = next_obs
+            np.logical_not(next_done, out=valid[step])
+            outputs[step], values[step] = policy(obs[step])
+            actions[step] = sample(outputs[step], noise[step], actor)
+            next_obs, reward, terminations[step], truncations[step], _ = envs.step(actions[step])
+            rewards[step] = reward * valid[step]  # a reset row may pay: that belongs to no game
+            next_done = terminations[step] | truncations[step]
+        new_games, finished = [], np.zeros(num_envs, dtype=np.int64)
+        for step in range(args.num_steps):
+            episode_returns += rewards[step]  # 0 in a reset row
+            episode_lengths += valid[step]
+            for i in np.flatnonzero(terminations[step] | truncations[step]):
+                new_games.append((float(episode_returns[i]), int(episode_lengths[i])))
+                episode_returns[i] = episode_lengths[i] = 0
+                finished[i] += 1
+        state.rewards += float(rewards.sum())
+        state.reward_steps += int(valid.sum())
+        run.global_step += batch_size
+        run.add_games(new_games, finished)
+
+        # ---- targets -------------------------------------------------------------------------------------------------
+        if not args.mask_resets:
+            terminations, truncations, valid = terminations | truncations, np.zeros_like(valid), np.ones_like(valid)
+        t_rewards = rewards
+        if args.norm_reward:  # each process normalises the rewards of all games, (T, all N), and trains on its own
+            all_rewards, all_ends, all_valid = (
+                np.concatenate(devices.gather(x), axis=1) for x in (rewards, terminations | truncations, valid)
+            )
+            t_rewards, discounted, state.reward_moments = normalize_rewards(
+                all_rewards, all_ends, all_valid, discounted, state.reward_moments, args.gamma
+            )
+            t_rewards = t_rewards[:, games.start : games.stop]
+        _, next_value = policy(next_obs.astype(observation.dtype))
+        # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
+        next_values = np.concatenate([values[1:], next_value[None]])
+        advantages, returns = gae(
+            t_rewards, values, terminations, truncations, next_values, valid, args.gamma, args.gae_lambda
+        )
+        columns = (obs, outputs, actions, values, returns, advantages, valid)
+        columns = [devices.to_device(x.reshape(batch_size // devices.NUM_RANKS, *x.shape[2:]), device) for x in columns]
+        b_obs, b_outputs, b_actions, b_values, b_returns, b_advantages, b_valid = columns
+        with torch.no_grad():
+            b_logprobs = action_logprobs(b_outputs, agent.actor_logstd, b_actions)
+        batch = [b_obs, b_actions, b_logprobs, b_values, b_returns, b_advantages, b_valid]
+
+        # ---- update --------------------------------------------------------------------------------------------------
+        for _epoch in range(args.update_epochs):
+            inds = torch.randperm(len(b_obs), generator=rng, device=device)
+            for rows, whole in minibatches(batch, inds, args.num_minibatches):
+                losses = update(rows, whole)
+                state.totals = state.totals + torch.stack([*losses.values()])
+                state.minibatches += 1
+                state.gradient_steps += 1
+            if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
+                break
+        state.explained.append(metrics.explained_variance(b_values[b_valid], b_returns[b_valid]))
+        # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
+        suspects = {"obs": b_obs, "rewards": t_rewards, "outputs": outputs, "values": values, "advantages": advantages}
+        suspects.update(zip(losses, state.totals))
+        suspects["parameters"] = nn.utils.get_total_norm(agent.parameters())
+        if not run.all_finite(suspects):
+            break
+
+        # ---- diagnostics ---------------------------------------------------------------------------------------------
+        scalars = {}
+        log_point = run.at_log_point(batch_size)
+        if log_point:
+            valid_inds = b_valid.nonzero().squeeze(-1)
+            probe_inds = valid_inds[metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)]
+        if log_point and args.diagnostics:
+            native, logratio = diagnose(agent, b_obs, b_actions, b_logprobs, valid_inds, workers)
+            same = len(probe_inds) == len(valid_inds)
+            probe = native if same else diagnose(agent, b_obs, b_actions, b_logprobs, probe_inds, workers)[0]
+            # clipping multiplied the last minibatch's gradient by one factor: take it out again
+            unclip = max(1.0, (losses["grad_norm"].item() + 1e-6) / args.max_grad_norm)
+            native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
+            probe_rows = probe_inds[devices.RANK :: devices.NUM_RANKS]
+            ((rows, whole),) = minibatches(batch, probe_rows, 1)
+            gradients, _ = gradient(minibatch_loss, *rows, *whole)
+            devices.add_over_ranks(gradients)
+            probe = {**probe, **metrics.gradient_statistics(gradients)}
+            scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
+            scalars.update({f"probe/{name}": value for name, value in probe.items()})
+            scalars["outer/kl_behavior"] = metrics.kl_behavior(logratio)
+            scalars["outer/ddr"] = metrics.ddr(devices.NUM_RANKS * len(valid_inds), scalars["outer/kl_behavior"])
+        if args.norm_obs:  # last: rollout, update and diagnostics have seen the same normalisation
+            agent.add_obs(devices.sum_over_ranks(metrics.column_sums(b_obs[b_valid])))
+
+        # ---- log -----------------------------------------------------------------------------------------------------
+        if log_point:
+            inds = probe_inds[metrics.stratified_rows(len(probe_inds), run.coverage_quota(), seed=run.global_step)]
+            with torch.no_grad():
+                _, row_values, layers = agent(b_obs.index_select(0, inds))
+            run.add_coverage(
+                obs=b_obs[inds].cpu().numpy(),
+                feature=layers[-1][0].cpu().numpy().astype(np.float16),
+                value=row_values.cpu().numpy(),
+            )
+            scalars["charts/episodes"] = run.episodes
+            scalars["charts/min_episodes"] = run.min_episodes()
+            rewards_sum, reward_steps = map(sum, zip(*devices.gather((state.rewards, state.reward_steps))))
+            scalars["charts/reward"] = rewards_sum / max(reward_steps, 1)
+            if run.games:
+                scalars["charts/episodic_return"], scalars["charts/episodic_length"] = np.mean(run.games, 0).tolist()
+            scalars["charts/SPS"] = run.sps()
+            scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
+            scalars["charts/gradient_steps"] = state.gradient_steps
+            means = (state.totals / state.minibatches).tolist()
+            scalars.update({f"losses/{name}": value for name, value in zip(losses, means)})
+            scalars["losses/explained_variance"] = float(np.mean(state.explained))
+            run.log(scalars)
+            state.totals, state.minibatches, state.explained = 0.0, 0, []
+            state.rewards, state.reward_steps = 0.0, 0
+        run.end_iteration()
+
+    # ---- close -------------------------------------------------------------------------------------------------------
+    final_returns = []
+    if run.exit_code == 0 and args.eval_episodes:
+        seeds = rundir.game_seeds(args.seed, "eval", 0, range(args.eval_episodes))
+        final_returns = rundir.play(workers, partial(play_games, agent, args, device), seeds, "final games")
+    run.close(final_returns)
+
+
+if __name__ == "__main__":
+    with rundir.full_disk_in_one_line():
+        main(parse_args(sys.argv[1:]))

@@ -1,0 +1,224 @@
+"""EnvPool's small worlds and gymnasium's behind one interface, and which of them ppo_envpool.py can play.
+
+A game is named as in EnvPool (`CartPole-v1`), or `gymnasium:MODULE:ID` for what MODULE, which may be empty, registers
+in gymnasium. `make` returns an object with these methods, in which N is the number of games:
+
+    reset() -> obs, info
+    step(action) -> obs, reward (N,), terminated (N,), truncated (N,), info
+
+action: (N,) integers, or (N, A) floats, which are clipped to the bounds of the action space. obs: (N, width), of what
+`Observation` says. The step after an end only resets: its action is ignored, and what it pays belongs to no game.
+Python 3.8.
+"""
+
+import contextlib
+import difflib
+import functools
+import importlib
+import io
+import warnings
+from typing import Any, List, NamedTuple, Optional, Tuple
+
+FAMILIES = {  # EnvPool's modules whose games have such observations, and what a user calls them
+    "envpool.classic_control": "classic control",
+    "envpool.box2d": "Box2D",
+    "envpool.toy_text": "toy text",
+    "envpool.minigrid": "MiniGrid",
+    "envpool.mujoco.dmc": "DeepMind Control",
+    "envpool.mujoco.gym": "Gym's MuJoCo",
+}
+PIXELS = {"envpool.atari": "ppo_atari_envpool.py", "envpool.procgen": "ppo_procgen.py"}  # the scripts that play them
+IMAGE = (7, 7, 3)  # MiniGrid's image
+MAX_WIDTH = 4096  # of an observation; the largest here is DeepMind Control's dog with a ball, 239 numbers
+
+
+class Observation(NamedTuple):
+    """What an observation is as a row of numbers, before any network has seen it."""
+
+    kind: str  # vector; index (one integer below `values`); grid (MiniGrid's image, row by row, then the direction)
+    width: int  # numbers in a row
+    dtype: str
+    values: int = 0  # of an index: how many there are
+
+
+class Unplayable(ValueError):
+    """Why a game cannot be played here; the text goes on after `--env-id NAME`."""
+
+
+# ---- names and spaces ------------------------------------------------------------------------------------------------
+def families() -> dict:
+    """{name: module} of all games that EnvPool has registered, such as {"Breakout-v5": "envpool.atari"}."""
+    import envpool
+
+    return {name: module for name, (module, *_) in envpool.registration.registry.specs.items()}
+
+
+@functools.lru_cache(maxsize=None)
+def spaces(env_id: str) -> Tuple[Any, Any]:
+    """The observation space and the action space of one game, of gymnasium. Raises Unplayable."""
+    with warnings.catch_warnings():  # gymnasium's, about the precision of bounds and old versions of games
+        warnings.simplefilter("ignore")
+        if env_id.startswith("gymnasium:"):
+            envs = _make_gymnasium(env_id)
+            found = envs.observation_space, envs.action_space
+            envs.close()
+            return found
+        module = families().get(env_id)
+        if module in PIXELS:
+            raise Unplayable(f"observes pixels: expected {PIXELS[module]}, which plays it")
+        if module is None:
+            names = [name for name, module in families().items() if module in FAMILIES]
+            near = difflib.get_close_matches(env_id.split("/")[-1], names, 3, 0.3) or ["CartPole-v1"]
+            raise Unplayable(f"is not a game of EnvPool; near: {' '.join(near)}")
+        if module not in FAMILIES:
+            raise Unplayable(
+                f"is one of {module}, which has not been tried here: expected {', '.join(FAMILIES.values())}"
+            )
+        import envpool
+
+        spec = envpool.make_spec(env_id)
+        return spec.gymnasium_observation_space, spec.gymnasium_action_space
+
+
+def _make_gymnasium(env_id: str) -> Any:
+    """One game of gymnasium. Raises Unplayable."""
+    import gymnasium
+
+    if env_id.count(":") < 2:
+        raise Unplayable("is incomplete: expected gymnasium:MODULE:ID, as in gymnasium::CartPole-v1")
+    _, module, name = env_id.split(":", 2)
+    try:
+        if module:
+            with contextlib.redirect_stdout(io.StringIO()):
+                importlib.import_module(module)
+        return gymnasium.make(name)
+    except Exception as error:  # whatever the user's module raises
+        raise Unplayable(f"cannot be made ({type(error).__name__}: {error}): expected gymnasium:MODULE:ID") from error
+
+
+def observation(env_id: str) -> Observation:
+    """What the observations of a game are. Raises Unplayable."""
+    from gymnasium.spaces import Box, Dict, Discrete
+
+    space = spaces(env_id)[0]
+    if isinstance(space, Discrete):
+        return Observation("index", 1, "int32", int(space.n))
+    if isinstance(space, Dict) and getattr(space.spaces.get("image"), "shape", ()) == IMAGE:
+        return Observation("grid", 7 * 7 * 3 + 1, "uint8")
+    boxes = list(space.spaces.values()) if isinstance(space, Dict) else [space]
+    if not all(isinstance(box, Box) for box in boxes):
+        raise Unplayable(f"observes {space}: expected a vector, an integer, MiniGrid's grid or a dict of vectors")
+    if any(len(box.shape) > 2 for box in boxes):
+        raise Unplayable("observes pixels, and no script here plays it: expected a vector or MiniGrid's grid")
+    width = sum(_size(box) for box in boxes)
+    if width > MAX_WIDTH:
+        raise Unplayable(f"observes {width:,} numbers: expected at most {MAX_WIDTH:,}")
+    return Observation("vector", width, "float32")
+
+
+def _size(box: Any) -> int:
+    size = 1
+    for length in box.shape:
+        size *= int(length)
+    return size
+
+
+def num_actions(env_id: str) -> Tuple[int, bool]:
+    """The number of actions, or of an action's dimensions, and whether it is the latter. Raises Unplayable."""
+    from gymnasium.spaces import Box, Discrete
+
+    space = spaces(env_id)[1]
+    if isinstance(space, Discrete) and space.start == 0:
+        return int(space.n), False
+    if isinstance(space, Box) and len(space.shape) == 1 and space.dtype.kind == "f":
+        return space.shape[0], True
+    raise Unplayable(f"has the actions {space}: expected Discrete, or a vector of real numbers")
+
+
+def has_continuous_actions(env_id: str) -> bool:
+    """Whether a game's actions are real numbers; False for a game that cannot be played."""
+    try:
+        return num_actions(env_id)[1]
+    except Unplayable:
+        return False
+
+
+def problem(env_id: str) -> Optional[str]:
+    """Why ppo_envpool.py cannot play a game, as the rest of a line that begins with its name; None if it can."""
+    try:
+        observation(env_id), num_actions(env_id)
+    except Unplayable as error:
+        return str(error)
+    return None
+
+
+# ---- games -----------------------------------------------------------------------------------------------------------
+def make(env_id: str, seeds: List[int], num_threads: int) -> Any:
+    """One game for each of the seeds (integers below 2**31), in `num_threads` threads on EnvPool."""
+    games = GymnasiumGames if env_id.startswith("gymnasium:") else EnvPoolGames
+    return games(env_id, seeds, num_threads)
+
+
+class Games:
+    """What both makers have in common: observations become rows of numbers."""
+
+    def __init__(self, env_id: str, num_envs: int) -> None:
+        self.num_envs, self.kind = num_envs, observation(env_id).kind
+        space, actions = spaces(env_id)
+        self.bounds = (actions.low, actions.high) if num_actions(env_id)[1] else ()
+        self.keys = sorted(getattr(space, "spaces", ()))  # of a dict
+        if self.kind == "grid":
+            self.keys = ["image", "direction"]
+        self.start = int(getattr(space, "start", 0))  # the lowest index
+
+    def rows(self, obs: Any) -> Any:
+        """The observations of all games as (N, width), the parts of a dict in the order of their sorted names."""
+        import numpy as np
+
+        if self.keys:
+            return np.concatenate([obs[key].reshape(self.num_envs, -1) for key in self.keys], axis=1)
+        return obs.reshape(self.num_envs, -1) - self.start if self.start else obs.reshape(self.num_envs, -1)
+
+    def step(self, action: Any) -> Tuple[Any, Any, Any, Any, dict]:
+        action = action.clip(*self.bounds) if self.bounds else action
+        obs, reward, terminated, truncated, info = self.envs.step(action)
+        return self.rows(obs), reward, terminated, truncated, info
+
+
+class EnvPoolGames(Games):
+    def __init__(self, env_id: str, seeds: List[int], num_threads: int) -> None:
+        import envpool
+
+        super().__init__(env_id, len(seeds))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.envs = envpool.make(
+                env_id, env_type="gymnasium", num_envs=len(seeds), num_threads=min(num_threads, len(seeds)), seed=seeds
+            )
+            self.envs.observation_space  # noqa: B018 - it is made now, or each thread would warn of its bounds
+
+    def reset(self) -> Tuple[Any, dict]:
+        obs, info = self.envs.reset()
+        return self.rows(obs), info
+
+
+class GymnasiumGames(Games):
+    """gymnasium's SyncVectorEnv: one game after the other, in the thread that calls."""
+
+    def __init__(self, env_id: str, seeds: List[int], num_threads: int) -> None:
+        from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+        super().__init__(env_id, len(seeds))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.envs = SyncVectorEnv(
+                [functools.partial(_make_gymnasium, env_id)] * len(seeds),
+                copy=False,
+                autoreset_mode=AutoresetMode.NEXT_STEP,
+            )
+        assert self.envs.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
+        self.seeds = seeds
+
+    def reset(self) -> Tuple[Any, dict]:
+        obs, info = self.envs.reset(seed=self.seeds)
+        return self.rows(obs), info
