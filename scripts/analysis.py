@@ -236,6 +236,7 @@ class TrainingRun:
     arguments: dict  # of the manifest, over the script's defaults
     curves: dict  # as rundir.read_curves gives them
     done: dict  # the content of done.json, {} without it
+    folder: Path = Path()
     diverged: bool = False  # whether there is a failed.json, or its last return is not finite
     diverged_at: int = 0  # the step of that
     target: float = 0.0  # the step at which the run is judged
@@ -336,6 +337,7 @@ def read_run(run_dir, name, cache):
         arguments=manifest.arguments,
         curves=cache.curves(run_dir),
         done=done,
+        folder=run_dir,
         diverged=not done and (run_dir / "failed.json").exists(),
         target=done.get("global_step") or manifest.total_steps,
     )

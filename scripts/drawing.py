@@ -6,6 +6,8 @@
 A sheet records every number that it draws, one row a point, so that the CSV is enough to draw the image again.
 """
 
+import io
+
 import analysis
 import matplotlib
 import numpy as np
@@ -130,7 +132,7 @@ class Sheet:
         """part: what its file name has after that of the sweep. axis: of its curves, in place of the suite's."""
         self.suite, self.part, self.axis = suite, part, axis or suite.axis
         self.x_column = "step" if self.axis == "steps" else self.axis
-        self.rows, self.legend = [], {}
+        self.rows, self.legend, self.has_runs = [], {}, False  # has_runs: whether the CSV also has every run
         size = PAGE if columns > 1 else COLUMN, height
         self.figure, self.axes = plt.subplots(rows, columns, figsize=size, squeeze=False, **options)
 
@@ -150,7 +152,7 @@ class Sheet:
             **more,
         }
         if np.size(x):
-            self.rows.append(pd.DataFrame(frame, index=np.arange(np.size(x))))
+            self.rows.append((frame, np.size(x)))
 
     def curve(self, ax, config, game, metric, curve, style, dotted_until=None):
         """A line with its band; a lone point as a dot. curve: x and its Estimate.
@@ -225,19 +227,43 @@ class Sheet:
 
     def save(self, out, name):
         """Writes name.png, name.pdf and name.csv."""
+        self.lay_out()
+        self.figure.savefig(out / f"{name}.png")
+        self.figure.savefig(out / f"{name}.pdf")
+        if self.has_runs:
+            self.record_runs()
+        columns = ["sweep", "script", "game", *self.suite.names, "seed", self.x_column]
+        columns += ["metric", "value", "ci_low", "ci_high"]
+        frames = [pd.DataFrame(frame, index=np.arange(size)).dropna(axis=1, how="all") for frame, size in self.rows]
+        table = pd.concat(frames) if frames else pd.DataFrame()
+        table.reindex(columns=[*columns, *sorted(set(table) - set(columns))]).to_csv(out / f"{name}.csv", index=False)
+
+    def svg(self, name):
+        """The text of an SVG element, with text as text. name: of the image; makes the element's ids its own."""
+        self.lay_out()
+        text = io.StringIO()
+        with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+            self.figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+        svg = text.getvalue()
+        svg = svg[svg.index("<svg") :]  # without the XML's and the document type's declarations
+        for attribute in ('id="', 'xlink:href="#', "url(#"):
+            svg = svg.replace(attribute, f"{attribute}{name}-")
+        return svg
+
+    def close(self):
+        plt.close(self.figure)
+
+    def lay_out(self):
+        """Puts the legend below the panels and everything into its place, once: all formats are alike."""
+        if self.figure.get_layout_engine() is None:
+            return
         handles = [plt.Line2D([], [], **style) for style in self.legend.values()]
         if len(handles) > 1:
             widest = max(len(label) for label in self.legend)
             columns = int(self.figure.get_figwidth() / max(1.05, 0.06 * widest + 0.3))  # a letter: 0.06 inches
             self.figure.legend(handles=handles, loc="outside lower center", ncols=max(1, min(len(handles), columns)))
-        self.figure.savefig(out / f"{name}.png")
-        self.figure.set_layout_engine("none")  # the PDF has the layout of the PNG
-        self.figure.savefig(out / f"{name}.pdf")
-        plt.close(self.figure)
-        columns = ["sweep", "script", "game", *self.suite.names, "seed", self.x_column]
-        columns += ["metric", "value", "ci_low", "ci_high"]
-        table = pd.concat([frame.dropna(axis=1, how="all") for frame in self.rows]) if self.rows else pd.DataFrame()
-        table.reindex(columns=[*columns, *sorted(set(table) - set(columns))]).to_csv(out / f"{name}.csv", index=False)
+        self.figure.get_layout_engine().execute(self.figure)
+        self.figure.set_layout_engine("none")
 
 
 def draw_line(ax, x, y, dotted_until, **style):
@@ -282,7 +308,7 @@ def curve_panels(suite, panels, finals=(), part="", axis=None):
         _draw_final_iqms(sheet, ax, scale, lines)
         ax.set(xlabel=xlabel, ylabel="final IQM" if panels else f"final {human}IQM")
         sheet.finish(ax, "no final\nscores yet")
-    sheet.record_runs()
+    sheet.has_runs = True
     return sheet
 
 

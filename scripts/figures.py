@@ -1,7 +1,7 @@
 """Draws a sweep: its figures (PNG, PDF), the tidy CSV behind each, and its claims with their numbers.
 
     python scripts/figures.py scaling_data --runs runs/scaling_data --out figures/
-    python scripts/figures.py all --runs runs --out figures/       # every sweep below that has runs there
+    python scripts/figures.py all --runs runs --out figures/       # every sweep that has runs there, and its report
     python scripts/figures.py my_sweep --runs runs/my_sweep        # a sweep of your own
     python scripts/figures.py scaling_data --x gradient_steps      # or hours: the same against what confounds N
 
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Literal, Optional, Tuple
 
 import analysis
+import page
 import pandas as pd
 import statement
 import sweep_claims
@@ -76,9 +77,9 @@ class Args:
     cache: Optional[Path] = None  # the file that keeps what was read (default .figures_cache.npz in --runs, or --out)
 
 
-def parse_args(argv):
+def parse_args(argv, args_class=Args, description=__doc__):
     """Returns checked Args, with `runs` filled in and `base` as [(N, T), …]; exits 2 with one line on bad input."""
-    args = rundir.parse(Args, argv, __doc__)
+    args = rundir.parse(args_class, argv, description)
     shapes = [re.fullmatch("([1-9][0-9]{0,9})x([1-9][0-9]{0,9})", word) for word in (args.base or "1x1").split(",")]
     if not all(shapes):
         rundir.fail(f"--base {args.base}: expected N x T, as 8x128, or one a script, as 8x128,4096x16")
@@ -344,18 +345,25 @@ def sheets_of(sweep, judged, axis):
                 yield stem + (f"_{sheet.part}" if sheet.part else "") + suffix, sheet
 
 
+def reference_of(sweep):
+    return FIGURES.get(sweep, ("a sweep of its own", any_sweep))[0]
+
+
 def draw(sweep, judged, unread, args):
-    """Draws one sweep, prints its tables, and returns its claims as rows of a CSV."""
+    """Draws one sweep and prints its tables. Returns {name: SVG} of its images, if all sweeps are drawn."""
+    svgs = {}
     for name, sheet in sheets_of(sweep, judged, args.x) if args.images else ():
         sheet.save(args.out, name)
-    reference = FIGURES.get(sweep, ("a sweep of its own", any_sweep))[0]
+        if args.sweep == ALL:
+            svgs[name] = sheet.svg(name)
+        sheet.close()
     lines = [f"! {line}" for line in unread]
     for suite, claims in judged:
-        lines += report(suite, claims, reference)
+        lines += report(suite, claims, reference_of(sweep))
     text = "\n".join(lines)
     (args.out / f"{sweep}.txt").write_text(text + "\n")
     print(text)
-    return [row for _, claims in judged for row in claims.as_rows()]
+    return svgs
 
 
 def draw_umap(runs_dir, out):
@@ -367,22 +375,32 @@ def draw_umap(runs_dir, out):
             shutil.copy(path, path.with_name(f"coverage{path.suffix}"))
 
 
-def main(args):
+def read(args):
+    """{sweep: (directory, runs, lines on what could not be read)} of the sweep, or of all that have runs."""
     folders = {args.sweep: args.runs}
     if args.sweep == ALL:
         folders = {sweep: args.runs / sweep for sweep in FIGURES if (args.runs / sweep).is_dir()}
     cache_name = ".figures_cache.npz"
     cache = analysis.Cache([args.cache] if args.cache else [args.runs / cache_name, args.out / cache_name])
-    found = {sweep: analysis.read_runs(folder, cache) for sweep, folder in folders.items()}
+    found = {sweep: (folder, *analysis.read_runs(folder, cache)) for sweep, folder in folders.items()}
     cache.save()
-    found = {sweep: (runs, unread) for sweep, (runs, unread) in found.items() if runs}
+    found = {sweep: (folder, runs, unread) for sweep, (folder, runs, unread) in found.items() if runs}
     if not found:
         rundir.fail(f"--runs {args.runs}: no manifest.json of a run below it; expected the directory of a sweep's runs")
-    rows = []
-    for sweep, (runs, unread) in found.items():
-        rows += draw(sweep, judge(sweep, runs, statement.read(folders[sweep]), args), unread, args)
+    return found
+
+
+def main(args):
+    found, rows = read(args), []
+    for sweep, (folder, runs, unread) in found.items():
+        judged = judge(sweep, runs, statement.read(folder), args)
+        svgs = draw(sweep, judged, unread, args)
+        rows += [row for _, claims in judged for row in claims.as_rows()]
         if sweep == "coverage" and args.images:
-            draw_umap(folders[sweep], args.out)
+            draw_umap(folder, args.out)
+        if args.sweep == ALL:
+            how = f"python scripts/figures.py all --runs {args.runs} --out {args.out}"
+            (args.out / f"{sweep}.html").write_text(page.html(sweep, reference_of(sweep), judged, unread, svgs, how))
     if args.sweep != "coverage":  # its claims are those of umap_coverage.py
         pd.DataFrame(rows).to_csv(args.out / f"{args.sweep}_claims.csv", index=False)
     absent = [sweep for sweep in FIGURES if sweep not in found] if args.sweep == ALL else []

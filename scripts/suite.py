@@ -442,6 +442,7 @@ class Suite:
         runs = [run for game in self.common for run in self.of(config, game)]
         return any(run.finished and run.enough_games_from() > run.target / 2 for run in runs)
 
+    @lru_cache(maxsize=None)  # noqa: B019
     def second_half_means(self, config, game, tag):
         """The mean of a tag over the second half of each run that has come to its end, (seeds,)."""
         means = []

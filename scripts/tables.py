@@ -148,15 +148,9 @@ def about(suite, reference):
             f"curves of the return are dotted until each environment of their runs has finished {ENOUGH_GAMES} games "
             "(charts/min_episodes): before that mostly short games have ended"
         )
-    equal_seeds = len({len(x) for config in suite.scored for x in suite.sample(config)}) < 2
-    method = (
-        "rliable's"
-        if equal_seeds
-        else "on ragged lists (unequal seeds: each game has the same weight; rliable takes complete matrices only)"
-    )
     yield (
         f"aggregates over {len(suite.common)} games: {', '.join(suite.common) or 'none'}; CIs: 95 % percentile "
-        f"bootstrap over seeds within games, {suite.reps} resamples, {method}; none below {MIN_SEEDS} seeds a game; of "
+        f"bootstrap over seeds within games (rliable), {suite.reps} resamples; none below {MIN_SEEDS} seeds a game; of "
         "claims and correlations n - 1 of n seeds are drawn (Rao, Wu)"
     )
     if any(run.diverged for run in runs):

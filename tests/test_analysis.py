@@ -39,22 +39,20 @@ def test_the_aggregates_are_rliables(seeds, games):
     assert estimates.improvement(sample, other) == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_intervals_are_rliables_and_the_ragged_bootstrap_agrees_with_them():
+def test_the_intervals_are_rliables():
+    """Both are percentiles of random draws, so they agree up to a part of their width."""
     x = np.random.RandomState(0).lognormal(size=(5, 10))
-
-    def row(sample):
-        return np.array([estimates.iqm(sample)])
-
-    value, low, high = estimates.interval(row, [list(x.T)], reps=4000, seed=3)
-    np.random.seed(3)
+    np.random.seed(3)  # rliable 1.2 draws from numpy's global generator
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         points, bounds = rly.get_interval_estimates(
-            {"": x}, lambda x: np.array([rliable_metrics.aggregate_iqm(x)]), reps=4000
+            {"": x}, lambda x: np.array([rliable_metrics.aggregate_iqm(x)]), reps=2000
         )
-    assert [*value, *low, *high] == pytest.approx([*points[""], *bounds[""][0], *bounds[""][1]], abs=1e-12)
-    ragged = np.percentile(estimates.bootstrap(estimates.iqm, [list(x.T)], 4000, 5), [2.5, 97.5])
-    assert ragged == pytest.approx(bounds[""][:, 0], abs=0.08 * (high - low)[0])
+    value, low, high = estimates.interval(estimates.iqm, [list(x.T)], reps=4000, seed=3)
+    assert value == pytest.approx(points[""][0], abs=1e-12)
+    assert [low, high] == pytest.approx(bounds[""][:, 0].tolist(), abs=0.05 * (high - low))
+    several = estimates.interval(lambda sample: np.array([estimates.iqm(sample), estimates.mean(sample)]), [list(x.T)])
+    assert [bound.shape for bound in several] == [(2,)] * 3
 
 
 def test_every_game_has_the_same_weight_however_many_seeds_it_has():

@@ -1,0 +1,44 @@
+"""Writes the report of a sweep: one HTML file with its claims, figures and runs, or its tables for LaTeX.
+
+    python scripts/report.py scaling_data --runs runs/scaling_data --out figures/
+    python scripts/report.py all --runs runs --out figures/                  # one file a sweep
+    python scripts/report.py scaling_data --format latex                     # scaling_data.tex, for a paper
+
+The file holds everything, works from file:// and can be sent to somebody. It has the claims with their verdicts first,
+then the figures, the scores, and a table of the runs (a click on a column's head sorts it, words in the box filter it)
+with the command that makes each run again. figures.py writes the images as files.
+"""
+
+import sys
+from dataclasses import dataclass
+from typing import Literal
+
+import figures
+import page
+import statement
+
+
+@dataclass
+class Args(figures.Args):
+    format: Literal["html", "latex"] = "html"  # SWEEP.html with all of it, or SWEEP.tex with the tables
+
+
+def main(args):
+    for sweep, (folder, runs, unread) in figures.read(args).items():
+        judged = figures.judge(sweep, runs, statement.read(folder), args)
+        if args.format == "latex":
+            path, text = args.out / f"{sweep}.tex", page.latex(sweep, judged)
+        else:
+            svgs = {}
+            for name, sheet in figures.sheets_of(sweep, judged, args.x) if args.images else ():
+                svgs[name] = sheet.svg(name)
+                sheet.close()
+            how = f"python scripts/report.py {sweep} --runs {folder} --out {args.out}"
+            path = args.out / f"{sweep}.html"
+            text = page.html(sweep, figures.reference_of(sweep), judged, unread, svgs, how)
+        path.write_text(text)
+        print(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main(figures.parse_args(sys.argv[1:], Args, __doc__))
