@@ -330,13 +330,13 @@ def main(args):
     obs = torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device)
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
     logits = torch.zeros((*shape, num_actions), device=device)
-    values = torch.zeros(shape, device=device)
+    values, next_value = torch.zeros(shape, device=device), torch.zeros(num_envs, device=device)
     all_noise = torch.zeros((args.num_steps, args.num_envs, num_actions), device=device)  # of all processes' games
     noise = all_noise[:, games.start : games.stop]
     # rewards[t], raw_rewards[t] and the ends follow actions[t]; valid[t] is of the whole row t
     rewards, raw_rewards = (np.zeros(shape, dtype=np.float32) for _ in range(2))
     terminations, truncations, game_overs, valid = (np.zeros(shape, dtype=bool) for _ in range(4))
-    next_obs = np.concatenate([envs.reset()[0] for envs in piece_envs])  # (N, 4, 84, 84) uint8
+    next_obs = np.concatenate(workers.map(lambda envs: envs.reset()[0], piece_envs))  # (N, 4, 84, 84) uint8
     next_done = np.zeros(num_envs, dtype=bool)
     episode_returns, episode_lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
 
@@ -350,7 +350,7 @@ def main(args):
         return logits, value, (logits + noise).argmax(-1)
 
     def rollout(piece, envs):
-        """Plays `envs`, the games of one piece (a slice of all N), for num_steps steps."""
+        """Plays `envs`, the games of one piece (a slice of all N), for num_steps steps, and values where they end."""
         for step in range(args.num_steps):
             at = (step, piece)
             obs[at] = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
@@ -361,6 +361,8 @@ def main(args):
             next_done[piece] = terminations[at] | truncations[at]
             raw_rewards[at] = info["reward"]  # not clipped; 0 in a reset row
             game_overs[at] = info["terminated"] | truncations[at]  # the game is over, not only a life
+        last_obs = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
+        _, next_value[piece], _ = policy(last_obs, noise[at])
 
     def minibatch(batch, inds):
         """The rows `inds` of each tensor of the batch, advantages normalised, and (the number of valid rows,)."""
@@ -420,7 +422,6 @@ def main(args):
         )
         with torch.no_grad():
             logprobs = F.log_softmax(logits, dim=-1).gather(-1, actions[..., None]).squeeze(-1)
-            _, next_value, _ = agent(devices.to_device(next_obs, device).permute(0, 2, 3, 1))
             # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
             next_values = torch.cat([values[1:], next_value[None]])
             advantages, returns = gae(

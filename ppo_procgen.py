@@ -400,13 +400,13 @@ def main(args):
     obs = torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device)
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
     logits = torch.zeros((*shape, num_actions), device=device)
-    values = torch.zeros(shape, device=device)
+    values, next_value = torch.zeros(shape, device=device), torch.zeros(num_envs, device=device)
     all_noise = torch.zeros((args.num_steps, args.num_envs, num_actions), device=device)  # of all processes' games
     noise = all_noise[:, games.start : games.stop]
     # rewards[t], terminations[t] and truncations[t] follow actions[t]; valid[t] is of the whole row t
     rewards = np.zeros(shape, dtype=np.float32)
     terminations, truncations, valid = (np.zeros(shape, dtype=bool) for _ in range(3))
-    next_obs = np.concatenate([envs.reset()[0] for envs in piece_envs])  # (N, 64, 64, 3) uint8
+    next_obs = np.concatenate(workers.map(lambda envs: envs.reset()[0], piece_envs))  # (N, 64, 64, 3) uint8
     next_done = np.zeros(num_envs, dtype=bool)
     episode_returns, episode_lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
     discounted = np.zeros(args.num_envs)  # of the games of all processes, for normalize_rewards
@@ -421,7 +421,7 @@ def main(args):
         return logits, value, (logits + noise).argmax(-1)
 
     def rollout(piece, envs):
-        """Plays `envs`, the games of one piece (a slice of all N), for num_steps steps."""
+        """Plays `envs`, the games of one piece (a slice of all N), for num_steps steps, and values where they end."""
         for step in range(args.num_steps):
             at = (step, piece)
             obs[at] = devices.to_device(next_obs[piece], device)
@@ -430,6 +430,7 @@ def main(args):
             action = actions[at].to("cpu", torch.int32).numpy()
             next_obs[piece], rewards[at], terminations[at], truncations[at], _ = envs.step(action)
             next_done[piece] = terminations[at] | truncations[at]
+        _, next_value[piece], _ = policy(devices.to_device(next_obs[piece], device), noise[at])
 
     def minibatch(batch, inds):
         """The rows `inds` of each tensor of the batch, advantages normalised, and (the number of valid rows,)."""
@@ -497,7 +498,6 @@ def main(args):
         )
         with torch.no_grad():
             logprobs = F.log_softmax(logits, dim=-1).gather(-1, actions[..., None]).squeeze(-1)
-            _, next_value, _ = agent(devices.to_device(next_obs, device))
             # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
             next_values = torch.cat([values[1:], next_value[None]])
             advantages, returns = gae(

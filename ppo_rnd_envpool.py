@@ -430,13 +430,14 @@ def main(args):
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
     logits = torch.zeros((*shape, num_actions), device=device)
     values, int_values = (torch.zeros(shape, device=device) for _ in range(2))
+    next_value, next_int_value = (torch.zeros(num_envs, device=device) for _ in range(2))
     all_noise = torch.zeros((args.num_steps, args.num_envs, num_actions), device=device)  # of all processes' games
     noise = all_noise[:, games.start : games.stop]
     # rewards[t], raw_rewards[t] and the ends follow actions[t]; valid[t] is of the whole row t
     rewards, raw_rewards = (np.zeros(shape, dtype=np.float32) for _ in range(2))
     terminations, truncations, game_overs, valid = (np.zeros(shape, dtype=bool) for _ in range(4))
     room_bytes, new_rooms = ROOM_BYTES.get(args.env_id), set()
-    next_obs = np.concatenate([envs.reset()[0] for envs in piece_envs])  # (N, 4, 84, 84) uint8
+    next_obs = np.concatenate(workers.map(lambda envs: envs.reset()[0], piece_envs))  # (N, 4, 84, 84) uint8
     next_done = np.zeros(num_envs, dtype=bool)
     episode_returns, episode_lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
 
@@ -449,7 +450,7 @@ def main(args):
         return logits, value, int_value, (logits + noise).argmax(-1)
 
     def rollout(piece, envs):
-        """Plays `envs`, the games of one piece (a slice of all N), for num_steps steps."""
+        """Plays `envs`, the games of one piece (a slice of all N), for num_steps steps, and values where they end."""
         for step in range(args.num_steps):
             at = (step, piece)
             obs[at] = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
@@ -462,6 +463,8 @@ def main(args):
             game_overs[at] = info["terminated"] | truncations[at]  # the game is over, not only a life
             if room_bytes:
                 new_rooms.update(map(tuple, info["ram"][:, room_bytes].tolist()))
+        last_obs = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
+        _, next_value[piece], next_int_value[piece], _ = policy(last_obs, noise[at])
 
     def minibatch(batch, inds):
         """The rows `inds` of each tensor of the batch, advantages normalised, and all else that the losses need."""
@@ -534,15 +537,14 @@ def main(args):
         )
         with torch.no_grad():
             logprobs = F.log_softmax(logits, dim=-1).gather(-1, actions[..., None]).squeeze(-1)
-            last_obs = devices.to_device(next_obs, device).permute(0, 2, 3, 1)
-            _, next_value, next_int_value, _ = agent(last_obs)
             # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
             next_values = torch.cat([values[1:], next_value[None]])
             advantages, returns = gae(
                 t_rewards, values, t_terminations, t_truncations, next_values, t_valid, args.gamma, args.gae_lambda
             )
             # RND: the frames that the steps led to earn intrinsic rewards, and the predictor learns them
-            frames = torch.cat([obs[1:, ..., -1], last_obs[None, ..., -1]])  # (T, N, 84, 84) uint8
+            last_frames = devices.to_device(next_obs[:, -1], device)
+            frames = torch.cat([obs[1:, ..., -1], last_frames[None]])  # (T, N, 84, 84) uint8
             int_rewards = torch.stack([rnd_model(row, state.frame_moments).sum(-1) / 2 for row in frames])
             state.frame_moments = merge_frame_moments(state.frame_moments, frames, t_valid)
             # the unit of the intrinsic rewards is of the games of all processes

@@ -306,10 +306,11 @@ def main(args):
     obs = torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device)
     actions = torch.zeros(shape, dtype=torch.int64, device=device)
     q_values = torch.zeros((*shape, num_actions), device=device)
+    next_q_values = torch.zeros((num_envs, num_actions), device=device)
     # rewards[t], raw_rewards[t] and the ends follow actions[t]; valid[t] is of the whole row t
     rewards, raw_rewards = (np.zeros(shape, dtype=np.float32) for _ in range(2))
     terminations, truncations, game_overs, valid = (np.zeros(shape, dtype=bool) for _ in range(4))
-    next_obs = np.concatenate([envs.reset()[0] for envs in piece_envs])  # (N, 4, 84, 84) uint8
+    next_obs = np.concatenate(workers.map(lambda envs: envs.reset()[0], piece_envs))  # (N, 4, 84, 84) uint8
     next_done = np.zeros(num_envs, dtype=bool)
     episode_returns, episode_lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
 
@@ -323,7 +324,7 @@ def main(args):
         return q_values, torch.where(forced < 0, q_values.argmax(-1), forced)
 
     def rollout(piece, envs):
-        """Plays `envs`, the games of one piece (a slice of all N), for num_steps steps."""
+        """Plays `envs`, the games of one piece (a slice of all N), for num_steps steps, and values where they end."""
         for step in range(args.num_steps):
             at = (step, piece)
             obs[at] = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
@@ -334,6 +335,8 @@ def main(args):
             next_done[piece] = terminations[at] | truncations[at]
             raw_rewards[at] = info["reward"]  # not clipped; 0 in a reset row
             game_overs[at] = info["terminated"] | truncations[at]  # the game is over, not only a life
+        last_obs = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
+        next_q_values[piece], _ = policy(last_obs, forced[at])
 
     def minibatch(batch, inds):
         """The rows `inds` of each tensor of the batch, and (the number of valid rows,)."""
@@ -405,7 +408,6 @@ def main(args):
             devices.to_device(x, device) for x in (rewards, terminations, truncations, valid)
         )
         with torch.no_grad():
-            next_q_values, _ = agent(devices.to_device(next_obs, device).permute(0, 2, 3, 1))
             # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
             next_values = torch.cat([q_values[1:], next_q_values[None]]).amax(-1)
             returns = q_lambda_returns(t_rewards, t_terminations, t_truncations, next_values, args.gamma, args.q_lambda)

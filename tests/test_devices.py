@@ -24,7 +24,7 @@ def test_bf16_hint():
 
 @pytest.mark.parametrize(
     "number,size,expected",
-    [(8, 16, 2), (32, 16, 2), (128, 16, 8), (1024, 16, 16), (1, 16, 1), (0, 16, 1), (256, 64, 4), (64, 64, 2)],
+    [(8, 32, 2), (32, 32, 2), (128, 32, 4), (1024, 32, 16), (1, 32, 1), (0, 32, 1), (256, 128, 2), (1024, 128, 8)],
 )
 def test_pieces_follow_from_the_work_alone(workers, number, size, expected):
     pieces = workers.pieces(number, size)
@@ -60,14 +60,14 @@ def test_an_error_in_a_piece_reaches_the_caller(workers):
 def test_the_sum_does_not_depend_on_the_number_of_threads(workers):
     """…and equals what one piece gives, up to rounding."""
     generator = torch.Generator().manual_seed(0)
-    rows, weight = torch.randn(300, 5, generator=generator), torch.randn(5, generator=generator)
+    rows, weight = torch.randn(600, 5, generator=generator), torch.randn(5, generator=generator)
 
     def function(x, w):
         return [(x * w).sum(0), x.sum()], {"squares": x.square().sum()}
 
     total, named = workers.summed(function, [rows], [weight])
-    parts = [function(part, weight) for part in rows.split(75)]
+    parts = [function(part, weight) for part in rows.split(150)]
     assert torch.equal(total[0], ((parts[0][0][0] + parts[1][0][0]) + parts[2][0][0]) + parts[3][0][0])
     whole, whole_named = function(rows, weight)
-    torch.testing.assert_close(total, whole, rtol=1e-5, atol=1e-4)
-    torch.testing.assert_close(named, whole_named, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(total, whole, rtol=1e-5, atol=1e-3)
+    torch.testing.assert_close(named, whole_named, rtol=1e-5, atol=1e-3)
