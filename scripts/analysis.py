@@ -260,6 +260,13 @@ class TrainingRun:
         keep = np.isfinite(values)
         return self.on_axis(steps[keep], axis), values[keep].astype(float)
 
+    def mean_of_second_half(self, tag):
+        """The mean of a tag over the second half of the run; NaN if the tag does not come to the run's end."""
+        steps, values = self.curve(tag)
+        if not len(steps) or steps[-1] < REACHED * self.target:
+            return np.nan
+        return float(values[steps >= self.target / 2].mean())
+
     def on_axis(self, steps, axis):
         """Environment steps (P,) as steps, as gradient steps or as hours of computing."""
         if axis == "gradient_steps":

@@ -7,6 +7,7 @@ A sheet records every number that it draws, one row a point, so that the CSV is 
 """
 
 import io
+import textwrap
 
 import analysis
 import matplotlib
@@ -18,11 +19,15 @@ from suite import BAND_REPS, DIAGNOSTICS, SHORT_NAMES, label_of, short
 
 matplotlib.use("Agg")  # draws without a screen
 import matplotlib.pyplot as plt
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 COLUMN, PAGE = 3.25, 6.75  # widths in inches of a column and of a page (ICML)
 BLUES, ORANGES = ("#7CC4EE", "#0B3C6F"), ("#F2B134", "#8C2D04")  # of N and of T, light to dark: safe for colour-blind
+BAND_POINTS = 60  # of a performance profile
 DASHED, DASH_DOTTED = (0, (4, 1.5)), (0, (4, 1, 1, 1))
+MOST_CURVES = 6  # in a panel; the CSV has all
+BASE = " (base)"  # ends the base's label in a legend; at its curve the colour says it
+LONGEST_LABEL = 8  # letters of a label at the end of its curve: longer ones are in a legend
 DOTTED = (0, (1, 1.5))  # the start of a curve, while some environments have finished too few games
 BLACK = dict(color="black", ls="-")
 N_LINE, T_LINE = dict(color=BLUES[1], ls="-", label="N"), dict(color=ORANGES[1], ls=DASHED, label="T")
@@ -108,20 +113,30 @@ def styles(suite, configs, by="shape"):
 
 
 def _styles_by_shape(suite, configs):
+    """More or fewer environments in blues, longer or shorter rollouts in oranges, dashed: both darker with N or T."""
     base = suite.base
-    base_style = dict(color="black", zorder=3, label=f"{base['num_envs']}×{base['num_steps']} (base)")
+    base_style = dict(color="black", zorder=3, label=f"{base['num_envs']}×{base['num_steps']}{BASE}")
     found = {config: base_style for config in configs}
-    for more_environments, ends, dash in ((True, BLUES, "-"), (False, ORANGES, DASHED)):
+    for environments, ends, dash in ((True, BLUES, "-"), (False, ORANGES, DASHED)):
         keys = {}  # equal keys, equal colours
         for config in configs:
             n, t = config["num_envs"] / base["num_envs"], config["num_steps"] / base["num_steps"]
-            if (n, t) == (1, 1):
-                continue
-            if (n > 1 or (n == 1 and t < 1)) == more_environments:
-                keys[config] = abs(np.log2(n)), abs(np.log2(t)), suite.shape(config)
+            if (n, t) != (1, 1) and (t == 1 or (n > 1 and t != 1)) == environments:
+                keys[config] = (n, -t, suite.shape(config)) if environments else (t, -n, suite.shape(config))
         colors = dict(zip(sorted(set(keys.values())), ramp(ends, len(set(keys.values())))))
         found.update({config: dict(color=colors[key], ls=dash, label=key[2]) for config, key in keys.items()})
     return found
+
+
+def fewer(suite, configs):
+    """At most MOST_CURVES of the configurations for one panel: with the base and the ends, evenly spaced."""
+    configs = list(configs)
+    if len(configs) <= MOST_CURVES:
+        return configs
+    others = [config for config in configs if config != suite.base]
+    count = MOST_CURVES - (suite.base in configs)
+    kept = {others[round(place)] for place in np.linspace(0, len(others) - 1, count)} | {suite.base}
+    return [config for config in configs if config in kept]
 
 
 # ---- sheets ----------------------------------------------------------------------------------------------------------
@@ -132,6 +147,8 @@ class Sheet:
         """part: what its file name has after that of the sweep. axis: of its curves, in place of the suite's."""
         self.suite, self.part, self.axis = suite, part, axis or suite.axis
         self.x_column = "step" if self.axis == "steps" else self.axis
+        self.labelled, self.direct = [], set()  # panels whose curves have labels at their ends, and those labels
+        self.ends = {}  # {panel: [(last value, style) of each curve]}
         self.rows, self.legend, self.has_runs = [], {}, False  # has_runs: whether the CSV also has every run
         size = PAGE if columns > 1 else COLUMN, height
         self.figure, self.axes = plt.subplots(rows, columns, figsize=size, squeeze=False, **options)
@@ -162,6 +179,7 @@ class Sheet:
         x, (value, low, high) = curve
         self.legend[style["label"]] = style
         if len(x):
+            self.ends.setdefault(ax, []).append((value[-1], style))
             draw_line(ax, x, value, dotted_until or 0.0, marker="o" if len(x) == 1 else None, **style)
             if np.isfinite(low).any():
                 ax.fill_between(x, low, high, color=style["color"], alpha=0.2, lw=0, zorder=1)
@@ -177,15 +195,20 @@ class Sheet:
             bars = np.nan_to_num(np.stack([value - low, high - value])).clip(0)
             ax.errorbar(x, value, bars, marker="o", capsize=2, elinewidth=0.8, **style)
 
-    def final_iqms(self, ax, configs, x, style):
-        """The final IQM of those of the configurations that have one."""
-        places, estimates = [], []
-        for config, place in zip(configs, x):
+    def final_iqms(self, ax, configs, x, style, places):
+        """The final IQM of those of the configurations that have one, drawn at `places`; the base in black."""
+        base, drawn, estimates = self.suite.base, [], []
+        for config, value, place in zip(configs, x, places):
             if self.suite.can_compare([config]):
-                places.append(place)
+                place = (
+                    value if config == base and value > 0 and ax.get_xscale() == "log" else place
+                )  # lines meet there
+                drawn.append(place)
                 estimates.append(self.suite.final_iqm(config))
-                self.record(config, "all", "final IQM", place, *estimates[-1], x_column="x")
-        self.points(ax, places, estimates, style)
+                self.record(config, "all", "final IQM", value, *estimates[-1], x_column="x")
+                if config == base and style.get("ls") != "none":
+                    self.points(ax, [place], estimates[-1:], dict(color="black", ls="none", zorder=4))
+        self.points(ax, drawn, estimates, style)
 
     def record_runs(self):
         """Every run's own curve and final score, for the CSV alone."""
@@ -202,12 +225,42 @@ class Sheet:
                 if game in suite.unit:
                     self.record(config, game, "final score", run.target, suite.score(run.final, game), **final)
 
+    def label_directly(self, axes):
+        """Writes the labels of the curves at their ends, if in all of these panels they are few and short."""
+        labels = {ax: [style["label"] for _, style in self.ends.get(ax, [])] for ax in axes}
+        if all(
+            0 < len(words) < MOST_CURVES and max(len(word.removesuffix(BASE)) for word in words) <= LONGEST_LABEL
+            for words in labels.values()
+        ):
+            self.labelled, self.direct = list(axes), set().union(*labels.values())
+
+    def _label_curves(self, ax):
+        """Labels in the order of the ends, spread so that none covers another."""
+        low, high = ax.get_ylim()
+        height = ax.get_position().height * self.figure.get_figheight() * 72  # points, before the layout
+        gap = 8 / height
+        ends = sorted((((value - low) / (high - low), style) for value, style in self.ends[ax]), key=lambda end: end[0])
+        places = [place for place, _ in ends]
+        for i in range(1, len(places)):
+            places[i] = max(places[i], places[i - 1] + gap)
+        excess = max(0.0, places[-1] - 1)
+        for place, (_, style) in zip(places, ends):
+            color = style["color"]
+            ax.annotate(
+                style["label"].removesuffix(BASE),
+                (1.02, place - excess),
+                xycoords="axes fraction",
+                color=color,
+                fontsize=7,
+                va="center",
+            )
+
     def finish_curves(self, ax, x_label=True):
         """Scales and ticks of a panel of curves."""
         if self.axis == "gradient_steps" and ax.lines:
             ax.set_xscale("log")
         elif self.axis == "steps":
-            end = self.suite.budget
+            end = self.suite.nominal_budget  # 100M, not the 99.9M of whole batches
             ax.set_xlim(0, end * 1.03)
             ax.set_xticks([0, end / 2, end], ["0", short(end / 2), short(end)])
         else:
@@ -257,9 +310,11 @@ class Sheet:
         """Puts the legend below the panels and everything into its place, once: all formats are alike."""
         if self.figure.get_layout_engine() is None:
             return
-        handles = [plt.Line2D([], [], **style) for style in self.legend.values()]
-        if len(handles) > 1:
-            widest = max(len(label) for label in self.legend)
+        for ax in self.labelled:
+            self._label_curves(ax)
+        handles = [plt.Line2D([], [], **style) for style in self.legend.values() if style["label"] not in self.direct]
+        if len(handles) > (not self.direct):
+            widest = max(len(handle.get_label()) for handle in handles)
             columns = int(self.figure.get_figwidth() / max(1.05, 0.06 * widest + 0.3))  # a letter: 0.06 inches
             self.figure.legend(handles=handles, loc="outside lower center", ncols=max(1, min(len(handles), columns)))
         self.figure.get_layout_engine().execute(self.figure)
@@ -293,29 +348,39 @@ def curve_panels(suite, panels, finals=(), part="", axis=None):
     """
     sheet = Sheet(suite, part, 1, len(panels) + len(finals), 2.5, axis)
     curve_axes, final_axes = np.split(sheet.axes[0], [len(panels)])
-    human = "human-normalised " if suite.human else ""
     for ax, (title, configs, by) in zip(curve_axes, panels):
         if ax is not curve_axes[0]:
             ax.sharey(curve_axes[0])
-        style = styles(suite, configs, by)
-        for config in configs:
+        drawn = fewer(suite, configs)
+        style = styles(suite, drawn, by)
+        for config in drawn:
             until = suite.dotted_until(config, suite.common, sheet.axis)
             sheet.curve(ax, config, "all", "IQM", suite.aggregate(config, sheet.axis), style[config], until)
-        ax.set_title(title)
+        ax.set_title(_with_count(title, drawn, configs))
         sheet.finish_curves(ax)
-    sheet.axes[0][0].set_ylabel(f"{human}IQM")
+    sheet.axes[0][0].set_ylabel(f"IQM ({suite.unit_words})")
+    sheet.label_directly(curve_axes)
     for ax, (xlabel, scale, lines) in zip(final_axes, finals):
         _draw_final_iqms(sheet, ax, scale, lines)
-        ax.set(xlabel=xlabel, ylabel="final IQM" if panels else f"final {human}IQM")
+        ax.set(xlabel=xlabel, ylabel="final IQM" if panels else f"final IQM ({suite.unit_words})")
         sheet.finish(ax, "no final\nscores yet")
     sheet.has_runs = True
     return sheet
 
 
+def _with_count(title, drawn, configs):
+    """A panel's title, with the number of curves that are left out."""
+    return title if len(drawn) == len(configs) else f"{title} ({len(drawn)} of {len(configs)})".strip()
+
+
 def _draw_final_iqms(sheet, ax, scale, lines):
     marks = sorted({value for _, x, _ in lines for value in x})
-    for configs, x, style in lines:
-        sheet.final_iqms(ax, configs, [marks.index(value) for value in x] if scale == "each" else x, style)
+    for i, (configs, x, style) in enumerate(lines):
+        beside = i - (len(lines) - 1) / 2 if scale in ("log", "each") else 0  # so that lines do not cover each other
+        if scale == "log":
+            ax.set_xscale("log", base=2)
+        places = [marks.index(value) + 0.08 * beside for value in x] if scale == "each" else None
+        sheet.final_iqms(ax, configs, x, style, places or [value * 1.05**beside for value in x])
     if scale == "each":
         ax.set_xticks(range(len(marks)), [short(mark) for mark in marks])
     elif scale == "none":
@@ -326,13 +391,93 @@ def _draw_final_iqms(sheet, ax, scale, lines):
         ax.set_xscale("log")
 
 
+def points_of_runs(suite, by_budget):
+    """P3's Fig. 8: the final score of each run against its own DDR, a colour a budget, and each budget's parabola.
+
+    by_budget: {budget: (its configurations, colour)}.
+    """
+    sheet = Sheet(suite, "", 1, 2, 2.8)
+    for ax, logarithmic in zip(sheet.axes[0], (True, False)):
+        for budget, (configs, color) in by_budget.items():
+            style = dict(color=color, label=f"{short(budget)} steps", ls="none")
+            means = []
+            for config in configs:
+                ddrs, scores = _points(suite, config)
+                if not len(ddrs):
+                    continue
+                if logarithmic:
+                    ax.plot(ddrs, scores, ".", ms=2.5, alpha=0.6, color=color)
+                    sheet.record(config, "all", "score of a run", ddrs, scores, x_column="ddr")
+                means.append((np.log10(ddrs).mean(), scores.mean()))
+                ax.plot(10 ** means[-1][0], means[-1][1], "o", color=color, mec="white", mew=0.5, ms=5, zorder=3)
+            sheet.legend[style["label"]] = {**style, "marker": "o"}
+            if len(means) > 3:
+                x, y = np.array(sorted(means)).T
+                fit = np.polyfit(x, y, 2)
+                line = np.linspace(x[0], x[-1], BAND_POINTS)
+                ax.plot(10**line, np.polyval(fit, line), color=color, lw=0.8)
+        ax.set(
+            xscale="log", xlabel="DDR: samples per unit of KL (log)", title="a dot a run" if logarithmic else "means"
+        )
+        sheet.finish(ax, "no DDR\nlogged")
+        ax.xaxis.set_major_locator(LogLocator(10, (1, 2, 5)))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+        ax.xaxis.set_minor_locator(NullLocator())
+    sheet.axes[0][0].set_ylabel(f"final score ({suite.unit_words})")
+    return sheet
+
+
+def _points(suite, config):
+    """The DDRs (R,) and final scores (R,) of the finished runs of a configuration."""
+    found = [
+        (run.mean_of_second_half("outer/ddr"), suite.score(run.final, game))
+        for game in suite.common
+        for run in suite.of(config, game)
+        if run.finished
+    ]
+    found = [(ddr, score) for ddr, score in found if np.isfinite(ddr) and ddr > 0]
+    return np.array(found).reshape(-1, 2).T
+
+
+def profiles(suite):
+    """rliable's performance profiles: the share of runs, and of games' means, with a score above each tau."""
+    in_order = dict.fromkeys([*suite.shapes(), *suite.configs])  # N-scaling, then T-scaling
+    configs = fewer(suite, [config for config in in_order if suite.can_compare([config])])
+    if not configs:
+        return None
+    by = "configuration" if suite.names[2:] else "shape"
+    style, sheet = styles(suite, configs, by), Sheet(suite, "profiles", 1, 2, 2.5, sharey=True)
+    scores = np.concatenate([x for config in configs for x in suite.sample(config)])
+    taus = np.linspace(min(0.0, scores.min()), np.quantile(scores, 0.99) * 1.05, BAND_POINTS)
+
+    def of_runs(sample):
+        return np.mean([(x > taus.reshape(-1, *[1] * x.ndim)).mean(-1) for x in sample], axis=0)
+
+    def of_games(sample):
+        return np.mean([x.mean(-1) > taus.reshape(-1, *[1] * (x.ndim - 1)) for x in sample], axis=0)
+
+    for ax, statistic, name in zip(sheet.axes[0], (of_runs, of_games), ("runs", "games (mean over seeds)")):
+        for config in configs:
+            value, low, high = interval(statistic, [suite.sample(config)], min(suite.reps, BAND_REPS), suite.seed)
+            line = style[config]
+            sheet.legend[line["label"]] = line
+            ax.plot(taus, value, drawstyle="steps-post", **line)
+            if len(configs) < MOST_CURVES:
+                ax.fill_between(taus, low, high, step="post", color=line["color"], alpha=0.15, lw=0, zorder=1)
+            sheet.record(config, "all", f"share of {name.split()[0]} above tau", taus, value, low, high, x_column="tau")
+        ax.set(title=name, xlabel=f"score τ ({suite.unit_words})", ylim=(-0.02, 1.02))
+        sheet.finish(ax, "no final\nscores yet")
+    sheet.axes[0][0].set_ylabel("share with a score above τ")
+    return sheet
+
+
 def game_grid(suite, part, configs, metrics, by="shape"):
     """A row a game, a column a metric; or, of one metric, games side by side: mean over seeds with its 95 % CI.
 
     metrics: [(tag, label)]; those that no run has are left out. Runs that ended early are thin lines to a cross, unless
     no other runs are there.
     """
-    games = suite.shown
+    games, configs = suite.shown, fewer(suite, configs)
     metrics = suite.records(metrics) or metrics[:1]
     one_metric = len(metrics) == 1
     if one_metric:
@@ -353,17 +498,22 @@ def game_grid(suite, part, configs, metrics, by="shape"):
             sheet.curve(ax, config, game, tag, suite.mean_curve(config, game, tag, sheet.axis), style[config], until)
             _draw_unfinished(sheet, ax, config, game, tag, style[config]["color"])
         if one_metric:
-            ax.set_title(game)
+            ax.set_title(wrapped(game))
             ax.set_ylabel("" if column else label)
         else:
             ax.set_title("" if row else label)
-            ax.set_ylabel("" if column else game)
+            ax.set_ylabel("" if column else wrapped(game))
         lowest = i + columns >= len(panels)
         sheet.finish_curves(ax, x_label=lowest)
         ax.xaxis.label.set_fontsize(7)
         ax.tick_params(labelbottom=lowest)
     sheet.figure.align_ylabels()
     return sheet
+
+
+def wrapped(game):
+    """The name of a game in lines of at most some 14 letters."""
+    return textwrap.fill(game.replace("-", "- "), 14).replace("- ", "-")
 
 
 def _draw_unfinished(sheet, ax, config, game, tag, color):

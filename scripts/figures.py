@@ -47,10 +47,11 @@ from drawing import (
     curve_panels,
     diagnostics_panels,
     game_grid,
+    points_of_runs,
+    profiles,
     ramp,
     styles,
 )
-from estimates import mean
 from suite import Suite, short
 from sweep_claims import BIGGER, BIGGER_SQRT, MORE_MINIBATCHES, settings_of, shape_of
 from tables import report
@@ -277,26 +278,23 @@ def outer_loop(suite):
 
 
 def step_size(suite):
+    """Fig. 5: curves with their plateaus, at each budget; Fig. 8: a dot a run, with the parabola through a budget's."""
     name, found = "total_timesteps", sweep_claims.by_budget(suite)
-    ddr_lines, clip_lines, epoch_lines = [], [], []
-    budgets = list(found)
-    for budget, color in zip(budgets, [*ramp(BLUES, len(budgets) - 1), "black"] if len(budgets) > 1 else ["black"]):
-        style = dict(color=color, label=f"{short(budget)} steps")
-        configs = found[budget]
-        ddr = [float(10 ** mean(sweep_claims.log_ddr(suite, config))) for config in configs]
-        ddr_lines.append((configs, ddr, {**style, "ls": "none"}))
+    budgets = sorted({config[name] for config in suite.configs})
+    colors = dict(zip(budgets, [*ramp(BLUES, len(budgets) - 1), "black"]))
+    clip_lines, epoch_lines, panels = [], [], []
+    for budget in budgets:
+        style = dict(color=colors[budget], label=f"{short(budget)} steps")
         for argument, lines in (("clip_coef", clip_lines), ("update_epochs", epoch_lines)):
             families = [suite.family(argument, config) for config in suite.configs if config[name] == budget]
             lines.append(against(argument, max(families, key=len), style))  # the setting at which it was varied most
-    yield curve_panels(
-        suite,
-        [],
-        [
-            ("DDR: samples per unit of KL", "free", ddr_lines),
-            ("clip coefficient", "log", clip_lines),
-            ("epochs", "log", epoch_lines),
-        ],
-    )
+        panels.append((f"{short(budget)} steps", clip_lines[-1][0], "clip_coef"))
+    yield points_of_runs(suite, {budget: (configs, colors[budget]) for budget, configs in found.items()})
+    yield curve_panels(suite, panels[-3:], part="curves")
+    settings = [("clip coefficient", "log", clip_lines), ("epochs", "log", epoch_lines)]
+    settings = [panel for panel in settings if any(len(configs) > 1 for configs, _, _ in panel[2])]
+    if settings:
+        yield curve_panels(suite, [], settings, part="settings")
 
 
 FIGURES = {  # sweep: (the paper's figure, what draws it)
@@ -340,7 +338,7 @@ def sheets_of(sweep, judged, axis):
     suffix = "" if axis == "steps" else f"_{axis}"
     for i, (suite, _) in enumerate(judged):
         stem = sweep if i == 0 else f"{sweep}_{suite.script.split('_')[1]}"
-        for sheet in FIGURES.get(sweep, ("", any_sweep))[1](suite):
+        for sheet in (*FIGURES.get(sweep, ("", any_sweep))[1](suite), profiles(suite)):
             if sheet:  # there may be nothing to compare
                 yield stem + (f"_{sheet.part}" if sheet.part else "") + suffix, sheet
 

@@ -445,12 +445,8 @@ class Suite:
     @lru_cache(maxsize=None)  # noqa: B019
     def second_half_means(self, config, game, tag):
         """The mean of a tag over the second half of each run that has come to its end, (seeds,)."""
-        means = []
-        for run in self.of(config, game):
-            steps, values = run.curve(tag)
-            if len(steps) and steps[-1] >= analysis.REACHED * run.target and not run.diverged:
-                means.append(values[steps >= run.target / 2].mean())
-        return np.array(means)
+        means = [run.mean_of_second_half(tag) for run in self.of(config, game) if not run.diverged]
+        return np.array([value for value in means if np.isfinite(value)])
 
     # ---- families of configurations ----------------------------------------------------------------------------------
     def shape(self, config):

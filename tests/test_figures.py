@@ -466,53 +466,73 @@ def check_image(path):
     assert set(columns.split()) <= set(table)
 
 
+SAVED = {"scaling_data", "coverage", "outer_loop", "step_size"}  # to files: that takes a second an image
+
+
+def plant_sweep(root, sweep):
+    """A run of each configuration in GRIDS."""
+    script, games, grid = GRIDS[sweep]
+    for i, args in enumerate(grid):
+        for game in games:
+            scalars = {f"{place}/{name}": i + 1.0 for place in ("diagnostics", "probe") for name in DIAGNOSTICS}
+            if script == "ppo_procgen":
+                scalars.update({tag: 1.0 for tag, _ in drawing.UNSEEN[1:]})
+            write_run(
+                root / f"{game}{i}",
+                1.0 + i / 5,
+                game=game,
+                script=script,
+                scalars={**scalars, "outer/ddr": 1000.0 * (i + 1)},
+                **args,
+            )
+
+
 @pytest.fixture(scope="module")
 def all_sweeps(tmp_path_factory):
-    """Every sweep that is not drawn above, one seed a run, drawn by one command."""
+    """Several sweeps, one seed a run, drawn by one command."""
     root = tmp_path_factory.mktemp("all")
-    for sweep, (script, games, grid) in GRIDS.items():
-        for i, args in enumerate(grid):
-            for game in games:
-                scalars = {f"{place}/{name}": i + 1.0 for place in ("diagnostics", "probe") for name in DIAGNOSTICS}
-                write_run(
-                    root / "runs" / sweep / f"{game}{i}",
-                    1.0 + i / 5,
-                    game=game,
-                    script=script,
-                    scalars={**scalars, "outer/ddr": 1000.0 * (i + 1)},
-                    **args,
-                )
-    command = [
-        sys.executable,
-        str(ROOT / "scripts" / "figures.py"),
-        "all",
-        "--runs",
-        str(root / "runs"),
-        "--out",
-        str(root / "out"),
-        "--reps",
-        "50",
-    ]
+    for sweep in SAVED:
+        plant_sweep(root / "runs" / sweep, sweep)
+    words = ["all", "--runs", str(root / "runs"), "--out", str(root / "out"), "--reps", "50"]
+    command = [sys.executable, str(ROOT / "scripts" / "figures.py"), *words]
     done = subprocess.run(command, capture_output=True, text=True, cwd=root, env=conftest.environment())
     assert done.returncode == 0, done.stdout + done.stderr
     return root / "out", done.stdout
 
 
-@pytest.mark.parametrize("sweep", GRIDS)
-def test_every_sweep_is_drawn(all_sweeps, sweep):
+@pytest.mark.parametrize("sweep", sorted(SAVED))
+def test_sweeps_are_drawn_into_files(all_sweeps, sweep):
     out, text = all_sweeps
     images = sorted(path for path in out.glob(f"{sweep}*.png"))
     assert out / f"{sweep}.png" in images
     for path in images:
         check_image(path)
     page = (out / f"{sweep}.html").read_text()
-    assert all(f"<figcaption class=dim>{path.stem}<" in page for path in images if "coverage" not in path.stem)
+    assert all(f"<figcaption class=dim>{path.stem}<" in page for path in images if path.stem != "coverage")
     assert f"== {sweep}: P" in text and (out / f"{sweep}.txt").read_text().startswith(f"== {sweep}")
 
 
+@pytest.mark.parametrize("sweep", sorted(set(GRIDS) - SAVED))
+def test_every_sweep_has_its_images(tmp_path, sweep):
+    plant_sweep(tmp_path / "runs", sweep)
+    args = figures.parse_args([sweep, "--runs", str(tmp_path / "runs"), "--out", str(tmp_path), "--reps", "20"])
+    (_, runs, unread) = figures.read(args)[sweep]
+    judged = figures.judge(sweep, runs, statement.read(args.runs), args)
+    names = set()
+    for name, sheet in figures.sheets_of(sweep, judged, "steps"):
+        names.add(name)
+        used = [ax for ax in sheet.axes.flat if ax.axison]
+        assert all(ax.lines or ax.collections or ax.texts for ax in used)  # a text says why a panel is empty
+        assert any(ax.lines for ax in used) or name == "decoupled_games"  # the run has a shared encoder
+        assert sheet.rows and sheet.figure.get_figheight() <= 9
+        sheet.close()
+    assert not unread and {sweep, f"{sweep}_profiles"} <= names
+    assert (f"{sweep}_unseen" in names) == (sweep == "procgen")
+
+
 def test_all_lists_what_has_no_runs(all_sweeps):
-    assert "no runs of: fixed_budget\n" in all_sweeps[1]
-    assert len(pd.read_csv(all_sweeps[0] / "all_claims.csv")) > 30
+    assert "no runs of: fixed_budget data_reuse" in all_sweeps[1]
+    assert len(pd.read_csv(all_sweeps[0] / "all_claims.csv")) > 10
 
 
 def test_a_sweep_without_a_figure_of_its_own(tmp_path, capsys):
@@ -543,14 +563,63 @@ def test_the_other_axes(tmp_path, kind):
 
 
 def test_the_base_is_black_and_the_families_differ(tmp_path):
-    for i, (N, T) in enumerate([(8, 16), (16, 16), (32, 16), (8, 32)]):
+    for i, (N, T) in enumerate([(8, 16), (16, 16), (32, 16), (8, 32), (4, 16)]):
         write_run(tmp_path / str(i), 1.0, num_envs=N, num_steps=T)
     runs, _ = analysis.read_runs(tmp_path, analysis.Cache([]))
-    suite = Suite("scaling_data", "ppo_atari_envpool", runs)
+    suite = Suite("scaling_data", "ppo_atari_envpool", runs, [(8, 16)])
     style = {suite.shape(config): line for config, line in drawing.styles(suite, suite.configs).items()}
     assert style["8×16"]["color"] == "black" and "base" in style["8×16"]["label"]
-    assert len({line["color"] for line in style.values()}) == 4
-    assert style["N×2"]["ls"] == style["N×4"]["ls"] != style["T×2"]["ls"]
+    assert len({line["color"] for line in style.values()}) == 5
+    assert style["N×2"]["ls"] == style["N×4"]["ls"] == style["N/2"]["ls"] != style["T×2"]["ls"]
+
+
+# Machado, Oliveira and Fernandes 2009, severity 1: linear RGB as seen with a missing kind of cone
+DEFICIENCIES = {
+    "none": np.eye(3),
+    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+
+
+def lab(color, deficiency):
+    """CIE L*a*b* (D65) of a colour as it is seen."""
+    rgb = np.array(drawing.matplotlib.colors.to_rgb(color))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(np.array(DEFICIENCIES[deficiency]) @ linear, 0, 1)
+    to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    xyz = np.array(to_xyz) @ seen / [0.9505, 1, 1.089]
+    f = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("deficiency", DEFICIENCIES)
+def test_the_colours_of_a_panel_differ_for_everyone(deficiency):
+    """By 10 or more in L*a*b*; 2.3 is a just noticeable difference. Blues and oranges also differ in their dashes."""
+    count = drawing.MOST_CURVES - 1
+    viridis = drawing.plt.get_cmap("viridis")(np.linspace(0.05, 0.9, count))
+    for colors in (
+        ["black", *drawing.ramp(drawing.BLUES, count)],
+        ["black", *drawing.ramp(drawing.ORANGES, count)],
+        ["black", *viridis],
+        ["black", *(line["color"] for line in figures.RECIPES.values())],
+        [drawing.N_LINE["color"], drawing.T_LINE["color"], "black"],
+    ):
+        points = [lab(color, deficiency) for color in colors]
+        for i, point in enumerate(points):
+            for other in points[:i]:
+                assert np.linalg.norm(point - other) > 10
+
+
+def test_many_curves_are_thinned_out_in_images(tmp_path):
+    for i in range(9):
+        write_run(tmp_path / str(i), 1.0, num_envs=2**i, steps=2**13)
+    runs, _ = analysis.read_runs(tmp_path, analysis.Cache([]))
+    suite = Suite("num_envs_trend", "ppo_atari_envpool", runs, [(8, 16)])
+    family = suite.family("num_envs")
+    kept = [config["num_envs"] for config in drawing.fewer(suite, family)]
+    assert len(kept) == drawing.MOST_CURVES and {1, 8, 256} <= set(kept) and kept == sorted(kept)
+    assert drawing.fewer(suite, family[:6]) == family[:6]
 
 
 # ---- bad input and a real run ----------------------------------------------------------------------------------------
