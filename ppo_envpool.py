@@ -33,6 +33,7 @@ reason:
     `--minibatch-size` and `--eval-episodes` are additions.
 """
 
+import contextlib
 import math
 import os
 import re
@@ -56,6 +57,7 @@ from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Ste
 
 GRID_VALUES = (11, 6, 3)  # MiniGrid's objects, colours and states
 DIRECTIONS = 4
+LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac", "grad_norm")
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -201,6 +203,9 @@ class Agent(nn.Module):
         self.obs_mean.copy_(mean)
         self.obs_std.copy_(((square - mean.square()).clamp(min=0) + 1e-8).sqrt())
 
+    def precision(self, obs):
+        return torch.autocast(obs.device.type, torch.bfloat16) if self.bf16 else contextlib.nullcontext()
+
     def inputs(self, obs):
         """What the first hidden layer of each encoder gets, (E, B, inputs) float32, and the layers before it."""
         if self.observation.kind == "vector":
@@ -210,11 +215,11 @@ class Agent(nn.Module):
         if self.observation.kind == "index":
             one_hot = F.one_hot(obs[:, 0].long(), self.observation.values).float()
             return one_hot.expand(self.num_encoders, *one_hot.shape), []
-        cells, starts = obs[:, :-1].long().view(len(obs), -1, 3), torch.tensor([0, 11, 17], device=obs.device)
+        cells, starts = obs[:, 1:].long().view(len(obs), -1, 3), torch.tensor([0, 11, 17], device=obs.device)
         planes = torch.zeros(len(obs), 7 * 7, sum(GRID_VALUES), device=obs.device).scatter_(2, cells + starts, 1.0)
         x = self.convolution(planes.transpose(1, 2).reshape(len(obs), -1, 7, 7))
         x = self.activation(x).unflatten(1, (self.num_encoders, 16)).transpose(0, 1)  # (E, B, 16, 5, 5)
-        direction = F.one_hot(obs[:, -1].long(), DIRECTIONS).to(x.dtype).expand(self.num_encoders, -1, -1)
+        direction = F.one_hot(obs[:, 0].long(), DIRECTIONS).to(x.dtype).expand(self.num_encoders, -1, -1)
         return torch.cat([x.flatten(2), direction], -1), [x]
 
     def forward(self, obs):
@@ -223,13 +228,36 @@ class Agent(nn.Module):
         Each layer is (E, B, units, ...), after its activation: of the actor's encoder and of the critic's. The last,
         in float32, is the representation.
         """
-        with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bf16):
+        with self.precision(obs):
             x, layers = self.inputs(obs)
             for stack in self.network:
                 x = self.activation(stack(x))
                 layers.append(x)
         layers[-1] = x = x.float()
         return self.actor(x[0]), self.critic(x[-1]).squeeze(-1), layers
+
+    @torch.no_grad()
+    def merge(self):
+        """Sets `merged`, (bias, weight) of each layer of one network that does what all encoders and heads do.
+
+        Acting in a few games is all overhead: one product with zeros in it takes less time than two small ones.
+        """
+        apart = self.observation.kind == "grid" or self.num_encoders == 1  # each encoder has inputs of its own
+        weights = [torch.block_diag(*stack.weight) for stack in self.network]
+        weights[0] = weights[0] if apart else torch.cat([*self.network[0].weight], 1)
+        heads = (self.actor.weight.t(), self.critic.weight.t())
+        weights.append(torch.cat(heads, 1) if self.num_encoders == 1 else torch.block_diag(*heads))
+        biases = [stack.bias.flatten() for stack in self.network] + [torch.cat([self.actor.bias, self.critic.bias])]
+        self.merged = list(zip(biases, weights))
+
+    def act(self, obs):
+        """Maps obs (N, width) to logits, or means, and the value: (N, A + 1), as the weights were at `merge`."""
+        with self.precision(obs):
+            x, _ = self.inputs(obs)
+            x = torch.cat([*x], -1) if self.observation.kind == "grid" else x[0]
+            for bias, weight in self.merged[:-1]:
+                x = self.activation(torch.addmm(bias, x, weight))
+        return torch.addmm(self.merged[-1][0], x.float(), self.merged[-1][1])
 
 
 # ---- targets and loss ------------------------------------------------------------------------------------------------
@@ -268,48 +296,42 @@ def gae(rewards, values, terminations, truncations, next_values, valid, gamma, g
     return advantages, advantages + values
 
 
-def masked_mean(x, valid, count):
-    """The sum of x over the rows where `valid` (bool, same shape) holds, divided by `count`, their number.
-
-    With several processes `count` is of all rows, and each process gets its share of the mean: shares, and their
-    gradients, add up to the whole.
-    """
-    return torch.where(valid, x, 0.0).sum() / count
-
-
 def normalize_advantages(advantages, valid):
     """Zero mean and unit (unbiased) standard deviation over the valid rows of each minibatch, of all processes.
 
-    advantages (K, M) float32, valid (K, M) bool: K minibatches. Returns the normalised advantages (K, M), 0 in other
-    rows, and the numbers of valid rows (K,) float32, at least 1, which the losses divide by.
+    advantages (K, M) float32, valid (K, M) bool: K minibatches. Returns the normalised advantages, 0 in other rows, and
+    the weight of each row in a mean over its minibatch: 1 / (number of valid rows), 0 in other rows. Both (K, M).
     """
     total, count = devices.sum_over_ranks(torch.stack([torch.where(valid, advantages, 0.0).sum(1), valid.sum(1)]))
+    weights = valid / count.clamp(min=1)[:, None]
     centred = torch.where(valid, advantages - (total / count.clamp(min=1))[:, None], 0.0)
     squares = devices.sum_over_ranks(centred.square().sum(1))
     std = (squares / (count - 1).clamp(min=1)).sqrt()
-    return centred / (std[:, None] + 1e-8), count.clamp(min=1)
+    return centred / (std[:, None] + 1e-8), weights
 
 
-def draw_noise(shape, agent, generator):
+def draw_noise(shape, continuous, generator):
     """What makes an action of the policy's outputs (`sample`): Gumbel or Gaussian noise, float32 of this shape."""
     noise = torch.empty(shape, device=generator.device)
-    if agent.actor_logstd is None:
-        return noise.exponential_(generator=generator).log_().neg_().cpu().numpy()
-    return noise.normal_(generator=generator).cpu().numpy()
+    noise = noise.normal_(generator=generator) if continuous else noise.exponential_(generator=generator).log_().neg_()
+    return noise.cpu().numpy()
 
 
-def sample(outputs, noise, agent):
+def sample(outputs, noise, std):
     """Samples actions: (N,) given logits (N, A), argmax(logits + noise), or (N, A) given means, mean + std * noise."""
-    if agent.actor_logstd is None:
-        return (outputs + noise).argmax(-1)
-    return outputs + agent.actor_logstd.detach().exp().cpu().numpy() * noise
+    return (outputs + noise).argmax(-1) if std is None else outputs + std * noise
 
 
-def action_logprobs(outputs, logstd, actions):
-    """Log-probabilities (B,) of actions (B,) int64 under logits (B, A), or (B, A) under means and logstd (1, A)."""
+def distribution(outputs, logstd, actions):
+    """Log-probabilities of actions, and the entropy of the policy in each state: both (B,).
+
+    actions: (B,) int64 under the logits `outputs` (B, A), or (B, A) under the means `outputs` and logstd (1, A).
+    """
     if logstd is None:
-        return F.log_softmax(outputs, dim=-1).gather(-1, actions[..., None]).squeeze(-1)
-    return -(0.5 * ((actions - outputs) / logstd.exp()).square() + logstd + 0.5 * math.log(2 * math.pi)).sum(-1)
+        logprobs = F.log_softmax(outputs, dim=-1)
+        return logprobs.gather(-1, actions[:, None]).squeeze(-1), -(logprobs.exp() * logprobs).sum(-1)
+    logprobs = -(0.5 * ((actions - outputs) / logstd.exp()).square() + logstd + 0.5 * math.log(2 * math.pi)).sum(-1)
+    return logprobs, (logstd + 0.5 * math.log(2 * math.pi * math.e)).sum(-1).expand_as(logprobs)
 
 
 def ppo_loss(
@@ -321,8 +343,7 @@ def ppo_loss(
     values,
     returns,
     advantages,
-    valid,
-    count,
+    weights,
     clip_coef,
     ent_coef,
     vf_coef,
@@ -330,37 +351,25 @@ def ppo_loss(
 ):
     """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), a mean over the valid rows of a minibatch.
 
-    outputs, logstd: as for `action_logprobs`, and newvalue (B,), of the network in training; actions, logprobs, values,
-    returns, advantages (B,) float32, valid (B,) bool: of the rollout; count: as for `masked_mean`. Returns the loss and
-    a dict of 0-d tensors without gradient; old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
-    (joschu.net/blog/kl-approx.html).
+    outputs, logstd: as for `distribution`, and newvalue (B,), of the network in training; actions, logprobs, values,
+    returns, advantages (B,) float32: of the rollout; weights (B,): of the rows in a mean, from `normalize_advantages`.
+    With several processes each gets its share of the mean: shares, and their gradients, add up to the whole. Returns
+    the loss and the means of LOSSES but the last, without gradient; old_approx_kl and approx_kl are the estimators k1
+    and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
     """
-    logratio = action_logprobs(outputs, logstd, actions) - logprobs
+    newlogprobs, entropy = distribution(outputs, logstd, actions)
+    logratio = newlogprobs - logprobs
     ratio = logratio.exp()
-    pg_loss1 = -advantages * ratio
-    pg_loss2 = -advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef)
-    pg_loss = masked_mean(torch.max(pg_loss1, pg_loss2), valid, count)
+    pg_loss = -torch.min(advantages * ratio, advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef))
     v_loss = (newvalue - returns).square()
     if clip_vloss:
         v_clipped = values + torch.clamp(newvalue - values, -clip_coef, clip_coef)
         v_loss = torch.max(v_loss, (v_clipped - returns).square())
-    v_loss = 0.5 * masked_mean(v_loss, valid, count)
-    if logstd is None:
-        newlogprobs = F.log_softmax(outputs, dim=-1)
-        entropy = -(newlogprobs.exp() * newlogprobs).sum(-1)
-    else:  # the same in every state
-        entropy = (logstd + 0.5 * math.log(2 * math.pi * math.e)).sum(-1).expand_as(newvalue)
-    entropy = masked_mean(entropy, valid, count)
-    loss = pg_loss - ent_coef * entropy + vf_coef * v_loss
+    v_loss = 0.5 * v_loss
+    loss = torch.dot(pg_loss - ent_coef * entropy + vf_coef * v_loss, weights)
     with torch.no_grad():
-        losses = {
-            "policy_loss": pg_loss.detach(),
-            "value_loss": v_loss.detach(),
-            "entropy": entropy.detach(),
-            "old_approx_kl": masked_mean(-logratio, valid, count),
-            "approx_kl": masked_mean((ratio - 1) - logratio, valid, count),
-            "clipfrac": masked_mean(((ratio - 1.0).abs() > clip_coef).float(), valid, count),
-        }
+        clipped = ((ratio - 1.0).abs() > clip_coef).float()
+        losses = torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, clipped]).mv(weights)
     return loss, losses
 
 
@@ -379,7 +388,7 @@ def diagnose(agent, b_obs, b_actions, b_logprobs, inds, workers):
 
     deviation = agent.activation is torch.tanh
     outputs, values = metrics.diagnose_network(forward, inds, deviation=deviation, map=workers.map)
-    logratio = action_logprobs(outputs, agent.actor_logstd, b_actions[inds]) - b_logprobs[inds]
+    logratio = distribution(outputs, agent.actor_logstd, b_actions[inds])[0] - b_logprobs[inds]
     if agent.actor_logstd is None:
         policy = metrics.policy_diagnostics(outputs.softmax(-1), logratio)
     else:
@@ -396,13 +405,13 @@ def play_games(agent, args, device, seeds, games, bar, greedy=False):
     """
     envs = make_envs(args, [seeds[game] for game in games])
     generator = torch.Generator(device).manual_seed(seeds[0])
+    std = None if agent.actor_logstd is None else agent.actor_logstd.exp().cpu().numpy()
     obs, _ = envs.reset()
     returns, playing = np.zeros(len(games)), np.ones(len(games), dtype=bool)
     while playing.any():
         outputs = agent(devices.to_device(obs.astype(agent.observation.dtype), device))[0].cpu().numpy()
-        noise = draw_noise((len(seeds), outputs.shape[-1]), agent, generator)[games.start : games.stop]
-        actions = sample(outputs, 0.0 if greedy else noise, agent)
-        obs, rewards, terminated, truncated, _ = envs.step(actions)
+        noise = draw_noise((len(seeds), outputs.shape[-1]), std is not None, generator)[games.start : games.stop]
+        obs, rewards, terminated, truncated, _ = envs.step(sample(outputs, 0.0 if greedy else noise, std))
         returns += rewards * playing
         over = playing & (terminated | truncated)
         playing &= ~over
@@ -425,8 +434,11 @@ def main(args):
     envs = make_envs(args, seeds)
     observation, (num_actions, continuous) = worlds.observation(args.env_id), worlds.num_actions(args.env_id)
     agent = Agent(observation, num_actions, continuous, args).to(device)
+    parameters = list(agent.parameters())
+    flat = nn.Parameter(nn.utils.parameters_to_vector(parameters).detach())
+    nn.utils.vector_to_parameters(flat, parameters)  # views of one tensor: Adam and the clipping make one call each
     lr = torch.tensor(args.learning_rate, device=device) if args.cuda_graphs else args.learning_rate
-    optimizer = optim.Adam(agent.parameters(), lr=lr, eps=1e-5, fused=True, capturable=args.cuda_graphs)
+    optimizer = optim.Adam([flat], lr=lr, eps=1e-5, fused=True, capturable=args.cuda_graphs)
     # all but the first since the last log point
     state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[], rewards=0.0, reward_steps=0)
     state.reward_moments = (0.0, 1.0, 1e-4)  # mean, variance, count, for normalize_rewards
@@ -447,21 +459,14 @@ def main(args):
     episode_returns, episode_lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
     discounted = np.zeros(args.num_envs)  # of the games of all processes, for normalize_rewards
 
-    parameters = list(agent.parameters())
-    forward = devices.compiled(actor, args.compile)
-
-    @torch.no_grad()
-    def policy(obs):
-        """Logits, or means, (N, A) and values (N,) for obs (N, width), in NumPy."""
-        outputs, value, _ = forward(torch.from_numpy(obs))
-        return outputs.numpy(), value.numpy()
+    act = devices.compiled(actor.act, args.compile)
 
     def minibatches(batch, inds, number):
-        """The rows `inds` of a batch in `number` minibatches: the rows of each, and (the number of valid ones,)."""
+        """The rows `inds` of each tensor of the batch, advantages normalised, in `number` minibatches."""
         *rows, advantages, valid = (x.index_select(0, inds) for x in batch)
-        normalized, counts = normalize_advantages(advantages.view(number, -1), valid.view(number, -1))
-        columns = (*rows, normalized.flatten() if args.norm_adv else advantages, valid)
-        return zip(zip(*(x.chunk(number) for x in columns)), zip(counts))
+        normalized, weights = normalize_advantages(advantages.view(number, -1), valid.view(number, -1))
+        rows += [normalized.flatten() if args.norm_adv else advantages, weights.flatten()]
+        return zip(*(x.chunk(number) for x in rows))
 
     def minibatch_loss(mb_obs, *mb):
         newoutputs, newvalue, _ = agent(mb_obs)
@@ -469,19 +474,18 @@ def main(args):
         return ppo_loss(newoutputs, logstd, newvalue, *mb, *options)
 
     def gradient(loss_function, *mb):
-        """The gradient and the losses of some rows of a minibatch: their share of those of the whole."""
+        """The gradient of a minibatch's loss, flat, and its losses, of all processes."""
         loss, losses = loss_function(*mb)
-        return torch.autograd.grad(loss, parameters), losses
+        total = torch.cat([x.flatten() for x in torch.autograd.grad(loss, parameters)])
+        devices.add_over_ranks([total, losses])
+        return total, losses
 
-    def update(rows, whole):
-        """One step of the optimiser on a minibatch. Returns the losses and the gradient's norm before clipping."""
-        gradients, losses = gradient(compiled_loss, *rows, *whole)
-        devices.add_over_ranks([*gradients, *losses.values()])
-        for parameter, total in zip(parameters, gradients):
-            parameter.grad = total
-        grad_norm = nn.utils.clip_grad_norm_(parameters, args.max_grad_norm, foreach=True)
+    def update(*mb):
+        """One step of the optimiser on a minibatch. Returns LOSSES, the gradient's norm as before the clipping."""
+        flat.grad, losses = gradient(compiled_loss, *mb)
+        grad_norm = nn.utils.clip_grad_norm_(flat, args.max_grad_norm)
         optimizer.step()
-        return {**losses, "grad_norm": grad_norm}
+        return torch.cat([losses, grad_norm[None]])
 
     compiled_loss = devices.compiled(minibatch_loss, args.compile)
     update = devices.graphed(update, args.cuda_graphs)
@@ -494,21 +498,26 @@ def main(args):
         # ---- rollout -------------------------------------------------------------------------------------------------
         if actor is not agent:
             actor.load_state_dict(agent.state_dict())
-        all_noise = draw_noise((args.num_steps, args.num_envs, num_actions), agent, rng)  # of all processes' games
+        all_noise = draw_noise((args.num_steps, args.num_envs, num_actions), continuous, rng)  # of all processes' games
         noise = all_noise[:, games.start : games.stop]
-        for step in range(args.num_steps):
-            obs[step] = next_obs
-            np.logical_not(next_done, out=valid[step])
-            outputs[step], values[step] = policy(obs[step])
-            actions[step] = sample(outputs[step], noise[step], actor)
-            next_obs, reward, terminations[step], truncations[step], _ = envs.step(actions[step])
-            rewards[step] = reward * valid[step]  # a reset row may pay: that belongs to no game
-            next_done = terminations[step] | truncations[step]
+        std = agent.actor_logstd.detach().exp().cpu().numpy() if continuous else None
+        with torch.inference_mode():
+            actor.merge()
+            for step in range(args.num_steps):
+                obs[step] = next_obs
+                output = act(torch.from_numpy(obs[step])).numpy()
+                outputs[step], values[step] = output[:, :-1], output[:, -1]
+                actions[step] = sample(outputs[step], noise[step], std)
+                next_obs, rewards[step], terminations[step], truncations[step], _ = envs.step(actions[step])
+            next_value = act(torch.from_numpy(next_obs.astype(observation.dtype))).numpy()[:, -1]
+        dones = terminations | truncations
+        valid[0], valid[1:], next_done = ~next_done, ~dones[:-1], dones[-1]
+        rewards *= valid  # DeepMind Control pays in reset rows
         new_games, finished = [], np.zeros(num_envs, dtype=np.int64)
         for step in range(args.num_steps):
             episode_returns += rewards[step]  # 0 in a reset row
             episode_lengths += valid[step]
-            for i in np.flatnonzero(terminations[step] | truncations[step]):
+            for i in np.flatnonzero(dones[step]):
                 new_games.append((float(episode_returns[i]), int(episode_lengths[i])))
                 episode_returns[i] = episode_lengths[i] = 0
                 finished[i] += 1
@@ -529,7 +538,6 @@ def main(args):
                 all_rewards, all_ends, all_valid, discounted, state.reward_moments, args.gamma
             )
             t_rewards = t_rewards[:, games.start : games.stop]
-        _, next_value = policy(next_obs.astype(observation.dtype))
         # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
         next_values = np.concatenate([values[1:], next_value[None]])
         advantages, returns = gae(
@@ -539,24 +547,24 @@ def main(args):
         columns = [devices.to_device(x.reshape(batch_size // devices.NUM_RANKS, *x.shape[2:]), device) for x in columns]
         b_obs, b_outputs, b_actions, b_values, b_returns, b_advantages, b_valid = columns
         with torch.no_grad():
-            b_logprobs = action_logprobs(b_outputs, agent.actor_logstd, b_actions)
+            b_logprobs, _ = distribution(b_outputs, agent.actor_logstd, b_actions)
         batch = [b_obs, b_actions, b_logprobs, b_values, b_returns, b_advantages, b_valid]
 
         # ---- update --------------------------------------------------------------------------------------------------
         for _epoch in range(args.update_epochs):
             inds = torch.randperm(len(b_obs), generator=rng, device=device)
-            for rows, whole in minibatches(batch, inds, args.num_minibatches):
-                losses = update(rows, whole)
-                state.totals = state.totals + torch.stack([*losses.values()])
+            for mb in minibatches(batch, inds, args.num_minibatches):
+                losses = update(*mb)
+                state.totals = state.totals + losses
                 state.minibatches += 1
                 state.gradient_steps += 1
-            if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
+            if args.target_kl is not None and losses[LOSSES.index("approx_kl")] > args.target_kl:
                 break
         state.explained.append(metrics.explained_variance(b_values[b_valid], b_returns[b_valid]))
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
         suspects = {"obs": b_obs, "rewards": t_rewards, "outputs": outputs, "values": values, "advantages": advantages}
-        suspects.update(zip(losses, state.totals))
-        suspects["parameters"] = nn.utils.get_total_norm(agent.parameters())
+        suspects.update(zip(LOSSES, state.totals))
+        suspects["parameters"] = flat
         if not run.all_finite(suspects):
             break
 
@@ -571,13 +579,11 @@ def main(args):
             same = len(probe_inds) == len(valid_inds)
             probe = native if same else diagnose(agent, b_obs, b_actions, b_logprobs, probe_inds, workers)[0]
             # clipping multiplied the last minibatch's gradient by one factor: take it out again
-            unclip = max(1.0, (losses["grad_norm"].item() + 1e-6) / args.max_grad_norm)
-            native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
+            unclip = max(1.0, (losses[-1].item() + 1e-6) / args.max_grad_norm)
+            native = {**native, **metrics.gradient_statistics([flat.grad * unclip])}
             probe_rows = probe_inds[devices.RANK :: devices.NUM_RANKS]
-            ((rows, whole),) = minibatches(batch, probe_rows, 1)
-            gradients, _ = gradient(minibatch_loss, *rows, *whole)
-            devices.add_over_ranks(gradients)
-            probe = {**probe, **metrics.gradient_statistics(gradients)}
+            (mb,) = minibatches(batch, probe_rows, 1)
+            probe = {**probe, **metrics.gradient_statistics(gradient(minibatch_loss, *mb)[:1])}
             scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
             scalars.update({f"probe/{name}": value for name, value in probe.items()})
             scalars["outer/kl_behavior"] = metrics.kl_behavior(logratio)
@@ -605,7 +611,7 @@ def main(args):
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
             scalars["charts/gradient_steps"] = state.gradient_steps
             means = (state.totals / state.minibatches).tolist()
-            scalars.update({f"losses/{name}": value for name, value in zip(losses, means)})
+            scalars.update({f"losses/{name}": value for name, value in zip(LOSSES, means)})
             scalars["losses/explained_variance"] = float(np.mean(state.explained))
             run.log(scalars)
             state.totals, state.minibatches, state.explained = 0.0, 0, []

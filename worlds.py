@@ -17,7 +17,7 @@ import functools
 import importlib
 import io
 import warnings
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 FAMILIES = {  # EnvPool's modules whose games have such observations, and what a user calls them
     "envpool.classic_control": "classic control",
@@ -28,14 +28,14 @@ FAMILIES = {  # EnvPool's modules whose games have such observations, and what a
     "envpool.mujoco.gym": "Gym's MuJoCo",
 }
 PIXELS = {"envpool.atari": "ppo_atari_envpool.py", "envpool.procgen": "ppo_procgen.py"}  # the scripts that play them
-IMAGE = (7, 7, 3)  # MiniGrid's image
+IMAGE, MISSION = (7, 7, 3), "mission"  # MiniGrid's image, and what is left out of its observation
 MAX_WIDTH = 4096  # of an observation; the largest here is DeepMind Control's dog with a ball, 239 numbers
 
 
 class Observation(NamedTuple):
     """What an observation is as a row of numbers, before any network has seen it."""
 
-    kind: str  # vector; index (one integer below `values`); grid (MiniGrid's image, row by row, then the direction)
+    kind: str  # vector; index (one integer below `values`); grid (MiniGrid's direction, then its image, row by row)
     width: int  # numbers in a row
     dtype: str
     values: int = 0  # of an index: how many there are
@@ -46,7 +46,7 @@ class Unplayable(ValueError):
 
 
 # ---- names and spaces ------------------------------------------------------------------------------------------------
-def families() -> dict:
+def families() -> Dict[str, str]:
     """{name: module} of all games that EnvPool has registered, such as {"Breakout-v5": "envpool.atari"}."""
     import envpool
 
@@ -98,14 +98,15 @@ def _make_gymnasium(env_id: str) -> Any:
 
 def observation(env_id: str) -> Observation:
     """What the observations of a game are. Raises Unplayable."""
-    from gymnasium.spaces import Box, Dict, Discrete
+    from gymnasium.spaces import Box, Discrete
 
     space = spaces(env_id)[0]
     if isinstance(space, Discrete):
         return Observation("index", 1, "int32", int(space.n))
-    if isinstance(space, Dict) and getattr(space.spaces.get("image"), "shape", ()) == IMAGE:
-        return Observation("grid", 7 * 7 * 3 + 1, "uint8")
-    boxes = list(space.spaces.values()) if isinstance(space, Dict) else [space]
+    parts = getattr(space, "spaces", {"": space})
+    if isinstance(parts, dict) and parts.keys() - {MISSION} == {"direction", "image"} and parts["image"].shape == IMAGE:
+        return Observation("grid", 1 + 7 * 7 * 3, "uint8")
+    boxes = list(parts.values()) if isinstance(parts, dict) else [space]
     if not all(isinstance(box, Box) for box in boxes):
         raise Unplayable(f"observes {space}: expected a vector, an integer, MiniGrid's grid or a dict of vectors")
     if any(len(box.shape) > 2 for box in boxes):
@@ -160,46 +161,51 @@ def make(env_id: str, seeds: List[int], num_threads: int) -> Any:
 
 
 class Games:
-    """What both makers have in common: observations become rows of numbers."""
+    """What both makers have in common: observations become rows of numbers, actions stay within their bounds."""
 
     def __init__(self, env_id: str, num_envs: int) -> None:
-        self.num_envs, self.kind = num_envs, observation(env_id).kind
         space, actions = spaces(env_id)
-        self.bounds = (actions.low, actions.high) if num_actions(env_id)[1] else ()
-        self.keys = sorted(getattr(space, "spaces", ()))  # of a dict
-        if self.kind == "grid":
-            self.keys = ["image", "direction"]
+        self.num_envs = num_envs
+        self.keys = [key for key in sorted(getattr(space, "spaces", ())) if key != MISSION]  # of a dict
         self.start = int(getattr(space, "start", 0))  # the lowest index
+        self.bounds = (actions.low, actions.high) if num_actions(env_id)[1] else None
 
-    def rows(self, obs: Any) -> Any:
-        """The observations of all games as (N, width), the parts of a dict in the order of their sorted names."""
+    def rows(self, parts: List[Any]) -> Any:
+        """The observations (N, ...), or the parts of a dict in the order of their sorted names, as (N, width)."""
         import numpy as np
 
-        if self.keys:
-            return np.concatenate([obs[key].reshape(self.num_envs, -1) for key in self.keys], axis=1)
-        return obs.reshape(self.num_envs, -1) - self.start if self.start else obs.reshape(self.num_envs, -1)
+        parts = [part.reshape(self.num_envs, -1) for part in parts]
+        return np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0] - self.start if self.start else parts[0]
 
-    def step(self, action: Any) -> Tuple[Any, Any, Any, Any, dict]:
-        action = action.clip(*self.bounds) if self.bounds else action
-        obs, reward, terminated, truncated, info = self.envs.step(action)
-        return self.rows(obs), reward, terminated, truncated, info
+    def clipped(self, action: Any) -> Any:
+        return action.clip(*self.bounds) if self.bounds else action
 
 
 class EnvPoolGames(Games):
+    """EnvPool, without the Python around its C++ functions, which takes as long as a step of a small game."""
+
     def __init__(self, env_id: str, seeds: List[int], num_threads: int) -> None:
         import envpool
 
         super().__init__(env_id, len(seeds))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self.envs = envpool.make(
-                env_id, env_type="gymnasium", num_envs=len(seeds), num_threads=min(num_threads, len(seeds)), seed=seeds
-            )
-            self.envs.observation_space  # noqa: B018 - it is made now, or each thread would warn of its bounds
+        self.envs = envpool.make(
+            env_id, env_type="gymnasium", num_envs=len(seeds), num_threads=min(num_threads, len(seeds)), seed=seeds
+        )
+        self.ids, self.action_type = self.envs.all_env_ids, self.envs.spec.action_array_spec["action"].dtype
+        names = self.envs._state_keys
+        self.obs = [names.index(f"obs:{key}") for key in self.keys] or [names.index("obs")]
+        self.others = [names.index(name) for name in ("reward", "done", "trunc")]
 
-    def reset(self) -> Tuple[Any, dict]:
-        obs, info = self.envs.reset()
-        return self.rows(obs), info
+    def reset(self) -> Tuple[Any, Dict[str, Any]]:
+        self.envs.async_reset()
+        states = self.envs._recv()
+        return self.rows([states[i] for i in self.obs]), {}
+
+    def step(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
+        self.envs._send([self.ids, self.ids, self.clipped(action).astype(self.action_type)])
+        states = self.envs._recv()
+        reward, done, truncated = (states[i] for i in self.others)
+        return self.rows([states[i] for i in self.obs]), reward, done & ~truncated, truncated, {}
 
 
 class GymnasiumGames(Games):
@@ -209,16 +215,20 @@ class GymnasiumGames(Games):
         from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
         super().__init__(env_id, len(seeds))
+        makers = [functools.partial(_make_gymnasium, env_id)] * len(seeds)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self.envs = SyncVectorEnv(
-                [functools.partial(_make_gymnasium, env_id)] * len(seeds),
-                copy=False,
-                autoreset_mode=AutoresetMode.NEXT_STEP,
-            )
+            self.envs = SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
         assert self.envs.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
         self.seeds = seeds
 
-    def reset(self) -> Tuple[Any, dict]:
+    def parts(self, obs: Any) -> List[Any]:
+        return [obs[key] for key in self.keys] or [obs]
+
+    def reset(self) -> Tuple[Any, Dict[str, Any]]:
         obs, info = self.envs.reset(seed=self.seeds)
-        return self.rows(obs), info
+        return self.rows(self.parts(obs)), info
+
+    def step(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.envs.step(self.clipped(action))
+        return self.rows(self.parts(obs)), reward, terminated, truncated, info
