@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from analysis import RETURN
 from estimates import interval, mean
+from look import LOOK
 from suite import BAND_REPS, DIAGNOSTICS, SHORT_NAMES, label_of, short
 
 matplotlib.use("Agg")  # draws without a screen
@@ -43,28 +44,17 @@ POLICY = [(f"diagnostics/{name}", DIAGNOSTICS[name][0]) for name in list(DIAGNOS
 
 plt.rcParams.update(
     {
-        "font.size": 8,
-        "axes.titlesize": 8,
-        "axes.labelsize": 8,
-        "legend.fontsize": 7,
-        "xtick.labelsize": 7,
-        "ytick.labelsize": 7,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
+        **LOOK,
         "axes.linewidth": 0.6,
         "xtick.major.width": 0.6,
         "ytick.major.width": 0.6,
         "xtick.major.size": 2.5,
         "ytick.major.size": 2.5,
-        "lines.linewidth": 1.2,
         "lines.markersize": 3.5,
-        "legend.frameon": False,
         "legend.handlelength": 1.8,
         "legend.columnspacing": 1.2,
         "legend.handletextpad": 0.5,
-        "figure.constrained_layout.use": True,
         "savefig.dpi": 200,
-        "pdf.fonttype": 42,
         "axes.grid": True,
         "grid.color": "#E6E6E6",
         "grid.linewidth": 0.4,

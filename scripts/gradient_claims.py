@@ -236,6 +236,7 @@ class Claim:
     margin: float = 0.0  # for the side "little"
 
 
+RATIO = {"statistic": ratio, "null": 1.0}
 CLAIMS = (
     Claim(
         number=1,
@@ -279,24 +280,21 @@ CLAIMS = (
         text=f"Var(G) is larger with {LONG}",
         measure=variance_by_shape,
         side="more",
-        statistic=ratio,
-        null=1.0,
+        **RATIO,
     ),
     Claim(
         number=7,
         text="The covariance term is positive: it lowers the effective sample size",
         measure=effective_sample_size,
         side="less",
-        statistic=ratio,
-        null=1.0,
+        **RATIO,
     ),
     Claim(
         number=7,
         text=f"The effective sample size is smaller with {LONG}",
         measure=effective_sample_size_by_shape,
         side="less",
-        statistic=ratio,
-        null=1.0,
+        **RATIO,
     ),
     Claim(
         number=8,
@@ -315,16 +313,14 @@ CLAIMS = (
         text="The individual variance grows with T",
         measure=sample_variance_by_steps,
         side="more",
-        statistic=ratio,
-        null=1.0,
+        **RATIO,
     ),
     Claim(
         number=10,
         text="The individual variance grows with lambda",
         measure=sample_variance_by_lambda,
         side="more",
-        statistic=ratio,
-        null=1.0,
+        **RATIO,
     ),
     Claim(
         number=11,
@@ -353,8 +349,7 @@ CLAIMS = (
         text="Not in the post: environments that start together raise Var(G)",
         measure=variance_by_start,
         side="more",
-        statistic=ratio,
-        null=1.0,
+        **RATIO,
     ),
     Claim(
         number=13,

@@ -31,6 +31,7 @@ ascent. The post's has the other sign, which changes no cosine and no variance. 
 gradient_measures.py trains and measures, gradient_claims.py decides the post's claims, gradient_figures.py draws.
 """
 
+import contextlib
 import io
 import multiprocessing
 import os
@@ -199,6 +200,22 @@ def write(out, texts, figures):
             os.replace(file, out / file.name)
 
 
+def check_out(out):
+    """Ends the program now, and not after the training, if the directory cannot be written to. Leaves nothing there."""
+    made = []
+    try:
+        made = [folder for folder in (out, *out.parents) if not folder.exists()]
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        fail(f"--out {out} ({error.strerror}): expected a directory that can be written to")
+    finally:
+        for folder in made:
+            with contextlib.suppress(OSError):  # not made either
+                folder.rmdir()
+
+
 def main(args):
     if args.redraw:
         try:
@@ -208,6 +225,7 @@ def main(args):
                 f"--redraw: {error.filename} is missing: expected the directory of an earlier run, with all its tables"
             )
     else:
+        check_out(args.out)
         texts = {f"{name}.csv": csv(table) for name, table in run_all(args).items()}
         write(args.out, texts, {})  # before anything can go wrong with a figure: --redraw goes on from here
         tables = {name: pd.read_csv(io.StringIO(texts[f"{name}.csv"])) for name in TABLES}

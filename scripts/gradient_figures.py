@@ -4,8 +4,18 @@ import itertools
 
 import matplotlib
 import numpy as np
-from gradient_claims import NAMES, bias_squares, relative_bias, seed_interval, select
+from gradient_claims import (
+    NAMES,
+    bias_squares,
+    by_policy,
+    by_seed,
+    difference,
+    relative_bias,
+    seed_interval,
+    select,
+)
 from gradient_measures import BATCH, BIAS_STEPS, focus_iterations
+from look import LOOK
 
 matplotlib.use("Agg")  # draws without a screen
 import matplotlib.pyplot as plt
@@ -21,21 +31,7 @@ START_COLOR = {
     ("16x64", "together"): ORANGE,
 }
 LAMBDA_COLORS = (SKY, GREEN, ORANGE, "black")
-RC = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "legend.fontsize": 7,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "pdf.fonttype": 42,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 3,
-    "figure.constrained_layout.use": True,
-}
+RC = {**LOOK, "lines.markersize": 3}
 
 
 # ---- parts of a figure -----------------------------------------------------------------------------------------------
@@ -55,21 +51,29 @@ def lambda_axis(axes, lambdas):
         ax.set_xlabel("$\\lambda$")
 
 
-def density(ax, table, color, label, fill=False):
+def density(ax, table, color, label):
     """Draws a histogram as a density over [-1, 1]."""
     x, y = table["cosine"].to_numpy(), table["count"].to_numpy() / max(table["count"].sum(), 1)
     width = x[1] - x[0]
     edges = np.append(x - width / 2, x[-1] + width / 2)
-    style = {"alpha": 0.45, "linewidth": 0} if fill else {"linewidth": 1}
-    ax.stairs(y / width, edges, color=color, label=label, fill=fill, **style)
+    ax.stairs(y / width, edges, color=color, label=label, linewidth=1)
 
 
-def pair_densities(ax, table):
-    """Draws the densities of cosines within and across trajectories."""
-    density(ax, select(table, kind="across"), ORANGE, "across", fill=True)
-    density(ax, select(table, kind="within"), BLUE, "within")
+def pair_distributions(ax, table):
+    """Draws the share of cosines below x within and across trajectories, and fills what lies between.
+
+    Densities of the two look alike where their means differ by some hundredths.
+    """
+    shares = []
+    for kind, color, line in (("across", ORANGE, "--"), ("within", BLUE, "-")):
+        rows = select(table, kind=kind)
+        x, share = rows["cosine"].to_numpy(), rows["count"].cumsum().to_numpy() / max(rows["count"].sum(), 1)
+        x = x + (x[1] - x[0]) / 2  # upper edges of the bins
+        shares.append(share)
+        ax.plot(x, share, color=color, linestyle=line, label=kind, linewidth=1)
+    ax.fill_between(x, *shares, color="0.8", linewidth=0)
     ax.set_xticks([-1, 0, 1])
-    ax.set_xlim(-1, 1)
+    ax.set(xlim=(-1, 1), ylim=(0, 1))
     if not table["count"].any():  # 64 rows with an episode's end in the middle
         ax.text(0, 0.5, "no pairs", ha="center", transform=ax.get_xaxis_transform())
 
@@ -96,8 +100,8 @@ def draw_densities(args, tables, setting):
     fig, axes = plt.subplots(len(steps), len(lags), figsize=size, sharex=True, sharey="row", squeeze=False)
     for row, step in zip(axes, steps):
         for ax, lag in zip(row, lags):
-            pair_densities(ax, select(table, step=step, lag=lag))
-        row[0].set_ylabel(f"step {step:,}\ndensity")
+            pair_distributions(ax, select(table, step=step, lag=lag))
+        row[0].set_ylabel(f"step {step:,}\nshare below")
     for ax, lag in zip(axes[0], lags):
         ax.set_title(f"lag {lag}")
     fig.supxlabel(f"cosine of two centred gradients ({setting})", fontsize=8)
@@ -190,8 +194,8 @@ def draw_lambda_far(args, tables):
     for row, setting in zip(axes, NAMES):
         table = select(tables["lag_density"], setting=setting, step=step, lag=lag)
         for ax, lam in zip(row, args.lambdas):
-            pair_densities(ax, select(table, **{"lambda": lam}))
-        row[0].set_ylabel(f"{setting}\ndensity")
+            pair_distributions(ax, select(table, **{"lambda": lam}))
+        row[0].set_ylabel(f"{setting}\nshare below")
     for ax, lam in zip(axes[0], args.lambdas):
         ax.set_title(f"$\\lambda$ = {lam:g}")
     legend_above(fig, axes[0, 0], 2)
@@ -239,22 +243,31 @@ def draw_variance(args, tables):
     return fig
 
 
+def direction(moments):
+    """The cosine of E[G] to the true gradient: from (3, …, seeds) products and squared norms."""
+    inner, norm2, truth2 = moments.mean(-1)
+    return inner / np.sqrt(np.maximum(norm2 * truth2, 1e-12))
+
+
 def draw_bias(args, tables):
-    """Bias with its interval, direction of E[G], and variance of one sample, over the policies of both settings."""
+    """Bias, direction of E[G] and variance of one sample with their intervals, over the policies of both settings."""
     fig, axes = plt.subplots(1, 3, figsize=(6.75, 2.4))
     lambdas, x = sorted(args.lambdas), np.arange(len(args.lambdas))
+
+    def moments(lam, T, *columns):
+        return np.stack([by_seed(by_policy(tables["bias"], column, T=T, **{"lambda": lam})) for column in columns])
+
     for k, (T, color, marker) in enumerate(zip(BIAS_STEPS, LAMBDA_COLORS, "osD^")):
-        squares = [bias_squares(tables["bias"], (lam, T)) for lam in lambdas]
-        bias = np.array([seed_interval(relative_bias, [values], args.resamples) for values in squares]).T
-        bias[~np.isfinite(bias)] = np.nan  # not drawn: noise hides the true gradient
-        bars = np.abs(bias[1:] - bias[0])
-        style = {"color": color, "marker": marker}
-        axes[0].errorbar(x + (k - 1.5) * 0.07, bias[0], bars, elinewidth=0.8, label=f"T = {T}", **style)
-        rows = [select(tables["bias"], T=T, **{"lambda": lam}) for lam in lambdas]
-        means = [row[["inner", "norm2", "truth2", "sample_variance"]].mean() for row in rows]
-        cosines = [m["inner"] / np.sqrt(max(m["norm2"] * m["truth2"], 1e-12)) for m in means]
-        axes[1].plot(x, cosines, **style)
-        axes[2].plot(x, [m["sample_variance"] for m in means], **style)
+        panels = (
+            (relative_bias, [bias_squares(tables["bias"], (lam, T)) for lam in lambdas]),
+            (direction, [moments(lam, T, "inner", "norm2", "truth2") for lam in lambdas]),
+            (difference, [moments(lam, T, "sample_variance")[0] for lam in lambdas]),
+        )
+        for ax, (statistic, samples) in zip(axes, panels):
+            found = np.array([seed_interval(statistic, [values], args.resamples) for values in samples]).T
+            found[~np.isfinite(found)] = np.nan  # not drawn: noise hides the true gradient
+            bars, style = np.abs(found[1:] - found[0]), {"color": color, "marker": marker}
+            ax.errorbar(x + (k - 1.5) * 0.07, found[0], bars, elinewidth=0.8, label=f"T = {T}", **style)
     for ax, label in zip(axes, ("|bias| / |true gradient|", "cosine of E[G] to the truth", "variance of one sample")):
         ax.set_ylabel(label)
     lambda_axis(axes, lambdas)

@@ -338,6 +338,7 @@ def test_a_training_does_not_depend_on_the_other_seeds(monkeypatch):
         (["--no-such-option"], "no-such-option"),
         (["--out", "/no/such/place", "--redraw"], "--redraw"),
         (["--out", SCRIPT], "is a file"),
+        (["--out", "/proc/x"], "--out /proc/x"),
     ],
 )
 def test_bad_input_is_one_line(words, named, capsys):
