@@ -26,6 +26,7 @@ import rundir
 ROOT = Path(__file__).resolve().parent.parent
 RETURN, MIN_EPISODES, EPISODES = "charts/episodic_return", "charts/min_episodes", "charts/episodes"
 HUMAN_TABLE = ROOT / "scripts" / "human_at30.csv"
+SMALL_TABLE = ROOT / "scripts" / "small_worlds.csv"
 AXES = {"steps": "environment steps", "gradient_steps": "gradient steps", "hours": "wall-clock hours"}
 REACHED = 0.98  # of its budget: a run that has come so far counts as finished
 ENOUGH_GAMES = 2  # of each environment: before that the last 100 games are mostly short ones
@@ -104,6 +105,14 @@ def human_table():
     with open(HUMAN_TABLE) as file:
         rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
     return {row["game"]: (float(row["random"]), float(row["human"])) for row in rows}
+
+
+@lru_cache(maxsize=None)
+def small_table():
+    """{game: (random, best)}: reference returns of the small worlds of ppo_envpool.py, which small_worlds.csv explains."""
+    with open(SMALL_TABLE) as file:
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    return {game_name(row["game"]): (float(row["random"]), float(row["best"])) for row in rows}
 
 
 def human_scores(env_id):

@@ -272,6 +272,10 @@ class Suite:
             ranges = {game: modes[mode] for game, modes in analysis.PROCGEN.items()}
             self.scale = f"normalised by Cobbe et al. 2020's R_min and R_max ({mode})"
             self.unit_words = "normalised by R_min, R_max"
+        elif self.script == "ppo_envpool" and set(self.games) & set(analysis.small_table()):
+            ranges = analysis.small_table()
+            self.scale = "normalised by the random policy and the best known return (scripts/small_worlds.csv)"
+            self.unit_words = "0 random, 1 best known"
         elif self.script == "ppo_isaacgym" or not set(self.games) & set(analysis.human_table()):
             ranges = {game: (0.0, self._mean_final_of_base(game)) for game in self.games}
             self.scale = (
@@ -284,13 +288,12 @@ class Suite:
             ranges = analysis.human_table()
             self.scale = "human-normalised by human_at30 (dqn_zoo; scripts/human_at30.csv)"
             self.unit_words = "human-normalised"
-        reference = self.human or self.script == "ppo_procgen"
+        table = {"ppo_procgen": "R_min", "ppo_envpool": "small_worlds.csv's"}.get(self.script, "human_at30's")
+        reference = self.unit_words != "return / base's"
         self.zero = {game: ranges[game][0] if game in ranges else 0.0 for game in self.games}
         self.unit = {game: ranges[game][1] - ranges[game][0] for game in self.games if game in ranges}
         self.random = {game: self.zero[game] if reference else self._mean_first_return(game) for game in self.games}
-        self.random_is = (
-            {True: "human_at30's", False: "R_min"}[self.human] if reference else "the mean of the runs' first returns"
-        )
+        self.random_is = table if reference else "the mean of the runs' first returns"
         for game in self.games:
             if game not in self.unit:
                 self.notes.append(f"{game}: not in the table of scores; drawn, in no aggregate")

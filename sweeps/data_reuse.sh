@@ -7,7 +7,7 @@
 GAMES=${GAMES:-$ATARI_10}
 BASE=${BASE:-8x128}
 EPOCHS=${EPOCHS:-4 8 16}
-base_is ppo_atari_envpool.py "$BASE" --update-epochs "${EPOCHS%% *}"
+bases_are "$BASE" --update-epochs "${EPOCHS%% *}"
 varies num_envs num_steps update_epochs
 
 for seed in $SEEDS; do
@@ -15,7 +15,7 @@ for seed in $SEEDS; do
         for epochs in $EPOCHS; do
             for factors in "1 1" "2 1" "1 2"; do
                 shape "$BASE" $factors
-                run ppo_atari_envpool.py "_e$epochs" --update-epochs "$epochs"
+                run "$(script_of "$game")" "_e$epochs" --update-epochs "$epochs"
             done
         done
     done

@@ -6,15 +6,15 @@
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_10}
 BASE=${BASE:-8x128}
-base_is ppo_atari_envpool.py "$BASE" --shared-encoder
+bases_are "$BASE" --shared-encoder
 varies num_envs shared_encoder
 
 for seed in $SEEDS; do
     for game in $GAMES; do
         for factor in 1 2; do
             shape "$BASE" $factor
-            run ppo_atari_envpool.py "" --shared-encoder
-            run ppo_atari_envpool.py "_separate" --no-shared-encoder
+            run "$(script_of "$game")" "" --shared-encoder
+            run "$(script_of "$game")" "_separate" --no-shared-encoder
         done
     done
 done | launch "$@"

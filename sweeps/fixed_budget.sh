@@ -6,14 +6,14 @@
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_10}
 SHAPES=${SHAPES:-8x128 128x8 ${FULL:+4x256 16x64 32x32 64x16 256x4}}
-base_is ppo_atari_envpool.py "${SHAPES%% *}"
+bases_are "${SHAPES%% *}"
 varies num_envs num_steps
 
 for seed in $SEEDS; do
     for game in $GAMES; do
         for nt in $SHAPES; do
             shape "$nt"
-            run ppo_atari_envpool.py ""
+            run "$(script_of "$game")" ""
         done
     done
 done | launch "$@"

@@ -7,7 +7,7 @@
 GAMES=${GAMES:-$ATARI_10}
 BASE=${BASE:-8x128}
 GAMMAS=${GAMMAS:-0.9 0.95 0.97 0.99 0.995}
-base_is ppo_atari_envpool.py "$BASE" --gamma 0.99
+bases_are "$BASE" --gamma 0.99
 varies num_steps gamma
 
 for seed in $SEEDS; do
@@ -15,7 +15,7 @@ for seed in $SEEDS; do
         for gamma in $GAMMAS; do
             for factor in 1 2; do
                 shape "$BASE" 1 $factor
-                run ppo_atari_envpool.py "_g$gamma" --gamma "$gamma"
+                run "$(script_of "$game")" "_g$gamma" --gamma "$gamma"
             done
         done
     done

@@ -1,6 +1,7 @@
 # Sourced by every sweep. A sweep is a loop that prints one command a line, each a training run, into scripts/launch.py.
 #
-# Environment variables of all sweeps: GAMES and SEEDS (lists), STEPS (environment steps of each run), FULL=1 (a larger
+# Environment variables of all sweeps: GAMES and SEEDS (lists), STEPS (environment steps of each run: 100M, 500k for the
+# small games; GAMES=SMALL, in the sweeps of PPO, takes five games that ppo_envpool.py learns in minutes), FULL=1 (a larger
 # grid, if the sweep has one), BASE (N x T of the base), EVAL_EPISODES (whole games that each final network plays, for
 # the final scores: 100), RUNS_DIR (runs), FLAGS (added to every command, for example FLAGS="--bf16 --track"), PYTHON;
 # and the lists that the sweep defines in capitals. Options, such as --dry-run, go to scripts/launch.py. The steps in the
@@ -15,13 +16,30 @@ PYTHON=${PYTHON:-$(command -v .venv/bin/python || command -v python || command -
 SWEEP=$(basename "$0" .sh)
 RUNS_DIR=${RUNS_DIR:-runs}
 SEEDS=${SEEDS:-1 2 3 4 5}
-STEPS=${STEPS:-100000000}
 EVAL_EPISODES=${EVAL_EPISODES:-100}
 FULL=${FULL:-}
 ATARI_5="BattleZone-v5 DoubleDunk-v5 NameThisGame-v5 Phoenix-v5 Qbert-v5"
 ATARI_10="Amidar-v5 BattleZone-v5 Bowling-v5 DoubleDunk-v5 Frostbite-v5 KungFuMaster-v5 NameThisGame-v5 Phoenix-v5
     Qbert-v5 Riverraid-v5"
+# a pole that falls soon; a reward of -1 until the end; dense rewards; a sparse grid; continuous actions for 1000 steps
+SMALL="CartPole-v1 Acrobot-v1 LunarLander-v3 MiniGrid-DoorKey-5x5-v0 CheetahRun-v1"
 PHYSICS="Mjlab-Cartpole-Balance Mjlab-Velocity-Flat-Unitree-Go1 Mjlab-Velocity-Flat-Unitree-G1"
+
+# The script for $game. A test compares this with EnvPool's registry: eleven of its names that end in -v5 are not Atari.
+script_of() {
+    case $1 in
+        Mjlab-*) echo ppo_isaacgym.py ;;
+        gymnasium:* | Ant-v5 | HalfCheetah-v5 | Hopper-v5 | Humanoid-v5 | HumanoidStandup-v5 | InvertedDoublePendulum-v5 | \
+            InvertedPendulum-v5 | Pusher-v5 | Reacher-v5 | Swimmer-v5 | Walker2d-v5) echo ppo_envpool.py ;;
+        *-v5) echo ppo_atari_envpool.py ;;
+        *-v[0-9]*) echo ppo_envpool.py ;;
+        *) echo ppo_isaacgym.py ;;
+    esac
+}
+
+GAMES=${GAMES:-}
+case $GAMES in SMALL | '$SMALL') GAMES=$SMALL ;; esac
+case $(script_of "${GAMES%% *}") in ppo_envpool.py) STEPS=${STEPS:-500000} ;; *) STEPS=${STEPS:-100000000} ;; esac
 
 # Sets N and T from a shape such as 8x128, multiplied by two factors: `shape 8x128 2 1` is 16x128.
 shape() {
@@ -31,10 +49,11 @@ shape() {
 # Prints the command of one run of $game with $seed at $N x $T: `run SCRIPT SUFFIX FLAG…`. SUFFIX is added to the run's
 # name, to tell it from others of the same shape.
 run() {
-    local eval_episodes=$EVAL_EPISODES
+    local eval_episodes=$EVAL_EPISODES flags=${FLAGS:-}
     case $1/$game in ppo_isaacgym.py/Mjlab-*) ;; ppo_isaacgym.py/*) eval_episodes=0 ;; esac # Isaac Gym cannot play them
+    case $1 in ppo_envpool.py) flags="--num-logs 100 $flags" ;; esac # 1000 diagnostics take longer than 500k steps
     echo "python $1 --env-id $game --num-envs $N --num-steps $T --seed $seed --total-timesteps $STEPS" \
-        "--eval-episodes $eval_episodes --run-name $SWEEP/${game}__n${N}_t$T${2}__s$seed --runs-dir $RUNS_DIR ${*:3} ${FLAGS:-}"
+        "--eval-episodes $eval_episodes --run-name $SWEEP/${game}__n${N}_t$T${2}__s$seed --runs-dir $RUNS_DIR ${*:3} $flags"
 }
 
 # States the base, with which the figures compare: `base_is SCRIPT SHAPE FLAG…`, once a script.
@@ -42,6 +61,14 @@ STATEMENT=""
 base_is() {
     shape "$2"
     STATEMENT+="# base $1 --num-envs $N --num-steps $T ${*:3} ${FLAGS:-}"$'\n'
+}
+
+# States that base for each script that plays one of $GAMES: `bases_are SHAPE FLAG…`.
+bases_are() {
+    local script
+    for script in $(for game in $GAMES; do script_of "$game"; done | sort -u); do
+        base_is "$script" "$@"
+    done
 }
 
 # States the arguments that the sweep varies, as in manifest.json: `varies num_envs num_steps`.
@@ -52,11 +79,6 @@ varies() {
 # Pipes what the sweep states, and then its commands, into the launcher, which keeps it beside the runs (sweep.json).
 launch() {
     "$PYTHON" scripts/launch.py "$@" < <(printf %s "$STATEMENT" && cat)
-}
-
-# The script for $game: the names of EnvPool's games end in -v5.
-script_of() {
-    case $1 in *-v5) echo ppo_atari_envpool.py ;; *) echo ppo_isaacgym.py ;; esac
 }
 
 # $1 * $2, for learning rates.

@@ -10,6 +10,7 @@ GAMES=${GAMES:-$ATARI_5 $PHYSICS}
 FACTORS=${FACTORS:-1 4 16 1/4}
 MINIBATCHES=4
 base_is ppo_atari_envpool.py "${BASE:-8x128}" --num-minibatches $MINIBATCHES --learning-rate 0.00025
+base_is ppo_envpool.py "${BASE:-8x128}" --num-minibatches $MINIBATCHES --learning-rate 0.00025
 base_is ppo_isaacgym.py "${BASE:-4096x16}" --num-minibatches $MINIBATCHES --learning-rate 0.001
 varies num_envs minibatch_size num_minibatches learning_rate
 
@@ -17,7 +18,7 @@ for seed in $SEEDS; do
     for game in $GAMES; do
         script=$(script_of "$game")
         case $script in
-            ppo_atari_envpool.py) base=${BASE:-8x128} rate=0.00025 flags="" ;;
+            ppo_atari_envpool.py | ppo_envpool.py) base=${BASE:-8x128} rate=0.00025 flags="" ;;
             *) base=${BASE:-4096x16} rate=0.001 flags="--desired-kl None" ;; # a fixed learning rate
         esac
         minibatch=$((${base%x*} * ${base#*x} / MINIBATCHES))

@@ -8,18 +8,18 @@
 GAMES=${GAMES:-$ATARI_10}
 BASE=${BASE:-8x128}
 FACTORS=${FACTORS:-2 4 8 16}
-base_is ppo_atari_envpool.py "$BASE"
+bases_are "$BASE"
 varies num_envs num_steps
 
 for seed in $SEEDS; do
     for game in $GAMES; do
         shape "$BASE"
-        run ppo_atari_envpool.py ""
+        run "$(script_of "$game")" ""
         for factor in $FACTORS; do
             shape "$BASE" "$factor" 1
-            run ppo_atari_envpool.py ""
+            run "$(script_of "$game")" ""
             shape "$BASE" 1 "$factor"
-            run ppo_atari_envpool.py ""
+            run "$(script_of "$game")" ""
         done
     done
 done | launch "$@"

@@ -244,6 +244,8 @@ def test_human_normalisation():
     assert analysis.human_scores("Breakout-v5") == (1.7, 30.5)
     assert analysis.human_normalized(np.array([1.7, 16.1, 30.5]), "Breakout-v5") == pytest.approx([0.0, 0.5, 1.0])
     assert analysis.human_scores("bigfish") is analysis.human_normalized(1.0, "CartPole-v1") is None
+    low, high = analysis.small_table()["CartPole-v1"]
+    assert 20 < low < 25 and high == 500 and analysis.small_table()["Catch"][1] == 1
 
 
 # ---- what a sweep states ---------------------------------------------------------------------------------------------

@@ -1,0 +1,64 @@
+"""The mean return of a policy that draws every action uniformly, in the small worlds of ppo_envpool.py.
+
+    python scripts/random_scores.py --games CartPole-v1 Acrobot-v1
+
+Prints for each game its name, the mean, and the half-width of its 95 % interval: the column `random` of
+small_worlds.csv. Each of 1000 environments plays one whole game, so that short games do not count more than long ones.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Tuple
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import rundir
+import worlds
+from rundir import Range
+
+
+@dataclass
+class Args:
+    games: Tuple[str, ...] = ("CartPole-v1",)  # names as of --env-id
+    episodes: Annotated[int, Range(2, 10**5)] = 1000  # games of each
+    seed: Annotated[int, Range(0, 2**30 - 1)] = 1  # of the games and the actions
+
+
+def parse_args(argv):
+    """Returns checked Args; exits 2 with one line on bad input."""
+    args = rundir.parse(Args, argv, __doc__)
+    for env_id in args.games:
+        problem = worlds.problem(env_id)
+        if problem:
+            rundir.fail(f"--games {env_id} {problem}")
+    return args
+
+
+def play_randomly(env_id, episodes, seed):
+    """The returns (episodes,) of whole games with uniformly random actions, one in each environment."""
+    envs = worlds.make(env_id, rundir.game_seeds(seed, "random", 0, range(episodes)), num_threads=1)
+    generator, space = np.random.default_rng(seed), worlds.spaces(env_id)[1]
+    envs.reset()
+    returns, playing = np.zeros(episodes), np.ones(episodes, dtype=bool)
+    while playing.any():
+        if hasattr(space, "n"):
+            actions = generator.integers(space.n, size=episodes)
+        else:
+            actions = generator.uniform(space.low, space.high, (episodes, *space.shape)).astype(np.float32)
+        _, rewards, terminated, truncated, _ = envs.step(actions)
+        returns += rewards * playing
+        playing &= ~(terminated | truncated)
+    return returns
+
+
+def main(args):
+    for env_id in args.games:
+        returns = play_randomly(env_id, args.episodes, args.seed)
+        half_width = 1.96 * returns.std(ddof=1) / len(returns) ** 0.5
+        print(f"{env_id},{returns.mean():.4g},{half_width:.2g}", flush=True)
+
+
+if __name__ == "__main__":
+    main(parse_args(sys.argv[1:]))
