@@ -4,6 +4,7 @@ import json
 import sys
 
 import numpy as np
+import pandas as pd
 from conftest import ROOT
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
@@ -11,6 +12,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import analysis
+import figures
 
 GAMES = ["Breakout", "Qbert", "Pong"]
 POINTS = 8
@@ -95,3 +97,26 @@ def plant(root, shapes, score, seeds=5, games=GAMES, noise=0.05, scalars=lambda 
                     **args,
                 )
     return root
+
+
+def plant_pair(root, **wide):
+    """fixed_budget with seven seeds: curves say that 32x4 is worse than 8x16. wide: more for the runs of 32x4."""
+    for seed in range(1, 8):
+        common = dict(seed=seed, fewest=[0, 1, 2, 3, 4, 5, 6, 7])
+        write_run(root / f"base{seed}", 1.0 + seed / 1000, **{**common, "final": wide.get("final") and 1.0})
+        write_run(root / f"wide{seed}", 0.5 + seed / 1000, num_envs=32, num_steps=4, **{**common, **wide})
+
+
+def draw(sweep, runs, out, *extra, images=False, reps=200):
+    """The claims, by text, of the command in this process."""
+    words = [sweep, "--runs", str(runs), "--out", str(out), "--reps", str(reps), *map(str, extra)]
+    words += [] if images else ["--no-images"]
+    figures.main(figures.parse_args(words))
+    table = pd.read_csv(out / f"{sweep}_claims.csv")
+    return table.set_index("claim").fillna({"no_ci": ""})
+
+
+def claim(table, text):
+    found = [index for index in table.index if text in index]
+    assert len(found) == 1, (text, list(table.index))
+    return table.loc[found[0]]

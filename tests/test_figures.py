@@ -9,30 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT
-from planted_runs import GAMES, plant, write_events, write_run  # puts scripts/ on the path
+from planted_runs import GAMES, claim, draw, plant, plant_pair, write_events, write_run  # puts scripts/ on the path
 
 # isort: split
 import analysis
 import drawing
 import figures
-import launch
 import statement
 from suite import DIAGNOSTICS, Suite
-
-
-def draw(sweep, runs, out, *extra, images=False, reps=200):
-    """The claims, by text, of the command in this process."""
-    words = [sweep, "--runs", str(runs), "--out", str(out), "--reps", str(reps), *map(str, extra)]
-    words += [] if images else ["--no-images"]
-    figures.main(figures.parse_args(words))
-    table = pd.read_csv(out / f"{sweep}_claims.csv")
-    return table.set_index("claim").fillna({"no_ci": ""})
-
-
-def claim(table, text):
-    found = [index for index in table.index if text in index]
-    assert len(found) == 1, (text, list(table.index))
-    return table.loc[found[0]]
 
 
 # ---- verdicts of whole sweeps ----------------------------------------------------------------------------------------
@@ -181,14 +165,6 @@ def test_runs_in_which_no_game_has_ended(tmp_path, capsys, kind):
 
 
 # ---- final games and unfinished games --------------------------------------------------------------------------------
-def plant_pair(root, **wide):
-    """fixed_budget with seven seeds: curves say that 32x4 is worse than 8x16. wide: more for the runs of 32x4."""
-    for seed in range(1, 8):
-        common = dict(seed=seed, fewest=[0, 1, 2, 3, 4, 5, 6, 7])
-        write_run(root / f"base{seed}", 1.0 + seed / 1000, **{**common, "final": wide.get("final") and 1.0})
-        write_run(root / f"wide{seed}", 0.5 + seed / 1000, num_envs=32, num_steps=4, **{**common, **wide})
-
-
 def test_the_final_score_is_that_of_the_final_games_if_all_runs_have_it(tmp_path, capsys):
     plant_pair(tmp_path / "runs", final=1.5)
     beats = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out", images=True), "beats")
@@ -258,166 +234,6 @@ def test_a_dotted_start_joins_its_solid_rest():
     whole = [0, 1, 2, 3, 4]
     assert drawn == [(True, [0, 1, 2]), (False, [2, 3, 4]), (False, whole), (True, whole)]
     drawing.plt.close(figure)
-
-
-# ---- what an audit found wrong, planted ------------------------------------------------------------------------------
-def plant_outer_loop(root):
-    """P3's recipes on physics and on Atari in one directory, five seeds: more minibatches win, sqrt is second."""
-    for script, game, (N, T), rate in (
-        ("ppo_isaacgym", "Mjlab-Cartpole-Balance", (4096, 16), 1e-3),
-        ("ppo_atari_envpool", "Breakout", (8, 128), 2.5e-4),
-    ):
-        size = N * T // 4
-        for seed in range(1, 6):
-            for i, (factor, score, args) in enumerate(
-                [
-                    (0.25, 0.9, dict(minibatch_size=size, learning_rate=rate)),
-                    (0.25, 0.5, dict(num_minibatches=4, learning_rate=rate)),
-                    (1, 1.0, dict(minibatch_size=size, learning_rate=rate)),
-                    (4, 1.6, dict(minibatch_size=size, learning_rate=rate)),
-                    (4, 1.0, dict(num_minibatches=4, learning_rate=rate)),
-                    (4, 1.3, dict(num_minibatches=4, learning_rate=2 * rate)),
-                ]
-            ):
-                write_run(
-                    root / f"{game}{i}{seed}",
-                    score + seed / 1000,
-                    steps=2**20,
-                    script=script,
-                    game=game,
-                    seed=seed,
-                    num_envs=int(factor * N),
-                    num_steps=T,
-                    **args,
-                )
-    return root
-
-
-def test_the_base_is_what_the_sweep_states(tmp_path):
-    """1024x16 has the smallest batch and as many of the script's defaults as 4096x16."""
-    root = plant_outer_loop(tmp_path / "runs")
-    lines = [
-        "# base ppo_isaacgym.py --num-envs 4096 --num-steps 16 --num-minibatches 4 --learning-rate 0.001",
-        "# base ppo_atari_envpool.py --num-envs 8 --num-steps 128 --num-minibatches 4 --learning-rate 0.00025",
-        "# varies num_envs minibatch_size learning_rate",
-    ]
-    statement.record(root, statement.parse(lines, launch.parse_flags))
-    both = draw("outer_loop", root, tmp_path / "out").reset_index().set_index(["script", "claim"])
-    for script in ("ppo_isaacgym", "ppo_atari_envpool"):
-        table = both.loc[script]
-        for text in (
-            "more minibatches beats bigger minibatches",
-            "more minibatches beats bigger, lr",
-            "√c beats bigger",
-        ):
-            assert claim(table, text).verdict == "supported"
-        assert claim(table, "going down to N × 0.25").verdict == "supported"
-        assert claim(table, "at N × 0.25 it is better to fix the minibatches' size").verdict == "supported"
-    (root / statement.NAME).unlink()  # without it: one shape a script
-    both = draw("outer_loop", root, tmp_path / "out", "--base", "8x128,4096x16")
-    assert (both[both.index.str.startswith("P3")].verdict == "supported").all()
-
-
-def test_a_larger_grid_keeps_the_papers_pair(tmp_path):
-    scores = {(8, 128): 1.0, (128, 8): 1.5, (256, 4): 0.5, (32, 32): 1.2}
-    plant(tmp_path / "runs", list(scores), scores.get, games=GAMES[:1], noise=0.01)
-    table = draw("fixed_budget", tmp_path / "runs", tmp_path / "out")
-    assert claim(table, "128×8 beats 8×128").verdict == "supported"
-    assert claim(table, "128×8 beats 8×128").family == "primary"
-    assert claim(table, "256×4 beats 8×128").verdict == "not supported"
-    assert claim(table, "32×32 beats 8×128").verdict == "supported"
-
-
-def test_a_trend_that_turns_back_is_none_and_saturation_is_a_row(tmp_path):
-    """A peak at N = 64 and a collapse at 1024: Kendall's tau alone is above 0."""
-    peak = {1: 0.1, 2: 0.2, 4: 0.3, 8: 0.4, 16: 0.5, 32: 0.6, 64: 1.0, 128: 0.9, 256: 0.85, 512: 0.8, 1024: 0.7}
-    rank = {N: min(N, 64) + 0.0 for N in peak}
-    shapes = [(N, 8) for N in peak]
-    for name, scores in (("peak", peak), ("rises", {N: np.log2(2 * N) for N in peak})):
-        plant(
-            tmp_path / name,
-            shapes,
-            lambda shape, scores=scores: scores[shape[0]],
-            games=GAMES[:1],
-            noise=0.001,
-            steps=2**13,
-            scalars=lambda shape, _, scores=scores: {
-                "diagnostics/feature_rank": scores[shape[0]],
-                "probe/ess": rank[shape[0]],
-            },
-        )
-        statement.record(tmp_path / name, {"base": {"ppo_atari_envpool": {"num_envs": 8, "num_steps": 8}}})
-    table = draw("num_envs_trend", tmp_path / "peak", tmp_path / "out", reps=1000)
-    for text in ("the final score rises with N", "feature rank rises with N"):
-        row = claim(table, text)
-        assert (
-            row.verdict == "not supported" and row.ci_low > 0 and "larger at 64 128 256 512 than at 1024" in row.remark
-        )
-    assert claim(table, "N beyond 256 still gains").verdict == "not supported"
-    assert claim(table, "ESS (%) rises with N (probe").verdict == "supported"  # a plateau is no fall
-    table = draw("num_envs_trend", tmp_path / "rises", tmp_path / "out")
-    for text in ("the final score rises with N", "N beyond 256 still gains", "N beyond 512 still gains"):
-        assert claim(table, text).verdict == "supported"
-
-
-def test_a_diverged_run_counts_as_the_random_policy(tmp_path, capsys):
-    """Two of five runs diverge: those that are left are the better ones, but the recipe is not."""
-    for seed in range(1, 8):
-        write_run(tmp_path / "runs" / f"base{seed}", 1.0 + seed / 1000, seed=seed)
-        wide = write_run(
-            tmp_path / "runs" / f"wide{seed}", 1.2 + seed / 1000, seed=seed, num_envs=32, num_steps=4, done=seed > 4
-        )
-        if seed <= 4:
-            (wide / "failed.json").write_text('{"tensor": "logits", "global_step": 640}')
-    table = draw("fixed_budget", tmp_path / "runs", tmp_path / "out")
-    row = table.loc["32×4 beats 8×16"]
-    assert row.value == pytest.approx((1.205 + 1.206) / 5 - 1.004, abs=1e-3) and row.verdict == "undecided"
-    row = table.loc["32×4 beats 8×16, without the diverged runs"]
-    assert row.value == pytest.approx(0.2, abs=0.01)
-    assert row.needs == "5 seeds" and row.verdict == "undecided"
-    text = capsys.readouterr().out
-    assert "diverged runs have the score of the random policy (human_at30's)" in text
-    assert "diverged at step 640: it counts with the score of the random policy" in text
-
-
-def test_a_diverged_run_of_a_task_without_a_table_of_scores(tmp_path):
-    """Its score is the mean of all runs' first returns, here -800, not 0, which would be the best of all."""
-    for seed in range(1, 6):
-        for N in (8, 16):
-            path = tmp_path / "runs" / f"{N}{seed}"
-            write_run(path, 1.0, game="Pendulum-v1", seed=seed, num_envs=N, done=N == 8 or seed > 2)
-            returns = [
-                (step, {"charts/episodic_return": -900.0 + 100 * i}) for i, step in enumerate(range(128, 1025, 128), 1)
-            ]
-            write_events(next(path.glob("events*")), returns)
-            if N == 16 and seed <= 2:
-                (path / "failed.json").write_text('{"global_step": 640}')
-    runs, _ = analysis.read_runs(tmp_path / "runs", analysis.Cache([]))
-    suite = Suite("any", "ppo_atari_envpool", runs)
-    assert suite.random == {"Pendulum-v1": -800.0}
-    assert suite.finals(suite.configs[1], "Pendulum-v1").tolist() == [-8.0, -8.0, -1.0, -1.0, -1.0]
-
-
-def test_runs_that_end_at_different_steps_are_judged_at_the_last_common_one(tmp_path, capsys):
-    """Of a budget of 1,000 steps, batches of 8x16 make 896 and of 8x25 make 1,000: the curves are the same line."""
-    for seed in range(1, 6):
-        for T in (16, 25):
-            path = write_run(tmp_path / "runs" / f"{T}{seed}", 1.0, steps=1000, num_steps=T, seed=seed)
-            end = 1000 // (8 * T) * 8 * T
-            steps = [*range(100, end, 100), end]
-            write_events(next(path.glob("events*")), [(step, {"charts/episodic_return": step * 0.1}) for step in steps])
-    table = draw("my_sweep", tmp_path / "runs", tmp_path / "out")
-    assert claim(table, "8×25 beats the base").value == pytest.approx(0, abs=1e-6)
-    assert "runs end at 896 to 1,000: all are judged at 896, the last step that all reach" in capsys.readouterr().out
-
-
-def test_the_mean_number_of_games_counts_where_the_fewest_are_not_logged(tmp_path):
-    plant_pair(tmp_path / "runs")
-    for path in tmp_path.glob("runs/wide*"):
-        rows = [(step, {"charts/episodic_return": 5.0, "charts/episodes": step / 20}) for step in (512, 1024)]
-        write_events(next(path.glob("events*")), rows)
-    beats = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out"), "beats")
-    assert beats.verdict == "undecided" and beats.no_ci == "fewer than 2 finished games an environment: 32×4"
 
 
 # ---- images ----------------------------------------------------------------------------------------------------------
