@@ -40,7 +40,8 @@ h1 { font-size: 26px; margin: 28px 0 2px; } h2 { font-size: 19px; margin: 34px 0
 h3 { font-size: 15px; margin: 22px 0 6px; } p { margin: 6px 0; max-width: 90ch; } .dim { color: #5f6670; }
 nav a { margin-right: 16px; color: #0b5394; }
 table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: 4px 10px 4px 0; border-bottom: 1px solid #e4e6ea; vertical-align: top; }
+th, td { text-align: left; padding: 4px 10px 4px 0; border-bottom: 1px solid #e4e6ea;
+  vertical-align: top; }
 th { color: #5f6670; font-weight: 600; white-space: nowrap; background: #fff; }
 td.number { text-align: right; white-space: nowrap; } td.wide { white-space: nowrap; }
 tr.primary td { background: #f3f7fc; font-weight: 600; } tr.part td:first-child { padding-left: 18px; }
@@ -52,7 +53,8 @@ tr.primary td { background: #f3f7fc; font-weight: 600; } tr.part td:first-child 
 .runs button:focus-visible { outline: 2px solid #0b5394; } code { font: 12px/1.4 ui-monospace, monospace; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; font: 12px/1.4 ui-monospace, monospace; margin: 4px 0; }
 input[type=search] { font: inherit; padding: 4px 8px; width: 320px; border: 1px solid #b9bec6; border-radius: 4px; }
-figure { margin: 8px 0 26px; } figure svg { width: 100%; max-width: 900px; height: auto; } figcaption { font-size: 13px; }
+figure { margin: 8px 0 26px; }
+figure svg { width: 100%; max-width: 900px; height: auto; } figcaption { font-size: 13px; }
 """
 SCRIPT = """
 for (const box of document.querySelectorAll('.filter')) {
