@@ -1,39 +1,35 @@
 """PPO on EnvPool's small worlds, whose observation is a vector or a small grid: results in seconds to minutes.
 
     python ppo_envpool.py --env-id CartPole-v1
-    python ppo_envpool.py --env-id HalfCheetah-v5 --num-envs 64 --num-steps 32   # its own defaults: Gaussian actions
-    python ppo_envpool.py --env-id gymnasium:my_module:MyTask-v0     # your own task, once my_module has registered it
+    python ppo_envpool.py --env-id gymnasium:my_module:MyTask-v0    # your own task: my_module registers it in gymnasium
 
-Games: classic control, Box2D, toy text, MiniGrid, DeepMind Control and Gym's MuJoCo, all in EnvPool, and everything
-with such an observation in gymnasium. Papers: Schulman et al. 2017 (PPO); Mayor et al. 2025, arXiv 2506.03404 (P1: the
+Games (worlds.py): classic control, Box2D, toy text, MiniGrid, DeepMind Control and Gym's MuJoCo in EnvPool, and what
+is registered in gymnasium. Papers: Schulman et al. 2017 (PPO); Mayor et al. 2025, arXiv 2506.03404 (P1: the
 diagnostics); Beukman et al. 2026, arXiv 2603.06009 (P3: `outer/`). References: CleanRL's ppo.py and, for continuous
-actions, ppo_continuous_action.py @fe8d8a0, with the same algorithm, defaults and names. Departures, each with its
-reason:
+actions, ppo_continuous_action.py @fe8d8a0, with their algorithm, defaults and names. Departures, each with its reason:
 
-1. The step after `done` only resets the game: its action is ignored. In CleanRL's versions the game resets within the
-   step. Here `valid` keeps that row out of losses, advantage statistics, diagnostics and returns; DeepMind Control even
-   pays in it. `--no-mask-resets` trains on it, as CleanRL's EnvPool scripts do.
+1. The step after `done` only resets the game: its action is ignored, and what DeepMind Control pays in it does not
+   count. `valid` keeps that row out of losses, advantage statistics and diagnostics (`--no-mask-resets` trains on it).
+   In CleanRL's ppo.py the game resets within the step.
 2. A time limit is not a death: a truncated step bootstraps from the value of the real last observation, a terminated
    one from 0. CleanRL bootstraps neither (`--no-mask-resets` again). EnvPool reports a death in the time limit's own
    step as a time-out.
 3. 8 games x 128 steps for both kinds of actions; CleanRL has 4 x 128 and, for continuous actions, 1 x 2048.
 4. Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
 5. A curve has `--num-logs` points, however long the run; CleanRL writes three scalars a game and nine an iteration.
-6. `--norm-obs` and `--norm-reward` use the moments of valid rows only, over the games of all processes; those of the
-   observations change once an iteration, so that rollout and update see the same network. The returns are raw.
-7. For speed: actor and critic are one stack of tensors, actions are sampled by the Gumbel-max trick, advantages are
-   computed in NumPy, and all minibatches of an epoch are cut from one shuffled copy: the same mathematics.
+6. `--norm-obs` and `--norm-reward` use the moments of the valid rows of all processes; those of the observations
+   change once an iteration, so that rollout and update see the same network. The returns are raw.
+7. For speed, with the same mathematics: actor and critic act as one network, their parameters are views of one tensor,
+   actions are sampled by the Gumbel-max trick, an epoch's minibatches are cut from one shuffled copy.
 8. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 9. A run is a directory that can be killed at any time and is resumed by the same command.
-10. Each game has a seed of its own, made from the run's seed, the steps done and the game's number: two seeds share no
-    games, nor do two processes.
-11. Grids, whose image and direction are one-hot: a convolution comes before the hidden layers. MiniGrid's mission, a
-    sentence that most of its tasks do not need, is left out.
+10. Each game has a seed of its own, made from the run's seed, the steps done and the game's number.
+11. Integers are one-hot. So are the cells of a grid and its direction, and a small convolution comes before the hidden
+    layers; MiniGrid's mission, a sentence that most of its tasks do not need, is left out.
 12. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--hidden-sizes`, `--activation`, `--shared-encoder`,
     `--minibatch-size` and `--eval-episodes` are additions.
 """
 
-import contextlib
 import math
 import os
 import re
@@ -55,8 +51,7 @@ import rundir
 import worlds
 from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
-GRID_VALUES = (11, 6, 3)  # MiniGrid's objects, colours and states
-DIRECTIONS = 4
+GRID_VALUES, GRID_STARTS = 20, (0, 11, 17)  # MiniGrid's 11 objects, 6 colours and 3 states, and where each begin
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac", "grad_norm")
 
 
@@ -104,7 +99,7 @@ class Args:
     activation: Literal["tanh", "elu", "relu"] = "tanh"  # follows each hidden layer
     shared_encoder: bool = False  # one stack of hidden layers for actor and critic, or one for each
     mask_resets: bool = True  # trains on no reset row and bootstraps at time limits (departures 1 and 2)
-    bf16: bool = False  # computes the hidden layers in bfloat16 (autocast); heads, losses, GAE and Adam stay in float32
+    bf16: bool = False  # computes the hidden layers in bfloat16; heads, losses, GAE and Adam stay in float32
     tf32: bool = True  # lets NVIDIA GPUs multiply float32 numbers in TensorFloat-32
     compile: bool = False  # compiles the network and the loss with torch.compile: a minute at the start, a C++ compiler
     cuda_graphs: bool = False  # replays policy and update as CUDA graphs, for NVIDIA; it has never run on a GPU yet
@@ -126,9 +121,7 @@ def parse_args(argv):
     env_id = ([Args.env_id] + re.findall(r"--env[-_]id[= ](\S+)", " ".join(argv)))[-1]
     default = Args(**CONTINUOUS) if worlds.has_continuous_actions(env_id) else Args()
     args = rundir.parse(Args, argv, __doc__, default=default)
-    problem = worlds.problem(args.env_id)
-    if problem:
-        rundir.fail(f"--env-id {args.env_id} {problem}")
+    worlds.check_env_id(args.env_id)
     args.hidden_sizes = list(args.hidden_sizes)  # as a manifest gives it back
     if not args.hidden_sizes or min(args.hidden_sizes) < 1 or max(args.hidden_sizes) > 65536:
         rundir.fail(f"--hidden-sizes {args.hidden_sizes}: expected one number or more, each 1 to 65,536")
@@ -162,7 +155,7 @@ class Stack(nn.Module):
         self.bias = nn.Parameter(torch.zeros(num_encoders, 1, num_outputs))
 
     def forward(self, x):
-        return torch.baddbmm(self.bias, x, self.weight)
+        return torch.baddbmm(self.bias.to(x.dtype), x, self.weight.to(x.dtype))
 
 
 class Agent(nn.Module):
@@ -173,27 +166,24 @@ class Agent(nn.Module):
 
     def __init__(self, observation, num_actions, continuous, args):
         super().__init__()
-        self.observation, self.norm_obs, self.bf16 = observation, args.norm_obs, args.bf16
-        self.num_encoders = 1 if args.shared_encoder else 2
+        self.observation, self.norm_obs, self.num_encoders = observation, args.norm_obs, 1 if args.shared_encoder else 2
+        self.dtype = torch.bfloat16 if args.bf16 else torch.float32  # of the hidden layers
         self.activation = {"tanh": torch.tanh, "elu": F.elu, "relu": F.relu}[args.activation]
         num_inputs = observation.values or observation.width
         if observation.kind == "grid":
-            convolutions = [layer_init(nn.Conv2d(sum(GRID_VALUES), 16, 3)) for _ in range(self.num_encoders)]
-            self.convolution = nn.Conv2d(sum(GRID_VALUES), 16 * self.num_encoders, 3)
-            self.convolution.weight.data = torch.cat([x.weight.data for x in convolutions])
-            self.convolution.bias.data.zero_()
-            num_inputs = 16 * 5 * 5 + DIRECTIONS
+            layers = [layer_init(nn.Conv2d(GRID_VALUES, 16, 3)) for _ in range(self.num_encoders)]
+            self.convolution = nn.Parameter(torch.cat([layer.weight.detach() for layer in layers]))
+            num_inputs = 16 * 3 * 3 + 4
         sizes = (num_inputs, *args.hidden_sizes)
         self.network = nn.ModuleList(Stack(self.num_encoders, *pair) for pair in zip(sizes, sizes[1:]))
         self.actor = layer_init(nn.Linear(sizes[-1], num_actions), std=0.01)
         self.critic = layer_init(nn.Linear(sizes[-1], 1), std=1)
         self.actor_logstd = nn.Parameter(torch.zeros(1, num_actions)) if continuous else None
-        if args.norm_obs:
-            # count, sum and sum of squares of each column; at first those of one row with mean 0 and variance 1
-            sums = torch.tensor([[1.0], [0.0], [1.0]]).double().repeat(1, observation.width)
-            self.register_buffer("obs_sums", sums)
-            self.register_buffer("obs_mean", torch.zeros(observation.width))
-            self.register_buffer("obs_std", torch.ones(observation.width))
+        # of --norm-obs: count, sum and sum of squares of each column; at first those of one row with mean 0, variance 1
+        sums = torch.tensor([[1.0], [0.0], [1.0]]).double().repeat(1, observation.width)
+        zeros = torch.zeros(observation.width)
+        for name, rows in (("obs_sums", sums), ("obs_mean", zeros), ("obs_std", zeros + 1)):
+            self.register_buffer(name, rows, persistent=args.norm_obs)
 
     @torch.no_grad()
     def add_obs(self, sums):
@@ -203,24 +193,21 @@ class Agent(nn.Module):
         self.obs_mean.copy_(mean)
         self.obs_std.copy_(((square - mean.square()).clamp(min=0) + 1e-8).sqrt())
 
-    def precision(self, obs):
-        return torch.autocast(obs.device.type, torch.bfloat16) if self.bf16 else contextlib.nullcontext()
-
     def inputs(self, obs):
-        """What the first hidden layer of each encoder gets, (E, B, inputs) float32, and the layers before it."""
-        if self.observation.kind == "vector":
-            if self.norm_obs:
-                obs = ((obs - self.obs_mean) / self.obs_std).clamp(-10.0, 10.0)
-            return obs.expand(self.num_encoders, *obs.shape), []
+        """What the hidden layers get, (B, inputs), of a grid (E, B, inputs), and a list of the layers before them."""
+        if self.observation.kind == "grid":
+            values, starts = obs[:, 1:].long().view(len(obs), -1, 3), torch.tensor(GRID_STARTS, device=obs.device)
+            cells = torch.zeros(len(obs), 7 * 7, GRID_VALUES, dtype=self.dtype, device=obs.device)
+            cells = cells.scatter_(2, values + starts, 1.0).view(-1, 7, 7, GRID_VALUES).permute(0, 3, 1, 2)
+            x = self.activation(F.conv2d(cells, self.convolution.to(self.dtype), stride=2))
+            x = x.unflatten(1, (self.num_encoders, 16)).transpose(0, 1)  # (E, B, 16, 3, 3)
+            direction = F.one_hot(obs[:, 0].long(), 4).to(self.dtype).expand(self.num_encoders, -1, -1)
+            return torch.cat([x.flatten(2), direction], -1), [x]
         if self.observation.kind == "index":
-            one_hot = F.one_hot(obs[:, 0].long(), self.observation.values).float()
-            return one_hot.expand(self.num_encoders, *one_hot.shape), []
-        cells, starts = obs[:, 1:].long().view(len(obs), -1, 3), torch.tensor([0, 11, 17], device=obs.device)
-        planes = torch.zeros(len(obs), 7 * 7, sum(GRID_VALUES), device=obs.device).scatter_(2, cells + starts, 1.0)
-        x = self.convolution(planes.transpose(1, 2).reshape(len(obs), -1, 7, 7))
-        x = self.activation(x).unflatten(1, (self.num_encoders, 16)).transpose(0, 1)  # (E, B, 16, 5, 5)
-        direction = F.one_hot(obs[:, 0].long(), DIRECTIONS).to(x.dtype).expand(self.num_encoders, -1, -1)
-        return torch.cat([x.flatten(2), direction], -1), [x]
+            obs = F.one_hot(obs[:, 0].long(), self.observation.values)
+        elif self.norm_obs:
+            obs = ((obs - self.obs_mean) / self.obs_std).clamp(-10.0, 10.0)
+        return obs.to(self.dtype), []
 
     def forward(self, obs):
         """Maps obs (B, width) to logits, or means (B, A), to value (B,) and to the layers.
@@ -228,11 +215,11 @@ class Agent(nn.Module):
         Each layer is (E, B, units, ...), after its activation: of the actor's encoder and of the critic's. The last,
         in float32, is the representation.
         """
-        with self.precision(obs):
-            x, layers = self.inputs(obs)
-            for stack in self.network:
-                x = self.activation(stack(x))
-                layers.append(x)
+        x, layers = self.inputs(obs)
+        x = x.expand(self.num_encoders, *x.shape[-2:])
+        for stack in self.network:
+            x = self.activation(stack(x))
+            layers.append(x)
         layers[-1] = x = x.float()
         return self.actor(x[0]), self.critic(x[-1]).squeeze(-1), layers
 
@@ -242,21 +229,20 @@ class Agent(nn.Module):
 
         Acting in a few games is all overhead: one product with zeros in it takes less time than two small ones.
         """
-        apart = self.observation.kind == "grid" or self.num_encoders == 1  # each encoder has inputs of its own
-        weights = [torch.block_diag(*stack.weight) for stack in self.network]
-        weights[0] = weights[0] if apart else torch.cat([*self.network[0].weight], 1)
+        weights = [torch.block_diag(*stack.weight).to(self.dtype) for stack in self.network]
+        if self.observation.kind != "grid":  # the encoders have the same inputs
+            weights[0] = torch.cat([*self.network[0].weight], 1).to(self.dtype)
         heads = (self.actor.weight.t(), self.critic.weight.t())
         weights.append(torch.cat(heads, 1) if self.num_encoders == 1 else torch.block_diag(*heads))
-        biases = [stack.bias.flatten() for stack in self.network] + [torch.cat([self.actor.bias, self.critic.bias])]
-        self.merged = list(zip(biases, weights))
+        biases = [stack.bias.flatten().to(self.dtype) for stack in self.network]
+        self.merged = list(zip([*biases, torch.cat([self.actor.bias, self.critic.bias])], weights))
 
     def act(self, obs):
-        """Maps obs (N, width) to logits, or means, and the value: (N, A + 1), as the weights were at `merge`."""
-        with self.precision(obs):
-            x, _ = self.inputs(obs)
-            x = torch.cat([*x], -1) if self.observation.kind == "grid" else x[0]
-            for bias, weight in self.merged[:-1]:
-                x = self.activation(torch.addmm(bias, x, weight))
+        """Maps obs (N, width) to logits, or means, and the value: (N, A + 1), with the weights as they were merged."""
+        x, _ = self.inputs(obs)
+        x = torch.cat([*x], -1) if x.dim() == 3 else x
+        for bias, weight in self.merged[:-1]:
+            x = self.activation(torch.addmm(bias, x, weight))
         return torch.addmm(self.merged[-1][0], x.float(), self.merged[-1][1])
 
 
@@ -335,30 +321,16 @@ def distribution(outputs, logstd, actions):
 
 
 def ppo_loss(
-    outputs,
-    logstd,
-    newvalue,
-    actions,
-    logprobs,
-    values,
-    returns,
-    advantages,
-    weights,
-    clip_coef,
-    ent_coef,
-    vf_coef,
-    clip_vloss=True,
+    logratio, entropy, newvalue, values, returns, advantages, weights, clip_coef, ent_coef, vf_coef, clip_vloss
 ):
     """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), a mean over the valid rows of a minibatch.
 
-    outputs, logstd: as for `distribution`, and newvalue (B,), of the network in training; actions, logprobs, values,
-    returns, advantages (B,) float32: of the rollout; weights (B,): of the rows in a mean, from `normalize_advantages`.
-    With several processes each gets its share of the mean: shares, and their gradients, add up to the whole. Returns
-    the loss and the means of LOSSES but the last, without gradient; old_approx_kl and approx_kl are the estimators k1
-    and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
+    logratio: log-probabilities of the actions taken, new minus old; entropy, newvalue: of the network in training;
+    values, returns, advantages: of the rollout; weights: of the rows in the mean (`normalize_advantages`). All (B,)
+    float32. With several processes each gets its share of the mean: shares, and their gradients, add up to the whole.
+    Returns the loss and the means of LOSSES but the last, without gradient; old_approx_kl and approx_kl are the
+    estimators k1 and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
     """
-    newlogprobs, entropy = distribution(outputs, logstd, actions)
-    logratio = newlogprobs - logprobs
     ratio = logratio.exp()
     pg_loss = -torch.min(advantages * ratio, advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef))
     v_loss = (newvalue - returns).square()
@@ -426,7 +398,6 @@ def main(args):
     workers = devices.Workers(args, device)
     batch_size = args.num_envs * args.num_steps
     games = devices.share(args.num_envs)  # the range of this process: its games of the num_envs
-    num_envs = len(games)  # of this process
     torch.manual_seed(args.seed)  # the same network in every process
     rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that is drawn after the weights
     # games restart when a run resumes: with other seeds, or the first games would be played again
@@ -444,7 +415,7 @@ def main(args):
     state.reward_moments = (0.0, 1.0, 1e-4)  # mean, variance, count, for normalize_rewards
     run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state)
 
-    shape = (args.num_steps, num_envs)  # (T, N)
+    shape = (args.num_steps, len(games))  # (T, N)
     # games and network act on the CPU, in NumPy's memory: at this size each call of a GPU would cost more than it saves
     actor = agent if device.type == "cpu" else Agent(observation, num_actions, continuous, args)
     obs = np.zeros((*shape, observation.width), dtype=observation.dtype)
@@ -455,8 +426,8 @@ def main(args):
     rewards = np.zeros(shape, dtype=np.float32)
     terminations, truncations, valid = (np.zeros(shape, dtype=bool) for _ in range(3))
     next_obs = envs.reset()[0].astype(observation.dtype)  # (N, width)
-    next_done = np.zeros(num_envs, dtype=bool)
-    episode_returns, episode_lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
+    next_done = np.zeros(len(games), dtype=bool)
+    episode_returns, episode_lengths = np.zeros(len(games)), np.zeros(len(games), dtype=np.int64)
     discounted = np.zeros(args.num_envs)  # of the games of all processes, for normalize_rewards
 
     act = devices.compiled(actor.act, args.compile)
@@ -468,10 +439,11 @@ def main(args):
         rows += [normalized.flatten() if args.norm_adv else advantages, weights.flatten()]
         return zip(*(x.chunk(number) for x in rows))
 
-    def minibatch_loss(mb_obs, *mb):
+    def minibatch_loss(mb_obs, mb_actions, mb_logprobs, *mb):
         newoutputs, newvalue, _ = agent(mb_obs)
-        logstd, options = agent.actor_logstd, (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
-        return ppo_loss(newoutputs, logstd, newvalue, *mb, *options)
+        newlogprob, entropy = distribution(newoutputs, agent.actor_logstd, mb_actions)
+        options = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+        return ppo_loss(newlogprob - mb_logprobs, entropy, newvalue, *mb, *options)
 
     def gradient(loss_function, *mb):
         """The gradient of a minibatch's loss, flat, and its losses, of all processes."""
@@ -498,8 +470,7 @@ def main(args):
         # ---- rollout -------------------------------------------------------------------------------------------------
         if actor is not agent:
             actor.load_state_dict(agent.state_dict())
-        all_noise = draw_noise((args.num_steps, args.num_envs, num_actions), continuous, rng)  # of all processes' games
-        noise = all_noise[:, games.start : games.stop]
+        noise = draw_noise((args.num_steps, args.num_envs, num_actions), continuous, rng)[:, games.start : games.stop]
         std = agent.actor_logstd.detach().exp().cpu().numpy() if continuous else None
         with torch.inference_mode():
             actor.merge()
@@ -513,7 +484,7 @@ def main(args):
         dones = terminations | truncations
         valid[0], valid[1:], next_done = ~next_done, ~dones[:-1], dones[-1]
         rewards *= valid  # DeepMind Control pays in reset rows
-        new_games, finished = [], np.zeros(num_envs, dtype=np.int64)
+        new_games, finished = [], np.zeros(len(games), dtype=np.int64)
         for step in range(args.num_steps):
             episode_returns += rewards[step]  # 0 in a reset row
             episode_lengths += valid[step]
@@ -531,11 +502,9 @@ def main(args):
             terminations, truncations, valid = terminations | truncations, np.zeros_like(valid), np.ones_like(valid)
         t_rewards = rewards
         if args.norm_reward:  # each process normalises the rewards of all games, (T, all N), and trains on its own
-            all_rewards, all_ends, all_valid = (
-                np.concatenate(devices.gather(x), axis=1) for x in (rewards, terminations | truncations, valid)
-            )
+            of_all = (np.concatenate(devices.gather(x), axis=1) for x in (rewards, dones, valid))
             t_rewards, discounted, state.reward_moments = normalize_rewards(
-                all_rewards, all_ends, all_valid, discounted, state.reward_moments, args.gamma
+                *of_all, discounted, state.reward_moments, args.gamma
             )
             t_rewards = t_rewards[:, games.start : games.stop]
         # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
@@ -544,8 +513,8 @@ def main(args):
             t_rewards, values, terminations, truncations, next_values, valid, args.gamma, args.gae_lambda
         )
         columns = (obs, outputs, actions, values, returns, advantages, valid)
-        columns = [devices.to_device(x.reshape(batch_size // devices.NUM_RANKS, *x.shape[2:]), device) for x in columns]
-        b_obs, b_outputs, b_actions, b_values, b_returns, b_advantages, b_valid = columns
+        flattened = (devices.to_device(x.reshape(-1, *x.shape[2:]), device) for x in columns)
+        b_obs, b_outputs, b_actions, b_values, b_returns, b_advantages, b_valid = flattened
         with torch.no_grad():
             b_logprobs, _ = distribution(b_outputs, agent.actor_logstd, b_actions)
         batch = [b_obs, b_actions, b_logprobs, b_values, b_returns, b_advantages, b_valid]

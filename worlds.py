@@ -17,7 +17,9 @@ import functools
 import importlib
 import io
 import warnings
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+import rundir
 
 FAMILIES = {  # EnvPool's modules whose games have such observations, and what a user calls them
     "envpool.classic_control": "classic control",
@@ -144,13 +146,12 @@ def has_continuous_actions(env_id: str) -> bool:
         return False
 
 
-def problem(env_id: str) -> Optional[str]:
-    """Why ppo_envpool.py cannot play a game, as the rest of a line that begins with its name; None if it can."""
+def check_env_id(env_id: str) -> None:
+    """Ends the program with one line if ppo_envpool.py cannot play the game."""
     try:
         observation(env_id), num_actions(env_id)
     except Unplayable as error:
-        return str(error)
-    return None
+        rundir.fail(f"--env-id {env_id} {error}")
 
 
 # ---- games -----------------------------------------------------------------------------------------------------------
@@ -174,8 +175,10 @@ class Games:
         """The observations (N, ...), or the parts of a dict in the order of their sorted names, as (N, width)."""
         import numpy as np
 
-        parts = [part.reshape(self.num_envs, -1) for part in parts]
-        return np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0] - self.start if self.start else parts[0]
+        rows = [part.reshape(self.num_envs, -1) for part in parts]
+        if len(rows) > 1:
+            return np.concatenate(rows, axis=1)
+        return rows[0] - self.start if self.start else rows[0]
 
     def clipped(self, action: Any) -> Any:
         return action.clip(*self.bounds) if self.bounds else action

@@ -27,6 +27,7 @@ SMALL = {
     "ppo_atari_envpool.py": SIZE,
     "pqn_atari_envpool.py": SIZE,
     "ppo_procgen.py": SIZE + "--env-id bigfish --num-minibatches 4 --anneal-lr --learning-rate 2.5e-4",
+    "ppo_envpool.py": SIZE,
     "ppo_rnd_envpool.py": SIZE + "--env-id Breakout-v5 --num-iterations-obs-norm-init 1 --learning-rate 2.5e-4",
 }
 
@@ -157,7 +158,8 @@ def raw_steps(run_dir):
     steps = []
     for path in sorted(Path(run_dir).glob("events.out.tfevents.*")):
         records = [Event.FromString(record) for record in RawEventFileLoader(str(path)).Load()]
-        steps += [event.step for event in records if event.HasField("summary")]
+        points = [event for event in records if any(value.HasField("simple_value") for value in event.summary.value)]
+        steps += [event.step for event in points]
     return steps
 
 
