@@ -33,11 +33,12 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, NoReturn, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, NoReturn, Optional, Set, Tuple
 
 from typing_extensions import Annotated, get_args, get_type_hints
 
 import devices
+import tags
 
 ROOT = Path(__file__).resolve().parent
 FORMAT = 2  # of checkpoint.pt; raised when an older one can no longer be resumed
@@ -400,10 +401,14 @@ class Run:
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         # one record a log point, written at once: SummaryWriter's queue can lose points that a checkpoint counts
+        first = not any(self.path.glob("events.out.tfevents.*"))
         name = f"events.out.tfevents.{time.time():.0f}.{platform.node()}.{os.getpid()}"
         self._events = open(self.path / name, "wb")
+        self._described: Set[str] = set()  # tags that the file describes
         self._writer = RecordWriter(self._events)
         self._writer.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
+        for card in tags.cards(read_json(self.path / "manifest.json"), self.args.run_name) if first else ():
+            self._writer.write(Event(wall_time=time.time(), summary=card).SerializeToString())
 
     def _open_wandb(self) -> Any:
         import wandb
@@ -461,6 +466,11 @@ class Run:
             from tensorboard.compat.proto.summary_pb2 import Summary
 
             summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()])
+            for value in summary.value:
+                if value.tag not in self._described:  # once a file is enough
+                    value.metadata.summary_description = tags.description(value.tag)
+                    value.metadata.plugin_data.plugin_name = "scalars"
+                    self._described.add(value.tag)
             self._writer.write(Event(wall_time=now, step=self.global_step, summary=summary).SerializeToString())
             self._events.flush()
         if self._wandb:
@@ -836,6 +846,8 @@ def read_curves(paths: Iterable[Path]) -> Dict[str, Tuple[Any, Any]]:
                 break
             for value in event.summary.value:
                 kind = value.WhichOneof("value")
+                if value.metadata.plugin_data.plugin_name not in ("", "scalars"):
+                    continue  # the run's arguments and its text
                 if kind == "simple_value":
                     columns.setdefault(value.tag, {})[event.step] = value.simple_value
                 elif kind == "tensor" and value.tensor.dtype in kinds:  # as TensorFlow 2 writes scalars

@@ -25,9 +25,12 @@ import numpy as np
 import pytest
 import torch
 from conftest import command, curves, environment, load_checkpoint, raw_steps, run, start, wait_for
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from wandb.proto.wandb_internal_pb2 import Record
 
 import rundir
+import tags
 
 STEPS = [128 * i for i in range(1, 9)]  # where the curves of a small run have their points
 NETWORK = ("feature_rank", "dormant_neurons", "weight_norm", "gradient_kurtosis")
@@ -175,6 +178,23 @@ def test_log_lines_without_a_terminal(finished):
     lines = done.stdout.strip().splitlines()
     assert len(lines) <= 5, "no line per episode or iteration"
     assert re.search(r"1,024/1,024 steps +\d+ SPS +return [\d.-]+ +ETA", lines[-2]), lines
+
+
+def test_what_tensorboard_shows_beside_the_curves(finished):
+    """Each tag has its line, and each run its arguments and its command, once; readers of curves do not see them."""
+    accumulator = EventAccumulator(str(finished[0]))
+    accumulator.Reload()
+    for tag in accumulator.Tags()["scalars"]:
+        assert accumulator.SummaryMetadata(tag).summary_description == tags.description(tag) != "", tag
+    assert set(accumulator.Tags()["tensors"]) == {"_hparams_/experiment", "_hparams_/session_start_info", "run"}
+    (card,) = accumulator.Tensors("run")
+    assert b"--run-name run" in card.tensor_proto.string_val[0]
+    plugin = HParamsPluginData.FromString(
+        accumulator.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    )
+    arguments = plugin.session_start_info.hparams
+    assert [arguments[name].number_value for name in ("num_envs", "num_steps", "batch_size", "seed")] == [4, 32, 128, 1]
+    assert rundir.read_curves(finished[0].glob("events*")).keys() == set(accumulator.Tags()["scalars"])
 
 
 @pytest.mark.once
