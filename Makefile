@@ -14,10 +14,13 @@ NAME   ?= quickstart/$(GAME)__$(STEPS)__s$(SEED)
 # bfloat16 is about twice as fast where the CPU (avx512_bf16) or the GPU supports it
 BF16   ?= $(shell (grep -qs avx512_bf16 /proc/cpuinfo || command -v nvidia-smi >/dev/null) && echo --bf16)
 
+# make demo: one of P1's questions on a small world
+DEMO   := GAMES=CartPole-v1 SEEDS="1 2 3 4 5 6 7 8 9 10" STEPS=100000 EVAL_EPISODES=50 RUNS_DIR=runs/demo FLAGS="--num-logs 20"
+
 # make bench: flags of scripts/benchmark.py; --help lists them
 BENCH  ?=
 
-.PHONY: setup train test lint system mjlab bench constraints clean
+.PHONY: setup train demo test lint system mjlab bench constraints clean
 
 setup: $(VENV)/.installed
 
@@ -37,6 +40,14 @@ train: setup
 	@echo
 	@echo "The curves:   $(VENV)/bin/tensorboard --logdir runs      then open http://localhost:6006"
 	@echo "A longer run: $(PY) ppo_atari_envpool.py --env-id $(GAME) --num-envs 128 --num-steps 8 $(BF16)"
+
+# 8 environments x 128 steps, or 128 x 8? Ten seeds of each on CartPole, to a figure with intervals and a verdict: minutes.
+demo: setup
+	$(DEMO) PYTHON=$(PY) bash sweeps/fixed_budget.sh
+	$(PY) scripts/figures.py fixed_budget --runs runs/demo/fixed_budget --out figures/demo
+	@echo
+	@echo "The picture: figures/demo/fixed_budget.png"
+	@[ -z "$$DISPLAY$$WAYLAND_DISPLAY" ] || xdg-open figures/demo/fixed_budget.png >/dev/null 2>&1 || true
 
 test: setup system mjlab lint
 	$(PY) -m pytest -n 2

@@ -109,7 +109,7 @@ def human_table():
 
 @lru_cache(maxsize=None)
 def small_table():
-    """{game: (random, best)}: reference returns of the small worlds of ppo_envpool.py, which small_worlds.csv explains."""
+    """{game: (random, best)}: reference returns of the small worlds of ppo_envpool.py (small_worlds.csv)."""
     with open(SMALL_TABLE) as file:
         rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
     return {game_name(row["game"]): (float(row["random"]), float(row["best"])) for row in rows}
