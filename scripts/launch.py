@@ -20,7 +20,6 @@ directory; the other gets a relative link to it. The owners' names are in `<runs
 
 import argparse
 import ast
-import bisect
 import contextlib
 import ctypes
 import fcntl
@@ -38,7 +37,6 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 from tqdm import tqdm
 
@@ -46,20 +44,18 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 import slurm_array  # noqa: E402
 import statement  # noqa: E402
+from machines import slurm_machine, this_machine, too_large  # noqa: E402
 
 from rundir import BUSY, PLACE, default_arguments, fail, find_runs, log_end, progress, read_json, state  # noqa: E402
 
 tqdm.monitor_interval = 0  # no second thread: a child dies with the thread that started it (die_with_parent)
 LIBC = ctypes.CDLL(None)
-# Bytes of a process, of an environment, of a row of the batch and of a row of the minibatch, measured as peak RSS
-ATARI, PROCGEN = (1.0e9, 1.3e6, 28.3e3, 150e3), (1.2e9, 0.4e6, 12.4e3, 1.2e6)
-MEASURED = {  # steps/s at the defaults in float32 on two cores of an AMD EPYC (README), and the bytes above
-    "ppo_atari_envpool.py": (481, ATARI),
-    "pqn_atari_envpool.py": (403, ATARI),
-    "ppo_procgen.py": (165, PROCGEN),
-    "ppo_rnd_envpool.py": (208, ATARI),
+SPEEDS = {  # steps/s at the defaults in float32 on two cores of an AMD EPYC (README)
+    "ppo_atari_envpool.py": 481,
+    "pqn_atari_envpool.py": 403,
+    "ppo_procgen.py": 165,
+    "ppo_rnd_envpool.py": 208,
 }
-NOT_MEASURED = (0, (0, 0, 0, 0))
 # Steps of a game of --eval-episodes, for the hours. Atari: a guess. A random policy's games have 80 to 700 steps
 # (measured in Breakout, RoadRunner and MontezumaRevenge), those of trained networks more, at most 27,000. Procgen and
 # physics: the usual time limit, an upper estimate.
@@ -224,7 +220,7 @@ def claim(job):
     partial.unlink(missing_ok=True)  # os.replace does nothing if both names are links to one file
 
 
-# ---- time and memory -------------------------------------------------------------------------------------------------
+# ---- time ------------------------------------------------------------------------------------------------------------
 def estimate(jobs, sps, at_a_time, threads):
     """Yields lines: the number of runs, their steps, and the hours with `at_a_time` runs of `threads` threads each.
 
@@ -244,7 +240,7 @@ def estimate(jobs, sps, at_a_time, threads):
         elif measured:
             rate, source = statistics.median(measured), "the median of the finished runs"
         else:
-            rate = MEASURED.get(Path(script).name, NOT_MEASURED)[0] * min(threads, 2) / 2
+            rate = SPEEDS.get(Path(script).name, 0) * min(threads, 2) / 2
             source = "the README's, by cores; --sps or SPS=… sets yours"
         if rate:
             hours = (steps + games * game_steps) / rate / at_a_time / 3600
@@ -253,88 +249,6 @@ def estimate(jobs, sps, at_a_time, threads):
             speed = "speed not measured yet: --sps or SPS=… gives the hours"
         final_games = f" and {games:,} final games of some {game_steps:,} steps" if games else ""
         yield f"{script}: {steps:,} steps{final_games}, {speed}"
-
-
-class Machine(NamedTuple):
-    """Where the runs are carried out."""
-
-    slots: list  # for each run that may run at a time, the environment variables that it gets
-    main_bytes: float  # of main memory for each of them
-    gpu_bytes: float  # of GPU memory for each of them; 0: they run on the CPU
-
-
-def memory(job, num_envs, on_gpu):
-    """Bytes of main memory and of GPU memory that the job would need with `num_envs` environments."""
-    process, env, row, minibatch_row = MEASURED.get(Path(job.script).name, NOT_MEASURED)[1]
-    batch_size = num_envs * job.args["num_steps"]
-    main = process + num_envs * env
-    tensors = batch_size * row + job.minibatch_size(batch_size) * minibatch_row
-    return (main, tensors) if on_gpu else (main + tensors, 0)
-
-
-def too_large(jobs, machine):
-    """One line on the largest job that does not fit on the machine, None if all fit."""
-    on_gpu = machine.gpu_bytes > 0
-
-    def exceeds(job, num_envs):
-        main, gpu = memory(job, num_envs, on_gpu)
-        return main > machine.main_bytes or gpu > machine.gpu_bytes
-
-    for job in sorted(jobs, key=lambda job: -job.batch_size):
-        num_envs = job.args["num_envs"]
-        if exceeds(job, num_envs):
-            fitting = bisect.bisect_left(range(1, num_envs), True, key=lambda fewer: exceeds(job, fewer))
-            main, gpu = memory(job, num_envs, on_gpu)
-            need = f"{main / 1e9:.1f} GB of main memory" + (f" and {gpu / 1e9:.1f} GB of GPU memory" if gpu else "")
-            return (
-                f"--num-envs {num_envs} of {job.name} needs {need}, and {len(machine.slots)} run at a time: "
-                + (f"expected at most {fitting}" if fitting else "even one environment does not fit")
-                + (", or fewer --workers" if len(machine.slots) > 1 else "")
-            )
-    return None
-
-
-def available_bytes():
-    with open("/proc/meminfo") as file:
-        return 1024 * int(re.search(r"MemAvailable: +(\d+)", file.read())[1])
-
-
-def gpus_here():
-    """{index: bytes} of the GPUs that CUDA_VISIBLE_DEVICES leaves; {} where there are none."""
-    words = ["nvidia-smi", "--query-gpu=index,memory.total", "--format=csv,noheader,nounits"]
-    try:
-        lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
-        gpus = {index: 2**20 * int(size) for index, size in (line.split(", ") for line in lines)}
-    except (OSError, subprocess.CalledProcessError, ValueError):
-        return {}
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return gpus if visible is None else {index: gpus[index] for index in visible.split(",") if index in gpus}
-
-
-def this_machine(options, jobs):
-    """The Machine that this computer is: its GPUs, or as many CPU runs as cores and memory allow, or --workers."""
-    cores, gpus, main_bytes, gpu_bytes = len(os.sched_getaffinity(0)), gpus_here(), available_bytes(), 0
-    if options.workers:
-        slots = [{}] * options.workers
-    elif options.gpus or gpus:
-        chosen = options.gpus.split(",") if options.gpus else list(gpus)
-        gpu_bytes = min((gpus[gpu] for gpu in chosen if gpu in gpus), default=float("inf")) / options.jobs_per_gpu
-        slots = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in chosen] * options.jobs_per_gpu
-    else:
-        largest = max(memory(job, job.args["num_envs"], on_gpu=False)[0] for job in jobs)
-        fitting = max(1, int(main_bytes / largest)) if largest else cores
-        slots = [{}] * min(cores, fitting)
-    slots = slots[: len(jobs)]
-    # a run waits for its environments and its network in turn: idle threads that spin would slow down other runs
-    threads = {"OMP_NUM_THREADS": str(max(1, cores // len(slots))), "OMP_WAIT_POLICY": "PASSIVE"}
-    return Machine([{**slot, **threads} for slot in slots], main_bytes / len(slots), gpu_bytes)
-
-
-def slurm_machine(options, jobs):
-    """The Machine of the tasks of the job array."""
-    slots = [{"OMP_NUM_THREADS": str(options.cpus_per_task or 1)}] * (options.array_parallelism or len(jobs))
-    main_bytes = slurm_array.memory_bytes(options.mem or "0")
-    return Machine(slots[: len(jobs)], main_bytes, float("inf") if options.gpus_per_task else 0)
 
 
 # ---- on this machine -------------------------------------------------------------------------------------------------

@@ -1,0 +1,105 @@
+"""What the runs have to share: this machine's GPUs, cores and memory, or those of a Slurm task; and what a run needs.
+
+launch.py asks for the `Machine`, and refuses runs that do not fit on it.
+"""
+
+import bisect
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import slurm_array
+
+# Bytes of a process, of an environment, of a row of the batch and of a row of the minibatch, measured as peak RSS
+ATARI, PROCGEN = (1.0e9, 1.3e6, 28.3e3, 150e3), (1.2e9, 0.4e6, 12.4e3, 1.2e6)
+NEEDS = {
+    "ppo_atari_envpool.py": ATARI,
+    "pqn_atari_envpool.py": ATARI,
+    "ppo_procgen.py": PROCGEN,
+    "ppo_rnd_envpool.py": ATARI,
+}
+NOT_MEASURED = (0, 0, 0, 0)
+
+
+class Machine(NamedTuple):
+    """Where the runs are carried out."""
+
+    slots: list  # for each run that may run at a time, the environment variables that it gets
+    main_bytes: float  # of main memory for each of them
+    gpu_bytes: float  # of GPU memory for each of them; 0: they run on the CPU
+
+
+def memory(job, num_envs, on_gpu):
+    """Bytes of main memory and of GPU memory that the job would need with `num_envs` environments."""
+    process, env, row, minibatch_row = NEEDS.get(Path(job.script).name, NOT_MEASURED)
+    batch_size = num_envs * job.args["num_steps"]
+    main = process + num_envs * env
+    tensors = batch_size * row + job.minibatch_size(batch_size) * minibatch_row
+    return (main, tensors) if on_gpu else (main + tensors, 0)
+
+
+def too_large(jobs, machine):
+    """One line on the largest job that does not fit on the machine, None if all fit."""
+    on_gpu = machine.gpu_bytes > 0
+
+    def exceeds(job, num_envs):
+        main, gpu = memory(job, num_envs, on_gpu)
+        return main > machine.main_bytes or gpu > machine.gpu_bytes
+
+    for job in sorted(jobs, key=lambda job: -job.batch_size):
+        num_envs = job.args["num_envs"]
+        if exceeds(job, num_envs):
+            fitting = bisect.bisect_left(range(1, num_envs), True, key=lambda fewer: exceeds(job, fewer))
+            main, gpu = memory(job, num_envs, on_gpu)
+            need = f"{main / 1e9:.1f} GB of main memory" + (f" and {gpu / 1e9:.1f} GB of GPU memory" if gpu else "")
+            return (
+                f"--num-envs {num_envs} of {job.name} needs {need}, and {len(machine.slots)} run at a time: "
+                + (f"expected at most {fitting}" if fitting else "even one environment does not fit")
+                + (", or fewer --workers" if len(machine.slots) > 1 else "")
+            )
+    return None
+
+
+def available_bytes():
+    with open("/proc/meminfo") as file:
+        return 1024 * int(re.search(r"MemAvailable: +(\d+)", file.read())[1])
+
+
+def gpus_here():
+    """{index: bytes} of the GPUs that CUDA_VISIBLE_DEVICES leaves; {} where there are none."""
+    words = ["nvidia-smi", "--query-gpu=index,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+        gpus = {index: 2**20 * int(size) for index, size in (line.split(", ") for line in lines)}
+    except (OSError, subprocess.CalledProcessError, ValueError):
+        return {}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return gpus if visible is None else {index: gpus[index] for index in visible.split(",") if index in gpus}
+
+
+def this_machine(options, jobs):
+    """The Machine that this computer is: its GPUs, or as many CPU runs as cores and memory allow, or --workers."""
+    cores, gpus, main_bytes, gpu_bytes = len(os.sched_getaffinity(0)), gpus_here(), available_bytes(), 0
+    if options.workers:
+        slots = [{}] * options.workers
+    elif options.gpus or gpus:
+        chosen = options.gpus.split(",") if options.gpus else list(gpus)
+        gpu_bytes = min((gpus[gpu] for gpu in chosen if gpu in gpus), default=float("inf")) / options.jobs_per_gpu
+        slots = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in chosen] * options.jobs_per_gpu
+    else:
+        largest = max(memory(job, job.args["num_envs"], on_gpu=False)[0] for job in jobs)
+        fitting = max(1, int(main_bytes / largest)) if largest else cores
+        slots = [{}] * min(cores, fitting)
+    slots = slots[: len(jobs)]
+    # a run waits for its environments and its network in turn: idle threads that spin would slow down other runs
+    threads = {"OMP_NUM_THREADS": str(max(1, cores // len(slots))), "OMP_WAIT_POLICY": "PASSIVE"}
+    return Machine([{**slot, **threads} for slot in slots], main_bytes / len(slots), gpu_bytes)
+
+
+def slurm_machine(options, jobs):
+    """The Machine of the tasks of the job array."""
+    slots = [{"OMP_NUM_THREADS": str(options.cpus_per_task or 1)}] * (options.array_parallelism or len(jobs))
+    main_bytes = slurm_array.memory_bytes(options.mem or "0")
+    return Machine(slots[: len(jobs)], main_bytes, float("inf") if options.gpus_per_task else 0)
