@@ -691,9 +691,9 @@ def script_of(manifest: Dict[str, Any]) -> Optional[str]:
 
 @functools.lru_cache(maxsize=None)
 def default_arguments(script: str, env_id: str = "") -> Dict[str, Any]:
-    """The defaults of a script's Args, and of its TASKS for `env_id`, read without importing it; {} if it is missing.
+    """The defaults of a script's Args, and of its TASKS or CONTINUOUS for `env_id`, read without importing it.
 
-    `script`: the path of the file.
+    `script`: the path of the file; {} if it is missing.
     """
     values: Dict[str, Any] = {}
     for node in ast.parse(Path(script).read_text()).body if Path(script).exists() else []:
@@ -706,6 +706,11 @@ def default_arguments(script: str, env_id: str = "") -> Dict[str, Any]:
             for prefix, task in zip(node.value.keys, node.value.values):  # type: ignore[attr-defined]
                 if env_id.startswith(prefix.value):
                     values.update({word.arg: ast.literal_eval(word.value) for word in task.keywords})
+        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "CONTINUOUS":
+            import worlds
+
+            if worlds.has_continuous_actions(env_id):
+                values.update({word.arg: ast.literal_eval(word.value) for word in node.value.keywords})  # type: ignore[attr-defined]
     return values
 
 

@@ -17,7 +17,7 @@ import functools
 import importlib
 import io
 import warnings
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import rundir
 
@@ -82,7 +82,7 @@ def spaces(env_id: str) -> Tuple[Any, Any]:
         return spec.gymnasium_observation_space, spec.gymnasium_action_space
 
 
-def _make_gymnasium(env_id: str) -> Any:
+def _make_gymnasium(env_id: str, film: bool = False) -> Any:
     """One game of gymnasium. Raises Unplayable."""
     import gymnasium
 
@@ -93,7 +93,7 @@ def _make_gymnasium(env_id: str) -> Any:
         if module:
             with contextlib.redirect_stdout(io.StringIO()):
                 importlib.import_module(module)
-        return gymnasium.make(name)
+        return gymnasium.make(name, render_mode="rgb_array" if film else None)
     except Exception as error:  # whatever the user's module raises
         raise Unplayable(f"cannot be made ({type(error).__name__}: {error}): expected gymnasium:MODULE:ID") from error
 
@@ -155,10 +155,14 @@ def check_env_id(env_id: str) -> None:
 
 
 # ---- games -----------------------------------------------------------------------------------------------------------
-def make(env_id: str, seeds: List[int], num_threads: int) -> Any:
-    """One game for each of the seeds (integers below 2**31), in `num_threads` threads on EnvPool."""
+def make(env_id: str, seeds: List[int], num_threads: int, film: bool = False) -> Any:
+    """One game for each of the seeds (integers below 2**31), in `num_threads` threads on EnvPool.
+
+    With `film` the games have a further method, `frame`, which returns the picture of the first, (H, W, 3) uint8. For
+    MuJoCo's, mujoco has to be imported before EnvPool, or it finds no OpenGL.
+    """
     games = GymnasiumGames if env_id.startswith("gymnasium:") else EnvPoolGames
-    return games(env_id, seeds, num_threads)
+    return games(env_id, seeds, num_threads, film)
 
 
 class Games:
@@ -187,12 +191,22 @@ class Games:
 class EnvPoolGames(Games):
     """EnvPool, without the Python around its C++ functions, which takes as long as a step of a small game."""
 
-    def __init__(self, env_id: str, seeds: List[int], num_threads: int) -> None:
+    def __init__(self, env_id: str, seeds: List[int], num_threads: int, film: bool) -> None:
+        if film and families()[env_id].startswith("envpool.mujoco"):  # it draws in a context that it does not make
+            import mujoco  # type: ignore
+
+            self.context = mujoco.GLContext(640, 480)
+            self.context.make_current()
         import envpool
 
         super().__init__(env_id, len(seeds))
         self.envs = envpool.make(
-            env_id, env_type="gymnasium", num_envs=len(seeds), num_threads=min(num_threads, len(seeds)), seed=seeds
+            env_id,
+            env_type="gymnasium",
+            num_envs=len(seeds),
+            num_threads=min(num_threads, len(seeds)),
+            seed=seeds,
+            render_mode="rgb_array" if film else None,
         )
         self.ids, self.action_type = self.envs.all_env_ids, self.envs.spec.action_array_spec["action"].dtype
         names = self.envs._state_keys
@@ -210,20 +224,23 @@ class EnvPoolGames(Games):
         reward, done, truncated = (states[i] for i in self.others)
         return self.rows([states[i] for i in self.obs]), reward, done & ~truncated, truncated, {}
 
+    def frame(self) -> Any:
+        return self.envs.render()[0]  # type: ignore[index]
+
 
 class GymnasiumGames(Games):
     """gymnasium's SyncVectorEnv: one game after the other, in the thread that calls."""
 
-    def __init__(self, env_id: str, seeds: List[int], num_threads: int) -> None:
+    def __init__(self, env_id: str, seeds: List[int], num_threads: int, film: bool) -> None:
         from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
         super().__init__(env_id, len(seeds))
-        makers = [functools.partial(_make_gymnasium, env_id)] * len(seeds)
+        makers = [functools.partial(_make_gymnasium, env_id, film)] * len(seeds)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.envs = SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
         assert self.envs.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
-        self.seeds = seeds
+        self.seeds: List[Optional[int]] = list(seeds)
 
     def parts(self, obs: Any) -> List[Any]:
         return [obs[key] for key in self.keys] or [obs]
@@ -235,3 +252,6 @@ class GymnasiumGames(Games):
     def step(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.envs.step(self.clipped(action))
         return self.rows(self.parts(obs)), reward, terminated, truncated, info
+
+    def frame(self) -> Any:
+        return self.envs.envs[0].render()

@@ -6,7 +6,7 @@
 
 Atari is played on ale-py through gymnasium. The training used EnvPool: if both give the same score, both are likely to
 be right (example: results/evaluation). Procgen is played on EnvPool, on all levels (the test set of Cobbe et al. 2020)
-or, with `--train-levels`, on the levels of the training. mjlab's tasks are played in mjlab; their films have 100 steps.
+or, with `--train-levels`, on the levels of the training; small worlds where they were trained. mjlab's tasks are played in mjlab; their films have 100 steps.
 Actions are drawn as in training (PPO samples, PQN is epsilon-greedy with its last epsilon); `--greedy` takes the most
 likely one.
 
@@ -48,7 +48,7 @@ AGENTS = {  # how each EnvPool script builds the network that its checkpoint fil
     "ppo_procgen": lambda module, actions, args: module.Agent(actions, args.shared_encoder, args.bf16),
     "ppo_rnd_envpool": lambda module, actions, args: module.Agent(actions, args.shared_encoder, args.bf16),
 }
-SCRIPTS = (*AGENTS, "ppo_isaacgym")
+SCRIPTS = (*AGENTS, "ppo_isaacgym", "ppo_envpool")
 OUTPUT_LAYERS = ("actor.bias", "actor.2.bias", "network.13.bias")  # of PPO, RND and PQN: one entry an action
 
 
@@ -236,16 +236,64 @@ def play_envpool(agent, args, module, episodes, num_envs, greedy, seed, video):
 
 
 @torch.no_grad()
+def film_world(agent, args, module, greedy, seeds, video):
+    """Plays the game of seeds[0] as module.play_games does, and films it. Returns its score."""
+    score, over, generator = 0.0, False, torch.Generator().manual_seed(seeds[0])
+    std = None if agent.actor_logstd is None else agent.actor_logstd.exp().numpy()
+    try:
+        envs = module.worlds.make(args.env_id, seeds[:1], 1, film=True)
+        obs, _ = envs.reset()
+        video.append_data(envs.frame())
+    except Exception as error:  # each renderer has its own
+        fail(
+            f"--video: {args.env_id} cannot be drawn ({error}): expected pip install -r requirements-video.txt, and EGL"
+        )
+    while not over:
+        outputs = agent(torch.from_numpy(obs.astype(agent.observation.dtype)))[0].numpy()
+        noise = module.draw_noise((len(seeds), outputs.shape[-1]), std is not None, generator)[:1]
+        obs, reward, terminated, truncated, _ = envs.step(module.sample(outputs, 0.0 if greedy else noise, std))
+        video.append_data(envs.frame())
+        score += float(reward[0])
+        over = terminated[0] or truncated[0]
+    return score
+
+
+def play_world(weights, args, episodes, num_envs, greedy, seed, video):
+    """Plays `episodes` games of ppo_envpool.py, which do not depend on `num_envs`. Returns their scores."""
+    if video:
+        use_gl()
+        with contextlib.suppress(ImportError):
+            import mujoco  # noqa: F401 - before EnvPool, or it finds no OpenGL
+    module = importlib.import_module("ppo_envpool")
+    module.worlds.check_env_id(args.env_id)
+    with mismatch_in_one_line("ppo_envpool"):
+        agent = module.Agent(module.worlds.observation(args.env_id), *module.worlds.num_actions(args.env_id), args)
+        agent.load_state_dict(weights)
+    seeds = rundir.game_seeds(seed, "evaluate", 0, range(episodes))
+    scores = [film_world(agent, args, module, greedy, seeds, video)] if video else []
+    with rundir.progress_bar(episodes, "game", args.env_id) as bar:
+        while len(scores) < episodes:
+            games = range(len(scores), min(episodes, len(scores) + num_envs))
+            scores += module.play_games(agent, args, torch.device("cpu"), seeds, games, bar, greedy)
+    return scores
+
+
+def use_gl():
+    """Has MuJoCo draw with EGL or OSMesa; it reads MUJOCO_GL when it is imported. Returns whether there is one."""
+    libraries = [name for name in ("EGL", "OSMesa") if ctypes.util.find_library(name)]
+    if libraries:
+        os.environ["MUJOCO_GL"] = libraries[0].lower()
+    return bool(libraries)
+
+
+@torch.no_grad()
 def play_mjlab(weights, args, episodes, num_envs, greedy, seed, video):
     """Plays `episodes` episodes in mjlab, an equal share in each environment. Returns their scores.
 
     `video` gets the first FILMED_STEPS steps.
     """
-    if video:  # MuJoCo reads MUJOCO_GL when it is imported
-        libraries = [name for name in ("EGL", "OSMesa") if ctypes.util.find_library(name)]
-        if not libraries:
-            fail("--video: expected EGL (package libegl1) or OSMesa (libosmesa6) on this machine")
-        os.environ["MUJOCO_GL"] = libraries[0].lower()
+    if video and not use_gl():
+        fail("--video: expected EGL (package libegl1) or OSMesa (libosmesa6) on this machine")
     module = importlib.import_module("ppo_isaacgym")
     if args.env_id not in module.simulators.mjlab_tasks():
         fail(f"--env-id {args.env_id} cannot be played here: expected a task of mjlab (requirements-mjlab.txt)")
@@ -302,7 +350,7 @@ def open_video(path):
 
 def main(options):
     checkpoint, args, script = load(options.run_dir)
-    atari = script not in ("ppo_procgen", "ppo_isaacgym")
+    atari = script not in ("ppo_procgen", "ppo_isaacgym", "ppo_envpool")
     if options.train_levels and not getattr(args, "num_levels", 0):
         fail("--train-levels: expected a run of ppo_procgen.py with --num-levels")
     if options.envpool and (not atari or options.video):
@@ -310,10 +358,13 @@ def main(options):
     if script == "ppo_procgen" and not options.train_levels:
         args.num_levels = args.start_level = 0
     emulator = "mjlab" if script == "ppo_isaacgym" else "ale-py" if atari and not options.envpool else "envpool"
+    if args.env_id.startswith("gymnasium:"):
+        emulator = "gymnasium"
     episodes, num_envs, seed, greedy = options.episodes, options.num_envs, options.seed, options.greedy
     with open_video(options.video) if options.video else contextlib.nullcontext() as video:
-        if emulator == "mjlab":
-            scores = play_mjlab(checkpoint["agent"], args, episodes, num_envs, greedy, seed, video)
+        if script in ("ppo_isaacgym", "ppo_envpool"):
+            play = play_mjlab if script == "ppo_isaacgym" else play_world
+            scores = play(checkpoint["agent"], args, episodes, num_envs, greedy, seed, video)
         else:
             agent = make_agent(checkpoint["agent"], args, script)
             if emulator == "envpool":
