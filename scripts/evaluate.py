@@ -6,7 +6,8 @@
 
 Atari is played on ale-py through gymnasium. The training used EnvPool: if both give the same score, both are likely to
 be right (example: results/evaluation). Procgen is played on EnvPool, on all levels (the test set of Cobbe et al. 2020)
-or, with `--train-levels`, on the levels of the training; small worlds where they were trained. mjlab's tasks are played in mjlab; their films have 100 steps.
+or, with `--train-levels`, on the levels of the training. mjlab's tasks are played in mjlab, with films of 100 steps;
+small worlds where they were trained, and films of MuJoCo's and gymnasium's need requirements-video.txt.
 Actions are drawn as in training (PPO samples, PQN is epsilon-greedy with its last epsilon); `--greedy` takes the most
 likely one.
 
@@ -245,9 +246,7 @@ def film_world(agent, args, module, greedy, seeds, video):
         obs, _ = envs.reset()
         video.append_data(envs.frame())
     except Exception as error:  # each renderer has its own
-        fail(
-            f"--video: {args.env_id} cannot be drawn ({error}): expected pip install -r requirements-video.txt, and EGL"
-        )
+        fail(f"--video: {args.env_id} cannot be drawn ({error}): expected requirements-video.txt or another game")
     while not over:
         outputs = agent(torch.from_numpy(obs.astype(agent.observation.dtype)))[0].numpy()
         noise = module.draw_noise((len(seeds), outputs.shape[-1]), std is not None, generator)[:1]
