@@ -30,9 +30,10 @@ def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input."""
     args = rundir.parse(Args, argv, __doc__)
     for env_id in args.games:
-        problem = worlds.problem(env_id)
-        if problem:
-            rundir.fail(f"--games {env_id} {problem}")
+        try:
+            worlds.observation(env_id), worlds.num_actions(env_id)
+        except worlds.Unplayable as error:
+            rundir.fail(f"--games {env_id} {error}")
     return args
 
 

@@ -23,6 +23,10 @@ class Args(figures.Args):
     format: Literal["html", "latex"] = "html"  # SWEEP.html with all of it, or SWEEP.tex with the tables
 
 
+def parse_args(argv):
+    return figures.parse_args(argv, Args, __doc__)
+
+
 def main(args):
     for sweep, (folder, runs, unread) in figures.read(args).items():
         judged = figures.judge(sweep, runs, statement.read(folder), args)
@@ -41,4 +45,4 @@ def main(args):
 
 
 if __name__ == "__main__":
-    main(figures.parse_args(sys.argv[1:], Args, __doc__))
+    main(parse_args(sys.argv[1:]))

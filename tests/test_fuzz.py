@@ -27,19 +27,24 @@ import rundir
 sys.path.insert(0, str(ROOT / "scripts"))
 LINES, SEED = int(os.environ.get("FUZZ_LINES", 600)), os.environ.get("FUZZ_SEED", "1")
 PROGRAMS = {  # share of the lines, words that most lines begin with
-    "ppo_atari_envpool": (60, ()),
-    "pqn_atari_envpool": (60, ()),
-    "ppo_procgen": (60, ()),
-    "ppo_rnd_envpool": (60, ()),
-    "ppo_isaacgym": (60, ("--env-id", "Mjlab-Cartpole-Balance")),
-    "launch": (100, ()),
-    "evaluate": (50, ("run",)),
-    "figures": (40, ("fixed_budget", "--runs", ".")),
-    "umap_coverage": (40, ("--runs", ".")),
-    "gradient_correlation": (50, ()),
-    "benchmark": (20, ("--scripts", "ppo_atari_envpool.py")),
+    "ppo_atari_envpool": (52, ()),
+    "pqn_atari_envpool": (52, ()),
+    "ppo_procgen": (52, ()),
+    "ppo_rnd_envpool": (52, ()),
+    "ppo_isaacgym": (52, ("--env-id", "Mjlab-Cartpole-Balance")),
+    "ppo_envpool": (52, ()),
+    "launch": (98, ()),
+    "evaluate": (45, ("run",)),
+    "figures": (30, ("fixed_budget", "--runs", ".")),
+    "report": (20, ("fixed_budget", "--runs", ".")),
+    "umap_coverage": (30, ("--runs", ".")),
+    "gradient_correlation": (35, ()),
+    "benchmark": (15, ("--scripts", "ppo_atari_envpool.py")),
+    "calibration": (8, ()),
+    "random_scores": (7, ()),
 }
-MAKE_OUT = {"figures", "umap_coverage"}  # parse_args of these makes the directory of --out, if it accepts the line
+# parse_args of these makes the directory of --out, if it accepts the line
+MAKE_OUT = {"figures", "report", "umap_coverage"}
 PLAUSIBLE = "0 1 2 8 0.5 -1 1e-3 8.0 1e3 100000 none None true False 0,1 1,2 128x8 4K 32G 2-0 gpu status hours".split()
 ABSURD = [
     *(
