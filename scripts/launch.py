@@ -56,11 +56,12 @@ SPEEDS = {  # steps/s at the defaults in float32 on two cores of an AMD EPYC (RE
     "ppo_procgen.py": 165,
     "ppo_rnd_envpool.py": 208,
 }
+ONE_THREAD = {"ppo_envpool.py": 20000}  # steps/s of a script that gains nothing from a second core: CartPole, 8 x 128
 # Steps of a game of --eval-episodes, for the hours. Atari: a guess. A random policy's games have 80 to 700 steps
-# (measured in Breakout, RoadRunner and MontezumaRevenge), those of trained networks more, at most 27,000. Procgen and
-# physics: the usual time limit, an upper estimate.
-ATARI_GAME, PROCGEN_GAME, PHYSICS_GAME = 5000, 1000, 1000
-GAME_STEPS = {"ppo_procgen.py": PROCGEN_GAME, "ppo_isaacgym.py": PHYSICS_GAME}  # other scripts play Atari
+# (measured in Breakout, RoadRunner and MontezumaRevenge), those of trained networks more, at most 27,000. Others: the
+# usual time limit, an upper estimate.
+ATARI_GAME = 5000
+GAME_STEPS = {"ppo_procgen.py": 1000, "ppo_isaacgym.py": 1000, "ppo_envpool.py": 500}  # other scripts play Atari
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
@@ -240,7 +241,7 @@ def estimate(jobs, sps, at_a_time, threads):
         elif measured:
             rate, source = statistics.median(measured), "the median of the finished runs"
         else:
-            rate = SPEEDS.get(Path(script).name, 0) * min(threads, 2) / 2
+            rate = ONE_THREAD.get(Path(script).name) or SPEEDS.get(Path(script).name, 0) * min(threads, 2) / 2
             source = "the README's, by cores; --sps or SPS=… sets yours"
         if rate:
             hours = (steps + games * game_steps) / rate / at_a_time / 3600

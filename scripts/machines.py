@@ -14,11 +14,13 @@ import slurm_array
 
 # Bytes of a process, of an environment, of a row of the batch and of a row of the minibatch, measured as peak RSS
 ATARI, PROCGEN = (1.0e9, 1.3e6, 28.3e3, 150e3), (1.2e9, 0.4e6, 12.4e3, 1.2e6)
+SMALL_WORLD = (0.5e9, 0.1e6, 4e3, 4e3)  # an environment: 20 kB of CartPole, 700 kB of MuJoCo's; a row: of MiniGrid
 NEEDS = {
     "ppo_atari_envpool.py": ATARI,
     "pqn_atari_envpool.py": ATARI,
     "ppo_procgen.py": PROCGEN,
     "ppo_rnd_envpool.py": ATARI,
+    "ppo_envpool.py": SMALL_WORLD,
 }
 NOT_MEASURED = (0, 0, 0, 0)
 
