@@ -14,7 +14,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from analysis import RETURN
-from estimates import interval, mean
+from estimates import evidence, interval, iqm, mean
 from look import LOOK
 from suite import BAND_REPS, DIAGNOSTICS, SHORT_NAMES, label_of, short
 
@@ -427,6 +427,99 @@ def _points(suite, config):
     ]
     found = [(ddr, score) for ddr, score in found if np.isfinite(ddr) and ddr > 0]
     return np.array(found).reshape(-1, 2).T
+
+
+def _places(suite):
+    """(title, game in the CSV, suite) of all games together, if there are several, and of each."""
+    together = [("all games", "all", suite)] if len(suite.common) != 1 else []
+    return [*together, *((game, game, suite.in_game(game)) for game in suite.common)]
+
+
+def scores_at_own_rates(suite, grid, at_own_rates):
+    """Final IQM against N at one batch, in all games and in each: each shape at its best rate, and at the base's.
+
+    grid: {(N, T): {learning rate: configuration}}. at_own_rates: as of sweep_claims.py; draws choose the rates anew.
+    """
+    places, default = _places(suite), suite.base["learning_rate"]
+    columns = min(3, len(places))
+    rows = -(-len(places) // columns)
+    sheet = Sheet(suite, "", rows, columns, 0.8 + 1.5 * rows, sharex=True)
+    for ax in sheet.axes.flat[len(places) :]:
+        ax.set_axis_off()
+    lines = [
+        ({shape: rates for shape, rates in grid.items() if default in rates}, True, f"all at lr {short(default)}"),
+        (grid, False, "each at its best rate"),
+    ]
+    for i, (ax, (title, game, view)) in enumerate(zip(sheet.axes.flat, places)):
+        for shapes, fixed, label in lines:
+            of_line = {shape: {default: rates[default]} if fixed else rates for shape, rates in shapes.items()}
+            configs, best = at_own_rates(of_line)
+            if not view.can_compare(configs):
+                continue
+            estimate = interval(best, [view.sample(config) for config in configs], BAND_REPS, view.seed)
+            for rates, *numbers in zip(of_line.values(), *estimate):
+                chosen = max(rates.values(), key=lambda config: view.final_iqm(config).value)
+                sheet.record(chosen, game, f"final IQM, {label}", chosen["num_envs"], *numbers, x_column="x")
+            style = dict(color="black", ls=DASHED, zorder=2) if fixed else dict(color=BLUES[1], zorder=3)
+            beside = 0.96 if fixed else 1.04  # so that bars do not cover each other
+            x = [N * beside for N, _ in of_line]
+            sheet.points(ax, x, list(zip(*estimate)), {**style, "label": label})
+        ax.set_title(title)
+        ax.set_xlabel("" if i + columns < len(places) else "N at one batch")
+        ax.set_ylabel("" if i % columns else "final IQM")
+        sheet.finish(ax, "no final\nscores yet")
+        mark_ticks(ax, [N for N, _ in grid] or [1])
+    sheet.has_runs = True
+    return sheet
+
+
+def map_of_scores(suite, grid):
+    """Final IQM of each shape (rows) at each learning rate (columns), in all games and in each.
+
+    The best cell is framed. `≈`: the interval (n - 1 of n seeds) of the best minus this one includes 0. The best is the
+    best of these runs, which flatters it a little. grid: as for `scores_at_own_rates`.
+    """
+    places = _places(suite)
+    shapes, columns = list(grid), min(3, len(places))
+    rates, rows = sorted({rate for of_shape in grid.values() for rate in of_shape}), -(-len(places) // columns)
+    sheet = Sheet(suite, "map", rows, columns, 0.6 + rows * (0.5 + 0.19 * len(shapes)))
+    for ax in sheet.axes.flat[len(places) :]:
+        ax.set_axis_off()
+    for i, (ax, (title, game, view)) in enumerate(zip(sheet.axes.flat, places)):
+        ax.set_title(title)
+        found = [config for of_shape in grid.values() for config in of_shape.values() if view.can_compare([config])]
+        if not found:
+            sheet.finish(ax, "no final\nscores yet")
+            continue
+        scores = np.full((len(shapes), len(rates)), np.nan)
+        for config in found:
+            scores[shapes.index(config.shape), rates.index(config["learning_rate"])] = view.final_iqm(config).value
+        ax.imshow(scores, cmap="Blues", aspect="auto")
+        best = max(found, key=lambda config: view.final_iqm(config).value)
+        for config in found:
+            row, column = shapes.index(config.shape), rates.index(config["learning_rate"])
+            tied = config != best and _is_tied(view, best, config)
+            dark = scores[row, column] > (np.nanmin(scores) + np.nanmax(scores)) / 2
+            text = f"{scores[row, column]:.2f}{' ≈' * tied}"
+            ax.text(column, row, text, ha="center", va="center", fontsize=6.5, color="white" if dark else "black")
+            if config == best:
+                ax.add_patch(plt.Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, ec="#D55E00", lw=1.5, zorder=3))
+            more = {"best": config == best, "tied": tied}
+            sheet.record(config, game, "final IQM", rates[column], *view.final_iqm(config), x_column="x", **more)
+        ax.grid(False)
+        ax.set_xticks(range(len(rates)), [short(rate) for rate in rates])
+        ax.set_yticks(range(len(shapes)), [] if i % columns else ["{}×{}".format(*shape) for shape in shapes])
+        ax.set_xlabel("" if i + columns < len(places) else "learning rate")
+        ax.set_ylabel("" if i % columns else "N×T")
+    sheet.figure.supxlabel("framed: best; ≈: its difference to the best has a 95 % CI that includes 0", fontsize=7)
+    return sheet
+
+
+def _is_tied(suite, best, config):
+    """Whether the interval of the best minus this one includes 0. False where there are too few seeds for one."""
+    samples = [suite.sample(best), suite.sample(config)]
+    low = evidence(lambda one, other: iqm(one) - iqm(other), samples, BAND_REPS, suite.seed).estimate.low
+    return bool(low <= 0)
 
 
 def profiles(suite):

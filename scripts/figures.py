@@ -47,9 +47,11 @@ from drawing import (
     curve_panels,
     diagnostics_panels,
     game_grid,
+    map_of_scores,
     points_of_runs,
     profiles,
     ramp,
+    scores_at_own_rates,
     styles,
 )
 from suite import Suite, short
@@ -250,6 +252,16 @@ def gamma(suite):
     yield from sensitivity(suite, "gamma", "discount factor γ")
 
 
+def shape_rate(suite):
+    grid = sweep_claims.shapes_and_rates(suite)
+    yield scores_at_own_rates(suite, grid, sweep_claims.at_own_rates)
+    yield map_of_scores(suite, grid)
+    yield curve_panels(
+        suite, [(f"lr {short(suite.base['learning_rate'])}", suite.same_batch(), "shape")], part="curves"
+    )
+    yield diagnostics_panels(suite)
+
+
 RECIPES = {
     MORE_MINIBATCHES: dict(color="#0072B2", ls="-"),
     BIGGER: dict(color="#D55E00", ls=DASHED),
@@ -305,6 +317,7 @@ FIGURES = {  # sweep: (the paper's figure, what draws it)
     "decoupled": ("P1, Fig. 5", decoupled),
     "learning_rate": ("P1, Fig. 11", learning_rate),
     "gamma": ("P1, Fig. 12", gamma),
+    "shape_rate": ("P1's central claim, each shape at its own learning rate", shape_rate),
     "pqn": ("P1, Fig. 6, 13, 14", scaling_data),
     "procgen": ("P1, Fig. 8", scaling_data),
     "isaacgym": ("P1, Fig. 7 and 18", isaacgym),

@@ -27,6 +27,7 @@ READS = {
     "decoupled": {"shared_encoder"},
     "learning_rate": {"learning_rate"},
     "gamma": {"gamma"},
+    "shape_rate": {"learning_rate"},
     "outer_loop": {"learning_rate", "minibatch_size"},
     "step_size": {"clip_coef", "update_epochs", "total_timesteps"},
 }

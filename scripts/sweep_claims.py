@@ -248,6 +248,93 @@ def learning_rate(suite, claims):
     _changes_little(suite, claims, "learning_rate")
 
 
+def shapes_and_rates(suite):
+    """{(N, T): {learning rate: configuration}} of what is in the aggregates, by N: the base's batch, all else equal."""
+    base, found = suite.base, {}
+    settings, families = settings_of(suite, "learning_rate")
+    for setting in sorted(settings, key=lambda setting: setting["num_envs"]):
+        rates = {config["learning_rate"]: config for config in families[setting] if config in suite.scored}
+        if rates and setting.batch_size == base.batch_size and setting.others() == base.others():
+            found[setting.shape] = rates
+    return found
+
+
+def at_own_rates(grid):
+    """The configurations of such a grid, and a statistic of their samples: each shape's IQM at its best rate, (C, …).
+
+    Each draw of a bootstrap chooses its own rates, so that the choice is part of the noise.
+    """
+    configs = [config for rates in grid.values() for config in rates.values()]
+    ends = np.cumsum([len(rates) for rates in grid.values()])[:-1]
+
+    def best(*samples):
+        scores = np.stack([iqm(sample) for sample in samples])
+        return np.stack([of_shape.max(0) for of_shape in np.split(scores, ends)])
+
+    return configs, best
+
+
+def shape_rate(suite, claims):
+    """P1's central claim with a learning rate for each shape: the exchanged shape, N = 128, against the base."""
+    grid, base = shapes_and_rates(suite), suite.base
+    shapes = list(grid)
+    exchanged = base.shape[::-1] if base.shape[::-1] in grid else shapes[-1] if shapes else base.shape
+    long, wide = sorted([base.shape, exchanged])
+    pair = {shape: grid[shape] for shape in (wide, long) if shape in grid}
+    configs, best = at_own_rates(pair)
+
+    def gain(*drawn):
+        of_wide, of_long = best(*drawn)
+        return of_wide - of_long
+
+    names = ["{}×{}".format(*shape) for shape in (wide, long)]
+    _compare_at_own_rates(
+        claims,
+        f"N beats T at a fixed batch: {names[0]} beats {names[1]}, each at its own best rate",
+        configs if len(pair) == 2 else [],
+        gain,
+        f"max over rates of IQM({names[0]}) - max over rates of IQM({names[1]})",
+        "more",
+        primary=True,
+    )
+    for rate in sorted(set.intersection(*map(set, pair.values()))) if len(pair) == 2 else []:
+        of_rate = [[grid[shape][rate]] for shape in (wide, long)]
+        claims.compare(f"  {names[0]} beats {names[1]} at lr {short(rate)}", *of_rate, f"IQM - IQM at lr {short(rate)}")
+    _best_shape_stays(claims, {shape: rates for shape, rates in grid.items() if base["learning_rate"] in rates}, base)
+    claims.diagnostics()
+
+
+def _best_shape_stays(claims, grid, base):
+    """The claim that who tunes the shape at the default rate finds the best shape. grid: with that rate in each."""
+    default = base["learning_rate"]
+    configs, best = at_own_rates(grid)
+    places = [configs.index(rates[default]) for rates in grid.values()]
+
+    def loss(*drawn):
+        own, at_default = best(*drawn), np.stack([iqm(drawn[place]) for place in places])
+        return np.take_along_axis(own, at_default.argmax(0)[None], 0)[0] - own.max(0)
+
+    _compare_at_own_rates(
+        claims,
+        f"the best shape at the default rate ({short(default)}) is about the best at its own rate",
+        configs if len(grid) > 1 else [],
+        loss,
+        f"max over rates of IQM(best shape at {short(default)}) - max over all of IQM > -{MARGIN:.0%} of the base",
+        "not less",
+    )
+
+
+def _compare_at_own_rates(claims, text, configs, statistic, quantity, side, primary=False):
+    """Adds the statistic of the configurations' samples, and its versions in single games."""
+    for view, words, family in claims.versions(text, configs, primary, by_game=False):
+        if not view.can_compare(configs):
+            claims.add(words, quantity, nothing(NO_FINAL_SCORES), side, view, family=family)
+            continue
+        found = evidence(statistic, [view.sample(config) for config in configs], min(view.reps, 1000), view.seed)
+        judging, margin = claims.judging(configs, side), claims.margin(view, side)
+        claims.add(words, quantity, found, side, view, judging, margin=margin, family=family)
+
+
 def gamma(suite, claims):
     """P1: the gain of T x 2 does not depend on gamma."""
     settings, families = settings_of(suite, "gamma")
@@ -452,6 +539,7 @@ CLAIMS = {  # of each sweep with claims of its own
     "decoupled": decoupled,
     "learning_rate": learning_rate,
     "gamma": gamma,
+    "shape_rate": shape_rate,
     "pqn": pqn,
     "procgen": scaling_data,
     "isaacgym": isaacgym,

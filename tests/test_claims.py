@@ -6,8 +6,10 @@ from planted_runs import GAMES, claim, draw, plant, plant_pair, write_events, wr
 
 # isort: split
 import analysis
+import drawing
 import launch
 import statement
+import sweep_claims
 from claims import Claim
 from estimates import Estimate, Evidence, improvement
 from suite import Suite
@@ -203,6 +205,40 @@ def test_gamma_and_the_learning_rate(tmp_path):
         assert claim(table, "lr 2.5e-4 is about the best").verdict == word
         row = claim(table, "lr 1e-3 is no better than")
         assert row.power > 0.9 and row.verdict == word
+
+
+def test_each_shape_at_its_own_learning_rate(tmp_path):
+    """At 2.5e-4 8x16 is the best; at 1e-3 16x8 is better still in one game, and 32x4 as good as 8x16 in the other."""
+    scores = {
+        "Breakout": {(8, 16): (1.0, 0.6), (16, 8): (0.8, 1.5), (32, 4): (0.5, 0.7)},
+        "Qbert": {(8, 16): (1.0, 0.6), (16, 8): (0.5, 0.8), (32, 4): (0.4, 1.0005)},
+    }
+    grid = [
+        (dict(game=game, num_envs=N, num_steps=T, learning_rate=rate), score)
+        for game, shapes in scores.items()
+        for (N, T), pair in shapes.items()
+        for rate, score in zip((2.5e-4, 1e-3), pair)
+    ]
+    plant_grid(tmp_path / "runs", grid, seeds=5)
+    table = draw("shape_rate", tmp_path / "runs", tmp_path / "out", "--base", "8x16", "--by-game")
+    own = "16×8 beats 8×16, each at its own best rate"
+    assert table.loc[f"N beats T at a fixed batch: {own}"].family == "primary"
+    for game, value, beats, stays in (("Breakout", 0.5, "", "not "), ("Qbert", -0.2, "not ", "")):
+        row = claim(table, f"{own}: {game}")
+        assert row.verdict == f"{beats}supported" and row.value == pytest.approx(value, abs=1e-3)
+        assert claim(table, f"16×8 beats 8×16 at lr 2.5e-4: {game}").verdict == "not supported"
+        assert claim(table, f"is about the best at its own rate: {game}").verdict == f"{stays}supported"
+
+    runs, _ = analysis.read_runs(tmp_path / "runs", analysis.Cache([]))
+    suite = Suite("shape_rate", "ppo_atari_envpool", runs, [(8, 16)], reps=100)
+    sheet = drawing.map_of_scores(suite, sweep_claims.shapes_and_rates(suite))
+    rows = {(row["game"], row["num_envs"], row["x"]): row for row, _ in sheet.rows}
+    sheet.close()
+    assert {key for key, row in rows.items() if row["best"] and key[0] != "all"} == {
+        ("Breakout", 16, 1e-3),
+        ("Qbert", 32, 1e-3),
+    }
+    assert {key for key, row in rows.items() if row["tied"] and key[0] != "all"} == {("Qbert", 8, 2.5e-4)}
 
 
 def test_exploration_by_game_and_how_fast_it_learns(tmp_path):

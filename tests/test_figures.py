@@ -250,6 +250,11 @@ GRIDS = {  # sweep: script, games, [(arguments that differ), …]
     "hard_exploration": ("ppo_atari_envpool", ["Pitfall"], [{}, {"num_envs": 16}]),
     "rnd": ("ppo_rnd_envpool", ["Pitfall"], [{}, {"num_envs": 16}, {"num_steps": 32}]),
     "num_envs_trend": ("ppo_atari_envpool", ["Breakout"], [{"num_envs": N} for N in (4, 8, 16)]),
+    "shape_rate": (
+        "ppo_envpool",
+        ["CartPole-v1"],
+        [{"num_envs": N, "num_steps": 128 // N, "learning_rate": rate} for N in (8, 16) for rate in (2.5e-4, 1e-3)],
+    ),
     "outer_loop": (
         "ppo_atari_envpool",
         ["Breakout"],
@@ -340,7 +345,10 @@ def test_every_sweep_has_its_images(tmp_path, sweep):
         used = [ax for ax in sheet.axes.flat if ax.axison]
         assert all(ax.lines or ax.collections or ax.texts for ax in used)  # a text says why a panel is empty
         has_runs = name != "decoupled_games"  # those have separate encoders
-        assert any(ax.lines for ax in used) == bool(sheet.rows) == has_runs and sheet.figure.get_figheight() <= 9
+        assert (
+            any(ax.lines or ax.images for ax in used) == bool(sheet.rows) == has_runs
+            and sheet.figure.get_figheight() <= 9
+        )
         sheet.close()
     assert not unread and {sweep, f"{sweep}_profiles"} <= names
     assert (f"{sweep}_unseen" in names) == (sweep == "procgen")
