@@ -15,8 +15,14 @@ from planted_runs import GAMES, claim, draw, plant, plant_pair, write_events, wr
 import analysis
 import drawing
 import figures
+import launch
 import statement
 from suite import DIAGNOSTICS, Suite
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+import tags
 
 
 # ---- verdicts of whole sweeps ----------------------------------------------------------------------------------------
@@ -162,6 +168,32 @@ def test_runs_in_which_no_game_has_ended(tmp_path, capsys, kind):
     draw("scaling_data", tmp_path / "runs", tmp_path / "out", images=True)
     policy = pd.read_csv(tmp_path / "out" / "scaling_data_policy.csv")
     assert set(policy[policy.num_envs == 16].metric) == {"diagnostics/ess"}
+
+
+def test_unknown_scalars_and_the_records_of_arguments_change_nothing(tmp_path, capsys):
+    """HParams and the text that a run writes at step 0 (tags.py), and a tag that no program knows."""
+    runs = plant(tmp_path / "runs", [(8, 16), (32, 4)], lambda shape: 1.0 + (shape[0] > 8), games=GAMES[:1])
+
+    def shown():
+        table = draw("fixed_budget", runs, tmp_path / "out")
+        capsys.readouterr()
+        launch.status(launch.runs_below(runs))
+        return table.to_csv() + capsys.readouterr().out
+
+    before = shown()
+    for path in runs.glob("x*"):
+        manifest = json.loads((path / "manifest.json").read_text())
+        cards = tags.cards({**manifest, "git": {"commit": "0123abc", "dirty": True}}, path.name)
+        events = [Event(wall_time=1.0, summary=card) for card in cards]
+        unknown = Summary(value=[Summary.Value(tag="charts/unknown", simple_value=float("nan"))])
+        events.append(Event(wall_time=1.0, step=512, summary=unknown))
+        with open(next(path.glob("events*")), "ab") as file:
+            writer = RecordWriter(file)
+            for event in events:
+                writer.write(event.SerializeToString())
+    assert shown() == before
+    curves, _ = analysis.read_runs(runs, analysis.Cache([]))
+    assert set(curves[0].curves) == {"charts/episodic_return", "charts/SPS", "charts/gradient_steps", "charts/unknown"}
 
 
 # ---- final games and unfinished games --------------------------------------------------------------------------------
