@@ -31,6 +31,7 @@ from wandb.proto.wandb_internal_pb2 import Record
 
 import rundir
 import tags
+import worlds
 
 STEPS = [128 * i for i in range(1, 9)]  # where the curves of a small run have their points
 NETWORK = ("feature_rank", "dormant_neurons", "weight_norm", "gradient_kurtosis")
@@ -52,9 +53,15 @@ TAGS = {  # what each script logs beside what every script does
     "pqn_atari_envpool.py": {"losses/td_loss", "losses/q_values", "charts/epsilon", "outer/greedy_churn"},
     "ppo_procgen.py": PPO | {"charts/eval_episodic_return", "charts/eval_train_return", "charts/generalization_gap"},
     "ppo_rnd_envpool.py": PPO | {"losses/int_value_loss", "losses/fwd_loss", "charts/intrinsic_reward"},
+    "ppo_envpool.py": PPO,
 }
 LEVELS = {"ppo_procgen.py": ("--num-levels", 5, "--eval-envs", 1)}  # for the curves of unseen levels
-SHAPES = {"ppo_procgen.py": ((64, 64, 3), 256), "ppo_rnd_envpool.py": ((84, 84), 448)}  # of a frame, of a feature
+COVERAGE = {  # the name, shape and type of an observation in coverage.npz, and the length of a feature
+    "ppo_procgen.py": ("frame", (64, 64, 3), np.uint8, 256),
+    "ppo_rnd_envpool.py": ("frame", (84, 84), np.uint8, 448),
+    "ppo_envpool.py": ("obs", (4,), np.float32, 64),
+}
+ATARI_COVERAGE = ("frame", (84, 84), np.uint8, 512)
 AFTER_A_GAME = ("charts/episodic_", "charts/eval_", "charts/generalization_gap")  # curves that begin when one has ended
 
 
@@ -120,25 +127,32 @@ def test_files(finished, script):
     assert done["sps"] == pytest.approx(done["global_step"] / done["wall_seconds"])
     assert done["episodic_return"] == pytest.approx(curves(run_dir)["charts/episodic_return"][-1][1])
     assert not list(run_dir.glob(".*.partial"))
-    frame, feature = SHAPES.get(script, ((84, 84), 512))
+    name, shape, dtype, feature = COVERAGE.get(script, ATARI_COVERAGE)
     with np.load(run_dir / "coverage.npz") as coverage:
         count = len(coverage["step"])
         assert count == 8 * 100  # all rows of the probe at each point: fewer than the budget of 4096
-        assert coverage["frame"].shape == (count, *frame) and coverage["frame"].dtype == np.uint8
+        assert coverage[name].shape == (count, *shape) and coverage[name].dtype == dtype
         assert coverage["feature"].shape == (count, feature) and coverage["value"].shape == (count,)
         assert coverage["feature"].dtype == np.float16 and coverage["value"].dtype == np.float32
-        assert set(coverage) == {"frame", "feature", "value", "step"}
-        assert coverage["frame"].std() > 0 and np.isfinite(coverage["value"]).all()
+        assert set(coverage) == {name, "feature", "value", "step"}
+        assert coverage[name].std() > 0 and np.isfinite(coverage["value"]).all()
         assert (np.diff(coverage["step"]) >= 0).all()
+
+
+def make_network(script):
+    """The network of the small run of a script, with weights from PyTorch's generator."""
+    module = importlib.import_module(script[: -len(".py")])
+    if script == "ppo_envpool.py":
+        return module.Agent(worlds.observation("CartPole-v1"), 2, False, module.Args())
+    network = module.Agent if TAGS[script] >= PPO else module.QNetwork
+    return network(15 if script == "ppo_procgen.py" else 4)
 
 
 def test_the_network_has_moved(finished, script):
     """Every parameter, and from the start that the seed gives: from any other it would be far away."""
     run_dir, _ = finished
-    module = importlib.import_module(script[: -len(".py")])
     torch.manual_seed(1)
-    network = module.Agent if TAGS[script] >= PPO else module.QNetwork
-    start_weights = network(15 if script == "ppo_procgen.py" else 4).state_dict()
+    start_weights = make_network(script).state_dict()
     weights = load_checkpoint(run_dir)["agent"]
     assert weights.keys() == start_weights.keys()
     assert not [name for name, tensor in weights.items() if torch.equal(tensor, start_weights[name])]
@@ -265,8 +279,7 @@ def test_final_games(script, tmp_path):
     )
     module = importlib.import_module(script[: -len(".py")])
     args = module.parse_args(command(script, tmp_path, *words)[2:])
-    network = module.Agent if TAGS[script] >= PPO else module.QNetwork
-    agent = network(15 if script == "ppo_procgen.py" else 4)
+    agent = make_network(script)
     agent.load_state_dict(load_checkpoint(run_dir)["agent"])
     seeds = rundir.game_seeds(1, "eval", 0, range(3))
     device = torch.device("cpu")
@@ -445,6 +458,8 @@ def test_not_finite(script, tmp_path):
     """A rate of 1e9 blows the network up. The run says where, and keeps the checkpoint from before it."""
     run_dir = tmp_path / "run"
     words = ("--learning-rate", 1e9, "--max-grad-norm", 1e9, "--checkpoint-minutes", 0)
+    if script == "ppo_envpool.py":  # Tanh has no large outputs
+        words += ("--activation", "relu")
     done = run(script, tmp_path, *words, code=3)
     failed = json.loads((run_dir / "failed.json").read_text())
     assert failed["tensor"] in done.stderr and f"step {failed['global_step']:,}" in done.stderr
@@ -459,7 +474,7 @@ def test_not_finite(script, tmp_path):
 
 def test_batches_without_a_valid_row(script, tmp_path):
     """One game, one step an iteration: each end of a life gives a batch without a valid row. NaN, and on it goes."""
-    if script not in ("ppo_atari_envpool.py", "pqn_atari_envpool.py"):
+    if script in ("ppo_procgen.py", "ppo_rnd_envpool.py"):
         pytest.skip("test_rnd.py has its own; Procgen's games are long, and its text is the same")
     words = ("--num-envs", 1, "--num-steps", 1, "--num-minibatches", 1, "--total-timesteps", 40)
     run(script, tmp_path, *words)
@@ -575,7 +590,8 @@ def test_progress_bar_on_a_terminal(script, tmp_path):
 
 
 def test_video(script, tmp_path):
-    done = run(script, tmp_path, "--no-diagnostics", "--capture-video", "--total-timesteps", 128)
+    words = ("--env-id", "MiniGrid-DoorKey-5x5-v0") if script == "ppo_envpool.py" else ()  # games of CartPole are short
+    done = run(script, tmp_path, "--no-diagnostics", "--capture-video", "--total-timesteps", 128, *words)
     video = np.stack([frame for _, frame in zip(range(30), imageio.get_reader(tmp_path / "run/episode.mp4"))])
     score = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
     assert score["episodes"] == 1 and len(video) == 30
@@ -629,9 +645,14 @@ def test_ppo_options(option, script):
     # the first epoch's last minibatch moves more than this KL, so no second epoch begins
     words = ("--update-epochs", 4, "--target-kl", 1e-12, "--learning-rate", 0.01)
     assert last(option(*words), "charts/gradient_steps") == 8
-    separate = option("--no-shared-encoder")
+    if script == "ppo_envpool.py":  # one of two encoders by default, side by side in its tensors
+        shared, separate = (option(flag) for flag in ("--shared-encoder", "--no-shared-encoder"))
+        sizes = [len(load_checkpoint(run_dir)["agent"]["network.0.weight"]) for run_dir in (shared, separate)]
+        assert sizes == [1, 2] and "diagnostics/feature_rank/critic_encoder" not in curves(shared)
+    else:
+        separate = option("--no-shared-encoder")
+        assert any(name.startswith("critic_network") for name in load_checkpoint(separate)["agent"])
     assert "diagnostics/feature_rank/critic_encoder" in curves(separate)
-    assert any(name.startswith("critic_network") for name in load_checkpoint(separate)["agent"])
 
 
 @pytest.mark.once
