@@ -12,6 +12,7 @@ import sys
 
 for name in (
     "envpool",
+    "torch._dynamo",  # the first optimiser imports it
     "torch.optim",
     "tyro",
     "tqdm",
