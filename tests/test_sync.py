@@ -56,7 +56,7 @@ EXCEPT = {  # (passage, script): why it is not the same there
     ("masks", "ppo_procgen.py"): "its rewards are normalised first",
     ("masks", "ppo_isaacgym.py"): "its rollout never leaves the device",
     ("setup", "ppo_envpool.py"): "it asks for the number of minibatches, not for their size",
-    ("one update", "ppo_envpool.py"): "one flat gradient of a whole minibatch: its networks are too small to share work",
+    ("one update", "ppo_envpool.py"): "one flat gradient of a whole minibatch: the networks are too small to share",
     ("rollout", "ppo_envpool.py"): "all games at once in NumPy: pieces of them would cost more than they save",
     ("games", "ppo_envpool.py"): "no lives, and no raw reward beside the one that is paid",
     ("masks", "ppo_envpool.py"): "its rewards are normalised first, and stay in NumPy until the advantages are known",
