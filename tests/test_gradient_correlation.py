@@ -248,6 +248,9 @@ def run_program(*words):
     )
 
 
+slow = pytest.mark.skipif("ALL_TESTS" not in os.environ, reason="a minute: ALL_TESTS=1 runs it")
+
+
 @pytest.fixture(scope="module")
 def small_study(tmp_path_factory):
     out = tmp_path_factory.mktemp("gradient_correlation")
@@ -256,6 +259,7 @@ def small_study(tmp_path_factory):
     return out, result
 
 
+@slow
 def test_small_study_writes_tables_findings_and_figures(small_study):
     out, result = small_study
     figures = {
@@ -289,6 +293,7 @@ def test_small_study_writes_tables_findings_and_figures(small_study):
     assert (at_zero.max() - at_zero.min() <= 1e-5 * at_zero.max().abs()).all()  # lambda 0 looks no step ahead: no T
 
 
+@slow
 def test_redraw_finds_the_same(small_study, monkeypatch, capsys):
     out, result = small_study
     monkeypatch.setattr(gc, "write", lambda *args: None)
