@@ -414,3 +414,20 @@ def test_rollout(tmp_path, monkeypatch):
     # 0.5 +- 0.011; with the sign of the Gumbel noise flipped it would be 0.82
     assert (games.actions == 0).float().mean().item() == pytest.approx(0.5, abs=0.08)
     assert len(games.actions.unique()) == 18
+
+
+def test_final_games_are_played_by_the_policy(tmp_path, monkeypatch):
+    """One of 4 actions has the probability 1/2. With the sign of the Gumbel noise flipped it would be played more."""
+    args = ppo.parse_args(["--runs-dir", str(tmp_path)])
+    agent, recorder = ppo.Agent(4), Recorder(ppo.make_envs)
+    with torch.no_grad():
+        agent.actor.weight.zero_()
+        agent.actor.bias.copy_(torch.log(torch.tensor([0.5] + [0.5 / 3] * 3)))
+    monkeypatch.setattr(ppo, "make_envs", recorder)
+    bar = rundir.progress_bar(2, "game", "")
+    returns = ppo.play_games(agent, args, torch.device("cpu"), [3, 4], range(2), bar)
+    games = recorder.played()
+    first_over = games.over.int().argmax(0)  # the step that ends each game; after it the action is 0
+    shares = [(games.actions[: last + 1, i] == 0).float().mean().item() for i, last in enumerate(first_over.tolist())]
+    assert shares == pytest.approx([0.5, 0.5], abs=0.1)
+    assert returns == [games.raw[: last + 1, i].sum().item() for i, last in enumerate(first_over.tolist())]
