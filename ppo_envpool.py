@@ -129,7 +129,7 @@ def parse_args(argv):
     if args.norm_obs and observation.kind != "vector":
         rundir.fail(f"--norm-obs: {args.env_id} observes no vector of real numbers: expected --no-norm-obs")
     args.num_threads = args.num_threads or torch.get_num_threads()
-    return rundir.check(args, argv, row_bytes=observation.width * np.dtype(observation.dtype).itemsize)
+    return rundir.check(args, argv, row_bytes=100 + observation.width * np.dtype(observation.dtype).itemsize)
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------
