@@ -372,8 +372,8 @@ def diagnose(agent, b_obs, b_actions, b_logprobs, inds, workers):
 def play_games(agent, args, device, seeds, games, bar, greedy=False):
     """Plays one whole game in a fresh environment for each of `games`, indices into `seeds`.
 
-    Actions are sampled as in training, or the most likely ones if `greedy`. The result of a game depends neither on the
-    other games of `games` nor on their number. Returns the raw returns, a list of floats. `bar` shows the progress.
+    Actions are sampled as in training, or the most likely ones if `greedy`. But for rounding, a game depends neither on
+    the others of `games` nor on their number. Returns the raw returns, a list of floats. `bar` shows the progress.
     """
     envs = make_envs(args, [seeds[game] for game in games])
     generator = torch.Generator(device).manual_seed(seeds[0])

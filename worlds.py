@@ -93,7 +93,7 @@ def _make_gymnasium(env_id: str, film: bool = False) -> Any:
         if module:
             with contextlib.redirect_stdout(io.StringIO()):
                 importlib.import_module(module)
-        return gymnasium.make(name, render_mode="rgb_array" if film else None)
+        return gymnasium.make(name, render_mode="rgb_array") if film else gymnasium.make(name)
     except Exception as error:  # whatever the user's module raises
         raise Unplayable(f"cannot be made ({type(error).__name__}: {error}): expected gymnasium:MODULE:ID") from error
 

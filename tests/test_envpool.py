@@ -1,0 +1,476 @@
+"""ppo_envpool.py and worlds.py: CleanRL's updates, what is observed, one's own task, names, families, normalisers."""
+
+import json
+import os
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from conftest import ROOT, Recorder, curves, load_checkpoint
+
+sys.path.insert(0, str(ROOT / "scripts"))
+import evaluate
+
+import devices
+import ppo_atari_envpool
+import ppo_envpool as ppo
+import rundir
+import worlds
+
+SIZE = "--num-envs 4 --num-steps 64 --total-timesteps 256 --run-name r --num-logs 4"
+
+
+def arguments(tmp_path, words):
+    return ppo.parse_args([*SIZE.split(), "--runs-dir", str(tmp_path), *words.split()])
+
+
+def run_here(tmp_path, words):
+    """Runs the script in this process. Returns its arguments."""
+    args = arguments(tmp_path, words)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
+        patch.setattr(sys, "argv", ["ppo_envpool.py"])  # as the manifest's command
+        ppo.main(args)
+    assert end.value.code == 0
+    return args
+
+
+def make_agent(env_id, *words):
+    args = ppo.parse_args(["--env-id", env_id, *words])
+    torch.manual_seed(3)
+    return ppo.Agent(worlds.observation(env_id), *worlds.num_actions(env_id), args)
+
+
+# ---- CleanRL's update ------------------------------------------------------------------------------------------------
+class Reference(nn.Module):
+    """CleanRL's two networks of 64-64 Tanh units, with the weights of one of our Agents."""
+
+    def __init__(self, weights):
+        super().__init__()
+        self.networks = nn.ModuleList()
+        for i, head in enumerate(("actor", "critic")):
+            layers = []
+            for name in ("network.0", "network.1"):
+                weight, bias = weights[f"{name}.weight"][i].t(), weights[f"{name}.bias"][i, 0]
+                layers += [self.linear(weight, bias), nn.Tanh()]
+            layers.append(self.linear(weights[f"{head}.weight"], weights[f"{head}.bias"]))
+            self.networks.append(nn.Sequential(*layers))
+        if "actor_logstd" in weights:
+            self.actor_logstd = nn.Parameter(weights["actor_logstd"].clone())
+
+    @staticmethod
+    def linear(weight, bias):
+        layer = nn.Linear(weight.shape[1], weight.shape[0])
+        layer.weight.data.copy_(weight)
+        layer.bias.data.copy_(bias)
+        return layer
+
+    def forward(self, obs):
+        outputs, values = self.networks[0](obs), self.networks[1](obs)[:, 0]
+        if hasattr(self, "actor_logstd"):
+            normal = torch.distributions.Normal(outputs, self.actor_logstd.expand_as(outputs).exp())
+            return torch.distributions.Independent(normal, 1), values
+        return torch.distributions.Categorical(logits=outputs), values
+
+
+def reference_update(agent, seen, permutations, args):
+    """CleanRL's targets and update, written anew from their definition for a batch with episode ends `dones`."""
+    advantages, last = np.zeros_like(seen["rewards"]), 0.0
+    for t in reversed(range(len(advantages))):
+        nonterminal = 1.0 - seen["dones"][t]
+        delta = seen["rewards"][t] + args.gamma * seen["next_values"][t] * nonterminal - seen["values"][t]
+        last = delta + args.gamma * args.gae_lambda * nonterminal * last
+        advantages[t] = last
+    advantages, values = torch.from_numpy(advantages).flatten(), torch.from_numpy(seen["values"]).flatten()
+    returns = advantages + values
+    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
+    for permutation in permutations:
+        for inds in permutation.split(args.minibatch_size):
+            policy, newvalue = agent(seen["obs"][inds])
+            ratio = (policy.log_prob(seen["actions"][inds]) - seen["logprobs"][inds]).exp()
+            adv = (advantages[inds] - advantages[inds].mean()) / (advantages[inds].std() + 1e-8)
+            policy_loss = torch.max(-adv * ratio, -adv * ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)).mean()
+            clipped = values[inds] + (newvalue - values[inds]).clamp(-args.clip_coef, args.clip_coef)
+            value_loss = torch.max((newvalue - returns[inds]) ** 2, (clipped - returns[inds]) ** 2).mean() / 2
+            loss = policy_loss - args.ent_coef * policy.entropy().mean() + args.vf_coef * value_loss
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm)
+            optimizer.step()
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_one_iteration_of_the_script_is_cleanrls(env_id, tmp_path, monkeypatch):
+    """The script runs one iteration on real games; its batch and permutations go through CleanRL's update."""
+    seen, permutations = {}, []
+    gae, diagnose, randperm = ppo.gae, ppo.diagnose, torch.randperm
+
+    def record_gae(rewards, values, terminations, truncations, next_values, valid, *rest):
+        assert valid.all() and not truncations.any()
+        seen.update(rewards=rewards.copy(), values=values.copy(), dones=terminations.copy(), next_values=next_values)
+        return gae(rewards, values, terminations, truncations, next_values, valid, *rest)
+
+    def record_diagnose(agent, b_obs, b_actions, b_logprobs, inds, workers):
+        seen.update(obs=b_obs.clone(), actions=b_actions.clone(), logprobs=b_logprobs.clone())
+        seen["agent"] = {name: tensor.clone() for name, tensor in agent.state_dict().items()}
+        return diagnose(agent, b_obs, b_actions, b_logprobs, inds, workers)
+
+    def record_randperm(*args, **kwargs):
+        permutations.append(randperm(*args, **kwargs))
+        return permutations[-1]
+
+    monkeypatch.setattr(ppo, "gae", record_gae)
+    monkeypatch.setattr(ppo, "diagnose", record_diagnose)
+    monkeypatch.setattr(torch, "randperm", record_randperm)
+    args = run_here(tmp_path, f"--env-id {env_id} --no-mask-resets --seed 3 --num-steps 256 --total-timesteps 1024")
+    assert seen["dones"].any(), "an episode end must be among the rows, or the test proves little"
+    assert len(permutations) == args.update_epochs and len(seen["obs"]) == 1024
+
+    initial = make_agent(env_id).state_dict()
+    reference = Reference(initial)
+    with torch.no_grad():
+        policy, values = reference(seen["obs"])
+    torch.testing.assert_close(values, torch.from_numpy(seen["values"]).flatten(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(policy.log_prob(seen["actions"]), seen["logprobs"], rtol=1e-4, atol=1e-5)
+    reference_update(reference, seen, permutations, args)
+    expected = reference.state_dict()
+    for i, head in enumerate(("actor", "critic")):
+        for layer, name in ((0, "network.0"), (2, "network.1")):
+            ours = seen["agent"][f"{name}.weight"][i].t()
+            torch.testing.assert_close(ours, expected[f"networks.{i}.{layer}.weight"], rtol=1e-5, atol=1e-5)
+            ours = seen["agent"][f"{name}.bias"][i, 0]
+            torch.testing.assert_close(ours, expected[f"networks.{i}.{layer}.bias"], rtol=1e-5, atol=1e-5)
+        for kind in ("weight", "bias"):
+            ours = seen["agent"][f"{head}.{kind}"]
+            torch.testing.assert_close(ours, expected[f"networks.{i}.4.{kind}"], rtol=1e-5, atol=1e-5)
+    assert (seen["agent"]["network.0.weight"] - initial["network.0.weight"]).abs().max() > 1e-3, "nothing was learnt"
+    if env_id == "Pendulum-v1":
+        torch.testing.assert_close(seen["agent"]["actor_logstd"], expected["actor_logstd"], rtol=1e-5, atol=1e-5)
+
+
+def test_gae_has_the_bits_of_the_other_scripts():
+    rng = np.random.default_rng(0)
+    rewards, values, next_values = rng.normal(size=(3, 50, 4)).astype(np.float32)
+    ended = rng.random((50, 4)) < 0.2
+    truncations = ended & (rng.random((50, 4)) < 0.5)
+    valid = np.concatenate([np.ones((1, 4), bool), ~ended[:-1]])
+    arrays = (rewards, values, ended & ~truncations, truncations, next_values, valid)
+    ours = ppo.gae(*arrays, 0.99, 0.95)
+    theirs = ppo_atari_envpool.gae(*map(torch.from_numpy, arrays), 0.99, 0.95)
+    for mine, other in zip(ours, theirs):
+        assert np.array_equal(mine, other.numpy()) and mine.dtype == np.float32
+
+
+def minibatch():
+    generator = torch.Generator().manual_seed(0)
+    logratio, entropy, newvalue, values, returns, advantages = torch.randn(6, 2, 12, generator=generator)
+    valid = (torch.arange(24) % 3 > 0).view(2, 12)
+    return 0.3 * logratio, entropy, newvalue, values, returns, advantages, valid
+
+
+def test_rows_that_are_not_valid_weigh_nothing():
+    """Statistics and losses of two minibatches are those of their valid rows alone."""
+    logratio, entropy, newvalue, values, returns, advantages, valid = minibatch()
+    normalized, weights = ppo.normalize_advantages(advantages, valid)
+    assert torch.equal(weights, valid / 8.0) and (normalized[~valid] == 0).all()
+    for i in range(2):
+        rows = valid[i]
+        expected = (advantages[i][rows] - advantages[i][rows].mean()) / (advantages[i][rows].std() + 1e-8)
+        torch.testing.assert_close(normalized[i][rows], expected)
+        tensors = [x[i] for x in (logratio, entropy, newvalue, values, returns, normalized, weights)]
+        kept = [x[rows] for x in tensors]
+        loss, losses = ppo.ppo_loss(*tensors, 0.2, 0.01, 0.5, True)
+        expected_loss, expected_losses = ppo.ppo_loss(*kept, 0.2, 0.01, 0.5, True)
+        torch.testing.assert_close(loss, expected_loss)
+        torch.testing.assert_close(losses, expected_losses)
+        assert losses[2].item() == pytest.approx(entropy[i][rows].mean().item())  # in the order of LOSSES
+        assert losses[5].item() == pytest.approx(((kept[0].exp() - 1).abs() > 0.2).float().mean().item())
+        unclipped, _ = ppo.ppo_loss(*kept, 0.2, 0.01, 0.5, False)
+        assert unclipped != loss
+    empty, weights = ppo.normalize_advantages(advantages, torch.zeros_like(valid))
+    assert (empty == 0).all() and (weights == 0).all()
+
+
+def test_two_processes_normalise_and_learn_as_one(tmp_path):
+    """Each has every other row; the shares of the losses add up."""
+    *rows, valid = minibatch()
+
+    def share(columns):
+        *rows, valid = columns
+        normalized, weights = ppo.normalize_advantages(rows[-1], valid)
+        parts = [ppo.ppo_loss(*(x[i] for x in (*rows[:-1], normalized, weights)), 0.2, 0.01, 0.5, True) for i in (0, 1)]
+        losses = torch.stack([torch.cat([loss[None], others]) for loss, others in parts])
+        return devices.sum_over_ranks(losses)
+
+    alone, children = share([*rows, valid]), []
+    for rank in range(2):
+        children.append(os.fork())
+        if children[-1] == 0:
+            devices.NUM_RANKS = 2
+            dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=rank, world_size=2)
+            torch.save(share([x[:, rank::2] for x in (*rows, valid)]), tmp_path / f"{rank}.pt")
+            os._exit(0)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+    for rank in range(2):
+        torch.testing.assert_close(torch.load(tmp_path / f"{rank}.pt"), alone)
+
+
+# ---- the network -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("words", ["", "--shared-encoder --hidden-sizes 32 16 8 --activation relu", "--bf16"])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1", "MiniGrid-Empty-5x5-v0", "Pendulum-v1"])
+def test_the_merged_network_acts_as_the_one_that_learns(env_id, words):
+    agent = make_agent(env_id, *words.split())
+    if agent.norm_obs:
+        agent.add_obs(torch.tensor([[9.0], [30.0], [400.0]]).double().expand(3, 3))
+    envs = worlds.make(env_id, [1, 2, 3], 1)
+    obs = torch.from_numpy(envs.reset()[0].astype(agent.observation.dtype))
+    agent.merge()
+    with torch.no_grad():
+        output, (outputs, values, layers) = agent.act(obs), agent(obs)
+    tolerance = 0.05 if "bf16" in words else 1e-5
+    torch.testing.assert_close(output, torch.cat([outputs, values[:, None]], 1), rtol=0, atol=tolerance)
+    if env_id in ("CartPole-v1", "Pendulum-v1"):
+        assert len(set(values.tolist())) == 3, "one game three times"
+    assert output.dtype == layers[-1].dtype == torch.float32
+    assert layers[0].dtype == (torch.bfloat16 if "bf16" in words else torch.float32)
+
+
+def test_encoders_share_nothing():
+    agent = make_agent("CartPole-v1")
+    _, values, layers = agent(torch.randn(5, 4))
+    assert [tuple(layer.shape) for layer in layers] == [(2, 5, 64)] * 2
+    values.sum().backward()
+    for stack in agent.network:
+        assert (stack.weight.grad[0] == 0).all() and (stack.weight.grad[1] != 0).any()
+    gain = agent.network[1].weight[0].double()
+    torch.testing.assert_close(gain @ gain.t(), 2 * torch.eye(64).double(), rtol=0, atol=1e-5)  # CleanRL's orthogonal
+
+
+def test_grids_and_integers_are_one_hot():
+    agent = make_agent("MiniGrid-Empty-5x5-v0", "--shared-encoder")
+    image = torch.zeros(1, 7, 7, 3, dtype=torch.uint8)
+    image[0, 2, 3] = torch.tensor([8, 1, 2])  # a green goal
+    with torch.no_grad():
+        agent.convolution.zero_()
+        agent.convolution[4, 8, 0, 1] = agent.convolution[5, 11 + 1, 0, 1] = agent.convolution[6, 17 + 2, 0, 1] = 0.5
+        x, (layer,) = agent.inputs(torch.cat([torch.tensor([[3]], dtype=torch.uint8), image.flatten(1)], 1))
+    assert layer.shape == (1, 1, 16, 3, 3)
+    channels = layer[0, 0].amax((1, 2))
+    assert channels[4:7].tolist() == pytest.approx([np.tanh(0.5)] * 3) and channels.count_nonzero() == 3
+    assert layer[0, 0, 4].nonzero().tolist() == [[1, 1]]  # row 2 = 2 * 1 + 0, column 3 = 2 * 1 + 1
+    assert x[0, 0, -4:].tolist() == [0, 0, 0, 1]
+    lake = make_agent("FrozenLake-v1")
+    x, _ = lake.inputs(torch.tensor([[0], [15]], dtype=torch.int32))
+    assert torch.equal(x, torch.eye(16)[[0, 15]])
+
+
+# ---- one's own task --------------------------------------------------------------------------------------------------
+class Counter(gymnasium.Env):
+    """Ends after 6 steps, with a death if its seed is odd, else by gymnasium's time limit; pays 100, -1, -1, …"""
+
+    observation_space = gymnasium.spaces.Dict(
+        {"b": gymnasium.spaces.Box(-1e3, 1e3, (1, 2)), "a": gymnasium.spaces.Box(-1e3, 1e3, (1,), np.float64)}
+    )
+    action_space = gymnasium.spaces.Box(-0.5, 0.5, (2,))
+
+    def observe(self):
+        return {"b": np.array([[self.t, self.odd]], np.float32), "a": np.array([10.0 * self.t])}
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.odd = seed % 2
+        self.t = 0
+        return self.observe(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action.astype(np.float32)), action
+        self.t += 1
+        return self.observe(), 100.0 if self.t == 1 else -1.0, bool(self.odd and self.t == 6), False, {}
+
+
+gymnasium.register("Counter-v0", Counter, max_episode_steps=6)
+
+
+def test_ones_own_task(tmp_path, monkeypatch):
+    """Its observations, ends, returns, normalised rewards and moments are those of gymnasium's games."""
+    recorder, seen, gae = Recorder(ppo.make_envs), [], ppo.gae
+
+    def record_gae(*inputs):
+        seen.append([x.copy() for x in inputs[:6]])
+        return gae(*inputs)
+
+    monkeypatch.setattr(ppo, "make_envs", recorder)
+    monkeypatch.setattr(ppo, "gae", record_gae)
+    words = "--env-id gymnasium:test_envpool:Counter-v0 --total-timesteps 512 --num-minibatches 4 --update-epochs 1"
+    run_here(tmp_path, words)
+    games = recorder.played()
+    rewards, values, terminations, truncations, next_values, valid = map(np.concatenate, zip(*seen))
+    time = np.arange(128) % 7  # six steps and a reset row
+    odd = np.array(recorder.pools[0].seeds) % 2 == 1
+    assert 0 < odd.sum() < 4
+    after = (time + 1) % 7  # what the steps led to
+    for i in range(4):  # in the order of the sorted names: a, b
+        assert np.array_equal(games.obs[:, i].numpy(), np.stack([10 * after, after, 0 * time + odd[i]], 1))
+    assert np.array_equal(valid, np.repeat(time[:, None] != 6, 4, 1))
+    assert np.array_equal(terminations, (time == 5)[:, None] & odd)
+    assert np.array_equal(truncations, np.repeat((time == 5)[:, None], 4, 1))  # a death in the limit's step is both
+    scalars = {tag: dict(points) for tag, points in curves(tmp_path / "r").items()}
+    assert set(scalars["charts/episodic_return"].values()) == {95.0}
+    assert set(scalars["charts/episodic_length"].values()) == {6.0}
+    assert scalars["charts/episodes"] == {256: 36.0, 512: 72.0}
+    # the rewards of training: divided by the deviation of the discounted returns so far, at most 10
+    raw, running, moments = np.where(time == 0, 100.0, np.where(time == 6, 0.0, -1.0)), 0.0, []
+    for t in range(128):
+        running = running * 0.99 + raw[t]
+        moments += [running] * (4 if time[t] < 6 else 0)
+        if t >= 20:  # until then the variance with which the sums begin can be seen
+            expected = np.clip(raw[t] / np.std(moments), -10, 10)
+            assert rewards[t].tolist() == pytest.approx([expected] * 4, rel=2e-3), t
+        running *= time[t] != 5
+    # the moments of the observations, of valid rows, in the order of the sorted names: a, b
+    agent = load_checkpoint(tmp_path / "r")["agent"]
+    step = np.concatenate([[0], (time[:-1] + 1) % 7])  # what `a` and `b` showed before each step
+    rows = np.stack([np.tile(10.0 * step[:, None], 4), np.tile(step[:, None], 4), np.tile(odd, (128, 1))], -1)[valid]
+    assert agent["obs_sums"][0].tolist() == [1 + valid.sum()] * 3
+    mean = np.concatenate([rows, np.zeros((1, 3))]).mean(0)
+    np.testing.assert_allclose(agent["obs_mean"], mean, rtol=1e-5)
+    square = np.concatenate([rows**2, np.ones((1, 3))]).mean(0)
+    np.testing.assert_allclose(agent["obs_std"], np.sqrt(square - mean**2 + 1e-8), rtol=1e-5)
+
+
+def test_normalisers_survive_a_resume(tmp_path):
+    """Killed after half of it, a run goes on with the moments of that half."""
+    words = "--env-id gymnasium:test_envpool:Counter-v0 --num-minibatches 4 --update-epochs 1 --total-timesteps 512"
+    run_here(tmp_path, words + " --checkpoint-minutes 0")
+    os.replace(tmp_path / "r/checkpoint.prev.pt", tmp_path / "r/checkpoint.pt")
+    (tmp_path / "r/done.json").unlink()
+    half = load_checkpoint(tmp_path / "r")
+    run_here(tmp_path, words + " --checkpoint-minutes 0")
+    whole = load_checkpoint(tmp_path / "r")
+    assert half["agent"]["obs_sums"][0].tolist() == [1 + 4 * 55] * 3  # of 64 steps, each seventh is a reset row
+    assert whole["agent"]["obs_sums"][0].tolist() == [1 + 2 * 4 * 55] * 3
+    assert half["state"]["reward_moments"][2] == pytest.approx(4 * 55) and 8 * 55 == pytest.approx(
+        whole["state"]["reward_moments"][2]
+    )
+    assert not torch.equal(half["agent"]["obs_mean"], torch.zeros(3))
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "env_id,says",
+    [
+        ("Breakout-v5", "observes pixels: expected ppo_atari_envpool.py, which plays it"),
+        ("BigfishEasy-v0", "observes pixels: expected ppo_procgen.py, which plays it"),
+        ("CarRacing-v3", "observes pixels, and no script here plays it"),
+        ("Hoper-v5", "is not a game of EnvPool; near: Hopper-v5"),
+        ("MiniGrid-DoorKey-5x5", "near: MiniGrid-DoorKey-5x5-v0"),
+        ("MetaWorld/Assembly-v3", "is one of envpool.mujoco.metaworld, which has not been tried here"),
+        ("", "is not a game of EnvPool"),
+        ("gymnasium:CartPole-v1", "is incomplete: expected gymnasium:MODULE:ID"),
+        ("gymnasium:no_such_module:X-v0", "cannot be made (ModuleNotFoundError: No module named 'no_such_module')"),
+        ("gymnasium::NoSuchGame-v0", "cannot be made (NameNotFound"),
+        ("gymnasium:test_envpool:Picture-v0", "observes pixels"),
+        ("gymnasium:test_envpool:Text-v0", "observes Text("),
+        ("gymnasium:test_envpool:Wide-v0", "observes 5,000 numbers: expected at most 4,096"),
+        ("gymnasium:test_envpool:Several-v0", "has the actions MultiDiscrete"),
+    ],
+)
+def test_names_that_cannot_be_played(env_id, says, capsys):
+    with pytest.raises(SystemExit) as end:
+        ppo.parse_args(["--env-id", env_id])
+    error = capsys.readouterr().err
+    assert end.value.code == 2 and error.startswith("error: --env-id") and error.count("\n") == 1 and says in error
+
+
+def register(name, observation_space=None, action_space=None):
+    spaces = {"observation_space": observation_space, "action_space": action_space}
+    changed = {key: space for key, space in spaces.items() if space is not None}
+    gymnasium.register(name, type(name, (Counter,), changed))
+
+
+register("Picture-v0", gymnasium.spaces.Box(0, 255, (8, 8, 3), np.uint8))
+register("Text-v0", gymnasium.spaces.Text(5))
+register("Wide-v0", gymnasium.spaces.Box(0, 1, (50, 100)))
+register("Several-v0", None, gymnasium.spaces.MultiDiscrete([2, 2]))
+
+
+def test_defaults_by_the_kind_of_actions():
+    """…also where the launcher and the figures read them, without an import of the script."""
+    for env_id, continuous in (("CartPole-v1", False), ("Hopper-v5", True), ("CheetahRun-v1", True)):
+        args = vars(ppo.parse_args(["--env-id", env_id]))
+        table = rundir.default_arguments(str(ROOT / "ppo_envpool.py"), env_id)
+        for name in ("learning_rate", "num_minibatches", "update_epochs", "ent_coef", "norm_obs", "total_timesteps"):
+            assert args[name] == table[name], name
+        assert (args["learning_rate"], args["num_minibatches"]) == ((3e-4, 32) if continuous else (2.5e-4, 4))
+        assert args["norm_obs"] is args["norm_reward"] is continuous
+    assert ppo.parse_args(["--env-id=Hopper-v5", "--learning-rate", "1e-3"]).learning_rate == 1e-3
+
+
+@pytest.mark.parametrize(
+    "words,says",
+    [
+        ("--env-id FrozenLake-v1 --norm-obs", "--norm-obs: FrozenLake-v1 observes no vector"),
+        ("--hidden-sizes 0", "--hidden-sizes"),
+        ("--activation gelu", "--activation"),
+    ],
+)
+def test_flags_that_no_other_script_has(words, says, capsys):
+    with pytest.raises(SystemExit) as end:
+        ppo.parse_args(words.split())
+    error = capsys.readouterr().err
+    assert end.value.code == 2 and error.startswith("error: ") and error.count("\n") == 1 and says in error
+
+
+# ---- families --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "env_id", ["LunarLander-v3", "FrozenLake-v1", "MiniGrid-DoorKey-5x5-v0", "CheetahRun-v1", "Hopper-v5", "Catch-v0"]
+)
+def test_a_run_of_each_family(env_id, tmp_path, capsys):
+    """Classic control has its whole runs in test_runs.py. Evaluated, too: two games as the final network plays them."""
+    run_here(tmp_path, f"--env-id {env_id} --num-minibatches 4 --update-epochs 1")
+    scalars = {tag: [value for _, value in points] for tag, points in curves(tmp_path / "r").items()}
+    for tag, values in scalars.items():
+        assert np.isfinite(values).all() or tag == "losses/explained_variance", tag
+    assert scalars["diagnostics/dormant_neurons"][0] < 100 and scalars["losses/grad_norm"][0] > 0
+    observation = worlds.observation(env_id)
+    with np.load(tmp_path / "r/coverage.npz") as coverage:
+        assert coverage["obs"].dtype == observation.dtype and coverage["obs"].shape[1] == observation.width
+        assert coverage["feature"].shape[1] == 64
+    capsys.readouterr()
+    if env_id != "CheetahRun-v1":  # its games have a thousand steps
+        results = []
+        for num_envs in ("1", "2"):
+            evaluate.main(evaluate.parse_args([str(tmp_path / "r"), "--episodes", "2", "--num-envs", num_envs]))
+            results.append(json.loads(capsys.readouterr().out)["scores"])
+        assert results[0] == pytest.approx(results[1], rel=1e-4) and len(results[0]) == 2  # rounding moves Hopper
+
+
+def test_a_film_that_cannot_be_made_is_one_line(tmp_path, capsys):
+    run_here(tmp_path, "--env-id Catch-v0 --no-diagnostics")
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        words = [str(tmp_path / "r"), "--episodes", "1", "--video", str(tmp_path / "film.gif")]
+        evaluate.main(evaluate.parse_args(words))
+    error = capsys.readouterr().err
+    assert (
+        end.value.code == 2 and error.startswith("error: --video: Catch-v0 cannot be drawn") and error.count("\n") == 1
+    )
+
+
+def test_the_actions_follow_the_policy():
+    """argmax(logits + Gumbel noise) has the policy's probabilities; mean + std * noise its mean and deviation."""
+    generator = torch.Generator().manual_seed(1)
+    logits = np.log(np.array([0.5, 0.3, 0.2], np.float32))
+    actions = ppo.sample(logits, ppo.draw_noise((20000, 3), False, generator), None)
+    assert np.bincount(actions) / 20000 == pytest.approx([0.5, 0.3, 0.2], abs=0.02)
+    std = np.array([[2.0, 0.1]], np.float32)
+    actions = ppo.sample(np.array([[1.0, -1.0]]), ppo.draw_noise((20000, 2), True, generator), std)
+    assert actions.mean(0) == pytest.approx([1.0, -1.0], abs=0.05) and actions.std(0) == pytest.approx(std[0], rel=0.03)
+    logprobs, entropy = ppo.distribution(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2))
+    normal = torch.distributions.Normal(torch.zeros(1, 2), torch.ones(1, 2))
+    assert logprobs.item() == pytest.approx(normal.log_prob(torch.ones(1, 2)).sum().item())
+    assert entropy.item() == pytest.approx(normal.entropy().sum().item())
