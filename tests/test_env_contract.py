@@ -1,9 +1,11 @@
-"""What the Atari scripts take for granted about EnvPool, asserted on EnvPool itself: a new version may not break it."""
+"""What the scripts take for granted about EnvPool, asserted on EnvPool itself: a new version may not break it."""
 
 import envpool
 import numpy as np
 import pytest
 import torch
+
+import worlds
 
 RESET_FIELDS = ("elapsed_step", "lives", "reward", "terminated")
 
@@ -243,3 +245,107 @@ def test_games_of_one_pool_differ():
         envs = make("Breakout-v5", 4, seed=seed)
         played, _ = play(envs, np.ones((60, 4), dtype=np.int32))  # FIRE, and nothing else
         assert len({played["obs"][:, i].tobytes() for i in range(4)}) > 1, f"seed {seed}: four times the same game"
+
+
+# ---- small worlds ----------------------------------------------------------------------------------------------------
+WORLDS = {  # one of each family: its time limit, and the steps of a game that random actions end before it, if they do
+    "CartPole-v1": 500,
+    "Acrobot-v1": 500,
+    "LunarLander-v3": 1000,
+    "FrozenLake-v1": 100,
+    "MiniGrid-Empty-5x5-v0": 100,
+    "CheetahRun-v1": 1000,
+    "Hopper-v5": 1000,
+}
+
+
+def play_world(envs, num_steps, num_envs, seed=0):
+    """Random actions; returns rewards, terminations, truncations, elapsed steps (T, N) and the observations."""
+    envs.reset()
+    rng, rows, space = np.random.default_rng(seed), [], envs.action_space
+    for _ in range(num_steps):
+        if hasattr(space, "n"):
+            action = rng.integers(0, space.n, num_envs).astype(np.int32)
+        else:
+            action = rng.uniform(space.low, space.high, (num_envs, *space.shape))
+        obs, reward, terminated, truncated, info = envs.step(action)
+        leaves = [obs[key].reshape(num_envs, -1) for key in sorted(obs)] if isinstance(obs, dict) else [obs]
+        flat = np.concatenate([leaf.reshape(num_envs, -1) for leaf in leaves], 1).astype(np.float64)
+        rows.append((reward, terminated, truncated, info["elapsed_step"], flat))
+    return [np.stack(column) for column in zip(*rows)]
+
+
+def small_world(name, seeds, **options):
+    return envpool.make(name, env_type="gymnasium", num_envs=len(seeds), num_threads=1, seed=seeds, **options)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_small_worlds_time_limit_shows_in_truncated_alone(name):
+    """…and the step after any end only resets: it ends nothing, and its clock is 0."""
+    limit = 4
+    envs = small_world(name, [1, 2, 3], max_episode_steps=limit)
+    _, terminated, truncated, elapsed, obs = play_world(envs, 4 * limit, 3)
+    done = terminated | truncated
+    assert truncated.any() and not (terminated & truncated).any()
+    assert (elapsed[truncated] == limit).all() and not (done & (elapsed < limit) & ~terminated).any()
+    steps, games = np.nonzero(done[:-1])
+    assert (elapsed[steps + 1, games] == 0).all() and not done[steps + 1, games].any()
+    assert small_world(name, [1]).spec.config.max_episode_steps == WORLDS[name]
+    # the observation at the limit is the last of the game: with a later limit the game goes on from it
+    later = play_world(small_world(name, [1, 2, 3], max_episode_steps=50), limit + 1, 3)[-1]
+    same = ~terminated[: limit - 1].any(0)
+    assert np.array_equal(obs[:limit, same], later[:limit, same])
+
+
+def test_only_deepmind_control_pays_in_the_reset_row():
+    """ppo_envpool.py leaves that reward out of the returns."""
+    paid = {}
+    for name in WORLDS:
+        reward, terminated, truncated, _, _ = play_world(small_world(name, [1, 2, 3], max_episode_steps=7), 60, 3)
+        after = np.concatenate([np.zeros((1, 3), bool), (terminated | truncated)[:-1]])
+        paid[name] = bool((reward[after] != 0).any())
+    assert paid == {name: name == "CheetahRun-v1" for name in WORLDS}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_worlds_py_gives_what_step_gives(name):
+    """It calls EnvPool's C++ functions itself: the same games, observations in the order of their sorted names."""
+    games, envs = worlds.make(name, [5, 6], 1), small_world(name, [5, 6])
+    obs, (first, _) = games.reset()[0], envs.reset()
+    rng, (number, continuous) = np.random.default_rng(0), worlds.num_actions(name)
+    observation, ends = worlds.observation(name), 0
+    for _ in range(120):
+        parts = [first[key] for key in sorted(first) if key != "mission"] if isinstance(first, dict) else [first]
+        assert np.array_equal(obs, np.concatenate([part.reshape(2, -1) for part in parts], 1))
+        assert obs.shape == (2, observation.width)
+        # actions beyond the bounds are clipped to them
+        action = 3 * rng.normal(size=(2, number)) if continuous else rng.integers(0, number, 2)
+        obs, *rest, _ = games.step(action)
+        bounded = action.clip(-1, 1) if continuous else action.astype(np.int32)
+        first, *expected, _ = envs.step(bounded)
+        for mine, theirs in zip(rest, expected):
+            assert np.array_equal(mine, theirs) and mine.dtype == theirs.dtype
+        ends += (expected[1] | expected[2]).sum()
+    assert ends or WORLDS[name] > 120
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "MiniGrid-DoorKey-8x8-v0", "CheetahRun-v1"])
+def test_two_seeds_are_two_worlds_and_one_seed_is_one(name):
+    """Each game of a pool has the world of its seed, wherever it is."""
+    rows = worlds.make(name, [7, 8, 7], 1).reset()[0]
+    again = worlds.make(name, [8, 7], 1).reset()[0]
+    assert np.array_equal(rows[0], rows[2]) and not np.array_equal(rows[0], rows[1])
+    assert np.array_equal(again, rows[[1, 0]])
+
+
+def test_minigrids_values_are_those_that_the_network_knows():
+    """11 objects, 6 colours, 3 states and 4 directions: ppo_envpool.py makes them one-hot."""
+    highest = np.zeros(3, int)
+    for name in ("DoorKey-8x8", "KeyCorridorS4R3", "Dynamic-Obstacles-6x6", "LavaCrossingS9N2", "ObstructedMaze-1Dlhb"):
+        envs = small_world(f"MiniGrid-{name}-v0", [1, 2])
+        envs.reset()
+        for action in random_actions(envs, 40, 2):
+            obs, *_ = envs.step(action)
+            highest = np.maximum(highest, obs["image"].reshape(-1, 3).max(0))
+            assert obs["image"].shape == (2, 7, 7, 3) and obs["direction"].max() < 4
+    assert (highest < (11, 6, 3)).all() and (highest >= (8, 5, 2)).all()
