@@ -22,14 +22,15 @@ algorithm, defaults and names. Departures, each with its reason:
 7. A critic sees the privileged states of a task that has them.
 8. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 9. A run is a directory that can be killed at any time and is resumed by the same command.
-10. mjlab's tasks have mjlab's defaults (TASKS), `--desired-kl` and `--norm-obs` as its rsl_rl has them; the rest is
-    CleanRL. So, other than in rsl_rl: advantages are normalised in each minibatch, not over the batch; Adam's eps is
-    1e-5, not 1e-8; the statistics of `--norm-obs` change once an iteration, not at every step, which keeps the first
-    ratios at 1; the gradients of actor and critic are clipped together; the deviation is learnt as its logarithm; a
-    time limit bootstraps from the observation after the step, not before it. Weights begin as PyTorch's, as there:
-    with orthogonal ones one step moves the policy further, `--desired-kl` lowers the rate, and Cartpole-Balance has a
-    return of 10 at 400,000 steps (256 environments) where PyTorch's have 24.
-11. torchrun, `--bf16`, `--orthogonal-init`, `--hidden-sizes`, `--activation`, `--shared-encoder` and
+10. mjlab's tasks have mjlab's defaults (TASKS), PyTorch's initial weights, and `--desired-kl` and `--norm-obs` as its
+    rsl_rl has them; the rest is CleanRL. So, other than in rsl_rl: advantages are normalised in each minibatch, not
+    over the batch; each epoch shuffles the rows anew; Adam's eps is 1e-5, not 1e-8; the statistics of `--norm-obs`
+    change once an iteration, not at every step, which keeps the first ratios at 1; the gradients of actor and critic
+    are clipped together; the deviation is learnt as its logarithm; a time limit bootstraps from the observation after
+    the step, not before it. What this does to learning is open: README has what was measured.
+11. Threads compute pieces of each minibatch, whose gradients are added: beside a busy program PyTorch's own threads
+    wait for each other. Their number does not change the result.
+12. torchrun, `--bf16`, `--orthogonal-init`, `--hidden-sizes`, `--activation`, `--shared-encoder` and
     `--minibatch-size` are additions.
 """
 
@@ -76,7 +77,7 @@ class Args:
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
     eval_episodes: Evaluation = 0  # whole games that the final network plays when training ends: `final_return`
-    num_threads: Threads = 0  # CPU threads of PyTorch; 0 takes every core, or OMP_NUM_THREADS
+    num_threads: Threads = 0  # CPU threads of the update; 0 takes every core, or OMP_NUM_THREADS
     # Algorithm specific arguments
     env_id: str = "Ant"  # the id of the task: `Mjlab-…` runs on mjlab, every other on Isaac Gym
     total_timesteps: Steps = 30000000  # environment steps of the whole run, over all environments

@@ -444,10 +444,13 @@ def test_learning_rate_follows_the_divergence(isaacgym, monkeypatch, tmp_path):
     monkeypatch.setattr(ppo, "adapted_learning_rate", spy_adapt)
     monkeypatch.setattr(ppo.optim.Adam, "step", spy_step)
     words = "--env-id Cartpole --num-envs 16 --num-steps 8 --total-timesteps 2560 --num-minibatches 1 "
-    run_here(monkeypatch, tmp_path, words + "--update-epochs 2 --desired-kl 0.001 --learning-rate 0.0001")
+    words += "--update-epochs 2 --desired-kl 0.001 --learning-rate 0.0001 --no-mask-resets"
+    run_here(monkeypatch, tmp_path, words)
     assert max(divergences[::2]) < ppo.KL_EPSILON < min(divergences[1::2])
     assert used == adapted and len(set(used)) > 2
     pairs = list(zip(policies[::2], policies[1::2]))  # the two pieces of each minibatch, which is a shuffled batch
+    of_all_rows = [torch.cat([gaussian_kl(*piece) for piece in pair]).mean().item() for pair in pairs]
+    assert divergences == pytest.approx(of_all_rows, rel=1e-4, abs=1e-10)
     old_means, old_logstds, means, logstds = (
         [torch.cat([one[i].flatten(), two[i].flatten()]).sort()[0] for one, two in pairs] for i in range(4)
     )
