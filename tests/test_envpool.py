@@ -1,5 +1,6 @@
 """ppo_envpool.py and worlds.py: CleanRL's updates, what is observed, one's own task, names, families, normalisers."""
 
+import gc
 import json
 import os
 import sys
@@ -125,7 +126,8 @@ def test_one_iteration_of_the_script_is_cleanrls(env_id, tmp_path, monkeypatch):
     monkeypatch.setattr(ppo, "gae", record_gae)
     monkeypatch.setattr(ppo, "diagnose", record_diagnose)
     monkeypatch.setattr(torch, "randperm", record_randperm)
-    args = run_here(tmp_path, f"--env-id {env_id} --no-mask-resets --seed 3 --num-steps 256 --total-timesteps 1024")
+    words = "--no-mask-resets --seed 3 --num-steps 256 --total-timesteps 1024 --update-epochs 2"
+    args = run_here(tmp_path, f"--env-id {env_id} {words}")
     assert seen["dones"].any(), "an episode end must be among the rows, or the test proves little"
     assert len(permutations) == args.update_epochs and len(seen["obs"]) == 1024
 
@@ -216,6 +218,18 @@ def test_two_processes_normalise_and_learn_as_one(tmp_path):
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
     for rank in range(2):
         torch.testing.assert_close(torch.load(tmp_path / f"{rank}.pt"), alone)
+
+
+def test_what_the_processes_sum_is_what_is_learnt(tmp_path, monkeypatch):
+    """The gradient and the losses go through add_over_ranks: if it empties them, nothing is learnt or logged."""
+    monkeypatch.setattr(devices, "add_over_ranks", lambda tensors: [x.zero_() for x in tensors])
+    run_here(tmp_path, "--env-id Pendulum-v1 --num-minibatches 4 --update-epochs 1 --no-norm-obs --no-diagnostics")
+    weights = load_checkpoint(tmp_path / "r")["agent"]
+    torch.manual_seed(1)
+    start = ppo.Agent(worlds.observation("Pendulum-v1"), 1, True, arguments(tmp_path, "")).state_dict()
+    assert all(torch.equal(weights[name], start[name]) for name in start)
+    losses = [points[-1][1] for tag, points in curves(tmp_path / "r").items() if tag.startswith("losses/")]
+    assert sum(value == 0 for value in losses) == len(ppo.LOSSES)
 
 
 # ---- the network -----------------------------------------------------------------------------------------------------
@@ -349,6 +363,7 @@ def test_normalisers_survive_a_resume(tmp_path):
     os.replace(tmp_path / "r/checkpoint.prev.pt", tmp_path / "r/checkpoint.pt")
     (tmp_path / "r/done.json").unlink()
     half = load_checkpoint(tmp_path / "r")
+    gc.collect()  # the first run's lock
     run_here(tmp_path, words + " --checkpoint-minutes 0")
     whole = load_checkpoint(tmp_path / "r")
     assert half["agent"]["obs_sums"][0].tolist() == [1 + 4 * 55] * 3  # of 64 steps, each seventh is a reset row
