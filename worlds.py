@@ -169,8 +169,9 @@ class Games:
     """What both makers have in common: observations become rows of numbers, actions stay within their bounds."""
 
     def __init__(self, env_id: str, num_envs: int) -> None:
-        space, actions = spaces(env_id)
+        self.observation_space, self.action_space = space, actions = spaces(env_id)
         self.num_envs = num_envs
+        self.envs: Any = None  # of the maker
         self.keys = [key for key in sorted(getattr(space, "spaces", ())) if key != MISSION]  # of a dict
         self.start = int(getattr(space, "start", 0))  # the lowest index
         self.bounds = (actions.low, actions.high) if num_actions(env_id)[1] else None
@@ -183,6 +184,9 @@ class Games:
         if len(rows) > 1:
             return np.concatenate(rows, axis=1)
         return rows[0] - self.start if self.start else rows[0]
+
+    def close(self) -> None:
+        self.envs.close()
 
     def clipped(self, action: Any) -> Any:
         return action.clip(*self.bounds) if self.bounds else action

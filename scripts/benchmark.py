@@ -18,6 +18,7 @@ scripts  each script as a user runs it, in a process of its own, with diagnostic
 peers    stable-baselines3's PPO, if it is installed, and every `--peer`: a command that prints its mean steps/s since
          its start as it goes (`SPS: 123`). Its second half, too, with as many steps as the script in float32. It is
          ended once it has taken four times as long as the limit promises, and half a minute.
+pairs    ppo_envpool.py, which takes one thread: one run, and the sum of two at once.
 busy     each script in its fastest precision, and each peer: alone and then beside one process that keeps a core busy.
 ranks    ppo_atari_envpool.py under torchrun with one and two processes on the same cores or GPUs.
 growth   how time and memory grow with N at a fixed T.
@@ -42,6 +43,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Callable, NamedTuple
@@ -53,6 +55,7 @@ from benchmark_peers import (
     EXTRA_ARGUMENTS,
     GPU,
     SCRIPTS,
+    SMALL,
     TINY,
     Parser,
     Shape,
@@ -77,7 +80,7 @@ from tqdm import tqdm
 import devices  # benchmark_peers has put the repository's root on sys.path
 import rundir
 
-SECTIONS = ("env", "network", "scripts", "peers", "busy", "ranks", "growth", "storage")
+SECTIONS = ("env", "network", "scripts", "peers", "pairs", "busy", "ranks", "growth", "storage")
 PRECISIONS = {"fp32": [], "bf16": ["--bf16"]}
 # keeps a core busy until its parent ends
 BUSY = [sys.executable, "-c", "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"]
@@ -130,7 +133,7 @@ def parse_args(argv):
     for shape in args.growth:
         load(ATARI, shape)
     if not args.no_sb3 and importlib.util.find_spec("stable_baselines3"):
-        args.peer.append(sb3_peer())
+        args.peer += [sb3_peer(script) for script in (ATARI, SMALL) if script in args.scripts]
     return args
 
 
@@ -164,10 +167,18 @@ def measure_env(script, shape, seconds):
 
 def measure_network(script, shape, precision, seconds):
     """Rows per second of the script's network alone."""
-    module, args = load(script, shape)
+    module, args = load(script, shape, *PRECISIONS[precision])
     device = devices.set_up(args)
-    agent_class = module.QNetwork if hasattr(module, "QNetwork") else module.Agent
-    agent = agent_class(15, bf16=precision == "bf16").to(device, memory_format=torch.channels_last)
+    num_rows = max(shape.num_envs, args.minibatch_size)
+    if script == SMALL:
+        observation = module.worlds.observation(args.env_id)
+        agent = module.Agent(observation, *module.worlds.num_actions(args.env_id), args).to(device)
+        obs = torch.zeros((num_rows, observation.width), dtype=getattr(torch, observation.dtype), device=device)
+        agent.merge()
+    else:
+        agent_class = module.QNetwork if hasattr(module, "QNetwork") else module.Agent
+        agent = agent_class(15, bf16=args.bf16).to(device, memory_format=torch.channels_last)
+        obs = torch.randint(256, (num_rows, *module.OBS_SHAPE), dtype=torch.uint8, device=device)
     modules = [agent]
     if hasattr(module, "RNDModel"):
         modules.append(module.RNDModel().to(device, memory_format=torch.channels_last))
@@ -184,9 +195,8 @@ def measure_network(script, shape, precision, seconds):
         mean.backward()
         return mean.detach()
 
-    infer, train = devices.graphed(forward, CUDA_GRAPHS), devices.graphed(train, CUDA_GRAPHS)
-    num_rows = max(shape.num_envs, args.minibatch_size)
-    obs = torch.randint(256, (num_rows, *module.OBS_SHAPE), dtype=torch.uint8, device=device)
+    infer = agent.act if script == SMALL else forward  # it acts with one merged network
+    infer, train = devices.graphed(infer, CUDA_GRAPHS), devices.graphed(train, CUDA_GRAPHS)
     with torch.no_grad():
         inference = rate(lambda: infer(obs[: shape.num_envs]), shape.num_envs, seconds)
     training = rate(lambda: train(obs[: args.minibatch_size]), args.minibatch_size, seconds)
@@ -230,6 +240,14 @@ def measure_script(script, shape, iterations, seconds, num_threads, flags=(), ra
         "peak_bytes": ended["peak_bytes"],
         "gpu_bytes": ended["gpu_bytes"],
     }
+
+
+def at_once(runs, measure):
+    """The sum of the speeds and of the memory of several measure() at once, or the first {"error"}."""
+    with ThreadPoolExecutor(runs) as pool:
+        found = list(pool.map(lambda _: measure(), range(runs)))
+    errors = [result for result in found if "error" in result]
+    return errors[0] if errors else {name: sum(result[name] for result in found) for name in ("sps", "peak_bytes")}
 
 
 def beside(neighbours, measure):
@@ -348,6 +366,13 @@ class Plan:
         for peer in self.args.peer:
             yield self.peer_task("peers", peer, shape)
 
+    def pair_tasks(self, shape):
+        what = {"shape": str(shape), "section": "pairs", "script": SMALL, "precision": "fp32"}
+        iterations, sps = self.iterations(SMALL, shape, "fp32"), self.estimate(SMALL, shape, "fp32")
+        task = self.training_task(what, shape, iterations, sps, [])
+        for runs in (1, 2):
+            yield task._replace(what={**what, "runs": runs}, measure=partial(at_once, runs, task.measure))
+
     def busy_tasks(self, shape):
         """Each program alone and, right after that, beside one busy process."""
         programs = []
@@ -400,6 +425,8 @@ class Plan:
                         yield from tasks(script, shape)
             if "peers" in sections:
                 yield from self.peer_tasks(shape)
+            if "pairs" in sections and SMALL in self.args.scripts:
+                yield from self.pair_tasks(shape)
             if "busy" in sections:
                 yield from self.busy_tasks(shape)
             if "ranks" in sections:

@@ -28,9 +28,13 @@ import torch
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # where the scripts and rundir.py are
 import rundir
+import worlds
 
-SCRIPTS = ("ppo_atari_envpool.py", "pqn_atari_envpool.py", "ppo_procgen.py", "ppo_rnd_envpool.py")
-ATARI = SCRIPTS[0]  # does the same work as the peers, unless --peer names another script
+SCRIPTS = ("ppo_atari_envpool.py", "pqn_atari_envpool.py", "ppo_procgen.py", "ppo_rnd_envpool.py", "ppo_envpool.py")
+ATARI, SMALL = (
+    SCRIPTS[0],
+    SCRIPTS[-1],
+)  # stable-baselines3 does their work, and --peer that of the first if it names none
 # RND's normaliser plays 50 random rollouts before the first iteration: a short run plays one
 EXTRA_ARGUMENTS = {"ppo_rnd_envpool.py": ["--num-iterations-obs-norm-init", "1"]}
 SPEED = re.compile(r"(?:SPS|sps|steps/s)\W{1,3}([\d,]+(?:\.\d+)?)|([\d,]+(?:\.\d+)?) ?(?:SPS|sps|steps/s)\b")
@@ -245,10 +249,10 @@ def measure_peer(command, seconds, num_threads):
     }
 
 
-def sb3_peer():
-    """stable-baselines3's PPO as a Peer."""
+def sb3_peer(script):
+    """stable-baselines3's PPO as a Peer of one of the scripts."""
     program = shlex.join([sys.executable, os.path.abspath(__file__)])
-    return Peer(ATARI, "sb3", program + " sb3 {env_id} {num_envs}x{num_steps} {total_timesteps}")
+    return Peer(script, "sb3", program + " sb3 {env_id} {num_envs}x{num_steps} {total_timesteps}")
 
 
 def sb3_adapter(envs, num_envs):
@@ -297,7 +301,7 @@ def sb3_adapter(envs, num_envs):
 
 
 def run_sb3(env_id, shape, total_timesteps):
-    """Trains PPO's CnnPolicy with the hyper-parameters of the Atari script; prints `SPS: ...` after each rollout."""
+    """Trains PPO with the network and the hyper-parameters of ours; prints `SPS: ...` after each rollout."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
 
@@ -315,10 +319,11 @@ def run_sb3(env_id, shape, total_timesteps):
         def _on_step(self):
             return True
 
-    module, args = load(ATARI, shape, "--env-id", env_id)
+    atari = worlds.families().get(env_id) == "envpool.atari"
+    module, args = load(ATARI if atari else SMALL, shape, "--env-id", env_id)
     envs = module.make_envs(args, rundir.game_seeds(args.seed, "train", 0, range(shape.num_envs)))
     model = PPO(
-        "CnnPolicy",
+        "CnnPolicy" if atari else "MlpPolicy",
         sb3_adapter(envs, shape.num_envs),
         n_steps=shape.num_steps,
         batch_size=args.minibatch_size,
@@ -380,7 +385,7 @@ def parse_args(argv):
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     ways = parser.add_subparsers(dest="way", required=True, parser_class=Parser)
     sb3 = ways.add_parser("sb3", help="trains stable-baselines3's PPO")
-    sb3.add_argument("env_id", help="EnvPool's id of an Atari game")
+    sb3.add_argument("env_id", help="EnvPool's id of an Atari game or a small world")
     sb3.add_argument("shape", type=parse_shape, help="environments x steps of a rollout")
     sb3.add_argument("total_timesteps", type=number(int, 1), help="environment steps, over all environments")
     storage = ways.add_parser("storage", help="counts what the rollout of a Python program takes")

@@ -1,8 +1,8 @@
 """What the records of benchmark.py say: its summary, and the tables that it writes.
 
 A record is one measurement, a dict: "round", "section", the fields that say what was measured ("shape", "script",
-"precision", "diagnostics", "flags", "name", "ranks", "neighbours"), and its results ("sps", "peak_bytes", ...) or an
-"error". All comparisons are ratios within a round, since a machine's speed drifts by 20 % within minutes.
+"precision", "diagnostics", "flags", "name", "runs", "ranks", "neighbours"), and its results ("sps", "peak_bytes", ...)
+or an "error". All comparisons are ratios within a round, since a machine's speed drifts by 20 % within minutes.
 
 A spread is {"median", "min", "max", "n"} of the values of several rounds.
 """
@@ -33,6 +33,7 @@ def title(record):
         record.get("name"),
         record.get("precision"),
         DIAGNOSTICS.get(record.get("diagnostics")),
+        f"{record['runs']} at once" if "runs" in record else None,
         f"{record['ranks']} ranks" if "ranks" in record else None,
         "beside a busy process" if record.get("neighbours") else None,
         record.get("flags"),
@@ -157,13 +158,13 @@ def summarize_busy(records):
     return rows
 
 
-def summarize_ranks(records):
-    """Processes of torchrun, against one process."""
+def summarize_processes(records, section, number):
+    """Several processes against one. `number`: the field that says how many, "ranks" of torchrun, or "runs" at once."""
     rows = []
-    for program in distinct(records, "ranks", "shape", "script", "precision", "ranks"):
-        speed = by_round(records, section="ranks", **program)
-        one = by_round(records, section="ranks", **{**program, "ranks": 1})
-        memory = by_round(records, "peak_bytes", section="ranks", **program)
+    for program in distinct(records, section, "shape", "script", "precision", number):
+        speed = by_round(records, section=section, **program)
+        one = by_round(records, section=section, **{**program, number: 1})
+        memory = by_round(records, "peak_bytes", section=section, **program)
         rows.append({**program, "sps": spread(speed), "against_one": ratios(speed, one), "peak_bytes": spread(memory)})
     return rows
 
@@ -175,7 +176,7 @@ def measured_once(records, section):
 
 
 def summarize(records):
-    """{"parts", "end_to_end", "diagnostics", "busy", "ranks", "growth", "storage", "errors"}: a list each.
+    """{"parts", "end_to_end", "diagnostics", "pairs", "busy", "ranks", "growth", "storage", "errors"}: a list each.
 
     What was left out in one round only, for lack of time, is no error.
     """
@@ -186,7 +187,8 @@ def summarize(records):
         "end_to_end": summarize_programs(records),
         "diagnostics": summarize_diagnostics(records),
         "busy": summarize_busy(records),
-        "ranks": summarize_ranks(records),
+        "pairs": summarize_processes(records, "pairs", "runs"),
+        "ranks": summarize_processes(records, "ranks", "ranks"),
         "growth": measured_once(records, "growth"),
         "storage": measured_once(records, "storage"),
         "errors": [
@@ -251,6 +253,16 @@ TABLES = {
             "beside": lambda row: shown(row["busy"]),
             "kept": lambda row: shown(row["kept"], ".2f"),
             "times": lambda row: ", ".join(f"{peer} {shown(x, '.1f')}" for peer, x in row["against"].items()) or "-",
+        },
+    ),
+    "pairs": (
+        "Runs of one thread: one, and the sum of two at once.",
+        {
+            **SCRIPT,
+            "runs": lambda row: str(row["runs"]),
+            "SPS of all": lambda row: shown(row["sps"]),
+            "times one": lambda row: shown(row["against_one"], ".2f"),
+            "peak GB of all": lambda row: gigabytes(row["peak_bytes"]),
         },
     ),
     "ranks": (

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,6 +51,8 @@ def planted():
             record(round_number, "peers", name="broken", error="no module"),
             record(round_number, "ranks", precision="bf16", ranks=1, sps=40 * speed, peak_bytes=1e9),
             record(round_number, "ranks", precision="bf16", ranks=2, sps=60 * speed, peak_bytes=2e9),
+            record(round_number, "pairs", precision="fp32", runs=1, sps=30 * speed, peak_bytes=1e9),
+            record(round_number, "pairs", precision="fp32", runs=2, sps=54 * speed, peak_bytes=2e9),
             record(round_number, "busy", name="ours", precision="bf16", neighbours=0, sps=50 * speed),
             record(round_number, "busy", name="ours", precision="bf16", neighbours=1, sps=30 * speed),
             record(round_number, "busy", name="slow", neighbours=0, sps=25 * speed),
@@ -81,6 +84,7 @@ def test_ratios_are_of_each_round():
     assert slow["against"]["slow"]["median"] == 1 and rows["broken", None]["sps"] is None
     ranks = {row["ranks"]: row["against_one"]["median"] for row in summary["ranks"]}
     assert ranks == {1: 1, 2: 1.5}
+    assert [(row["runs"], row["against_one"]["median"]) for row in summary["pairs"]] == [(1, 1), (2, 1.8)]
     busy = {row["name"]: row for row in summary["busy"]}
     assert (busy["ours"]["kept"]["median"], busy["slow"]["kept"]["median"]) == (0.6, 0.2)
     assert busy["ours"]["against"] == {"slow": {"median": 6, "min": 6, "max": 6, "n": 2}}
@@ -245,7 +249,7 @@ def test_a_small_measurement(tmp_path):
     assert benchmark.main(benchmark.parse_args([*words, "--peer", f"good={PRINTS}", "--peer", "failing=exit 3"])) == 0
     results = json.loads(out.read_text())
     assert set(results) == {"command", "machine", "settings", "summary", "records"}
-    assert set(results["summary"]) == set("parts end_to_end diagnostics busy ranks growth storage errors".split())
+    assert set(results["summary"]) == set("parts end_to_end diagnostics pairs busy ranks growth storage errors".split())
     assert results["machine"]["cores"] >= 1 and results["machine"]["versions"]["torch"]
     rows = {(row["name"], row.get("diagnostics")): row for row in results["summary"]["end_to_end"]}
     for diagnostics in (True, False):
@@ -285,6 +289,17 @@ def test_each_script_is_measured_alone(script):
     assert benchmark.measure_env(script, shape, 0.01)["sps"] > 0
     network = benchmark.measure_network(script, shape, "bf16", 0.01)
     assert network["inference"] > 0 and network["training"] > 0 and 32 % network["minibatch_size"] == 0
+
+
+def test_runs_at_once_are_summed():
+    both = threading.Barrier(2)
+
+    def measure():
+        both.wait(timeout=60)  # for the other
+        return {"sps": 3.0, "iterations": 4, "peak_bytes": 5, "gpu_bytes": None}
+
+    assert benchmark.at_once(2, measure) == {"sps": 6.0, "peak_bytes": 10}
+    assert benchmark.at_once(2, lambda: {"error": "why"}) == {"error": "why"}
 
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path):
