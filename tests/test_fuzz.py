@@ -38,10 +38,11 @@ PROGRAMS = {  # share of the lines, words that most lines begin with
     "figures": (30, ("fixed_budget", "--runs", ".")),
     "report": (20, ("fixed_budget", "--runs", ".")),
     "umap_coverage": (30, ("--runs", ".")),
-    "gradient_correlation": (35, ()),
+    "gradient_correlation": (29, ()),
     "benchmark": (15, ("--scripts", "ppo_atari_envpool.py")),
     "calibration": (8, ()),
     "random_scores": (7, ()),
+    "toy_outer_loop": (6, ()),
 }
 # parse_args of these makes the directory of --out, if it accepts the line
 MAKE_OUT = {"figures", "report", "umap_coverage"}
