@@ -157,6 +157,11 @@ def check(args: Any, argv: List[str], row_bytes: int = 0) -> Any:
     missing = devices.missing(args)
     if missing:
         fail(missing)
+    sizes = getattr(args, "hidden_sizes", None)
+    if sizes is not None:
+        args.hidden_sizes = list(sizes)  # as a manifest gives it back
+        if not sizes or min(sizes) < 1 or max(sizes) > 65536:
+            fail(f"--hidden-sizes {args.hidden_sizes}: expected one number or more, each 1 to 65,536")
     args.run_name = args.run_name or f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
     parts = Path(args.run_name).parts
     if Path(args.run_name).is_absolute() or ".." in parts or not parts:
@@ -239,13 +244,14 @@ class Run:
     Under torchrun each process has a Run; only the first writes, and all agree on when to stop.
 
     Attributes: `path`; `total_steps`, whole iterations only; `global_step`, environment steps done; `episodes`, the
-    number of finished games; `games`, (return, length) of the last 100; `ended`.
+    number of finished games; `games`, (return, length) of the last 100; `new_returns`, of the games that have ended
+    since the last log point; `ended`.
     """
 
     def __init__(self, args: Any, device: Any) -> None:
         self.args = args
         self.total_steps = args.total_timesteps // (args.num_envs * args.num_steps) * (args.num_envs * args.num_steps)
-        self.global_step, self.episodes, self.games = 0, 0, []
+        self.global_step, self.episodes, self.games, self.new_returns = 0, 0, [], []
         self._finished: Any = 0  # games that each environment has finished, an array (num_envs,) from the first on
         self.exit_code, self.failure = 0, ""
         self.ended = False
@@ -269,6 +275,7 @@ class Run:
             kept = self._checkpoint["run"]
             self.global_step, self.episodes, self.games = kept["global_step"], kept["episodes"], kept["games"]
             self._finished = kept["finished"].numpy()
+            self.new_returns = kept.get("new_returns", [])
             wall_seconds, self._wandb_id = kept["wall_seconds"], kept["wandb_id"]
             print(f"{self.path}: resumes at step {self.global_step:,}", flush=True)
         self.ended = self.global_step >= self.total_steps  # only the games after the last step may be missing
@@ -438,6 +445,7 @@ class Run:
         self._finished = self._finished + np.concatenate(counts)
         self.episodes = int(self._finished.sum())
         self.games = [*self.games, *sum(some, [])][-100:]
+        self.new_returns += [score for part in some for score, _ in part]
 
     def min_episodes(self) -> int:
         """The fewest games that any environment has finished."""
@@ -448,6 +456,10 @@ class Run:
         import numpy as np
 
         return float(np.mean(self.games, 0)[0]) if self.games else None
+
+    def mean_new_return(self) -> Optional[float]:
+        """The mean return of the games that have ended since the last log point; None if none has."""
+        return sum(self.new_returns) / len(self.new_returns) if self.new_returns else None
 
     def at_log_point(self, batch_size: int) -> bool:
         """Whether the last `batch_size` steps have reached the next of the --num-logs points of the curves."""
@@ -475,7 +487,7 @@ class Run:
             self._events.flush()
         if self._wandb:
             self._wandb.log(scalars, step=self.global_step)
-        self._log_time, self._log_step = now, self.global_step
+        self._log_time, self._log_step, self.new_returns = now, self.global_step, []
 
     def coverage_quota(self) -> int:
         """How many rows coverage.npz still lacks at the present step, of COVERAGE_ROWS spread over the whole run."""
@@ -559,6 +571,7 @@ class Run:
             "global_step": self.global_step,
             "episodes": self.episodes,
             "games": self.games,
+            "new_returns": self.new_returns,
             "finished": torch.from_numpy(self._finished),
             "wall_seconds": self._wall_seconds,
             "wandb_id": self._wandb_id,
@@ -594,6 +607,8 @@ class Run:
                 done["final_return_ci"] = bootstrap_ci(final_returns)
                 done["final_episodes"] = len(final_returns)
             write_atomically(self.path / "done.json", json.dumps(done).encode())
+            if self._wandb:
+                self._wandb.summary.update(done)  # the final score is on no curve
             print(f"{self.path} is finished: {json.dumps(done)}")
         elif self.exit_code == 3:
             where = f"step {self.global_step:,}: {self.path / 'failed.json'}"

@@ -5,6 +5,7 @@ Statistics and verdicts are in estimates.py. This module imports neither torch n
     cache = analysis.Cache([runs_dir / ".figures_cache.npz"])
     runs, unread = analysis.read_runs(runs_dir, cache)
     cache.save()
+    runs, unread = analysis.read_offline(wandb_dir)             # the same from the files of Weights and Biases
     steps, returns = runs[0].curve(analysis.RETURN)
 """
 
@@ -13,7 +14,7 @@ import csv
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,6 +22,8 @@ import numpy as np
 from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import offline_wandb
+
 import rundir
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -195,13 +198,12 @@ def differing_arguments(groups):
 
 # ---- runs ------------------------------------------------------------------------------------------------------------
 class Manifest:
-    """What manifest.json says of a run: `script`, `env_id`, `game`, and `arguments` over the script's defaults.
+    """What the content of manifest.json says: `script`, `env_id`, `game`, and `arguments` over the script's defaults.
 
     ValueError if it is not the manifest of a run.
     """
 
-    def __init__(self, run_dir):
-        content = rundir.read_json(run_dir / "manifest.json")
+    def __init__(self, content):
         given = content.get("arguments")
         if not isinstance(given, dict):
             raise ValueError("its manifest.json is not that of a run")
@@ -245,7 +247,9 @@ class TrainingRun:
     arguments: dict  # of the manifest, over the script's defaults
     curves: dict  # as rundir.read_curves gives them
     done: dict  # the content of done.json, {} without it
-    folder: Path = Path()
+    manifest: dict = field(default_factory=dict)  # the content of manifest.json
+    state: str = "done"  # in the words of rundir.state
+    failure: str = ""  # why it has failed or diverged, in one line
     diverged: bool = False  # whether there is a failed.json, or its last return is not finite
     diverged_at: int = 0  # the step of that
     target: float = 0.0  # the step at which the run is judged
@@ -342,24 +346,35 @@ class TrainingRun:
         return self.finished and not self.by_evaluation and self.enough_games_from() > self.target
 
 
-def read_run(run_dir, name, cache):
-    """The TrainingRun in a directory. ValueError if its manifest is not that of a run."""
-    manifest = Manifest(run_dir)
-    done, failed = rundir.read_json(run_dir / "done.json"), rundir.read_json(run_dir / "failed.json")
+def training_run(name, manifest, curves, done, state, failed, failure=""):
+    """The TrainingRun of what is known of it; failed: the content of failed.json. ValueError if it is no manifest."""
+    known = Manifest(manifest)
     run = TrainingRun(
         name=name,
-        script=manifest.script,
-        game=manifest.game,
-        arguments=manifest.arguments,
-        curves=cache.curves(run_dir),
+        script=known.script,
+        game=known.game,
+        arguments=known.arguments,
+        curves=curves,
         done=done,
-        folder=run_dir,
-        diverged=not done and (run_dir / "failed.json").exists(),
-        target=done.get("global_step") or manifest.total_steps,
+        manifest=manifest,
+        state=state,
+        failure=failure,
+        diverged=state == "diverged",
+        target=done.get("global_step") or known.total_steps,
     )
     run.diverged_at = failed.get("global_step", run.end)
+    if run.diverged:
+        run.failure = f"{failed.get('tensor', 'a number')} is not finite at step {run.diverged_at:,}"
     run.diverged |= run.ends_in_nan
     return run
+
+
+def read_run(run_dir, name, cache):
+    """The TrainingRun in a directory. ValueError if its manifest is not that of a run."""
+    manifest, done, failed = (rundir.read_json(run_dir / f"{file}.json") for file in ("manifest", "done", "failed"))
+    state = rundir.state(run_dir)
+    failure = rundir.log_end(run_dir)[0] if state == "failed" else ""
+    return training_run(name, manifest, cache.curves(run_dir), done, state, failed, failure)
 
 
 def read_runs(root, cache):
@@ -371,6 +386,24 @@ def read_runs(root, cache):
         try:
             runs.append(read_run(run_dir, name, cache))
         except (OSError, ValueError) as error:
+            unread.append(f"{name}: not read ({error})")
+    return runs, unread
+
+
+def read_offline(root):
+    """As read_runs, of the runs below a directory that Weights and Biases has tracked offline."""
+    found, unread = offline_wandb.read(root)
+    runs = []
+    for offline in found:
+        name = str(offline.manifest["arguments"].get("run_name") or offline.run_id)
+        done = {}
+        if offline.state == "done":
+            last = max((int(steps[-1]) for steps, _ in offline.curves.values()), default=0)
+            done = {"global_step": last, **offline.summary}
+        failure = f"exit code {offline.exit_code}" if offline.state == "failed" else ""
+        try:
+            runs.append(training_run(name, offline.manifest, offline.curves, done, offline.state, {}, failure))
+        except ValueError as error:
             unread.append(f"{name}: not read ({error})")
     return runs, unread
 

@@ -29,8 +29,6 @@ from tables import (
     scores_table,
 )
 
-import rundir
-
 PACKAGES = ("python", "torch", "numpy", "envpool", "mjlab", "mujoco", "tensorboard")  # whose versions are listed
 SIGNS = {SUPPORTED: ("✓", "yes"), NOT_SUPPORTED: ("✗", "no")}  # of verdicts: (mark, class)
 STYLE = """
@@ -156,14 +154,6 @@ def claims_rows(claims):
 
 
 # ---- the table of runs -----------------------------------------------------------------------------------------------
-def failure(run):
-    """Why a run has failed, in one line; "" if it has not."""
-    failed = rundir.read_json(run.folder / "failed.json")
-    if failed and not run.done:
-        return f"{failed.get('tensor', 'a number')} is not finite at step {run.diverged_at:,}"
-    return rundir.log_end(run.folder)[0] if rundir.state(run.folder) == "failed" else ""
-
-
 def speed(run):
     """Steps per second: of the whole run, or the last on its curve; NaN if none is known."""
     if run.done.get("sps"):
@@ -196,15 +186,15 @@ def runs_table(suite, identifier):
         cells = [f"<td>{escape(game)}</td>"]
         values = [config["num_envs"], config["num_steps"], *(config[name] for name in others), seed]
         cells += [f"<td class=number data-value='{escape(str(value))}'>{escape(short(value))}</td>" for value in values]
-        cells.append(f"<td>{rundir.state(run.folder)}</td>")
+        cells.append(f"<td>{run.state}</td>")
         for value, text in (
             (run.end, f"{run.end:,}"),
             (speed(run), f"{speed(run):,.0f}"),
             (last_return(run), number(last_return(run))),
         ):
             cells.append(f"<td class=number data-value='{value}'>{text if np.isfinite(value) else ''}</td>")
-        cells.append(f"<td class=note>{escape(failure(run))}</td>")
-        command = escape(command_of(rundir.read_json(run.folder / "manifest.json")))
+        cells.append(f"<td class=note>{escape(run.failure)}</td>")
+        command = escape(command_of(run.manifest))
         cells.append(f"<td><details><summary>{escape(run.name)}</summary><pre>{command}</pre></details></td>")
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return [*lines, "</tbody></table></div>"]
@@ -226,7 +216,7 @@ def origins(judged):
     counts = Counter()
     for suite, _ in judged:
         for run in suite.runs.values():
-            manifest = rundir.read_json(run.folder / "manifest.json")
+            manifest = run.manifest
             git, versions = manifest.get("git") or {}, manifest.get("versions") or {}
             commit = str(git.get("commit") or "unknown") + (" and changes" if git.get("dirty") else "")
             packages = ", ".join(f"{name} {versions[name]}" for name in PACKAGES if name in versions)

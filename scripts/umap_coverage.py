@@ -148,7 +148,7 @@ def read_arrays(path):
 def load_run(path):
     """The CoverageRun of a directory, or None after a note if it cannot be used."""
     try:
-        manifest = analysis.Manifest(path)
+        manifest = analysis.Manifest(rundir.read_json(path / "manifest.json"))
         arrays = read_arrays(path)
     except ValueError as error:
         note(f"{path} left out: {error}")

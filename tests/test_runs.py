@@ -27,7 +27,6 @@ import torch
 from conftest import command, curves, environment, load_checkpoint, raw_steps, run, start, wait_for
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
-from wandb.proto.wandb_internal_pb2 import Record
 
 import rundir
 import tags
@@ -528,47 +527,6 @@ def test_full_disk(finished, script, tmp_path, options, checkpoint_minutes, left
 
 
 # ---- watching --------------------------------------------------------------------------------------------------------
-def offline_history(path):
-    """The rows and the run ids in an offline W&B file: after 7 bytes a LevelDB log, in blocks of 32 kB."""
-    data, position, parts, rows, ids = path.read_bytes(), 7, [], [], set()
-    while position + 7 <= len(data):
-        if 32768 - position % 32768 < 7:  # no header fits here: the block ends with padding
-            position += 32768 - position % 32768
-            continue
-        _, length, kind = struct.unpack("<IHB", data[position : position + 7])
-        parts.append(data[position + 7 : position + 7 + length])
-        position += 7 + length
-        if kind in (1, 4):  # a whole record, or its last part
-            record = Record.FromString(b"".join(parts))
-            parts = []
-            if record.HasField("run"):
-                ids.add(record.run.run_id)
-            if record.HasField("history"):
-                items = record.history.item
-                rows.append({item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items})
-    return rows, ids
-
-
-@pytest.mark.once
-def test_weights_and_biases_offline(script, tmp_path):
-    run_dir = tmp_path / "run"
-    words = ("--track", "--no-diagnostics", "--checkpoint-minutes", 0)
-    process = start(script, tmp_path, *words, WANDB_MODE="offline")
-    wait_for(lambda: (run_dir / "checkpoint.pt").exists() and len(raw_steps(run_dir)) >= 2, process)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=120)
-    assert process.returncode == 143
-    run(script, tmp_path, *words, WANDB_MODE="offline")
-    files = sorted(run_dir.glob("wandb/offline-run-*/run-*.wandb"), key=lambda path: path.stat().st_mtime)
-    assert len(files) == 2
-    rows, ids = map(list, zip(*map(offline_history, files)))
-    assert ids[0] == ids[1] == {load_checkpoint(run_dir)["run"]["wandb_id"]}
-    rows = [row for part in rows for row in part if "losses/grad_norm" in row]
-    assert [row["_step"] for row in rows] == STEPS
-    expected = [value for _, value in curves(run_dir)["losses/grad_norm"]]
-    assert [row["losses/grad_norm"] for row in rows] == pytest.approx(expected)
-
-
 @pytest.mark.once
 def test_progress_bar_on_a_terminal(script, tmp_path):
     master, slave = pty.openpty()
