@@ -217,6 +217,11 @@ def share(number: int) -> range:
     return range(number * RANK // NUM_RANKS, number * (RANK + 1) // NUM_RANKS)
 
 
+def share_of(number: int) -> int:
+    """This process's share of a number of equal things: at least one."""
+    return max(1, number // NUM_RANKS)
+
+
 def sum_over_ranks(tensor: Any) -> Any:
     """The sum of a tensor over all processes; the tensor itself if there is one process."""
     if not _in_a_group():
@@ -248,3 +253,10 @@ def gather(value: T) -> List[T]:
     values: List[Any] = [None] * NUM_RANKS
     dist.all_gather_object(values, value)
     return values
+
+
+def pooled(count: int, mean: float) -> Tuple[int, float]:
+    """The rows of all processes and their mean, from the rows of this one and theirs. NaN of no rows."""
+    parts = [(n, n * x) for n, x in gather((count, mean)) if n > 0]
+    total = sum(n for n, _ in parts)
+    return total, sum(x for _, x in parts) / total if total else float("nan")

@@ -328,27 +328,165 @@ def effective_sample_size_percent(log_ratio: Tensor) -> float:
     return 100.0 * effective_sample_size(log_ratio) / max(log_ratio.numel(), 1)
 
 
-def kl_behavior(log_ratio: Tensor) -> float:
-    """KL(pi_behavior || pi_new) in nats, estimated by k3 = mean((r - 1) - ln r), where r = pi_new / pi_behavior.
+def categorical_kl(logits: Tensor, new_logits: Tensor) -> float:
+    """KL(pi_behavior || pi_new) in nats, the mean over states of sum_a p_a (ln p_a - ln q_a): exact, not an estimate.
 
-    log_ratio: ln r of each action, drawn from pi_behavior; any shape. k3 is unbiased and has no negative term
-    (Schulman, "Approximating KL divergence", 2020). P3 gives neither the direction nor the estimator; both are our
-    choice. NaN if any ln r is not finite or too large for exp.
+    logits, new_logits (M, A): of the policy that acted (p) and of the updated one (q), in the same states. P3 gives
+    neither the direction nor the estimator of its divergence; both are our choice. NaN if M is 0 or q_a is 0 where p_a
+    is not.
     """
-    log_ratio = log_ratio.detach().double()
-    return _finite((torch.expm1(log_ratio) - log_ratio).mean().item())
+    old, new = (torch.log_softmax(x.detach().double(), -1) for x in (logits, new_logits))
+    terms = torch.where(old > -math.inf, old.exp() * (old - new), torch.zeros_like(old))
+    return _finite(terms.sum(-1).mean().clamp(min=0.0).item())  # rounding alone can make it negative
+
+
+def gaussian_kl(mean: Tensor, logstd: Tensor, new_mean: Tensor, new_logstd: Tensor) -> float:
+    """The same for independent Gaussians: the mean over states of the sum over the K dimensions of an action.
+
+    Each dimension gives ln(s' / s) + (s^2 + (m - m')^2) / (2 s'^2) - 1/2, with s and m of the policy that acted, s' and
+    m' of the updated one. Means (M, K), log standard deviations broadcastable to them.
+    """
+    mean, logstd, new_mean, new_logstd = (x.detach().double() for x in (mean, logstd, new_mean, new_logstd))
+    variance_ratio = (2.0 * (logstd - new_logstd)).exp()  # exactly 1 where nothing has changed
+    distance = ((mean - new_mean) / new_logstd.exp()).square()
+    terms = new_logstd - logstd + 0.5 * (variance_ratio + distance - 1.0)
+    return _finite(terms.sum(-1).mean().clamp(min=0.0).item())
 
 
 def ddr(num_samples: float, kl: float) -> float:
     """Data-to-divergence ratio num_samples / kl: samples per nat of divergence from the behaviour policy (P3, fig. 8).
 
     num_samples: transitions collected for this update, each counted once for any number of epochs (our choice; P3 does
-    not say). kl: `kl_behavior`. NaN if kl is not finite. To average over iterations, divide the sum of samples by the
-    sum of kl: in a mean of ratios the iterations that barely moved dominate.
+    not say). kl: `categorical_kl` or `gaussian_kl`. NaN if kl is not finite. To average over iterations, divide the sum
+    of samples by the sum of kl: in a mean of ratios the iterations that barely moved dominate.
     """
     kl = float(kl)
-    # The floor only avoids a division by 0: rounding of float32 log-probabilities alone gives a k3 of about 1e-14.
+    # The floor only avoids a division by 0: rounding of float32 logits alone gives a KL of about 1e-14.
     return num_samples / max(kl, 1e-12) if math.isfinite(kl) else math.nan
+
+
+def plateau(returns: Sequence[Any], kls: Sequence[float], grad_norms: Sequence[float], window: int) -> float:
+    """1 if the return has stopped rising while the policy still moves, P3's mark of too long outer steps; else 0.
+
+    One entry a log point, from the run's first on: the mean return of the games that ended since the point before (None
+    if none did), the KL from the behaviour policy, and the norm of the gradient. It is 1 if all of these hold:
+
+    - there are `window` points or more, and 10 of the last `window` have a return;
+    - the slope of the least-squares line through those returns is at most two standard errors from 0;
+    - over those points the KL and the gradient norm each average at least half of their mean since the first point.
+
+    The thresholds are our choice. Few or noisy games have a wide interval, so a slow rise counts as none.
+    """
+    points = [(float(x), y) for x, y in enumerate(returns[-window:]) if y is not None]
+    if len(returns) < window or len(points) < 10:
+        return 0.0
+    x, y = torch.tensor(points, dtype=torch.float64).t()
+    x, y = x - x.mean(), y - y.mean()
+    slope = torch.dot(x, y) / torch.dot(x, x)
+    error = ((y - slope * x).square().sum() / (len(x) - 2) / torch.dot(x, x)).sqrt()
+    means = [(sum(column[-window:]) / window, sum(column) / len(column)) for column in (kls, grad_norms)]
+    up = all(recent >= 0.5 * overall > 0.0 for recent, overall in means)
+    return float(up and slope.abs().item() <= 2.0 * error.item())
+
+
+def outer_loop(points: Sequence[Tuple[int, float, float, Any]], window: int) -> Dict[str, float]:
+    """`kl_behavior`, `ddr` and `plateau`, by the names under which the scripts log them.
+
+    points: of each log point (rows of the batch, their KL, norm of the gradient, mean return of new games), from the
+    run's first on. `kl_behavior` is of the last, `ddr` the ratio of the sums of rows and KLs over the last `window`.
+    """
+    rows, kls, grad_norms, returns = zip(*points)
+    known = [kl if count else 0.0 for count, kl in zip(rows, kls)]  # a batch without rows has no KL
+    return {
+        "kl_behavior": kls[-1],
+        "ddr": ddr(sum(rows[-window:]), sum(known[-window:])),
+        "plateau": plateau(returns, known, grad_norms, window),
+    }
+
+
+# ---- gradient noise --------------------------------------------------------------------------------------------------
+def environment_groups(num_steps: int, num_envs: int, max_groups: int) -> Tensor:
+    """Cuts the rows of a time-major batch into disjoint groups of whole environments of one size: (K, M) int64.
+
+    K is max_groups, or num_envs if that is less. Environments beyond K times the size of a group are left out.
+    """
+    groups = min(max_groups, num_envs)
+    rows = torch.arange(num_steps * num_envs).view(num_steps, num_envs)[:, : num_envs // groups * groups]
+    return rows.reshape(num_steps, groups, -1).transpose(0, 1).reshape(groups, -1)
+
+
+def gradient_noise(
+    gradient: Callable[[Tensor], Tensor], groups: Tensor, add: Callable[[Sequence[Tensor]], None] = lambda tensors: None
+) -> Tuple[float, float]:
+    """Unbiased estimates (|G|^2, tr(C)) from the gradients g_k of K groups of rows.
+
+    G is the expectation of a group's gradient and C its covariance. With s = |sum g_k|^2 and q = sum |g_k|^2 they are
+    (s - q) / (K (K - 1)) and (q - s / K) / (K - 1): the two-batch estimates of McCandlish et al. 2018, A.1, for batches
+    of one group and of all K. The first can be negative.
+
+    gradient: maps row numbers (M,) to the gradient of the mean loss over these rows, one vector (P,). groups (K, M)
+    int64. add: adds tensors over processes, in place, if each has groups of its own. NaN for fewer than 2 groups.
+    """
+    total, squares, count = 0.0, 0.0, 0.0  # type: Any, Any, Any
+    for rows in groups:
+        vector = gradient(rows).detach().double()
+        total, squares, count = total + vector, squares + torch.dot(vector, vector), count + torch.ones_like(vector[0])
+    add([total, squares, count])
+    square, squares, count = torch.dot(total, total).item(), squares.item(), count.item()
+    if count < 2:
+        return math.nan, math.nan
+    return (square - squares) / (count * (count - 1)), (squares - square / count) / (count - 1)
+
+
+def gradient_noise_scales(
+    gradient: Callable[[Tensor], Tensor],
+    valid: Tensor,
+    num_steps: int,
+    max_groups: int,
+    seed: int,
+    add: Callable[[Sequence[Tensor]], None] = lambda tensors: None,
+) -> Dict[str, float]:
+    """The noise of PPO's outer and inner loop, by the names under which the scripts log it (OpenAI's B_simple).
+
+    B = tr(Sigma) / |G|^2, where Sigma is the covariance of the gradient of one sample: the batch at which noise and
+    gradient are equally long (McCandlish et al. 2018). P3's outer noise is that between rollouts, so Sigma is measured
+    between groups of whole environments, whose steps are correlated; its inner noise is that between minibatches, here
+    groups of the same size of shuffled rows of the same environments.
+
+    gradient, add: as for `gradient_noise`. valid (T * N,) bool, time-major: the rows that count in a mean. seed: of the
+    shuffling, with a generator of its own. Returns
+
+    - `grad_noise_scale`: B in samples, from groups of environments; `/envs`: in environments; `/inner`: B in samples,
+      from shuffled rows. Each is missing where its estimate of |G|^2 is not positive.
+    - `/dominated`: 1 where the estimate of |G|^2 between environments is not positive, else 0.
+    - `/signal` and `/noise`: the estimates of |G|^2 and of tr(Sigma) of one sample, whatever their signs. To average B
+      over log points, divide the mean of the second by the mean of the first.
+
+    {} if there are fewer than 2 environments.
+    """
+    num_envs = len(valid) // num_steps
+    groups = environment_groups(num_steps, num_envs, max_groups)
+    order = torch.randperm(groups.numel(), generator=torch.Generator().manual_seed(seed))
+    shuffled = groups.flatten()[order].view_as(groups)
+    rows = valid[groups.to(valid.device)].sum().double()
+    number = torch.full_like(rows, float(len(groups)))
+    add([rows, number])
+    rows_of_one, envs_of_one = rows.item() / number.item(), float(num_envs // len(groups))
+    signal, noise = gradient_noise(gradient, groups.to(valid.device), add)
+    if not math.isfinite(signal + noise):
+        return {}
+    out = {
+        "grad_noise_scale/dominated": float(signal <= 0.0),
+        "grad_noise_scale/signal": signal,
+        "grad_noise_scale/noise": rows_of_one * noise,
+    }
+    if signal > 0.0:
+        out["grad_noise_scale"] = rows_of_one * noise / signal
+        out["grad_noise_scale/envs"] = envs_of_one * noise / signal
+    signal, noise = gradient_noise(gradient, shuffled.to(valid.device), add)
+    if signal > 0.0:
+        out["grad_noise_scale/inner"] = rows_of_one * noise / signal
+    return out
 
 
 # ---- policy variance -------------------------------------------------------------------------------------------------
@@ -509,32 +647,45 @@ def join_moments(first: Tuple[Any, Any, float], second: Tuple[Any, Any, float]) 
     return mean + delta * (other_count / total), squares / total, total
 
 
-def policy_diagnostics(probs: Tensor, log_ratio: Tensor) -> Dict[str, float]:
-    """ESS and policy variance of a categorical policy, by the names under which the scripts log them.
+def policy_diagnostics(logits: Tensor, new_logits: Tensor, actions: Tensor) -> Tuple[Dict[str, float], float]:
+    """ESS and policy variance of a categorical policy, by the names under which the scripts log them; and its KL.
 
-    probs (M, A): of the updated policy. log_ratio (M,): of the actions taken, new over old.
+    logits, new_logits (M, A): of the policy that acted and of the updated one. actions (M,) int64. The second result is
+    `categorical_kl`.
     """
-    return {
+    old, new = (torch.log_softmax(x.detach().double(), -1) for x in (logits, new_logits))
+    log_ratio = (new - old).gather(-1, actions[:, None])
+    values = {
         "ess": effective_sample_size_percent(log_ratio),
         "ess/samples": effective_sample_size(log_ratio),
-        "policy_variance": policy_variance(probs),
-        "policy_variance/normalized": policy_variance_normalized(probs),
+        "policy_variance": policy_variance(new.exp()),
+        "policy_variance/normalized": policy_variance_normalized(new.exp()),
     }
+    return values, categorical_kl(logits, new_logits)
 
 
-def gaussian_policy_diagnostics(mean: Tensor, std: Tensor, log_ratio: Tensor) -> Dict[str, float]:
-    """ESS and policy variance of a Gaussian policy, by the names under which the scripts log them.
+def gaussian_policy_diagnostics(
+    mean: Tensor, logstd: Tensor, new_mean: Tensor, new_logstd: Tensor, actions: Tensor
+) -> Tuple[Dict[str, float], float]:
+    """The same for a Gaussian policy, with the mean standard deviation. The second result is `gaussian_kl`.
 
-    mean (M, A) and std (1, A) or (M, A): of the updated policy. log_ratio (M,): of the actions taken, new over old.
+    mean, new_mean (M, A), logstd, new_logstd (1, A) or (M, A): of the policy that acted and of the updated one. actions
+    (M, A).
     """
-    variance, share = gaussian_policy_variance(mean, std)
-    return {
+    log_ratio: Any = 0.0
+    for sign, center, scale in ((1.0, new_mean, new_logstd), (-1.0, mean, logstd)):
+        center, scale = center.detach().double(), scale.detach().double()
+        log_ratio = log_ratio - sign * (0.5 * ((actions - center) / scale.exp()).square() + scale).sum(-1)
+    std = new_logstd.detach().exp()
+    variance, share = gaussian_policy_variance(new_mean, std)
+    values = {
         "ess": effective_sample_size_percent(log_ratio),
         "ess/samples": effective_sample_size(log_ratio),
         "policy_variance": variance,
         "policy_variance/normalized": share,
         "policy_variance/std": std.mean().item(),
     }
+    return values, gaussian_kl(mean, logstd, new_mean, new_logstd)
 
 
 def stratified_rows(num_rows: int, size: int, seed: int) -> Tensor:

@@ -47,6 +47,8 @@ import rundir
 from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 OBS_SHAPE = (84, 84, 4)  # channels last
+# of `outer/grad_noise_scale`: groups of environments, over all processes, and iterations between two measurements
+NOISE_GROUPS, NOISE_INTERVAL = 8, 40
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -266,17 +268,16 @@ def ppo_loss(
 
 # ---- diagnostics -----------------------------------------------------------------------------------------------------
 @torch.no_grad()
-def diagnose(agent, b_obs, b_actions, b_logprobs, inds, workers):
+def diagnose(agent, b_obs, b_logits, b_actions, inds, workers):
     """Measures the updated network on the rows `inds` of the batch.
 
-    Returns {name: value} (definitions: metrics.py) and the log-ratios (M,), new over old, of the actions taken.
+    b_logits: of the policy that acted. Returns {name: value} (definitions: metrics.py) and KL(old || new).
     """
     logits, values = metrics.diagnose_network(
         lambda rows: agent(b_obs.index_select(0, rows))[::2], inds, map=workers.map
     )
-    logprobs = F.log_softmax(logits, dim=-1)
-    logratio = logprobs.gather(-1, b_actions[inds, None]).squeeze(-1) - b_logprobs[inds]
-    return {**values, **metrics.policy_diagnostics(logprobs.exp(), logratio), **metrics.weight_norms(agent)}, logratio
+    policy, kl = metrics.policy_diagnostics(b_logits[inds], logits, b_actions[inds])
+    return {**values, **policy, **metrics.weight_norms(agent)}, kl
 
 
 @torch.no_grad()
@@ -324,6 +325,7 @@ def main(args):
     optimizer = optim.Adam(agent.parameters(), lr=lr, eps=1e-5, fused=True, capturable=args.cuda_graphs)
     # all but the first since the last log point
     state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[], rewards=0.0, reward_steps=0)
+    state.noise_due, state.points = 0, []  # of `outer/`: the step of the next noise; what metrics.outer_loop gets
     run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state)
 
     shape = (args.num_steps, num_envs)  # (T, N)
@@ -389,6 +391,15 @@ def main(args):
         optimizer.step()
         return {**losses, "grad_norm": grad_norm}
 
+    def group_gradient(batch, inds):
+        """The gradient (P,) of the mean loss over the rows `inds` of a batch, added minibatch by minibatch."""
+        count, total = batch[-1][inds].sum().clamp(min=1), 0.0
+        for mb_inds in inds.split(mb_size):
+            rows = [x.index_select(0, mb_inds) for x in batch]
+            gradients, _ = workers.summed(partial(gradient, minibatch_loss), rows, (count,))
+            total = total + torch.cat([x.flatten() for x in gradients])
+        return total
+
     compiled_loss = devices.compiled(minibatch_loss, args.compile)
     policy = devices.graphed(policy, args.cuda_graphs)
     update = devices.graphed(update, args.cuda_graphs)
@@ -431,6 +442,19 @@ def main(args):
         b_obs, b_actions, b_logprobs, b_values, b_returns, b_advantages, b_valid = batch
 
         # ---- update --------------------------------------------------------------------------------------------------
+        noise = {}
+        if args.diagnostics and run.at_log_point(batch_size) and run.global_step >= state.noise_due:
+            state.noise_due = run.global_step + NOISE_INTERVAL * batch_size
+            normalized = normalize_advantages(b_advantages, b_valid)[0] if args.norm_adv else b_advantages
+            of_rows = partial(group_gradient, [*batch[:-2], normalized, b_valid])
+            noise = metrics.gradient_noise_scales(
+                of_rows,
+                b_valid,
+                args.num_steps,
+                devices.share_of(NOISE_GROUPS),
+                run.global_step,
+                devices.add_over_ranks,
+            )
         for _epoch in range(args.update_epochs):
             for mb_inds in torch.randperm(len(b_obs), generator=rng, device=device).split(mb_size):
                 losses = update(*minibatch(batch, mb_inds))
@@ -454,9 +478,10 @@ def main(args):
             valid_inds = b_valid.nonzero().squeeze(-1)
             probe_inds = valid_inds[metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)]
         if log_point and args.diagnostics:
-            native, logratio = diagnose(agent, b_obs, b_actions, b_logprobs, valid_inds, workers)
+            b_logits = logits.flatten(0, 1)
+            native, kl = diagnose(agent, b_obs, b_logits, b_actions, valid_inds, workers)
             same = len(probe_inds) == len(valid_inds)
-            probe = native if same else diagnose(agent, b_obs, b_actions, b_logprobs, probe_inds, workers)[0]
+            probe = native if same else diagnose(agent, b_obs, b_logits, b_actions, probe_inds, workers)[0]
             # clipping multiplied the last minibatch's gradient by one factor: take it out again
             unclip = max(1.0, (losses["grad_norm"].item() + 1e-6) / args.max_grad_norm)
             native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
@@ -466,8 +491,10 @@ def main(args):
             probe = {**probe, **metrics.gradient_statistics(gradients)}
             scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
             scalars.update({f"probe/{name}": value for name, value in probe.items()})
-            scalars["outer/kl_behavior"] = metrics.kl_behavior(logratio)
-            scalars["outer/ddr"] = metrics.ddr(devices.NUM_RANKS * len(valid_inds), scalars["outer/kl_behavior"])
+            grad_norm = (state.totals[-1] / state.minibatches).item()
+            state.points.append((*devices.pooled(len(valid_inds), kl), grad_norm, run.mean_new_return()))
+            outer = {**noise, **metrics.outer_loop(state.points, window=max(10, args.num_logs // 10))}
+            scalars.update({f"outer/{name}": value for name, value in outer.items()})
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:

@@ -53,6 +53,8 @@ from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Ste
 
 GRID_VALUES, GRID_STARTS = 20, (0, 11, 17)  # MiniGrid's 11 objects, 6 colours and 3 states, and where each begin
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac", "grad_norm")
+# of `outer/grad_noise_scale`: groups of environments, over all processes, and iterations between two measurements
+NOISE_GROUPS, NOISE_INTERVAL = 8, 40
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -121,15 +123,9 @@ def parse_args(argv):
     env_id = ([Args.env_id] + re.findall(r"--env[-_]id[= ](\S+)", " ".join(argv)))[-1]
     default = Args(**CONTINUOUS) if worlds.has_continuous_actions(env_id) else Args()
     args = rundir.parse(Args, argv, __doc__, default=default)
-    worlds.check_env_id(args.env_id)
-    args.hidden_sizes = list(args.hidden_sizes)  # as a manifest gives it back
-    if not args.hidden_sizes or min(args.hidden_sizes) < 1 or max(args.hidden_sizes) > 65536:
-        rundir.fail(f"--hidden-sizes {args.hidden_sizes}: expected one number or more, each 1 to 65,536")
-    observation = worlds.observation(args.env_id)
-    if args.norm_obs and observation.kind != "vector":
-        rundir.fail(f"--norm-obs: {args.env_id} observes no vector of real numbers: expected --no-norm-obs")
+    row_bytes = 100 + worlds.check(args)
     args.num_threads = args.num_threads or torch.get_num_threads()
-    return rundir.check(args, argv, row_bytes=100 + observation.width * np.dtype(observation.dtype).itemsize)
+    return rundir.check(args, argv, row_bytes)
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------
@@ -347,11 +343,11 @@ def ppo_loss(
 
 # ---- diagnostics -----------------------------------------------------------------------------------------------------
 @torch.no_grad()
-def diagnose(agent, b_obs, b_actions, b_logprobs, inds, workers):
+def diagnose(agent, b_obs, b_outputs, old_logstd, b_actions, inds, workers):
     """Measures the updated network on the rows `inds` of the batch.
 
-    Returns {name: value} (definitions: metrics.py) and the log-ratios (M,), new over old, of the actions taken. Under
-    Tanh, a unit with a small standard deviation is dormant: it saturates far from zero.
+    b_outputs, old_logstd: of the policy that acted. Returns {name: value} (definitions: metrics.py) and KL(old || new).
+    Under Tanh, a unit with a small standard deviation is dormant: it saturates far from zero.
     """
 
     def forward(rows):
@@ -360,12 +356,12 @@ def diagnose(agent, b_obs, b_actions, b_logprobs, inds, workers):
 
     deviation = agent.activation is torch.tanh
     outputs, values = metrics.diagnose_network(forward, inds, deviation=deviation, map=workers.map)
-    logratio = distribution(outputs, agent.actor_logstd, b_actions[inds])[0] - b_logprobs[inds]
+    old, new, actions = (b_outputs[inds], old_logstd), (outputs, agent.actor_logstd), b_actions[inds]
     if agent.actor_logstd is None:
-        policy = metrics.policy_diagnostics(outputs.softmax(-1), logratio)
+        policy, kl = metrics.policy_diagnostics(old[0], outputs, actions)
     else:
-        policy = metrics.gaussian_policy_diagnostics(outputs, agent.actor_logstd.exp(), logratio)
-    return {**values, **policy, **metrics.weight_norms(agent)}, logratio
+        policy, kl = metrics.gaussian_policy_diagnostics(*old, *new, actions)
+    return {**values, **policy, **metrics.weight_norms(agent)}, kl
 
 
 @torch.no_grad()
@@ -378,17 +374,13 @@ def play_games(agent, args, device, seeds, games, bar, greedy=False):
     envs = make_envs(args, [seeds[game] for game in games])
     generator = torch.Generator(device).manual_seed(seeds[0])
     std = None if agent.actor_logstd is None else agent.actor_logstd.exp().cpu().numpy()
-    obs, _ = envs.reset()
-    returns, playing = np.zeros(len(games)), np.ones(len(games), dtype=bool)
-    while playing.any():
+
+    def act(obs):
         outputs = agent(devices.to_device(obs.astype(agent.observation.dtype), device))[0].cpu().numpy()
         noise = draw_noise((len(seeds), outputs.shape[-1]), std is not None, generator)[games.start : games.stop]
-        obs, rewards, terminated, truncated, _ = envs.step(sample(outputs, 0.0 if greedy else noise, std))
-        returns += rewards * playing
-        over = playing & (terminated | truncated)
-        playing &= ~over
-        bar.update(int(over.sum()))
-    return returns.tolist()
+        return sample(outputs, 0.0 if greedy else noise, std)
+
+    return envs.play(act, bar)
 
 
 def main(args):
@@ -413,6 +405,7 @@ def main(args):
     # all but the first since the last log point
     state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[], rewards=0.0, reward_steps=0)
     state.reward_moments = (0.0, 1.0, 1e-4)  # mean, variance, count, for normalize_rewards
+    state.noise_due, state.points = 0, []  # of `outer/`: the step of the next noise; what metrics.outer_loop gets
     run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state)
 
     shape = (args.num_steps, len(games))  # (T, N)
@@ -427,7 +420,6 @@ def main(args):
     terminations, truncations, valid = (np.zeros(shape, dtype=bool) for _ in range(3))
     next_obs = envs.reset()[0].astype(observation.dtype)  # (N, width)
     next_done = np.zeros(len(games), dtype=bool)
-    episode_returns, episode_lengths = np.zeros(len(games)), np.zeros(len(games), dtype=np.int64)
     discounted = np.zeros(args.num_envs)  # of the games of all processes, for normalize_rewards
 
     act = devices.compiled(actor.act, args.compile)
@@ -446,18 +438,26 @@ def main(args):
         return ppo_loss(newlogprob - mb_logprobs, entropy, newvalue, *mb, *options)
 
     def gradient(loss_function, *mb):
-        """The gradient of a minibatch's loss, flat, and its losses, of all processes."""
+        """The gradient, flat, and the losses of this process's rows of a minibatch: their share of the whole."""
         loss, losses = loss_function(*mb)
-        total = torch.cat([x.flatten() for x in torch.autograd.grad(loss, parameters)])
-        devices.add_over_ranks([total, losses])
-        return total, losses
+        return torch.cat([x.flatten() for x in torch.autograd.grad(loss, parameters)]), losses
 
     def update(*mb):
         """One step of the optimiser on a minibatch. Returns LOSSES, the gradient's norm as before the clipping."""
         flat.grad, losses = gradient(compiled_loss, *mb)
+        devices.add_over_ranks([flat.grad, losses])
         grad_norm = nn.utils.clip_grad_norm_(flat, args.max_grad_norm)
         optimizer.step()
         return torch.cat([losses, grad_norm[None]])
+
+    def group_gradient(batch, inds):
+        """The gradient (P,) of the mean loss over the rows `inds` of a batch, added minibatch by minibatch."""
+        *columns, valid = batch
+        columns.append(valid / valid[inds].sum().clamp(min=1))  # the weights of the mean
+        total = torch.zeros_like(flat)
+        for mb_inds in inds.split(args.minibatch_size):
+            total += gradient(minibatch_loss, *(x.index_select(0, mb_inds) for x in columns))[0]
+        return total
 
     compiled_loss = devices.compiled(minibatch_loss, args.compile)
     update = devices.graphed(update, args.cuda_graphs)
@@ -471,7 +471,8 @@ def main(args):
         if actor is not agent:
             actor.load_state_dict(agent.state_dict())
         noise = draw_noise((args.num_steps, args.num_envs, num_actions), continuous, rng)[:, games.start : games.stop]
-        std = agent.actor_logstd.detach().exp().cpu().numpy() if continuous else None
+        old_logstd = agent.actor_logstd.detach().clone() if continuous else None
+        std = old_logstd.exp().cpu().numpy() if continuous else None
         with torch.inference_mode():
             actor.merge()
             for step in range(args.num_steps):
@@ -484,18 +485,10 @@ def main(args):
         dones = terminations | truncations
         valid[0], valid[1:], next_done = ~next_done, ~dones[:-1], dones[-1]
         rewards *= valid  # DeepMind Control pays in reset rows
-        new_games, finished = [], np.zeros(len(games), dtype=np.int64)
-        for step in range(args.num_steps):
-            episode_returns += rewards[step]  # 0 in a reset row
-            episode_lengths += valid[step]
-            for i in np.flatnonzero(dones[step]):
-                new_games.append((float(episode_returns[i]), int(episode_lengths[i])))
-                episode_returns[i] = episode_lengths[i] = 0
-                finished[i] += 1
         state.rewards += float(rewards.sum())
         state.reward_steps += int(valid.sum())
         run.global_step += batch_size
-        run.add_games(new_games, finished)
+        run.add_games(*envs.new_games())
 
         # ---- targets -------------------------------------------------------------------------------------------------
         if not args.mask_resets:
@@ -516,10 +509,25 @@ def main(args):
         flattened = (devices.to_device(x.reshape(-1, *x.shape[2:]), device) for x in columns)
         b_obs, b_outputs, b_actions, b_values, b_returns, b_advantages, b_valid = flattened
         with torch.no_grad():
-            b_logprobs, _ = distribution(b_outputs, agent.actor_logstd, b_actions)
+            b_logprobs, _ = distribution(b_outputs, old_logstd, b_actions)
         batch = [b_obs, b_actions, b_logprobs, b_values, b_returns, b_advantages, b_valid]
 
         # ---- update --------------------------------------------------------------------------------------------------
+        noise = {}
+        if args.diagnostics and run.at_log_point(batch_size) and run.global_step >= state.noise_due:
+            state.noise_due = run.global_step + NOISE_INTERVAL * batch_size
+            normalized = (
+                normalize_advantages(b_advantages[None], b_valid[None])[0][0] if args.norm_adv else b_advantages
+            )
+            of_rows = partial(group_gradient, [*batch[:-2], normalized, b_valid])
+            noise = metrics.gradient_noise_scales(
+                of_rows,
+                b_valid,
+                args.num_steps,
+                devices.share_of(NOISE_GROUPS),
+                run.global_step,
+                devices.add_over_ranks,
+            )
         for _epoch in range(args.update_epochs):
             inds = torch.randperm(len(b_obs), generator=rng, device=device)
             for mb in minibatches(batch, inds, args.num_minibatches):
@@ -544,19 +552,24 @@ def main(args):
             valid_inds = b_valid.nonzero().squeeze(-1)
             probe_inds = valid_inds[metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)]
         if log_point and args.diagnostics:
-            native, logratio = diagnose(agent, b_obs, b_actions, b_logprobs, valid_inds, workers)
+            behavior = (b_outputs, old_logstd, b_actions)
+            native, kl = diagnose(agent, b_obs, *behavior, valid_inds, workers)
             same = len(probe_inds) == len(valid_inds)
-            probe = native if same else diagnose(agent, b_obs, b_actions, b_logprobs, probe_inds, workers)[0]
+            probe = native if same else diagnose(agent, b_obs, *behavior, probe_inds, workers)[0]
             # clipping multiplied the last minibatch's gradient by one factor: take it out again
             unclip = max(1.0, (losses[-1].item() + 1e-6) / args.max_grad_norm)
             native = {**native, **metrics.gradient_statistics([flat.grad * unclip])}
             probe_rows = probe_inds[devices.RANK :: devices.NUM_RANKS]
             (mb,) = minibatches(batch, probe_rows, 1)
-            probe = {**probe, **metrics.gradient_statistics(gradient(minibatch_loss, *mb)[:1])}
+            gradients = gradient(minibatch_loss, *mb)[:1]
+            devices.add_over_ranks(gradients)
+            probe = {**probe, **metrics.gradient_statistics(gradients)}
             scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
             scalars.update({f"probe/{name}": value for name, value in probe.items()})
-            scalars["outer/kl_behavior"] = metrics.kl_behavior(logratio)
-            scalars["outer/ddr"] = metrics.ddr(devices.NUM_RANKS * len(valid_inds), scalars["outer/kl_behavior"])
+            grad_norm = (state.totals[-1] / state.minibatches).item()
+            state.points.append((*devices.pooled(len(valid_inds), kl), grad_norm, run.mean_new_return()))
+            outer = {**noise, **metrics.outer_loop(state.points, window=max(10, args.num_logs // 10))}
+            scalars.update({f"outer/{name}": value for name, value in outer.items()})
         if args.norm_obs:  # last: rollout, update and diagnostics have seen the same normalisation
             agent.add_obs(devices.sum_over_ranks(metrics.column_sums(b_obs[b_valid])))
 

@@ -34,7 +34,6 @@ algorithm, defaults and names. Departures, each with its reason:
     `--minibatch-size` are additions.
 """
 
-import difflib
 import math
 import os
 import re
@@ -57,6 +56,8 @@ from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Ste
 
 MIN_LEARNING_RATE, MAX_LEARNING_RATE = 1e-5, 1e-2  # of --desired-kl, as in rsl_rl
 KL_EPSILON = 1e-9  # a smaller KL is rounding: the network is still the one that acted
+# of `outer/grad_noise_scale`: groups of environments, over all processes, and iterations between two measurements
+NOISE_GROUPS, NOISE_INTERVAL = 8, 40
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -139,10 +140,7 @@ def parse_args(argv):
     env_id = ([Args.env_id] + re.findall(r"--env[-_]id[= ](\S+)", " ".join(argv)))[-1]
     default = Args(**{name: value for task in TASKS if env_id.startswith(task) for name, value in TASKS[task].items()})
     args = rundir.parse(Args, argv, __doc__, default=default)
-    check_env_id(args)
-    args.hidden_sizes = list(args.hidden_sizes)  # as a manifest gives it back
-    if not args.hidden_sizes or min(args.hidden_sizes) < 1 or max(args.hidden_sizes) > 65536:
-        rundir.fail(f"--hidden-sizes {args.hidden_sizes}: expected one number or more, each 1 to 65,536")
+    simulators.check_env_id(args.env_id)
     if args.desired_kl is not None and args.anneal_lr:
         rundir.fail("--desired-kl and --anneal-lr exclude each other: expected --desired-kl None or --no-anneal-lr")
     if args.eval_episodes and not args.env_id.startswith("Mjlab-"):
@@ -151,16 +149,6 @@ def parse_args(argv):
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------
-def check_env_id(args):
-    """Refuses a task whose simulator is not installed, and what is not a task of it, with the nearest names."""
-    tasks, missing = simulators.tasks_of(args.env_id)
-    if missing:
-        rundir.fail(f"--env-id {args.env_id} {missing}")
-    if args.env_id not in tasks:
-        near = " ".join(difflib.get_close_matches(args.env_id, tasks, 3, 0.3) or tasks)
-        rundir.fail(f"--env-id {args.env_id} is not a task that runs here; near: {near}")
-
-
 def make_envs(args, num_envs, seed, device):
     """The simulator of the task with `num_envs` environments; simulators.py has its methods."""
     simulator = simulators.MjlabEnvs if args.env_id.startswith("Mjlab-") else simulators.IsaacGymEnvs
@@ -341,18 +329,19 @@ def ppo_loss(
 
 # ---- diagnostics -----------------------------------------------------------------------------------------------------
 @torch.no_grad()
-def diagnose(agent, b_obs, b_actions, b_logprobs, inds, workers):
+def diagnose(agent, b_obs, b_old_means, old_logstd, b_actions, inds, workers):
     """Measures the updated network on the rows `inds` of the batch.
 
-    Returns {name: value} (definitions: metrics.py) and the log-ratios (M,), new over old, of the actions taken. A unit
-    with a small standard deviation is dormant here: Tanh saturates far from zero.
+    b_old_means, old_logstd: of the policy that acted. Returns {name: value} (definitions: metrics.py) and
+    KL(old || new). A unit with a small standard deviation is dormant here: Tanh saturates far from zero.
     """
     mean, values = metrics.diagnose_network(
         lambda rows: agent(b_obs.index_select(0, rows))[::2], inds, deviation=True, map=workers.map
     )
-    logratio = gaussian_logprobs(mean, agent.actor_logstd, b_actions[inds]) - b_logprobs[inds]
-    policy = metrics.gaussian_policy_diagnostics(mean, agent.actor_logstd.exp(), logratio)
-    return {**values, **policy, **metrics.weight_norms(agent)}, logratio
+    policy, kl = metrics.gaussian_policy_diagnostics(
+        b_old_means[inds], old_logstd, mean, agent.actor_logstd, b_actions[inds]
+    )
+    return {**values, **policy, **metrics.weight_norms(agent)}, kl
 
 
 @torch.no_grad()
@@ -403,6 +392,7 @@ def main(args):
     optimizer = optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
     # all but the first since the last log point
     state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[], rewards=0.0, reward_steps=0)
+    state.noise_due, state.points = 0, []  # of `outer/`: the step of the next noise; what metrics.outer_loop gets
     run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state)
 
     shape = (args.num_steps, num_envs)  # (T, N)
@@ -417,9 +407,7 @@ def main(args):
     if args.stagger_resets:
         ages = torch.randint(envs.episode_length, (args.num_envs,), generator=rng, device=device)
         envs.set_ages(ages[games.start : games.stop])
-    whole = torch.full((num_envs, 1), not args.stagger_resets, device=device)  # the present episode began at its start
-    episode = torch.zeros((num_envs, 2), device=device)  # (return, length) so far
-    ends = torch.zeros((*shape, 2), device=device)  # (return, length) of the whole episodes that ended there, else 0
+    episodes = simulators.Episodes(num_envs, not args.stagger_resets, device)
 
     parameters = list(agent.parameters())
 
@@ -462,6 +450,15 @@ def main(args):
         optimizer.step()
         return {**losses, "grad_norm": grad_norm}
 
+    def group_gradient(batch, inds):
+        """The gradient (P,) of the mean loss over the rows `inds` of a batch, added minibatch by minibatch."""
+        count, total = batch[-1][inds].sum().clamp(min=1), 0.0
+        for mb_inds in inds.split(mb_size):
+            rows = [x.index_select(0, mb_inds) for x in batch]
+            gradients, _ = workers.summed(partial(gradient, minibatch_loss), rows, (count,))
+            total = total + torch.cat([x.flatten() for x in gradients])
+        return total
+
     while not run.ended:
         if args.anneal_lr:
             optimizer.param_groups[0]["lr"] = (1.0 - run.global_step / run.total_steps) * args.learning_rate
@@ -476,13 +473,9 @@ def main(args):
             *transition, ended, last_obs = envs.step(actions[step])
             next_obs, rewards[step], terminations[step], truncations[step], next_valid = transition
             resets.append((ended, last_obs))
-            episode += torch.stack([rewards[step], torch.ones_like(rewards[step])], -1) * valid[step, :, None]
-            done = (terminations[step] | truncations[step])[:, None]
-            ends[step] = episode * (done & whole)
-            episode, whole = episode * ~done, done | whole
+            episodes.add(rewards[step], terminations[step] | truncations[step], valid[step])
         run.global_step += batch_size
-        at_end = ends[..., 1] > 0
-        run.add_games(ends[at_end][-100:].tolist(), at_end.sum(0).cpu().numpy())  # the first wait for the GPU
+        run.add_games(*episodes.ended())  # the first wait for the GPU
         state.rewards += (rewards * valid).sum(dtype=torch.float64).item()
         state.reward_steps += valid.sum().item()
 
@@ -503,9 +496,22 @@ def main(args):
                 t_rewards, values, terminations, truncations, next_values, valid, args.gamma, args.gae_lambda
             )
         batch = [x.flatten(0, 1) for x in (obs, old_means, actions, logprobs, values, returns, advantages, valid)]
-        b_obs, _, b_actions, b_logprobs, b_values, b_returns, b_advantages, b_valid = batch
+        b_obs, b_old_means, b_actions, b_logprobs, b_values, b_returns, b_advantages, b_valid = batch
 
         # ---- update --------------------------------------------------------------------------------------------------
+        noise = {}
+        if args.diagnostics and run.at_log_point(batch_size) and run.global_step >= state.noise_due:
+            state.noise_due = run.global_step + NOISE_INTERVAL * batch_size
+            normalized = normalize_advantages(b_advantages, b_valid)[0] if args.norm_adv else b_advantages
+            of_rows = partial(group_gradient, [*batch[:-2], normalized, b_valid])
+            noise = metrics.gradient_noise_scales(
+                of_rows,
+                b_valid,
+                args.num_steps,
+                devices.share_of(NOISE_GROUPS),
+                run.global_step,
+                devices.add_over_ranks,
+            )
         for _epoch in range(args.update_epochs):
             for mb_inds in torch.randperm(len(b_obs), generator=rng, device=device).split(mb_size):
                 losses = update(*minibatch(batch, mb_inds))
@@ -529,9 +535,10 @@ def main(args):
             valid_inds = b_valid.nonzero().squeeze(-1)
             probe_inds = valid_inds[metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)]
         if log_point and args.diagnostics:
-            native, logratio = diagnose(agent, b_obs, b_actions, b_logprobs, valid_inds, workers)
+            behavior = (b_old_means, old_logstd, b_actions)
+            native, kl = diagnose(agent, b_obs, *behavior, valid_inds, workers)
             same = len(probe_inds) == len(valid_inds)
-            probe = native if same else diagnose(agent, b_obs, b_actions, b_logprobs, probe_inds, workers)[0]
+            probe = native if same else diagnose(agent, b_obs, *behavior, probe_inds, workers)[0]
             # clipping multiplied the last minibatch's gradient by one factor: take it out again
             unclip = max(1.0, (losses["grad_norm"].item() + 1e-6) / args.max_grad_norm)
             native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
@@ -541,8 +548,10 @@ def main(args):
             probe = {**probe, **metrics.gradient_statistics(gradients)}
             scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
             scalars.update({f"probe/{name}": value for name, value in probe.items()})
-            scalars["outer/kl_behavior"] = metrics.kl_behavior(logratio)
-            scalars["outer/ddr"] = metrics.ddr(devices.NUM_RANKS * len(valid_inds), scalars["outer/kl_behavior"])
+            grad_norm = (state.totals[-1] / state.minibatches).item()
+            state.points.append((*devices.pooled(len(valid_inds), kl), grad_norm, run.mean_new_return()))
+            outer = {**noise, **metrics.outer_loop(state.points, window=max(10, args.num_logs // 10))}
+            scalars.update({f"outer/{name}": value for name, value in outer.items()})
         if args.norm_obs:  # last: rollout, update and diagnostics have seen the same normalisation
             agent.obs_sums += devices.sum_over_ranks(metrics.column_sums(b_obs[b_valid]))
 

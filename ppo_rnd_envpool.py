@@ -343,17 +343,16 @@ def ppo_loss(
 
 # ---- diagnostics -----------------------------------------------------------------------------------------------------
 @torch.no_grad()
-def diagnose(agent, b_obs, b_actions, b_logprobs, inds, workers):
+def diagnose(agent, b_obs, b_logits, b_actions, inds, workers):
     """Measures the updated network on the rows `inds` of the batch.
 
-    Returns {name: value} (definitions: metrics.py) and the log-ratios (M,), new over old, of the actions taken.
+    b_logits: of the policy that acted. Returns {name: value} (definitions: metrics.py) and KL(old || new).
     """
     logits, values = metrics.diagnose_network(
         lambda rows: agent(b_obs.index_select(0, rows))[::3], inds, map=workers.map
     )
-    logprobs = F.log_softmax(logits, dim=-1)
-    logratio = logprobs.gather(-1, b_actions[inds, None]).squeeze(-1) - b_logprobs[inds]
-    return {**values, **metrics.policy_diagnostics(logprobs.exp(), logratio), **metrics.weight_norms(agent)}, logratio
+    policy, kl = metrics.policy_diagnostics(b_logits[inds], logits, b_actions[inds])
+    return {**values, **policy, **metrics.weight_norms(agent)}, kl
 
 
 @torch.no_grad()
@@ -591,9 +590,10 @@ def main(args):
             valid_inds = b_valid.nonzero().squeeze(-1)
             probe_inds = valid_inds[metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)]
         if log_point and args.diagnostics:
-            native, logratio = diagnose(agent, b_obs, b_actions, b_logprobs, valid_inds, workers)
+            b_logits = logits.flatten(0, 1)
+            native, kl = diagnose(agent, b_obs, b_logits, b_actions, valid_inds, workers)
             same = len(probe_inds) == len(valid_inds)
-            probe = native if same else diagnose(agent, b_obs, b_actions, b_logprobs, probe_inds, workers)[0]
+            probe = native if same else diagnose(agent, b_obs, b_logits, b_actions, probe_inds, workers)[0]
             # clipping multiplied the last minibatch's gradient by one factor: take it out again
             unclip = max(1.0, (losses["grad_norm"].item() + 1e-6) / args.max_grad_norm)
             native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
@@ -603,8 +603,8 @@ def main(args):
             probe = {**probe, **metrics.gradient_statistics(gradients)}
             scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
             scalars.update({f"probe/{name}": value for name, value in probe.items()})
-            scalars["outer/kl_behavior"] = metrics.kl_behavior(logratio)
-            scalars["outer/ddr"] = metrics.ddr(devices.NUM_RANKS * len(valid_inds), scalars["outer/kl_behavior"])
+            scalars["outer/kl_behavior"] = kl
+            scalars["outer/ddr"] = metrics.ddr(devices.NUM_RANKS * len(valid_inds), kl)
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:

@@ -16,6 +16,7 @@ the observations that they had before it.
 """
 
 import contextlib
+import difflib
 import io
 import os
 import re
@@ -29,6 +30,8 @@ try:
 except ImportError as error:
     isaacgymenvs, no_isaacgym = None, str(error)
 import torch
+
+import rundir
 
 # Isaac Gym's tasks that reset one step late and observe plain vectors. AnymalTerrain and the HumanoidAMP tasks reset in
 # another way, AllegroHandDextreme's observations are a dict, and some of the files in cfg/task are no tasks.
@@ -52,6 +55,41 @@ def tasks_of(env_id):
         f"runs on Isaac Gym, which is not here ({no_isaacgym}): NVIDIA has it, after a login, for Python 3.6 to 3.8 at "
         f"developer.nvidia.com/isaac-gym. What runs now: {here}"
     )
+
+
+def check_env_id(env_id):
+    """Refuses a task whose simulator is not installed, and what is not a task of it, with the nearest names."""
+    tasks, missing = tasks_of(env_id)
+    if missing:
+        rundir.fail(f"--env-id {env_id} {missing}")
+    if env_id not in tasks:
+        near = " ".join(difflib.get_close_matches(env_id, tasks, 3, 0.3) or tasks)
+        rundir.fail(f"--env-id {env_id} is not a task that runs here; near: {near}")
+
+
+class Episodes:
+    """Counts the episodes of N environments, in tensors: nothing waits for the GPU before `ended` is called.
+
+    whole: whether the episodes under way began at their start; if not, the first of each environment is not counted.
+    """
+
+    def __init__(self, num_envs, whole, device):
+        self.whole = torch.full((num_envs, 1), whole, device=device)
+        self.under_way = torch.zeros((num_envs, 2), device=device)  # (return, length) so far
+        self.ends = []  # of each step since `ended`: (return, length) of the whole episodes that ended, else 0: (N, 2)
+
+    def add(self, reward, done, valid):
+        """One step: rewards (N,), which episodes it ended (N,) bool, and which environments only reset (not `valid`)."""
+        self.under_way = self.under_way + torch.stack([reward, torch.ones_like(reward)], -1) * valid[:, None]
+        done = done[:, None]
+        self.ends.append(self.under_way * (done & self.whole))
+        self.under_way, self.whole = self.under_way * ~done, done | self.whole
+
+    def ended(self):
+        """What Run.add_games gets: (return, length) of the last 100 since the last call, the number of each env's."""
+        ends, self.ends = torch.stack(self.ends), []
+        at_end = ends[..., 1] > 0
+        return ends[at_end][-100:].tolist(), at_end.sum(0).cpu().numpy()
 
 
 def mjlab_tasks():

@@ -8,6 +8,11 @@ in gymnasium. `make` returns an object with these methods, in which N is the num
 
 action: (N,) integers, or (N, A) floats, which are clipped to the bounds of the action space. obs: (N, width), of what
 `Observation` says. The step after an end only resets: its action is ignored, and what it pays belongs to no game.
+
+    new_games() -> games, finished: what has ended since the last call, (return, length) of each game and the number in
+        each of the N places; returns are of raw rewards
+    play(act, bar) -> returns: plays one whole game in each of N fresh places, with the actions act(obs)
+
 Python 3.8.
 """
 
@@ -17,7 +22,7 @@ import functools
 import importlib
 import io
 import warnings
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import rundir
 
@@ -154,6 +159,20 @@ def check_env_id(env_id: str) -> None:
         rundir.fail(f"--env-id {env_id} {error}")
 
 
+def check(args: Any) -> int:
+    """Ends the program with one line if args.env_id cannot be played, or not with --norm-obs.
+
+    Returns the bytes of an observation.
+    """
+    import numpy as np
+
+    check_env_id(args.env_id)
+    seen = observation(args.env_id)
+    if args.norm_obs and seen.kind != "vector":
+        rundir.fail(f"--norm-obs: {args.env_id} observes no vector of real numbers: expected --no-norm-obs")
+    return seen.width * np.dtype(seen.dtype).itemsize
+
+
 # ---- games -----------------------------------------------------------------------------------------------------------
 def make(env_id: str, seeds: List[int], num_threads: int, film: bool = False) -> Any:
     """One game for each of the seeds (integers below 2**31), in `num_threads` threads on EnvPool.
@@ -166,15 +185,62 @@ def make(env_id: str, seeds: List[int], num_threads: int, film: bool = False) ->
 
 
 class Games:
-    """What both makers have in common: observations become rows of numbers, actions stay within their bounds."""
+    """What both makers have in common.
+
+    Observations become rows of numbers, actions stay within their bounds, and the games are counted.
+    """
 
     def __init__(self, env_id: str, num_envs: int) -> None:
+        import numpy as np
+
         self.observation_space, self.action_space = space, actions = spaces(env_id)
         self.num_envs = num_envs
         self.envs: Any = None  # of the maker
         self.keys = [key for key in sorted(getattr(space, "spaces", ())) if key != MISSION]  # of a dict
         self.start = int(getattr(space, "start", 0))  # the lowest index
         self.bounds = (actions.low, actions.high) if num_actions(env_id)[1] else None
+        self.returns: Any = np.zeros(num_envs)  # of the games under way
+        self.lengths: Any = np.zeros(num_envs, dtype=np.int64)
+        self.over: Any = np.zeros(num_envs, dtype=bool)  # the next step only resets
+        self.ended: List[Tuple[float, int]] = []  # (return, length) of games, not yet asked for
+        self.finished: Any = np.zeros(num_envs, dtype=np.int64)  # their number in each place
+
+    def step(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.played(self.clipped(action))
+        self.returns += reward * ~self.over
+        self.lengths += ~self.over
+        self.over = terminated | truncated
+        for i in self.over.nonzero()[0]:
+            self.ended.append((float(self.returns[i]), int(self.lengths[i])))
+            self.returns[i] = self.lengths[i] = 0
+            self.finished[i] += 1
+        return obs, reward, terminated, truncated, info
+
+    def played(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
+        """One step of the maker's games."""
+        raise NotImplementedError
+
+    def new_games(self) -> Tuple[List[Tuple[float, int]], Any]:
+        ended, finished = self.ended, self.finished
+        self.ended, self.finished = [], finished * 0
+        return ended, finished
+
+    def play(self, act: Callable[[Any], Any], bar: Any) -> List[float]:
+        import numpy as np
+
+        returns = np.zeros(self.num_envs)
+        obs, _ = self.reset()
+        playing: Any = np.ones(self.num_envs, dtype=bool)
+        while playing.any():
+            obs, reward, terminated, truncated, _ = self.step(act(obs))
+            returns += reward * playing
+            over = playing & (terminated | truncated)
+            playing &= ~over
+            bar.update(int(over.sum()))
+        return returns.tolist()
+
+    def reset(self) -> Tuple[Any, Dict[str, Any]]:
+        raise NotImplementedError
 
     def rows(self, parts: List[Any]) -> Any:
         """The observations (N, ...), or the parts of a dict in the order of their sorted names, as (N, width)."""
@@ -222,8 +288,8 @@ class EnvPoolGames(Games):
         states = self.envs._recv()
         return self.rows([states[i] for i in self.obs]), {}
 
-    def step(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
-        self.envs._send([self.ids, self.ids, self.clipped(action).astype(self.action_type)])
+    def played(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
+        self.envs._send([self.ids, self.ids, action.astype(self.action_type)])
         states = self.envs._recv()
         reward, done, truncated = (states[i] for i in self.others)
         return self.rows([states[i] for i in self.obs]), reward, done & ~truncated, truncated, {}
@@ -253,8 +319,8 @@ class GymnasiumGames(Games):
         obs, info = self.envs.reset(seed=self.seeds)
         return self.rows(self.parts(obs)), info
 
-    def step(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
-        obs, reward, terminated, truncated, info = self.envs.step(self.clipped(action))
+    def played(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.envs.step(action)
         return self.rows(self.parts(obs)), reward, terminated, truncated, info
 
     def frame(self) -> Any:

@@ -1,7 +1,7 @@
 """The tests of results/CLAIMS.md: final scores of an experiment's runs, the verdict of each claim, and a picture.
 
     python results/answers.py shape --runs runs/shape_rate    # reads the runs; writes results/shape/scores.csv first
-    python results/answers.py shape                           # from scores.csv: verdicts.csv, also printed, and scores.png
+    python results/answers.py shape                           # from scores.csv: verdicts.csv and scores.png
     python results/answers.py masks --runs runs/masks
 
 scores.csv has one row a run: game, seed, what the experiment varies, `final_return`, `score` (0: a random policy, 1:
