@@ -20,6 +20,7 @@ from suite import BAND_REPS, DIAGNOSTICS, SHORT_NAMES, label_of, short
 
 matplotlib.use("Agg")  # draws without a screen
 import matplotlib.pyplot as plt
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 COLUMN, PAGE = 3.25, 6.75  # widths in inches of a column and of a page (ICML)
@@ -60,6 +61,7 @@ plt.rcParams.update(
         "grid.linewidth": 0.4,
         "axes.axisbelow": True,
         "axes.formatter.useoffset": False,
+        "axes.titley": 1.0,  # where it is; else matplotlib measures all ticks to see whether one is in its way
     }
 )
 
@@ -286,7 +288,8 @@ class Sheet:
         self.lay_out()
         text = io.StringIO()
         with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-            self.figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+            # savefig would draw everything twice
+            FigureCanvasSVG(self.figure).print_svg(text, metadata={"Date": None, "Creator": None})
         svg = text.getvalue()
         svg = svg[svg.index("<svg") :]  # without the XML's and the document type's declarations
         for attribute in ('id="', 'xlink:href="#', "url(#"):
@@ -302,6 +305,9 @@ class Sheet:
             return
         for ax in self.labelled:
             self._label_curves(ax)
+        for axis in (axis for ax in self.figure.axes for axis in (ax.xaxis, ax.yaxis)):
+            if not axis.get_label_text():
+                axis.set_label_coords(0, 0)  # else matplotlib measures all ticks to place a label that is not there
         handles = [plt.Line2D([], [], **style) for style in self.legend.values() if style["label"] not in self.direct]
         if len(handles) > (not self.direct):
             widest = max(len(handle.get_label()) for handle in handles)

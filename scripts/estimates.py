@@ -57,11 +57,15 @@ def iqm(sample):
     """The mean of the middle half of all runs of all games, (…,), as rliable.metrics.aggregate_iqm."""
     values = np.concatenate(sample, axis=-1)
     weights = np.concatenate([np.full(x.shape[-1], 1 / x.shape[-1] / len(sample)) for x in sample])
-    order = values.argsort(-1)
-    ends = weights[order].cumsum(-1)
     cut = len(weights) // 4 / len(weights)
-    kept = np.clip(ends, cut, 1 - cut) - np.clip(ends - weights[order], cut, 1 - cut)
-    return (np.take_along_axis(values, order, -1) * kept).sum(-1) / kept.sum(-1)
+    if np.all(weights == weights[0]):  # then it does not matter whose value it is, and sorting is enough
+        values = np.sort(values, -1)
+    else:
+        order = values.argsort(-1)
+        values, weights = np.take_along_axis(values, order, -1), weights[order]
+    ends = weights.cumsum(-1)
+    kept = np.clip(ends, cut, 1 - cut) - np.clip(ends - weights, cut, 1 - cut)
+    return (values * kept).sum(-1) / kept.sum(-1)
 
 
 def mean(sample):
