@@ -141,13 +141,30 @@ def test_reads_what_tensorboard_reads(tmp_path):
             writer.add_scalar("b", -step, step, new_style=True)
             writer.add_histogram("c", np.arange(3.0), step)
     tensor = Summary.Value(tag="d", tensor=TensorProto(dtype=1, tensor_content=np.float32(7).tobytes()))
+    other = Summary.Value(tag="e", simple_value=1.0, metadata={"plugin_data": {"plugin_name": "hparams"}})  # no curve
     path = next(tmp_path.glob("events*"))
     with open(path, "ab") as file:
-        RecordWriter(file).write(Event(step=9, summary=Summary(value=[tensor])).SerializeToString())
+        RecordWriter(file).write(Event(step=9, summary=Summary(value=[tensor, other])).SerializeToString())
     curves = rundir.read_curves([path])
     assert list(zip(*map(list, curves["a"]))) == conftest.curves(tmp_path)["a"] and len(curves["a"][0]) == 5
     assert [list(column) for column in curves["b"]] == [[0, 1, 2, 3, 4], [0, -1, -2, -3, -4]]  # a tensor
     assert set(curves) == set("abd") and curves["d"][1] == [7]
+
+
+def test_points_of_equal_length_whose_tags_differ(tmp_path):
+    rows = [
+        (1, {"x": 1.0, "y": 2.0}),
+        (200, {"y": 3.0, "x": np.nan}),
+        (300, {"x": 5.0, "z": -0.0}),
+        (70000, {"x": 6.0}),
+    ]
+    rows += [(80000 + i, {"x": float(i), "ÿ" * 70: 1e30}) for i in range(3)]  # a tag whose length takes two bytes
+    write_events(tmp_path / "events.out.tfevents.1", rows)
+    curves = rundir.read_curves([tmp_path / "events.out.tfevents.1"])
+    for tag in {tag for _, scalars in rows for tag in scalars}:
+        steps, values = zip(*((step, scalars[tag]) for step, scalars in rows if tag in scalars))
+        assert curves[tag][0].tolist() == list(steps) and curves[tag][0].dtype == np.int64
+        assert curves[tag][1].tobytes() == np.array(values, np.float32).tobytes()
 
 
 def test_several_files_torn_tails_and_order(tmp_path):
