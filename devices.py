@@ -217,11 +217,6 @@ def share(number: int) -> range:
     return range(number * RANK // NUM_RANKS, number * (RANK + 1) // NUM_RANKS)
 
 
-def share_of(number: int) -> int:
-    """This process's share of a number of equal things: at least one."""
-    return max(1, number // NUM_RANKS)
-
-
 def sum_over_ranks(tensor: Any) -> Any:
     """The sum of a tensor over all processes; the tensor itself if there is one process."""
     if not _in_a_group():

@@ -23,6 +23,7 @@ from torch import Tensor
 
 BATCH_NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
 NORMALIZATION_LAYERS = (torch.nn.LayerNorm, torch.nn.GroupNorm) + BATCH_NORMS
+NOISE_GROUPS = 8  # of environments, between which the gradient's noise is measured
 GRAM_CHUNK = 4096  # rows cast to float64 at a time: 16 MB at D = 512 for any batch size
 SPECTRUM_FLOOR = 1e-13  # of ||Phi||_F^2: above the rounding of a float64 Gram matrix, below what float32 can resolve
 THRESHOLD_SLACK = 1e-12  # relative: a tie (99 of 100 equal directions at tau = .99) must not depend on rounding
@@ -424,68 +425,62 @@ def gradient_noise(
     (s - q) / (K (K - 1)) and (q - s / K) / (K - 1): the two-batch estimates of McCandlish et al. 2018, A.1, for batches
     of one group and of all K. The first can be negative.
 
-    gradient: maps row numbers (M,) to the gradient of the mean loss over these rows, one vector (P,). groups (K, M)
-    int64. add: adds tensors over processes, in place, if each has groups of its own. NaN for fewer than 2 groups.
+    gradient: maps row numbers (M,) to the gradient (P,) of the mean loss over these rows. groups (K, M) int64. add:
+    adds tensors over processes, in place, if each has groups of its own. NaN for fewer than 2 groups.
     """
-    total, squares, count = 0.0, 0.0, 0.0  # type: Any, Any, Any
+    total, squares = 0.0, 0.0  # type: Any, Any
     for rows in groups:
         vector = gradient(rows).detach().double()
-        total, squares, count = total + vector, squares + torch.dot(vector, vector), count + torch.ones_like(vector[0])
+        total, squares = total + vector, squares + torch.dot(vector, vector)
+    count = torch.full_like(squares, float(len(groups)))
     add([total, squares, count])
-    square, squares, count = torch.dot(total, total).item(), squares.item(), count.item()
-    if count < 2:
-        return math.nan, math.nan
-    return (square - squares) / (count * (count - 1)), (squares - square / count) / (count - 1)
+    s, q, k = torch.dot(total, total).item(), squares.item(), count.item()
+    return ((s - q) / (k * (k - 1.0)), (q - s / k) / (k - 1.0)) if k > 1.0 else (math.nan, math.nan)
 
 
 def gradient_noise_scales(
     gradient: Callable[[Tensor], Tensor],
     valid: Tensor,
     num_steps: int,
-    max_groups: int,
     seed: int,
+    num_ranks: int = 1,
     add: Callable[[Sequence[Tensor]], None] = lambda tensors: None,
 ) -> Dict[str, float]:
-    """The noise of PPO's outer and inner loop, by the names under which the scripts log it (OpenAI's B_simple).
+    """The noise of PPO's outer and inner loop, by the names under which the scripts log it.
 
-    B = tr(Sigma) / |G|^2, where Sigma is the covariance of the gradient of one sample: the batch at which noise and
-    gradient are equally long (McCandlish et al. 2018). P3's outer noise is that between rollouts, so Sigma is measured
-    between groups of whole environments, whose steps are correlated; its inner noise is that between minibatches, here
-    groups of the same size of shuffled rows of the same environments.
+    B = tr(Sigma) / |G|^2, with Sigma the covariance of the gradient of one sample, is the batch at which noise and
+    gradient are equally long (McCandlish et al. 2018). P3's outer noise is that between rollouts: Sigma is measured
+    between NOISE_GROUPS groups of whole environments, whose steps are correlated. Its inner noise is that between
+    minibatches: here between groups of the same size of shuffled rows of the same environments.
 
     gradient, add: as for `gradient_noise`. valid (T * N,) bool, time-major: the rows that count in a mean. seed: of the
-    shuffling, with a generator of its own. Returns
+    shuffling, which has a generator of its own. num_ranks: processes, which share the groups. Returns
 
-    - `grad_noise_scale`: B in samples, from groups of environments; `/envs`: in environments; `/inner`: B in samples,
-      from shuffled rows. Each is missing where its estimate of |G|^2 is not positive.
+    - `grad_noise_scale`: B in samples, between groups of environments; `/envs`: in environments; `/inner`: in samples,
+      between groups of shuffled rows. Each is missing where its estimate of |G|^2 is not positive.
     - `/dominated`: 1 where the estimate of |G|^2 between environments is not positive, else 0.
     - `/signal` and `/noise`: the estimates of |G|^2 and of tr(Sigma) of one sample, whatever their signs. To average B
       over log points, divide the mean of the second by the mean of the first.
 
-    {} if there are fewer than 2 environments.
+    {} if there are fewer than 2 environments, or if a gradient is not finite.
     """
     num_envs = len(valid) // num_steps
-    groups = environment_groups(num_steps, num_envs, max_groups)
+    groups = environment_groups(num_steps, num_envs, max(1, NOISE_GROUPS // num_ranks))
     order = torch.randperm(groups.numel(), generator=torch.Generator().manual_seed(seed))
-    shuffled = groups.flatten()[order].view_as(groups)
-    rows = valid[groups.to(valid.device)].sum().double()
-    number = torch.full_like(rows, float(len(groups)))
-    add([rows, number])
-    rows_of_one, envs_of_one = rows.item() / number.item(), float(num_envs // len(groups))
+    shuffled = groups.flatten()[order].view_as(groups).to(valid.device)
+    rows = valid[groups.to(valid.device)].sum().double() / (len(groups) * num_ranks)  # of a group: the mean
+    add([rows])
     signal, noise = gradient_noise(gradient, groups.to(valid.device), add)
     if not math.isfinite(signal + noise):
         return {}
-    out = {
-        "grad_noise_scale/dominated": float(signal <= 0.0),
-        "grad_noise_scale/signal": signal,
-        "grad_noise_scale/noise": rows_of_one * noise,
-    }
+    name = "grad_noise_scale"
+    out = {name + "/dominated": float(signal <= 0.0), name + "/signal": signal, name + "/noise": rows.item() * noise}
     if signal > 0.0:
-        out["grad_noise_scale"] = rows_of_one * noise / signal
-        out["grad_noise_scale/envs"] = envs_of_one * noise / signal
-    signal, noise = gradient_noise(gradient, shuffled.to(valid.device), add)
+        out[name] = rows.item() * noise / signal
+        out[name + "/envs"] = num_envs // len(groups) * noise / signal
+    signal, noise = gradient_noise(gradient, shuffled, add)
     if signal > 0.0:
-        out["grad_noise_scale/inner"] = rows_of_one * noise / signal
+        out[name + "/inner"] = rows.item() * noise / signal
     return out
 
 

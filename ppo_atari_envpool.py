@@ -47,8 +47,7 @@ import rundir
 from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 OBS_SHAPE = (84, 84, 4)  # channels last
-# of `outer/grad_noise_scale`: groups of environments, over all processes, and iterations between two measurements
-NOISE_GROUPS, NOISE_INTERVAL = 8, 40
+NOISE_INTERVAL = 20  # iterations between two measurements of `outer/grad_noise_scale`, at least
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -442,18 +441,13 @@ def main(args):
         b_obs, b_actions, b_logprobs, b_values, b_returns, b_advantages, b_valid = batch
 
         # ---- update --------------------------------------------------------------------------------------------------
-        noise = {}
+        noise_scales = {}
         if args.diagnostics and run.at_log_point(batch_size) and run.global_step >= state.noise_due:
             state.noise_due = run.global_step + NOISE_INTERVAL * batch_size
             normalized = normalize_advantages(b_advantages, b_valid)[0] if args.norm_adv else b_advantages
             of_rows = partial(group_gradient, [*batch[:-2], normalized, b_valid])
-            noise = metrics.gradient_noise_scales(
-                of_rows,
-                b_valid,
-                args.num_steps,
-                devices.share_of(NOISE_GROUPS),
-                run.global_step,
-                devices.add_over_ranks,
+            noise_scales = metrics.gradient_noise_scales(
+                of_rows, b_valid, args.num_steps, run.global_step, devices.NUM_RANKS, devices.add_over_ranks
             )
         for _epoch in range(args.update_epochs):
             for mb_inds in torch.randperm(len(b_obs), generator=rng, device=device).split(mb_size):
@@ -493,7 +487,7 @@ def main(args):
             scalars.update({f"probe/{name}": value for name, value in probe.items()})
             grad_norm = (state.totals[-1] / state.minibatches).item()
             state.points.append((*devices.pooled(len(valid_inds), kl), grad_norm, run.mean_new_return()))
-            outer = {**noise, **metrics.outer_loop(state.points, window=max(10, args.num_logs // 10))}
+            outer = {**noise_scales, **metrics.outer_loop(state.points, window=max(10, args.num_logs // 10))}
             scalars.update({f"outer/{name}": value for name, value in outer.items()})
 
         # ---- log -----------------------------------------------------------------------------------------------------

@@ -47,14 +47,14 @@ import torch.optim as optim
 
 import devices
 import metrics
+import recipe
 import rundir
 import worlds
 from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 GRID_VALUES, GRID_STARTS = 20, (0, 11, 17)  # MiniGrid's 11 objects, 6 colours and 3 states, and where each begin
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac", "grad_norm")
-# of `outer/grad_noise_scale`: groups of environments, over all processes, and iterations between two measurements
-NOISE_GROUPS, NOISE_INTERVAL = 8, 40
+NOISE_INTERVAL = 20  # iterations between two measurements of `outer/grad_noise_scale`, at least
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -107,21 +107,10 @@ class Args:
     cuda_graphs: bool = False  # replays policy and update as CUDA graphs, for NVIDIA; it has never run on a GPU yet
 
 
-CONTINUOUS = dict(  # other defaults of games with continuous actions
-    total_timesteps=1_000_000,
-    learning_rate=3e-4,
-    num_minibatches=32,
-    update_epochs=10,
-    ent_coef=0.0,
-    norm_obs=True,
-    norm_reward=True,
-)
-
-
 def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
     env_id = ([Args.env_id] + re.findall(r"--env[-_]id[= ](\S+)", " ".join(argv)))[-1]
-    default = Args(**CONTINUOUS) if worlds.has_continuous_actions(env_id) else Args()
+    default = Args(**recipe.CONTINUOUS) if worlds.has_continuous_actions(env_id) else Args()
     args = rundir.parse(Args, argv, __doc__, default=default)
     row_bytes = 100 + worlds.check(args)
     args.num_threads = args.num_threads or torch.get_num_threads()
@@ -513,20 +502,15 @@ def main(args):
         batch = [b_obs, b_actions, b_logprobs, b_values, b_returns, b_advantages, b_valid]
 
         # ---- update --------------------------------------------------------------------------------------------------
-        noise = {}
+        noise_scales = {}
         if args.diagnostics and run.at_log_point(batch_size) and run.global_step >= state.noise_due:
             state.noise_due = run.global_step + NOISE_INTERVAL * batch_size
             normalized = (
                 normalize_advantages(b_advantages[None], b_valid[None])[0][0] if args.norm_adv else b_advantages
             )
             of_rows = partial(group_gradient, [*batch[:-2], normalized, b_valid])
-            noise = metrics.gradient_noise_scales(
-                of_rows,
-                b_valid,
-                args.num_steps,
-                devices.share_of(NOISE_GROUPS),
-                run.global_step,
-                devices.add_over_ranks,
+            noise_scales = metrics.gradient_noise_scales(
+                of_rows, b_valid, args.num_steps, run.global_step, devices.NUM_RANKS, devices.add_over_ranks
             )
         for _epoch in range(args.update_epochs):
             inds = torch.randperm(len(b_obs), generator=rng, device=device)
@@ -568,7 +552,7 @@ def main(args):
             scalars.update({f"probe/{name}": value for name, value in probe.items()})
             grad_norm = (state.totals[-1] / state.minibatches).item()
             state.points.append((*devices.pooled(len(valid_inds), kl), grad_norm, run.mean_new_return()))
-            outer = {**noise, **metrics.outer_loop(state.points, window=max(10, args.num_logs // 10))}
+            outer = {**noise_scales, **metrics.outer_loop(state.points, window=max(10, args.num_logs // 10))}
             scalars.update({f"outer/{name}": value for name, value in outer.items()})
         if args.norm_obs:  # last: rollout, update and diagnostics have seen the same normalisation
             agent.add_obs(devices.sum_over_ranks(metrics.column_sums(b_obs[b_valid])))

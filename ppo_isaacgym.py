@@ -22,8 +22,8 @@ algorithm, defaults and names. Departures, each with its reason:
 7. A critic sees the privileged states of a task that has them.
 8. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 9. A run is a directory that can be killed at any time and is resumed by the same command.
-10. mjlab's tasks have mjlab's defaults (TASKS), PyTorch's initial weights, and `--desired-kl` and `--norm-obs` as its
-    rsl_rl has them; the rest is CleanRL. So, other than in rsl_rl: advantages are normalised in each minibatch, not
+10. mjlab's tasks have mjlab's defaults (recipe.py), PyTorch's initial weights, and `--desired-kl` and `--norm-obs` as
+    its rsl_rl has them; the rest is CleanRL. So, other than in rsl_rl: advantages are normalised in each minibatch, not
     over the batch; each epoch shuffles the rows anew; Adam's eps is 1e-5, not 1e-8; the statistics of `--norm-obs`
     change once an iteration, not at every step, which keeps the first ratios at 1; the gradients of actor and critic
     are clipped together; the deviation is learnt as its logarithm; a time limit bootstraps from the observation after
@@ -51,13 +51,13 @@ import torch.optim as optim
 
 import devices
 import metrics
+import recipe
 import rundir
 from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 MIN_LEARNING_RATE, MAX_LEARNING_RATE = 1e-5, 1e-2  # of --desired-kl, as in rsl_rl
 KL_EPSILON = 1e-9  # a smaller KL is rounding: the network is still the one that acted
-# of `outer/grad_noise_scale`: groups of environments, over all processes, and iterations between two measurements
-NOISE_GROUPS, NOISE_INTERVAL = 8, 40
+NOISE_INTERVAL = 20  # iterations between two measurements of `outer/grad_noise_scale`, at least
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -110,36 +110,10 @@ class Args:
     bf16: bool = False  # computes the hidden layers in bfloat16 (autocast); heads, losses, GAE and Adam stay in float32
 
 
-# Defaults of the tasks whose names begin so, later entries first: those of mjlab's own configurations of rsl_rl. Total
-# steps are its iterations x steps x 4096 environments, the number in mjlab's documented commands.
-TASKS = {
-    "Mjlab-": dict(
-        num_envs=4096,
-        total_timesteps=983_040_000,
-        num_steps=24,
-        num_minibatches=4,
-        update_epochs=5,
-        learning_rate=1e-3,
-        desired_kl=0.01,
-        ent_coef=0.01,
-        clip_vloss=True,
-        norm_obs=True,
-        hidden_sizes=(512, 256, 128),
-        activation="elu",
-        orthogonal_init=False,
-    ),
-    "Mjlab-Cartpole": dict(total_timesteps=65_536_000, num_steps=32, norm_obs=False, hidden_sizes=(64, 64)),
-    "Mjlab-Lift-Cube": dict(total_timesteps=491_520_000, ent_coef=0.005),
-    "Mjlab-Velocity-Flat-Unitree-G1": dict(total_timesteps=2_949_120_000),
-    "Mjlab-Velocity-Rough-Unitree-G1": dict(total_timesteps=2_949_120_000),
-}
-
-
 def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
     env_id = ([Args.env_id] + re.findall(r"--env[-_]id[= ](\S+)", " ".join(argv)))[-1]
-    default = Args(**{name: value for task in TASKS if env_id.startswith(task) for name, value in TASKS[task].items()})
-    args = rundir.parse(Args, argv, __doc__, default=default)
+    args = rundir.parse(Args, argv, __doc__, default=Args(**recipe.task_defaults(env_id)))
     simulators.check_env_id(args.env_id)
     if args.desired_kl is not None and args.anneal_lr:
         rundir.fail("--desired-kl and --anneal-lr exclude each other: expected --desired-kl None or --no-anneal-lr")
@@ -499,18 +473,13 @@ def main(args):
         b_obs, b_old_means, b_actions, b_logprobs, b_values, b_returns, b_advantages, b_valid = batch
 
         # ---- update --------------------------------------------------------------------------------------------------
-        noise = {}
+        noise_scales = {}
         if args.diagnostics and run.at_log_point(batch_size) and run.global_step >= state.noise_due:
             state.noise_due = run.global_step + NOISE_INTERVAL * batch_size
             normalized = normalize_advantages(b_advantages, b_valid)[0] if args.norm_adv else b_advantages
             of_rows = partial(group_gradient, [*batch[:-2], normalized, b_valid])
-            noise = metrics.gradient_noise_scales(
-                of_rows,
-                b_valid,
-                args.num_steps,
-                devices.share_of(NOISE_GROUPS),
-                run.global_step,
-                devices.add_over_ranks,
+            noise_scales = metrics.gradient_noise_scales(
+                of_rows, b_valid, args.num_steps, run.global_step, devices.NUM_RANKS, devices.add_over_ranks
             )
         for _epoch in range(args.update_epochs):
             for mb_inds in torch.randperm(len(b_obs), generator=rng, device=device).split(mb_size):
@@ -550,7 +519,7 @@ def main(args):
             scalars.update({f"probe/{name}": value for name, value in probe.items()})
             grad_norm = (state.totals[-1] / state.minibatches).item()
             state.points.append((*devices.pooled(len(valid_inds), kl), grad_norm, run.mean_new_return()))
-            outer = {**noise, **metrics.outer_loop(state.points, window=max(10, args.num_logs // 10))}
+            outer = {**noise_scales, **metrics.outer_loop(state.points, window=max(10, args.num_logs // 10))}
             scalars.update({f"outer/{name}": value for name, value in outer.items()})
         if args.norm_obs:  # last: rollout, update and diagnostics have seen the same normalisation
             agent.obs_sums += devices.sum_over_ranks(metrics.column_sums(b_obs[b_valid]))

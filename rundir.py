@@ -39,6 +39,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, No
 from typing_extensions import Annotated, get_args, get_type_hints
 
 import devices
+import recipe
 import tags
 
 ROOT = Path(__file__).resolve().parent
@@ -707,7 +708,7 @@ def script_of(manifest: Dict[str, Any]) -> Optional[str]:
 
 @functools.lru_cache(maxsize=None)
 def default_arguments(script: str, env_id: str = "") -> Dict[str, Any]:
-    """The defaults of a script's Args, and of its TASKS or CONTINUOUS for `env_id`, read without importing it.
+    """The defaults of a script's Args, and what recipe.py changes for `env_id`, read without importing it.
 
     `script`: the path of the file; {} if it is missing.
     """
@@ -718,15 +719,12 @@ def default_arguments(script: str, env_id: str = "") -> Dict[str, Any]:
                 if isinstance(field, ast.AnnAssign) and field.value is not None:
                     with contextlib.suppress(ValueError):  # not a literal: exp_name
                         values[field.target.id] = ast.literal_eval(field.value)  # type: ignore[union-attr]
-        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "TASKS":
-            for prefix, task in zip(node.value.keys, node.value.values):  # type: ignore[attr-defined]
-                if env_id.startswith(prefix.value):
-                    values.update({word.arg: ast.literal_eval(word.value) for word in task.keywords})
-        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "CONTINUOUS":
-            import worlds
+    if Path(script).stem == "ppo_isaacgym":
+        values.update(recipe.task_defaults(env_id))
+    elif Path(script).stem == "ppo_envpool":
+        import worlds
 
-            if worlds.has_continuous_actions(env_id):
-                values.update({word.arg: ast.literal_eval(word.value) for word in node.value.keywords})  # type: ignore[attr-defined]
+        values.update(recipe.CONTINUOUS if worlds.has_continuous_actions(env_id) else {})
     return values
 
 

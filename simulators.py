@@ -79,7 +79,7 @@ class Episodes:
         self.ends = []  # of each step since `ended`: (return, length) of the whole episodes that ended, else 0: (N, 2)
 
     def add(self, reward, done, valid):
-        """One step: rewards (N,), which episodes it ended (N,) bool, and which environments only reset (not `valid`)."""
+        """One step: rewards (N,), `done` (N,): it ended an episode, `valid` (N,): it was no reset."""
         self.under_way = self.under_way + torch.stack([reward, torch.ones_like(reward)], -1) * valid[:, None]
         done = done[:, None]
         self.ends.append(self.under_way * (done & self.whole))

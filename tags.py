@@ -53,8 +53,18 @@ OF_NETWORK = {
     "policy_variance": "variance of the action probabilities across states: 0 if the policy ignores the state",
 }
 OF_OUTER = {
-    "kl_behavior": "KL from the policy that collected the batch to the updated one, over the batch, in nats",
-    "ddr": "samples for each nat of kl_behavior (Beukman et al. 2026): large steps have few",
+    "kl_behavior": "KL(collected with || updated) of the policies, exact, the mean over the batch's states, in nats",
+    "ddr": "samples for each nat of kl_behavior (Beukman et al. 2026), sums over the last tenth of the curve's points; "
+    "in Procgen and RND of one point. Large steps have few",
+    "plateau": "1 if the return has stopped rising while KL and gradient stay up: steps too long for their noise. "
+    "Noisy returns hide a slow rise",
+    "grad_noise_scale": "samples at which noise and gradient of the whole loss are equally long, between groups of "
+    "environments, before the update; one measurement is noisy: average noise and signal first",
+    "grad_noise_scale/envs": "the same in environments",
+    "grad_noise_scale/inner": "the same between shuffled rows, which ignores that the steps of a game are correlated",
+    "grad_noise_scale/dominated": "1 if noise swamps the gradient: the scale is above what this batch can measure",
+    "grad_noise_scale/signal": "unbiased estimate of the squared gradient; can be negative",
+    "grad_noise_scale/noise": "unbiased estimate of the variance of one sample's gradient, summed over the parameters",
     "greedy_churn": "share of the batch in which the update changed the greedy action",
 }
 DESCRIPTIONS = {

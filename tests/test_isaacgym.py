@@ -22,6 +22,7 @@ import torch
 from conftest import ROOT, Forked, curves, environment, load_checkpoint, raw_steps, wait_for
 
 import ppo_isaacgym as ppo
+import recipe
 import rundir
 import simulators
 
@@ -477,7 +478,7 @@ def test_defaults_of_a_task(monkeypatch):
     args = ppo.parse_args("--env_id=Mjlab-Cartpole-Balance --num-steps 16 --no-clip-vloss --hidden-sizes 8 8".split())
     assert (args.hidden_sizes, args.norm_obs, args.num_steps, args.desired_kl) == ([8, 8], False, 16, 0.01)
     assert not args.clip_vloss and args.num_minibatches == 4
-    fields = {name for values in ppo.TASKS.values() for name in values}
+    fields = {name for values in recipe.TASKS.values() for name in values}
     assert fields <= vars(ppo.Args()).keys()
 
 
@@ -507,7 +508,7 @@ def test_defaults_are_mjlabs():
         assert args.activation == actor.activation == critic.activation and not args.orthogonal_init
         assert args.norm_obs == actor.obs_normalization == critic.obs_normalization
         from_table = rundir.default_arguments(str(ROOT / SCRIPT), task)
-        assert {name: from_table[name] for name in ppo.TASKS["Mjlab-"]}.items() <= {
+        assert {name: from_table[name] for name in recipe.TASKS["Mjlab-"]}.items() <= {
             **vars(args),
             "hidden_sizes": tuple(args.hidden_sizes),
         }.items()
@@ -598,7 +599,7 @@ def test_mjlab_run(tmp_path):
     assert all("NVIDIA CUDA driver" in line for line in done.stderr.splitlines())  # Warp's own one line without a GPU
     scalars = curves(tmp_path / "run")
     assert all(np.isfinite([value for _, value in points]).all() for points in scalars.values())
-    assert {"diagnostics/policy_variance/normalized", "probe/ess", "outer/ddr"} <= scalars.keys()
+    assert {"diagnostics/policy_variance/normalized", "probe/ess", "outer/ddr", "outer/plateau"} <= scalars.keys()
     rates = [value for _, value in scalars["charts/learning_rate"]]  # as float32, whose 1e-5 is below Python's
     assert len(set(rates)) > 1 and all(np.float32(1e-5) <= np.float32(rate) <= np.float32(1e-2) for rate in rates)
     with np.load(tmp_path / "run/coverage.npz") as coverage:
@@ -663,7 +664,7 @@ TAGS = {
         for place in ("diagnostics", "probe")
         for tag in "feature_rank dormant_neurons weight_norm gradient_kurtosis ess policy_variance".split()
     ),
-    *("outer/kl_behavior", "outer/ddr"),
+    *("outer/kl_behavior", "outer/ddr", "outer/plateau", "outer/grad_noise_scale/noise"),
 }
 
 

@@ -47,12 +47,16 @@ PPO = {
     *(f"{place}/{tag}" for place in ("diagnostics", "probe") for tag in POLICY),
     *("outer/kl_behavior", "outer/ddr"),
 }
+OUTER = {  # the scripts that measure the outer loop: what each logs beside PPO
+    script: {"outer/plateau", *(f"outer/grad_noise_scale/{tag}" for tag in ("dominated", "signal", "noise"))}
+    for script in ("ppo_atari_envpool.py", "ppo_envpool.py")
+}
 TAGS = {  # what each script logs beside what every script does
-    "ppo_atari_envpool.py": PPO,
+    "ppo_atari_envpool.py": PPO | OUTER["ppo_atari_envpool.py"],
     "pqn_atari_envpool.py": {"losses/td_loss", "losses/q_values", "charts/epsilon", "outer/greedy_churn"},
     "ppo_procgen.py": PPO | {"charts/eval_episodic_return", "charts/eval_train_return", "charts/generalization_gap"},
     "ppo_rnd_envpool.py": PPO | {"losses/int_value_loss", "losses/fwd_loss", "charts/intrinsic_reward"},
-    "ppo_envpool.py": PPO,
+    "ppo_envpool.py": PPO | OUTER["ppo_envpool.py"],
 }
 LEVELS = {"ppo_procgen.py": ("--num-levels", 5, "--eval-envs", 1)}  # for the curves of unseen levels
 COVERAGE = {  # the name, shape and type of an observation in coverage.npz, and the length of a feature
@@ -96,7 +100,9 @@ def test_curves(finished, script):
     for tag, points in scalars.items():
         steps, values = zip(*points)
         assert all(map(math.isfinite, values)), f"{tag}: {values}"
-        if not tag.startswith(AFTER_A_GAME):  # which begin when the first game ends
+        if tag.startswith("outer/grad_noise_scale"):  # at most each 20th iteration
+            assert list(steps) == STEPS[:1]
+        elif not tag.startswith(AFTER_A_GAME):  # which begin when the first game ends
             assert list(steps) == STEPS, tag
     rows = dict(scalars["diagnostics/feature_rank/rows"])
     assert all(100 < rows[step] <= 128 for step in STEPS)  # the valid rows of the batch
@@ -105,7 +111,9 @@ def test_curves(finished, script):
     if TAGS[script] >= PPO:
         assert all(0 < value <= 100 for _, value in scalars["diagnostics/ess"])
         kl, ddr = (np.array([value for _, value in scalars[tag]]) for tag in ("outer/kl_behavior", "outer/ddr"))
-        np.testing.assert_allclose(kl * ddr, [rows[step] for step in STEPS], rtol=1e-4)
+        counts = np.array([rows[step] for step in STEPS])
+        sums = (np.cumsum(counts) / np.cumsum(kl), counts / kl)
+        np.testing.assert_allclose(ddr, sums[0 if script in OUTER else 1], rtol=1e-4)
 
 
 def test_files(finished, script):
