@@ -402,3 +402,16 @@ def test_scores_of_each_kind_of_script(tmp_path):
     cartpole = Suite("any", "ppo_atari_envpool", by_game["CartPole-v1"])
     assert cartpole.finals(cartpole.configs[1], "CartPole-v1") == pytest.approx([1.0, 3.0])
     assert not cartpole.human and cartpole.common == ["CartPole-v1"]
+
+
+def test_before_the_first_finished_game_a_run_counts_as_the_random_policy(tmp_path):
+    """Breakout's random policy has 1.7, a score of 0. The second run has diverged before any game has ended."""
+    write_run(tmp_path / "a", 1.0, points=2)  # the first game ends at half the budget
+    write_run(tmp_path / "b", 1.0, seed=2, done=False)
+    (tmp_path / "b" / "failed.json").write_text('{"global_step": 512}')
+    write_events(next((tmp_path / "b").glob("events*")), [(512, {"charts/SPS": 1.0})])
+    runs, _ = analysis.read_runs(tmp_path, analysis.Cache([]))
+    suite = Suite("any", "ppo_atari_envpool", runs)
+    area = np.interp(np.arange(1, 101) / 100, [0.5, 1], [0.5**0.5, 1], left=0).mean()
+    assert suite.values(suite.base, "Breakout", "area") == pytest.approx([area, 0])
+    assert suite.values(suite.base, "Breakout", "half") == pytest.approx([0.5**0.5, 0])
