@@ -33,7 +33,7 @@ PROGRAMS = {  # share of the lines, words that most lines begin with
     "ppo_rnd_envpool": (52, ()),
     "ppo_isaacgym": (52, ("--env-id", "Mjlab-Cartpole-Balance")),
     "ppo_envpool": (52, ()),
-    "launch": (98, ()),
+    "launch": (86, ()),
     "evaluate": (45, ("run",)),
     "figures": (30, ("fixed_budget", "--runs", ".")),
     "report": (20, ("fixed_budget", "--runs", ".")),
@@ -43,6 +43,7 @@ PROGRAMS = {  # share of the lines, words that most lines begin with
     "calibration": (8, ()),
     "random_scores": (7, ()),
     "toy_outer_loop": (6, ()),
+    "plasticity": (6, ("--runs", ".")),
 }
 # parse_args of these makes the directory of --out, if it accepts the line
 MAKE_OUT = {"figures", "report", "umap_coverage"}

@@ -1,0 +1,415 @@
+"""Can the networks of finished runs still learn, and which of P1's diagnostics tell?
+
+    python scripts/plasticity.py --runs runs/shape_rate --out results/plasticity/
+
+P1 (Mayor et al. 2025, arXiv 2506.03404) reads feature rank, dormant neurons, weight norm and gradient kurtosis as signs
+of lost plasticity. Its reviewers object that a dormant unit is not lost plasticity. This program measures plasticity
+itself, as Lyle et al. 2022 (arXiv 2204.09560, target-fitting capacity) do: how fast does a network fit new targets?
+
+1. One bank of states s_1 ... s_M a game, the same for all its runs: equally many rows of each run's coverage.npz
+   (ppo_envpool.py), or states of a random policy (ppo_atari_envpool.py, whose coverage.npz has no stacks of frames).
+2. Random targets y(s), the same for all networks: the sum of 32 cosines, with random directions and phases, of the
+   first 8 principal components of the bank, each with unit variance. Then y has mean 0 and variance 1 over the bank.
+3. Each encoder of a network gets a new linear head, which is 0 at first. Both take K steps of a new Adam on the mean of
+   (head(encoder(s)) - y(s))^2 over the whole bank. This loss begins at 1; the smaller it ends, the faster the network.
+4. slowdown = loss of the run's network / loss of freshly initialised networks of the same architecture with the same
+   normalisation of observations; a geometric mean over targets. 1: as plastic as a new network. Above 1: slower.
+5. Spearman's rank correlation of the slowdown with the last value of each diagnostic, over the runs of a game, mean
+   over games. `within`: the ranks less their mean in each configuration, so that neither N, T
+   nor the rate explains it.
+   Intervals are 95 % bootstraps over runs within games (n - 1 of n); a verdict says whether the sign is P1's.
+
+What it does not measure: whether the network could learn *this game's* later values and actions; what a new optimiser
+would repair or spoil (the run's own Adam is not used); generalisation (the loss is of the states that are fitted); the
+heads; the critic's encoder, in the correlations (P1's diagnostics are of the actor's; the table has both). A fresh
+network has a smaller norm, so that one step of Adam changes it more: that is part of the slowdown, not corrected for. A
+correlation is no cause.
+
+Writes plasticity.csv (a row a run), plasticity_correlations.csv and plasticity.png; prints both as tables. Runs that
+are not finished are named and left out. At the defaults a network of ppo_envpool.py takes two or three seconds of one
+core, one of Atari minutes.
+"""
+
+import copy
+import importlib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import analysis
+import evaluate
+import numpy as np
+import pandas as pd
+import torch
+from claims import RUNS_NEEDED
+from drawing import PAGE, plt
+from estimates import ALPHA, UNDECIDED, evidence, holm, interval, nothing, p_values, verdict
+from scipy.stats import rankdata
+from suite import DIAGNOSTICS, label_of
+from typing_extensions import Annotated
+
+import rundir  # analysis has put the repository's root on sys.path
+from rundir import Count, Positive, Range, Seed, Threads
+
+SCRIPTS = ("ppo_envpool", "ppo_atari_envpool")
+COSINES, COMPONENTS = 32, 8  # of a target
+RANDOM_STEPS, RANDOM_ENVS = 128, 8  # of the random policy
+SIDES = {1: "less", -1: "more"}  # P1's sign of the correlation with N -> what it says of that with the slowdown
+MARKS = {"diagnostics": "o", "probe": "s"}
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
+
+
+@dataclass
+class Args:
+    runs: Path  # the directory that has the runs at any depth
+    out: Path = Path("figures")  # the directory for the picture and the tables
+    states: Annotated[int, Range(32, 65536)] = 512  # in the bank of a game
+    steps: Annotated[int, Range(1, 10**5)] = 200  # of Adam: K
+    targets: Annotated[int, Range(1, 1000)] = 3  # random targets
+    fresh: Annotated[int, Range(1, 1000)] = 3  # freshly initialised networks for each target
+    learning_rate: Positive = 1e-3  # of Adam
+    frequency: Positive = 1.0  # of the cosines: larger ones make targets that are harder to fit
+    reps: Count = 2000  # bootstrap resamples
+    num_threads: Threads = 1  # of PyTorch; 0 takes every core
+    seed: Seed = 1  # of the bank, the targets and the fresh networks
+
+
+def parse_args(argv):
+    """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
+    args = rundir.parse(Args, argv, __doc__)
+    if not os.path.isdir(args.runs):  # Path.is_dir raises OSError if a name is too long
+        rundir.fail(f"--runs {args.runs}: expected a directory with runs below it")
+    if args.reps > 10**6:
+        rundir.fail(f"--reps {args.reps} is out of range: expected 1 to 1,000,000")
+    return args
+
+
+def note(message):
+    print(f"note: {message}", file=sys.stderr)
+
+
+# ---- runs and networks -----------------------------------------------------------------------------------------------
+def finished_runs(args):
+    """The TrainingRuns that can be measured: finished, of one of SCRIPTS, with a checkpoint. Names the others."""
+    cache = analysis.Cache([args.runs / ".figures_cache.npz", args.out / ".figures_cache.npz"])
+    found, unread = analysis.read_runs(args.runs, cache)
+    cache.save()
+    for line in unread:
+        note(line)
+    kept = []
+    for run in found:
+        if run.script not in SCRIPTS:
+            note(f"{run.name}: left out, a run of {run.script}.py: expected one of {', '.join(SCRIPTS)}")
+        elif not run.done or not rundir.checkpoints(args.runs / run.name):
+            note(f"{run.name}: left out, it is not finished or has no checkpoint")
+        else:
+            kept.append(run)
+    if not kept:
+        rundir.fail(f"--runs {args.runs}: expected finished runs of {' or '.join(SCRIPTS)} with checkpoints")
+    return sorted(kept, key=lambda run: (run.game, run.name))
+
+
+def trained_network(run_dir):
+    """(network, its arguments, script) of a run, as evaluate.py loads it, in float32."""
+    checkpoint, args, script = evaluate.load(run_dir)
+    args.bf16 = False
+    if script != "ppo_envpool":
+        return evaluate.make_agent(checkpoint["agent"], args, script), args, script
+    with evaluate.mismatch_in_one_line(script):
+        agent = world_network(args)
+        agent.load_state_dict(checkpoint["agent"])
+    return agent, args, script
+
+
+def world_network(args):
+    """A new network of ppo_envpool.py."""
+    module = importlib.import_module("ppo_envpool")
+    return module.Agent(module.worlds.observation(args.env_id), *module.worlds.num_actions(args.env_id), args)
+
+
+def fresh_network(agent, args, script, seed):
+    """A new network of the same architecture, with the normalisation of observations of `agent`."""
+    torch.manual_seed(seed)
+    if script == "ppo_envpool":
+        fresh = world_network(args)
+    else:
+        fresh = importlib.import_module(script).Agent(agent.actor.out_features, args.shared_encoder)
+    for (_, buffer), (_, trained) in zip(fresh.named_buffers(), agent.named_buffers()):
+        buffer.copy_(trained)
+    return fresh
+
+
+def architecture(agent, args, script):
+    """Equal for two runs exactly if fresh networks of one can stand for those of the other."""
+    shapes = tuple((name, tuple(parameter.shape)) for name, parameter in agent.named_parameters())
+    buffers = tuple(buffer.numpy().tobytes() for buffer in agent.buffers())
+    return script, args.env_id, getattr(args, "activation", ""), shapes, buffers
+
+
+def representation(agent, obs):
+    """The last hidden layer of each encoder, (E, M, H): of the actor's, then of the critic's if it has its own."""
+    layers = agent(obs)[2]
+    return layers[-1] if torch.is_tensor(layers[-1]) else torch.stack([encoder[-1] for encoder in layers])
+
+
+# ---- states and targets ----------------------------------------------------------------------------------------------
+def bank_of(runs, args):
+    """The states of a game, a tensor (M, ...): the same for all of its runs."""
+    rng = np.random.default_rng(args.seed)
+    if runs[0].script == "ppo_atari_envpool":
+        return torch.from_numpy(random_states(runs[0].arguments, args.states, rng))
+    parts, quota = [], -(-args.states // len(runs))
+    for run in runs:
+        try:
+            with np.load(args.runs / run.name / "coverage.npz") as data:
+                rows = data["obs"]
+        except (OSError, ValueError, KeyError) as error:
+            rundir.fail(
+                f"{args.runs / run.name} has no coverage.npz that can be read ({error}): expected a finished run"
+            )
+        parts.append(rows[rng.permutation(len(rows))[:quota]])
+    rows = np.concatenate(parts)
+    return torch.from_numpy(rows[rng.permutation(len(rows))[: args.states]])
+
+
+def random_states(arguments, number, rng):
+    """States (number, 84, 84, 4) uint8 that a random policy sees in a game of Atari."""
+    module = importlib.import_module("ppo_atari_envpool")
+    args = module.Args(**{name: arguments[name] for name in ("env_id", "seed")})
+    seeds = rundir.game_seeds(args.seed, "bank", 0, range(RANDOM_ENVS))
+    envs = module.make_envs(args, seeds)
+    obs, rows = envs.reset()[0], []
+    for _ in range(max(RANDOM_STEPS, -(-number // RANDOM_ENVS))):
+        obs = envs.step(rng.integers(envs.action_space.n, size=RANDOM_ENVS))[0]
+        rows.append(obs.transpose(0, 2, 3, 1))
+    rows = np.concatenate(rows)
+    return np.ascontiguousarray(rows[rng.permutation(len(rows))[:number]])
+
+
+def random_targets(bank, number, frequency, seed):
+    """Targets (number, M) float32, each with mean 0 and variance 1 over the states: docstring, 2."""
+    rows = bank.reshape(len(bank), -1).double()
+    rows = rows - rows.mean(0)
+    left, singular, _ = torch.linalg.svd(rows, full_matrices=False)
+    kept = int((singular[:COMPONENTS] > 1e-6 * singular[0]).sum())
+    z = left[:, : max(kept, 1)].numpy() * len(bank) ** 0.5  # (M, components), each of unit variance
+    rng = np.random.default_rng(seed)
+    directions = frequency * rng.standard_normal((number, COSINES, z.shape[1])) / z.shape[1] ** 0.5
+    phases = rng.uniform(0, 2 * np.pi, (number, COSINES, 1))
+    y = np.cos(directions @ z.T + phases).sum(1)
+    y = y - y.mean(1, keepdims=True)
+    return torch.from_numpy(y / np.maximum(y.std(1, keepdims=True), 1e-12)).float()
+
+
+# ---- plasticity ------------------------------------------------------------------------------------------------------
+def fit(agent, bank, target, steps, learning_rate):
+    """The loss of each encoder after `steps` steps of Adam on target (M,): (E,) floats. Changes the network."""
+    with torch.no_grad():
+        num_encoders, _, units = representation(agent, bank[:1]).shape
+    weight = torch.zeros(num_encoders, units, 1, requires_grad=True)
+    bias = torch.zeros(num_encoders, 1, requires_grad=True)
+    optimizer = torch.optim.Adam([*agent.parameters(), weight, bias], lr=learning_rate, fused=True)
+
+    def losses():
+        predictions = torch.bmm(representation(agent, bank), weight).squeeze(-1) + bias
+        return (predictions - target).square().mean(1)
+
+    for _ in range(steps):
+        optimizer.zero_grad()
+        losses().sum().backward()
+        optimizer.step()
+    with torch.no_grad():
+        return losses().double().numpy()
+
+
+def log_loss(agents, bank, target, args):
+    """The mean over networks of the logarithm of their losses, (E,). Changes the networks."""
+    losses = [fit(agent, bank, target, args.steps, args.learning_rate) for agent in agents]
+    return np.log(np.maximum(losses, 1e-12)).mean(0)
+
+
+def fresh_losses(agent, arguments, script, bank, targets, args):
+    """`log_loss` for each target, (targets, E), of --fresh new networks each."""
+    found = []
+    for i, target in enumerate(targets):
+        seeds = range(args.seed + i * args.fresh, args.seed + (i + 1) * args.fresh)
+        found.append(log_loss([fresh_network(agent, arguments, script, seed) for seed in seeds], bank, target, args))
+    return np.array(found)
+
+
+def measure(runs, args):
+    """A table with a row a run: its loss, that of fresh networks, the slowdown, and P1's diagnostics."""
+    varied = analysis.differing_arguments([[run.arguments for run in runs if run.game == game] for game in games(runs)])
+    rows, bank, of_fresh, place = [], None, {}, None
+    with rundir.progress_bar(len(runs), "run", "fits") as bar:
+        for run in runs:
+            if place != (run.script, run.game):
+                place = run.script, run.game
+                bank = bank_of([other for other in runs if (other.script, other.game) == place], args)
+                targets = random_targets(bank, args.targets, args.frequency, args.seed)
+            agent, arguments, script = trained_network(args.runs / run.name)
+            key = architecture(agent, arguments, script)
+            if key not in of_fresh:
+                of_fresh[key] = fresh_losses(agent, arguments, script, bank, targets, args)
+            found = np.array([log_loss([copy.deepcopy(agent)], bank, target, args) for target in targets])
+            slowdown = np.exp((found - of_fresh[key]).mean(0))
+            config = analysis.configuration(run.arguments, varied)
+            row = {"run": run.name, "script": run.script, "game": run.game, **dict(config.items)}
+            row.update(configuration=label_of(config), seed=run.arguments["seed"], states=len(bank))
+            row.update(loss=np.exp(found.mean(0))[0], fresh_loss=np.exp(of_fresh[key].mean(0))[0], slowdown=slowdown[0])
+            row["slowdown_critic"] = slowdown[1] if len(slowdown) > 1 else np.nan
+            for tag in (f"{place}/{name}" for place in MARKS for name in DIAGNOSTICS):
+                values = run.curve(tag)[1]
+                row[tag] = values[-1] if len(values) else np.nan
+            rows.append(row)
+            bar.update()
+    return pd.DataFrame(rows)
+
+
+def games(runs):
+    return sorted({run.game for run in runs})
+
+
+# ---- correlations ----------------------------------------------------------------------------------------------------
+def spearman(sample):
+    """Spearman's rho, (...,), mean over games. sample: arrays (3, ..., runs) of x, y and the configuration; 0 if x or y
+    is constant. The configuration is not used."""
+    return np.mean([correlation(rankdata(x, axis=-1), rankdata(y, axis=-1)) for x, y, _ in sample], axis=0)
+
+
+def spearman_within(sample):
+    """As `spearman`, of the ranks less their mean in each configuration."""
+    return np.mean(
+        [correlation(centred(rankdata(x, axis=-1), c), centred(rankdata(y, axis=-1), c)) for x, y, c in sample], axis=0
+    )
+
+
+def centred(values, configurations):
+    """values (..., runs) less their mean over the runs of the same configuration."""
+    result = np.array(values, float)
+    for configuration in np.unique(configurations):
+        inside = configurations == configuration
+        mean = (values * inside).sum(-1, keepdims=True) / np.maximum(inside.sum(-1, keepdims=True), 1)
+        result -= mean * inside
+    return result
+
+
+def correlation(x, y):
+    """Pearson's correlation along the last axis; 0 where x or y is constant."""
+    x, y = x - x.mean(-1, keepdims=True), y - y.mean(-1, keepdims=True)
+    scale = np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
+    return np.where(scale > 1e-9, (x * y).sum(-1) / np.maximum(scale, 1e-9), 0.0)
+
+
+def sample_of(table, tag):
+    """What `spearman` takes: one array (3, runs) a game, of the runs that have the diagnostic."""
+    arrays = []
+    for _, rows in table.dropna(subset=[tag, "slowdown"]).groupby("game"):
+        codes = pd.factorize(rows["configuration"])[0]
+        arrays.append(np.array([rows[tag], rows["slowdown"], codes], float))
+    return arrays
+
+
+def correlations(table, args):
+    """A table with a row for each diagnostic, native and probed, over all runs and within configurations."""
+    found = []
+    for place in MARKS:
+        for name, (label, sign) in DIAGNOSTICS.items():
+            sample = sample_of(table, f"{place}/{name}")
+            for kind, statistic in (("all runs", spearman), ("within", spearman_within)):
+                result = evidence_of(statistic, sample, args)
+                low, high = result.estimate.low, result.estimate.high
+                row = {"diagnostic": f"{place}/{name}", "label": label, "kind": kind}
+                row.update(rho=result.value, ci_low=low, ci_high=high, games=len(sample))
+                row.update(runs=sum(x.shape[-1] for x in sample), P1=SIDES[sign], why=result.why)
+                row["verdict"] = row["after_holm"] = verdict(low, high, SIDES[sign])
+                found.append((row, p_values(result.draws, SIDES[sign])))
+    for kind in ("all runs", "within"):
+        family = [(row, chances) for row, chances in found if row["kind"] == kind and not row["why"]]
+        holds, fails = (holm([chances[side] for _, chances in family]) for side in (0, 1))
+        for (row, _), *adjusted in zip(family, holds, fails):
+            row["after_holm"] = row["verdict"] if min(adjusted) < ALPHA else UNDECIDED
+    return pd.DataFrame([row for row, _ in found])
+
+
+def evidence_of(statistic, sample, args):
+    """The Evidence of a correlation; without an interval where too few runs, or nothing but constants, are there."""
+    if not sample:
+        return nothing("not logged")
+    if all(np.ptp(x[0]) == 0 for x in sample):
+        return nothing("constant")
+    if min(x.shape[-1] for x in sample) < RUNS_NEEDED:
+        return nothing(f"expected at least {RUNS_NEEDED} runs of each game")
+    if statistic is spearman_within and min(x.shape[-1] / len(set(x[2])) for x in sample) < RUNS_NEEDED:
+        return nothing(f"expected at least {RUNS_NEEDED} runs of a configuration")
+    return evidence(statistic, [sample], args.reps, args.seed)
+
+
+# ---- what is shown ---------------------------------------------------------------------------------------------------
+def describe(table, found):
+    """Yields the lines of both tables."""
+    yield "slowdown: the loss of a run's network over a fresh one's, after K steps; geometric mean [95 % CI]"
+    for (game, label), rows in table.groupby(["game", "configuration"], sort=False):
+        value, low, high = np.exp(interval(lambda sample: sample[0].mean(-1), [[np.log(rows["slowdown"].to_numpy())]]))
+        bounds = "" if np.isnan(low) else f"[{low:.2f}, {high:.2f}]"
+        yield f"  {game:24} {label:28} {len(rows):4} runs  {value:6.2f} {bounds}"
+    yield "Spearman's correlation of the slowdown with the last value of each diagnostic, mean over games"
+    for row in found.itertuples():
+        number = f"{row.rho:6.2f} [{row.ci_low:5.2f}, {row.ci_high:5.2f}]" if not row.why else f"     - ({row.why})"
+        claim = {"less": "negative", "more": "positive"}[row.P1]
+        yield (
+            f"  {row.kind:9} {row.diagnostic:30} {number:24} P1: {claim}  {row.verdict}"
+            + (f"; after Holm {row.after_holm}" if row.after_holm != row.verdict else "")
+        )
+
+
+def draw(table, found, path):
+    """The slowdown against each probed diagnostic, a dot a run; below, the correlations with their intervals."""
+    figure, axes = plt.subplots(2, len(DIAGNOSTICS), figsize=(PAGE, 3.6), sharey="row", height_ratios=(1.2, 1))
+    colors = dict(zip(sorted(table["game"].unique()), COLORS * len(table)))
+    scale = "log" if table["slowdown"].max() > 10 * table["slowdown"].min() else "linear"
+    for column, (name, (label, sign)) in enumerate(DIAGNOSTICS.items()):
+        ax, below = axes[:, column]
+        for game, rows in table.groupby("game"):
+            rows = rows.dropna(subset=[f"probe/{name}"])
+            x = rankdata(rows[f"probe/{name}"].to_numpy()) / max(len(rows), 1)
+            ax.plot(x, rows["slowdown"], ".", ms=3, alpha=0.6, color=colors[game], label=game, mec="none")
+        ax.axhline(1, color="black", lw=0.6, ls=":")
+        ax.set(yscale=scale, title=label.replace(" (%)", "").replace(" ", "\n", 1), xlim=(-0.05, 1.05), xticks=[0, 1])
+        places = [(place, kind) for kind in ("all runs", "within") for place in MARKS]
+        for x, (place, kind) in enumerate(places):
+            rows = found[(found["diagnostic"] == f"{place}/{name}") & (found["kind"] == kind) & (found["why"] == "")]
+            for row in rows.itertuples():
+                bars = np.maximum([[row.rho - row.ci_low], [row.ci_high - row.rho]], 0)
+                fill = "black" if kind == "all runs" else "white"
+                below.errorbar(x, row.rho, bars, fmt=MARKS[place], color="black", mfc=fill, ms=3.5, lw=0.8)
+        below.axhline(0, color="black", lw=0.6, ls=":")
+        below.axhspan(*((-1, 0) if sign > 0 else (0, 1)), color="#0072B2", alpha=0.08, lw=0)
+        below.set(xlim=(-0.7, 3.7), ylim=(-1, 1), xticks=[])
+    axes[0][0].set_ylabel("slowdown against\na fresh network")
+    axes[1][0].set_ylabel("Spearman's ρ\nwith the slowdown")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 5), markerscale=3)
+    note = "above: rank of the run in its game, in probe/; below: ● diagnostics/, ■ probe/; open: within configurations"
+    figure.supxlabel(f"{note}; shaded: P1's sign", fontsize=7)
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def main(args):
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        rundir.fail(f"--out {args.out} ({error.strerror}): expected a directory that can be written to")
+    torch.set_num_threads(args.num_threads or os.cpu_count())
+    table = measure(finished_runs(args), args)
+    found = correlations(table, args)
+    table.to_csv(args.out / "plasticity.csv", index=False, float_format="%.9g")
+    found.to_csv(args.out / "plasticity_correlations.csv", index=False, float_format="%.9g")
+    draw(table, found, args.out / "plasticity.png")
+    print(*describe(table, found), sep="\n")
+
+
+if __name__ == "__main__":
+    main(parse_args(sys.argv[1:]))
