@@ -90,6 +90,8 @@ class Args:
     gae_lambda: Fraction = 0.95  # lambda of the generalised advantage estimation
     num_minibatches: Count = 2  # minibatches per epoch; the batch is num_envs * num_steps
     minibatch_size: Optional[Count] = None  # rows per minibatch, in place of num-minibatches (P3's recipe)
+    scale_from: Optional[Count] = None  # the environments of the base of --scaling; default: those of num-envs
+    scaling: Optional[str] = None  # P3's recipe: more-minibatches, bigger-minibatches, sqrt-lr, or hybrid:B (recipe.py)
     update_epochs: Count = 4  # passes over each batch
     norm_adv: bool = True  # normalises the advantages in each minibatch
     clip_coef: NonNegative = 0.2  # the clipping coefficient of the policy ratio, and of the value if clip-vloss

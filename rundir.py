@@ -137,6 +137,8 @@ def check(args: Any, argv: List[str], row_bytes: int = 0) -> Any:
         fail(f"--total-timesteps {args.total_timesteps} is less than one batch: expected at least {batch_size}")
     if {"--num-minibatches", "--minibatch-size"} <= {word.split("=")[0].replace("_", "-") for word in argv}:
         fail("--num-minibatches and --minibatch-size exclude each other: give one")
+    if getattr(args, "scale_from", None) or getattr(args, "scaling", None):
+        _scale(args)
     rows_that_fit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // max(row_bytes, 1)
     if batch_size > rows_that_fit:
         fail(
@@ -174,6 +176,30 @@ def check(args: Any, argv: List[str], row_bytes: int = 0) -> Any:
         if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False):
             fail("--track needs an account: expected `wandb login`, WANDB_API_KEY=... or WANDB_MODE=offline")
     return args
+
+
+def _scale(args: Any) -> None:
+    """Sets the minibatches and the learning rate that --scaling asks for, and says so.
+
+    The number of minibatches and the rate of the command, or their defaults, are those of the base.
+    """
+    if args.minibatch_size:
+        fail("--scaling and --minibatch-size exclude each other: expected --num-minibatches of the base, or neither")
+    script = str(sys.modules[type(args).__module__].__file__)
+    args.scale_from = args.scale_from or default_arguments(script, args.env_id)["num_envs"]
+    args.scaling = args.scaling or recipe.WAYS[0]
+    try:
+        args.minibatch_size, number, args.learning_rate = recipe.scaled(
+            args.num_envs, args.scale_from, args.num_steps, args.num_minibatches, args.learning_rate, args.scaling
+        )
+    except ValueError as error:
+        fail(error)
+    if devices.RANK == 0:
+        print(
+            f"--scaling {args.scaling} from {args.scale_from} to {args.num_envs} environments: {number} minibatches of "
+            f"{args.minibatch_size} rows, learning rate {args.learning_rate:g}",
+            flush=True,
+        )
 
 
 @contextlib.contextmanager

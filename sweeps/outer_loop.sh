@@ -8,7 +8,7 @@
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_5 $PHYSICS}
 FACTORS=${FACTORS:-1 4 16 1/4}
-MINIBATCHES=4
+MINIBATCHES=4 # of the base
 base_is ppo_atari_envpool.py "${BASE:-8x128}" --num-minibatches $MINIBATCHES --learning-rate 0.00025
 base_is ppo_envpool.py "${BASE:-8x128}" --num-minibatches $MINIBATCHES --learning-rate 0.00025
 base_is ppo_isaacgym.py "${BASE:-4096x16}" --num-minibatches $MINIBATCHES --learning-rate 0.001
@@ -21,15 +21,14 @@ for seed in $SEEDS; do
             ppo_atari_envpool.py | ppo_envpool.py) base=${BASE:-8x128} rate=0.00025 flags="" ;;
             *) base=${BASE:-4096x16} rate=0.001 flags="--desired-kl None" ;; # a fixed learning rate
         esac
-        minibatch=$((${base%x*} * ${base#*x} / MINIBATCHES))
         for factor in $FACTORS; do
             shape "$base"
+            recipe="--scale-from $N --num-minibatches $MINIBATCHES --learning-rate $rate"
             N=$((N * $factor)) # with $: 1/4 on its own would be 0
-            sqrt_rate=$(times "$rate" "sqrt($factor)")
-            run "$script" "_more" --minibatch-size $minibatch --learning-rate $rate $flags
+            run "$script" "_more" $recipe --scaling more-minibatches $flags
             [ "$factor" != 1 ] || continue
-            run "$script" "_bigger" --num-minibatches $MINIBATCHES --learning-rate $rate $flags
-            run "$script" "_sqrt" --num-minibatches $MINIBATCHES --learning-rate "$sqrt_rate" $flags
+            run "$script" "_bigger" $recipe --scaling bigger-minibatches $flags
+            run "$script" "_sqrt" $recipe --scaling sqrt-lr $flags
         done
     done
 done | launch "$@"

@@ -192,7 +192,7 @@ def test_form(script):
     for name, (_, comment) in arguments(text).items():
         assert len(comment) > 10, f"--{name} is not documented"
         read_elsewhere = re.search(
-            rf"\bargs\.{name}\b", "".join((ROOT / x).read_text() for x in ("rundir.py", "devices.py"))
+            rf"\bargs\.{name}\b", "".join((ROOT / x).read_text() for x in ("rundir.py", "devices.py", "recipe.py"))
         )
         assert re.search(rf"\bargs\.{name}\b", text) or read_elsewhere, f"--{name} is read nowhere"
     departures = re.findall(r"^(\d+)\. ", ast.get_docstring(ast.parse(text)), re.M)
