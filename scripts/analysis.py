@@ -56,6 +56,8 @@ NO_CONFIGURATION = rundir.PLACE | {
     "num_iterations",
     "eval_envs",
     "eval_episodes",
+    "scale_from",  # --scaling derives the minibatches and the rate, which the manifest has as well
+    "scaling",
 }
 
 # R_min and R_max of Procgen's games, easy and hard: Cobbe et al. 2020, Appendix C
