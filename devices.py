@@ -32,6 +32,8 @@ def missing(args: Any) -> Optional[str]:
             return "--cuda-graphs needs an NVIDIA GPU and one process: use --no-cuda-graphs"
         if importlib.util.find_spec("tensordict") is None:
             return "--cuda-graphs needs the package tensordict: pip install -r requirements-gpu.txt"
+        if getattr(args, "prox_com", None) is not None:
+            return "--prox-com and --cuda-graphs exclude each other: use --no-cuda-graphs"
     if getattr(args, "compile", False):
         if not shutil.which(os.environ.get("CXX", "g++")):
             return "--compile needs a C++ compiler, g++ or what CXX names: use --no-compile"
@@ -118,6 +120,45 @@ def graphed(function: Callable, enabled: bool) -> Callable:
     from tensordict.nn import CudaGraphModule
 
     return CudaGraphModule(function, warmup=4)
+
+
+def averaged(module: Any, com: float) -> Any:
+    """A copy of the module whose parameters are averages of what the module's have been: a debiased EWMA.
+
+    com: the centre of mass of the weights, in calls of `update_parameters(module)`. Each call multiplies the weights so
+    far by com / (com + 1) and adds the present parameters with weight 1; the weights are then divided by their sum. The
+    first weight is that of the present call. Buffers are the module's own.
+    """
+    from torch.optim.swa_utils import AveragedModel
+
+    decay = com / (com + 1.0)
+
+    def average(old: Any, new: Any, count: Any) -> Any:  # count: of the earlier calls
+        return old + (new - old) * ((1.0 - decay) / (1.0 - decay ** (count.double() + 1.0)))
+
+    copy = AveragedModel(module, avg_fn=average)
+    for mine, its in zip(copy.module.modules(), module.modules()):
+        mine._buffers.update(its._buffers)
+    copy.update_parameters(module)
+    return copy
+
+
+def merged_layers(network: Any, heads: Sequence[Any], dtype: Any, same_inputs: bool) -> List[Tuple[Any, Any]]:
+    """(bias, weight) of each layer of one network that does what E encoders, side by side, and their heads do.
+
+    network: layers with weights (E, inputs, outputs) and biases (E, 1, outputs). heads: linear layers, in float32, for
+    one encoder each, or all for one (E = 1). same_inputs: all encoders have the same inputs, or each its own. Acting in
+    a few games is all overhead: one product with zeros in it takes less time than two small ones.
+    """
+    import torch
+
+    weights = [torch.block_diag(*layer.weight).to(dtype) for layer in network]
+    if same_inputs:
+        weights[0] = torch.cat([*network[0].weight], 1).to(dtype)
+    last = [head.weight.t() for head in heads]
+    weights.append(torch.cat(last, 1) if len(network[0].weight) == 1 else torch.block_diag(*last))
+    biases = [layer.bias.flatten().to(dtype) for layer in network]
+    return list(zip([*biases, torch.cat([head.bias for head in heads])], weights))
 
 
 class Workers:

@@ -23,8 +23,8 @@ defaults and names. Departures, each with its reason:
    games, nor do two processes. CleanRL's seeds s and s + 1 share all games but one.
 10. Threads play pieces of the games through whole rollouts, and compute pieces of each minibatch, whose gradients are
     added: beside a busy program CleanRL's threads wait for each other. Their number does not change the result.
-11. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--no-shared-encoder`, `--minibatch-size` and `--eval-episodes`
-    are additions.
+11. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--no-shared-encoder`, `--minibatch-size`, `--scaling`,
+    `--prox-com` and `--eval-episodes` are additions.
 """
 
 import math
@@ -47,7 +47,6 @@ import rundir
 from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 OBS_SHAPE = (84, 84, 4)  # channels last
-NOISE_INTERVAL = 20  # iterations between two measurements of `outer/grad_noise_scale`, at least
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -85,6 +84,7 @@ class Args:
     update_epochs: Count = 4  # passes over each batch
     norm_adv: bool = True  # normalises the advantages in each minibatch
     clip_coef: NonNegative = 0.1  # the clipping coefficient of the policy ratio, and of the value if clip-vloss
+    prox_com: Optional[NonNegative] = None  # PPO-EWMA: the age, in minibatches, of the policy that clipping refers to
     clip_vloss: bool = True  # clips the value loss too
     ent_coef: NonNegative = 0.01  # the coefficient of the entropy
     vf_coef: NonNegative = 0.5  # the coefficient of the value loss
@@ -220,6 +220,18 @@ def normalize_advantages(advantages, valid):
     return centred / (std + 1e-8), count.clamp(min=1)
 
 
+def ewma_surrogate(logratio, prox_logratio, advantages, clip_coef):
+    """PPO-EWMA's policy loss of each row, clipped around the proximal policy (Hilton et al. 2022, arXiv 2110.00641).
+
+    max(-A new / old, -A clip(new / prox, 1 - eps, 1 + eps) prox / old), with old at least new / 100, which caps the
+    importance ratio. logratio, prox_logratio: log-probabilities of the actions taken, new and prox minus old; all (B,).
+    """
+    cap = torch.clamp(math.log(100.0) - logratio.detach(), max=0.0)
+    low, high = math.log(max(1.0 - clip_coef, 1e-12)), math.log(1.0 + clip_coef)
+    clipped = torch.clamp(logratio - prox_logratio, low, high) + prox_logratio
+    return torch.max(-advantages * (logratio + cap).exp(), -advantages * (clipped + cap).exp())
+
+
 def ppo_loss(
     logits,
     newvalue,
@@ -234,20 +246,24 @@ def ppo_loss(
     ent_coef,
     vf_coef,
     clip_vloss=True,
+    prox_logprobs=None,
 ):
     """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), a mean over the valid rows of a minibatch.
 
     logits (B, A), newvalue (B,): of the network in training; actions (B,) int64, logprobs, values, returns, advantages
-    (B,) float32, valid (B,) bool: of the rollout; count: as for `masked_mean`. Returns the loss and a dict of 0-d
-    tensors without gradient; old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
-    (joschu.net/blog/kl-approx.html).
+    (B,) float32, valid (B,) bool: of the rollout; count: as for `masked_mean`. With prox_logprobs (B,), those of the
+    proximal policy, the policy loss is PPO-EWMA's. Returns the loss and a dict of 0-d tensors without gradient;
+    old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
     """
     newlogprobs = F.log_softmax(logits, dim=-1)
     logratio = newlogprobs.gather(-1, actions[:, None]).squeeze(-1) - logprobs
     ratio = logratio.exp()
     pg_loss1 = -advantages * ratio
     pg_loss2 = -advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef)
-    pg_loss = masked_mean(torch.max(pg_loss1, pg_loss2), valid, count)
+    pg_loss = torch.max(pg_loss1, pg_loss2)
+    if prox_logprobs is not None:
+        pg_loss = ewma_surrogate(logratio, prox_logprobs - logprobs, advantages, clip_coef)
+    pg_loss = masked_mean(pg_loss, valid, count)
     v_loss = (newvalue - returns).square()
     if clip_vloss:
         v_clipped = values + torch.clamp(newvalue - values, -clip_coef, clip_coef)
@@ -327,7 +343,8 @@ def main(args):
     # all but the first since the last log point
     state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[], rewards=0.0, reward_steps=0)
     state.noise_due, state.points = 0, []  # of `outer/`: the step of the next noise; what metrics.outer_loop gets
-    run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state)
+    prox = None if args.prox_com is None else devices.averaged(agent, args.prox_com)  # the proximal policy
+    run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state, **({"prox": prox} if prox else {}))
 
     shape = (args.num_steps, num_envs)  # (T, N)
     obs = torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device)
@@ -373,9 +390,14 @@ def main(args):
         normalized, count = normalize_advantages(advantages, valid)
         return (*rows, normalized if args.norm_adv else advantages, valid), (count,)
 
-    def minibatch_loss(mb_obs, *mb):
+    def minibatch_loss(mb_obs, mb_actions, *mb):
         newlogits, newvalue, _ = agent(mb_obs)
-        return ppo_loss(newlogits, newvalue, *mb, args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+        coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+        proximal = None
+        if prox is not None:
+            with torch.no_grad():
+                proximal = F.log_softmax(prox(mb_obs)[0], dim=-1).gather(-1, mb_actions[:, None]).squeeze(-1)
+        return ppo_loss(newlogits, newvalue, mb_actions, *mb, *coefs, proximal)
 
     def gradient(loss_function, *mb):
         """The gradient and the losses of some rows of a minibatch: their share of those of the whole."""
@@ -390,6 +412,8 @@ def main(args):
             parameter.grad = total
         grad_norm = nn.utils.clip_grad_norm_(parameters, args.max_grad_norm, foreach=True)
         optimizer.step()
+        if prox is not None:
+            prox.update_parameters(agent)
         return {**losses, "grad_norm": grad_norm}
 
     def group_gradient(batch, inds):
@@ -445,7 +469,7 @@ def main(args):
         # ---- update --------------------------------------------------------------------------------------------------
         noise_scales = {}
         if args.diagnostics and run.at_log_point(batch_size) and run.global_step >= state.noise_due:
-            state.noise_due = run.global_step + NOISE_INTERVAL * batch_size
+            state.noise_due = run.global_step + metrics.NOISE_INTERVAL * batch_size
             normalized = normalize_advantages(b_advantages, b_valid)[0] if args.norm_adv else b_advantages
             of_rows = partial(group_gradient, [*batch[:-2], normalized, b_valid])
             noise_scales = metrics.gradient_noise_scales(

@@ -3,17 +3,14 @@
     python ppo_envpool.py --env-id CartPole-v1
     python ppo_envpool.py --env-id gymnasium:my_module:MyTask-v0    # your own task: my_module registers it in gymnasium
 
-Games (worlds.py): classic control, Box2D, toy text, MiniGrid, DeepMind Control and Gym's MuJoCo in EnvPool, and what
-is registered in gymnasium. Papers: Schulman et al. 2017 (PPO); Mayor et al. 2025, arXiv 2506.03404 (P1: the
-diagnostics); Beukman et al. 2026, arXiv 2603.06009 (P3: `outer/`). References: CleanRL's ppo.py and, for continuous
-actions, ppo_continuous_action.py @fe8d8a0, with their algorithm, defaults and names. Departures, each with its reason:
+Games: worlds.py. Papers: Schulman et al. 2017 (PPO); Mayor et al. 2025, arXiv 2506.03404 (P1: the diagnostics);
+Beukman et al. 2026, arXiv 2603.06009 (P3: `outer/`). References: CleanRL's ppo.py and, for continuous actions,
+ppo_continuous_action.py @fe8d8a0, with their algorithm, defaults and names. Departures, each with its reason:
 
-1. The step after `done` only resets the game: its action is ignored, and what DeepMind Control pays in it does not
-   count. `valid` keeps that row out of losses, advantage statistics and diagnostics (`--no-mask-resets` trains on it).
-   In CleanRL's ppo.py the game resets within the step.
+1. The step after `done` only resets the game; in CleanRL's ppo.py it resets within the step. `valid` keeps that row out
+   of returns, losses, advantage statistics and diagnostics (`--no-mask-resets` trains on it).
 2. A time limit is not a death: a truncated step bootstraps from the value of the real last observation, a terminated
-   one from 0. CleanRL bootstraps neither (`--no-mask-resets` again). EnvPool reports a death in the time limit's own
-   step as a time-out.
+   one from 0. CleanRL bootstraps neither (`--no-mask-resets` again). EnvPool calls a death in that step a time-out.
 3. 8 games x 128 steps for both kinds of actions; CleanRL has 4 x 128 and, for continuous actions, 1 x 2048.
 4. Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
 5. A curve has `--num-logs` points, however long the run; CleanRL writes three scalars a game and nine an iteration.
@@ -27,7 +24,7 @@ actions, ppo_continuous_action.py @fe8d8a0, with their algorithm, defaults and n
 11. Integers are one-hot. So are the cells of a grid and its direction, and a small convolution comes before the hidden
     layers; MiniGrid's mission, a sentence that most of its tasks do not need, is left out.
 12. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--hidden-sizes`, `--activation`, `--shared-encoder`,
-    `--minibatch-size` and `--eval-episodes` are additions.
+    `--minibatch-size`, `--scaling`, `--prox-com` and `--eval-episodes` are additions.
 """
 
 import math
@@ -54,7 +51,6 @@ from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Ste
 
 GRID_VALUES, GRID_STARTS = 20, (0, 11, 17)  # MiniGrid's 11 objects, 6 colours and 3 states, and where each begin
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac", "grad_norm")
-NOISE_INTERVAL = 20  # iterations between two measurements of `outer/grad_noise_scale`, at least
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -92,6 +88,7 @@ class Args:
     update_epochs: Count = 4  # passes over each batch
     norm_adv: bool = True  # normalises the advantages in each minibatch
     clip_coef: NonNegative = 0.2  # the clipping coefficient of the policy ratio, and of the value if clip-vloss
+    prox_com: Optional[NonNegative] = None  # PPO-EWMA: the age, in minibatches, of the policy that clipping refers to
     clip_vloss: bool = True  # clips the value loss too
     ent_coef: NonNegative = 0.01  # the coefficient of the entropy
     vf_coef: NonNegative = 0.5  # the coefficient of the value loss
@@ -114,9 +111,8 @@ def parse_args(argv):
     env_id = ([Args.env_id] + re.findall(r"--env[-_]id[= ](\S+)", " ".join(argv)))[-1]
     default = Args(**recipe.CONTINUOUS) if worlds.has_continuous_actions(env_id) else Args()
     args = rundir.parse(Args, argv, __doc__, default=default)
-    row_bytes = 100 + worlds.check(args)
     args.num_threads = args.num_threads or torch.get_num_threads()
-    return rundir.check(args, argv, row_bytes)
+    return rundir.check(args, argv, row_bytes=100 + worlds.check(args))
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------
@@ -212,17 +208,9 @@ class Agent(nn.Module):
 
     @torch.no_grad()
     def merge(self):
-        """Sets `merged`, (bias, weight) of each layer of one network that does what all encoders and heads do.
-
-        Acting in a few games is all overhead: one product with zeros in it takes less time than two small ones.
-        """
-        weights = [torch.block_diag(*stack.weight).to(self.dtype) for stack in self.network]
-        if self.observation.kind != "grid":  # the encoders have the same inputs
-            weights[0] = torch.cat([*self.network[0].weight], 1).to(self.dtype)
-        heads = (self.actor.weight.t(), self.critic.weight.t())
-        weights.append(torch.cat(heads, 1) if self.num_encoders == 1 else torch.block_diag(*heads))
-        biases = [stack.bias.flatten().to(self.dtype) for stack in self.network]
-        self.merged = list(zip([*biases, torch.cat([self.actor.bias, self.critic.bias])], weights))
+        """Makes all encoders and heads one network, `merged`, with their present weights."""
+        same_inputs = self.observation.kind != "grid"
+        self.merged = devices.merged_layers(self.network, (self.actor, self.critic), self.dtype, same_inputs)
 
     def act(self, obs):
         """Maps obs (N, width) to logits, or means, and the value: (N, A + 1), with the weights as they were merged."""
@@ -307,27 +295,40 @@ def distribution(outputs, logstd, actions):
     return logprobs, (logstd + 0.5 * math.log(2 * math.pi * math.e)).sum(-1).expand_as(logprobs)
 
 
-def ppo_loss(
-    logratio, entropy, newvalue, values, returns, advantages, weights, clip_coef, ent_coef, vf_coef, clip_vloss
-):
+def ewma_surrogate(logratio, prox_logratio, advantages, clip_coef):
+    """PPO-EWMA's policy loss of each row, clipped around the proximal policy (Hilton et al. 2022, arXiv 2110.00641).
+
+    max(-A new / old, -A clip(new / prox, 1 - eps, 1 + eps) prox / old), with old at least new / 100, which caps the
+    importance ratio. logratio, prox_logratio: log-probabilities of the actions taken, new and prox minus old; all (B,).
+    """
+    cap = torch.clamp(math.log(100.0) - logratio.detach(), max=0.0)
+    low, high = math.log(max(1.0 - clip_coef, 1e-12)), math.log(1.0 + clip_coef)
+    clipped = torch.clamp(logratio - prox_logratio, low, high) + prox_logratio
+    return torch.max(-advantages * (logratio + cap).exp(), -advantages * (clipped + cap).exp())
+
+
+def ppo_loss(logratio, entropy, newvalue, values, returns, advantages, weights, args, prox_logratio=None):
     """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), a mean over the valid rows of a minibatch.
 
     logratio: log-probabilities of the actions taken, new minus old; entropy, newvalue: of the network in training;
-    values, returns, advantages: of the rollout; weights: of the rows in the mean (`normalize_advantages`). All (B,)
-    float32. With several processes each gets its share of the mean: shares, and their gradients, add up to the whole.
-    Returns the loss and the means of LOSSES but the last, without gradient; old_approx_kl and approx_kl are the
-    estimators k1 and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
+    values, returns, advantages: of the rollout; weights: of the rows in the mean (`normalize_advantages`); args: the
+    coefficients; prox_logratio: the proximal policy's log-probabilities minus old, for PPO-EWMA. All (B,) float32. With
+    several processes each gets its share of the mean: shares, and their gradients, add up to the whole. Returns the
+    loss and the means of LOSSES but the last, without gradient; old_approx_kl and approx_kl are the estimators k1 and
+    k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
     """
     ratio = logratio.exp()
-    pg_loss = -torch.min(advantages * ratio, advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef))
+    pg_loss = -torch.min(advantages * ratio, advantages * torch.clamp(ratio, 1 - args.clip_coef, 1 + args.clip_coef))
+    if prox_logratio is not None:
+        pg_loss = ewma_surrogate(logratio, prox_logratio, advantages, args.clip_coef)
     v_loss = (newvalue - returns).square()
-    if clip_vloss:
-        v_clipped = values + torch.clamp(newvalue - values, -clip_coef, clip_coef)
+    if args.clip_vloss:
+        v_clipped = values + torch.clamp(newvalue - values, -args.clip_coef, args.clip_coef)
         v_loss = torch.max(v_loss, (v_clipped - returns).square())
     v_loss = 0.5 * v_loss
-    loss = torch.dot(pg_loss - ent_coef * entropy + vf_coef * v_loss, weights)
+    loss = torch.dot(pg_loss - args.ent_coef * entropy + args.vf_coef * v_loss, weights)
     with torch.no_grad():
-        clipped = ((ratio - 1.0).abs() > clip_coef).float()
+        clipped = ((ratio - 1.0).abs() > args.clip_coef).float()
         losses = torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, clipped]).mv(weights)
     return loss, losses
 
@@ -345,13 +346,13 @@ def diagnose(agent, b_obs, b_outputs, old_logstd, b_actions, inds, workers):
         outputs, _, layers = agent(b_obs.index_select(0, rows))
         return outputs, [[layer[i] for layer in layers] for i in range(agent.num_encoders)]
 
-    deviation = agent.activation is torch.tanh
-    outputs, values = metrics.diagnose_network(forward, inds, deviation=deviation, map=workers.map)
-    old, new, actions = (b_outputs[inds], old_logstd), (outputs, agent.actor_logstd), b_actions[inds]
+    outputs, values = metrics.diagnose_network(forward, inds, 512, agent.activation is torch.tanh, workers.map)
     if agent.actor_logstd is None:
-        policy, kl = metrics.policy_diagnostics(old[0], outputs, actions)
+        policy, kl = metrics.policy_diagnostics(b_outputs[inds], outputs, b_actions[inds])
     else:
-        policy, kl = metrics.gaussian_policy_diagnostics(*old, *new, actions)
+        policy, kl = metrics.gaussian_policy_diagnostics(
+            b_outputs[inds], old_logstd, outputs, agent.actor_logstd, b_actions[inds]
+        )
     return {**values, **policy, **metrics.weight_norms(agent)}, kl
 
 
@@ -384,8 +385,7 @@ def main(args):
     torch.manual_seed(args.seed)  # the same network in every process
     rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that is drawn after the weights
     # games restart when a run resumes: with other seeds, or the first games would be played again
-    seeds = rundir.game_seeds(args.seed, "train", run.global_step, games)
-    envs = make_envs(args, seeds)
+    envs = make_envs(args, rundir.game_seeds(args.seed, "train", run.global_step, games))
     observation, (num_actions, continuous) = worlds.observation(args.env_id), worlds.num_actions(args.env_id)
     agent = Agent(observation, num_actions, continuous, args).to(device)
     parameters = list(agent.parameters())
@@ -397,18 +397,15 @@ def main(args):
     state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[], rewards=0.0, reward_steps=0)
     state.reward_moments = (0.0, 1.0, 1e-4)  # mean, variance, count, for normalize_rewards
     state.noise_due, state.points = 0, []  # of `outer/`: the step of the next noise; what metrics.outer_loop gets
-    run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state)
+    prox = None if args.prox_com is None else devices.averaged(agent, args.prox_com)  # the proximal policy
+    run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state, **({"prox": prox} if prox else {}))
 
-    shape = (args.num_steps, len(games))  # (T, N)
     # games and network act on the CPU, in NumPy's memory: at this size each call of a GPU would cost more than it saves
     actor = agent if device.type == "cpu" else Agent(observation, num_actions, continuous, args)
-    obs = np.zeros((*shape, observation.width), dtype=observation.dtype)
-    actions = np.zeros((*shape, num_actions), dtype=np.float32) if continuous else np.zeros(shape, dtype=np.int64)
-    outputs = np.zeros((*shape, num_actions), dtype=np.float32)  # logits, or means
-    values = np.zeros(shape, dtype=np.float32)
     # rewards[t], terminations[t] and truncations[t] follow actions[t]; valid[t] is of the whole row t
-    rewards = np.zeros(shape, dtype=np.float32)
-    terminations, truncations, valid = (np.zeros(shape, dtype=bool) for _ in range(3))
+    obs, actions, outputs, values, rewards, terminations, truncations, valid = worlds.arrays(
+        (args.num_steps, len(games)), observation, num_actions, continuous
+    )
     next_obs = envs.reset()[0].astype(observation.dtype)  # (N, width)
     next_done = np.zeros(len(games), dtype=bool)
     discounted = np.zeros(args.num_envs)  # of the games of all processes, for normalize_rewards
@@ -425,8 +422,11 @@ def main(args):
     def minibatch_loss(mb_obs, mb_actions, mb_logprobs, *mb):
         newoutputs, newvalue, _ = agent(mb_obs)
         newlogprob, entropy = distribution(newoutputs, agent.actor_logstd, mb_actions)
-        options = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
-        return ppo_loss(newlogprob - mb_logprobs, entropy, newvalue, *mb, *options)
+        proximal = None
+        if prox is not None:
+            with torch.no_grad():
+                proximal = distribution(prox(mb_obs)[0], prox.module.actor_logstd, mb_actions)[0] - mb_logprobs
+        return ppo_loss(newlogprob - mb_logprobs, entropy, newvalue, *mb, args, proximal)
 
     def gradient(loss_function, *mb):
         """The gradient, flat, and the losses of this process's rows of a minibatch: their share of the whole."""
@@ -439,6 +439,8 @@ def main(args):
         devices.add_over_ranks([flat.grad, losses])
         grad_norm = nn.utils.clip_grad_norm_(flat, args.max_grad_norm)
         optimizer.step()
+        if prox is not None:
+            prox.update_parameters(agent)
         return torch.cat([losses, grad_norm[None]])
 
     def group_gradient(batch, inds):
@@ -506,7 +508,7 @@ def main(args):
         # ---- update --------------------------------------------------------------------------------------------------
         noise_scales = {}
         if args.diagnostics and run.at_log_point(batch_size) and run.global_step >= state.noise_due:
-            state.noise_due = run.global_step + NOISE_INTERVAL * batch_size
+            state.noise_due = run.global_step + metrics.NOISE_INTERVAL * batch_size
             normalized = (
                 normalize_advantages(b_advantages[None], b_valid[None])[0][0] if args.norm_adv else b_advantages
             )
@@ -545,8 +547,7 @@ def main(args):
             # clipping multiplied the last minibatch's gradient by one factor: take it out again
             unclip = max(1.0, (losses[-1].item() + 1e-6) / args.max_grad_norm)
             native = {**native, **metrics.gradient_statistics([flat.grad * unclip])}
-            probe_rows = probe_inds[devices.RANK :: devices.NUM_RANKS]
-            (mb,) = minibatches(batch, probe_rows, 1)
+            (mb,) = minibatches(batch, probe_inds[devices.RANK :: devices.NUM_RANKS], 1)
             gradients = gradient(minibatch_loss, *mb)[:1]
             devices.add_over_ranks(gradients)
             probe = {**probe, **metrics.gradient_statistics(gradients)}

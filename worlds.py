@@ -173,6 +173,21 @@ def check(args: Any) -> int:
     return seen.width * np.dtype(seen.dtype).itemsize
 
 
+def arrays(shape: Tuple[int, int], seen: Observation, num_actions: int, continuous: bool) -> List[Any]:
+    """Arrays for a rollout of `shape` (T, N), all 0.
+
+    obs (T, N, width), of the observation's type; actions (T, N) int64, or (T, N, A) float32 if continuous; logits, or
+    means, (T, N, A) float32; values and rewards (T, N) float32; terminations, truncations and valid (T, N) bool.
+    """
+    import numpy as np
+
+    actions: Any = np.zeros((*shape, num_actions), np.float32) if continuous else np.zeros(shape, np.int64)
+    outputs: Any = np.zeros((*shape, num_actions), np.float32)
+    floats: List[Any] = [np.zeros(shape, np.float32) for _ in range(2)]
+    flags: List[Any] = [np.zeros(shape, bool) for _ in range(3)]
+    return [np.zeros((*shape, seen.width), seen.dtype), actions, outputs, *floats, *flags]
+
+
 # ---- games -----------------------------------------------------------------------------------------------------------
 def make(env_id: str, seeds: List[int], num_threads: int, film: bool = False) -> Any:
     """One game for each of the seeds (integers below 2**31), in `num_threads` threads on EnvPool.

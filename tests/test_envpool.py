@@ -114,14 +114,17 @@ def test_one_iteration_of_the_script_is_cleanrls(env_id, tmp_path, monkeypatch):
         seen.update(rewards=rewards.copy(), values=values.copy(), dones=terminations.copy(), next_values=next_values)
         return gae(rewards, values, terminations, truncations, next_values, valid, *rest)
 
-    def record_diagnose(agent, b_obs, b_actions, b_logprobs, inds, workers):
-        seen.update(obs=b_obs.clone(), actions=b_actions.clone(), logprobs=b_logprobs.clone())
+    def record_diagnose(agent, b_obs, b_outputs, old_logstd, b_actions, inds, workers):
+        logprobs, _ = ppo.distribution(b_outputs, old_logstd, b_actions)
+        seen.update(obs=b_obs.clone(), actions=b_actions.clone(), logprobs=logprobs)
         seen["agent"] = {name: tensor.clone() for name, tensor in agent.state_dict().items()}
-        return diagnose(agent, b_obs, b_actions, b_logprobs, inds, workers)
+        return diagnose(agent, b_obs, b_outputs, old_logstd, b_actions, inds, workers)
 
     def record_randperm(*args, **kwargs):
-        permutations.append(randperm(*args, **kwargs))
-        return permutations[-1]
+        drawn = randperm(*args, **kwargs)
+        if "device" in kwargs:  # not the shuffling of the noise scale
+            permutations.append(drawn)
+        return drawn
 
     monkeypatch.setattr(ppo, "gae", record_gae)
     monkeypatch.setattr(ppo, "diagnose", record_diagnose)
@@ -184,13 +187,13 @@ def test_rows_that_are_not_valid_weigh_nothing():
         torch.testing.assert_close(normalized[i][rows], expected)
         tensors = [x[i] for x in (logratio, entropy, newvalue, values, returns, normalized, weights)]
         kept = [x[rows] for x in tensors]
-        loss, losses = ppo.ppo_loss(*tensors, 0.2, 0.01, 0.5, True)
-        expected_loss, expected_losses = ppo.ppo_loss(*kept, 0.2, 0.01, 0.5, True)
+        loss, losses = ppo.ppo_loss(*tensors, ppo.Args())
+        expected_loss, expected_losses = ppo.ppo_loss(*kept, ppo.Args())
         torch.testing.assert_close(loss, expected_loss)
         torch.testing.assert_close(losses, expected_losses)
         assert losses[2].item() == pytest.approx(entropy[i][rows].mean().item())  # in the order of LOSSES
         assert losses[5].item() == pytest.approx(((kept[0].exp() - 1).abs() > 0.2).float().mean().item())
-        unclipped, _ = ppo.ppo_loss(*kept, 0.2, 0.01, 0.5, False)
+        unclipped, _ = ppo.ppo_loss(*kept, ppo.Args(clip_vloss=False))
         assert unclipped != loss
     empty, weights = ppo.normalize_advantages(advantages, torch.zeros_like(valid))
     assert (empty == 0).all() and (weights == 0).all()
@@ -203,7 +206,7 @@ def test_two_processes_normalise_and_learn_as_one(tmp_path):
     def share(columns):
         *rows, valid = columns
         normalized, weights = ppo.normalize_advantages(rows[-1], valid)
-        parts = [ppo.ppo_loss(*(x[i] for x in (*rows[:-1], normalized, weights)), 0.2, 0.01, 0.5, True) for i in (0, 1)]
+        parts = [ppo.ppo_loss(*(x[i] for x in (*rows[:-1], normalized, weights)), ppo.Args()) for i in (0, 1)]
         losses = torch.stack([torch.cat([loss[None], others]) for loss, others in parts])
         return devices.sum_over_ranks(losses)
 

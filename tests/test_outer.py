@@ -1,10 +1,18 @@
 """P3's outer loop: the recipe for more environments, PPO-EWMA, the switch of a run, and schedules of shapes."""
 
+import math
 from fractions import Fraction
 
 import pytest
+import torch
+import torch.nn as nn
+from conftest import load_checkpoint
+from test_envpool import run_here
 
+import devices
+import ppo_atari_envpool
 import ppo_envpool
+import ppo_isaacgym
 import recipe
 
 
@@ -56,3 +64,85 @@ def test_what_the_recipe_refuses(words, says, capsys):
         ppo_envpool.parse_args(words.split())
     error = capsys.readouterr().err
     assert end.value.code == 2 and error.startswith("error: --") and error.count("\n") == 1 and says in error
+
+
+# ---- PPO-EWMA --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("com", [0.0, 8.0, 5000.0])
+def test_the_average_is_hiltons(com):
+    """Their recursion, written anew: W <- decay W + 1, ewma <- ewma decay W_old / W_new + theta / W_new, W_0 = 1."""
+    torch.manual_seed(0)
+    layer = nn.Linear(3, 2)
+    layer.register_buffer("shared", torch.zeros(1))
+    average = devices.averaged(layer, com)
+    decay, weight, ewma = com / (com + 1), 1.0, layer.weight.detach().double()
+    for _ in range(50):
+        layer.weight.data.add_(torch.randn(2, 3))
+        average.update_parameters(layer)
+        weight, before = decay * weight + 1, weight
+        ewma = ewma * (decay * before / weight) + layer.weight.detach().double() / weight
+        torch.testing.assert_close(average.module.weight.double(), ewma, rtol=1e-5, atol=1e-5)
+    assert torch.equal(average.module.weight, layer.weight) == (com == 0)
+    layer.shared += 1
+    assert average.module.shared.item() == 1
+    again = devices.averaged(layer, com)  # as after a resume
+    again.load_state_dict(average.state_dict())
+    layer.weight.data.add_(1.0)
+    for copy in (average, again):
+        copy.update_parameters(layer)
+    assert torch.equal(again.module.weight, average.module.weight)
+
+
+def test_the_surrogate_is_hiltons():
+    """ppo-ewma's code, written anew in log space: the same loss and gradient, the same text in three scripts."""
+    generator = torch.Generator().manual_seed(0)
+    logprobs, prox, new, advantages = torch.randn(4, 400, generator=generator)
+    new[:3], logprobs[:3] = 3.0, -4.0  # ratios above 100
+    ours, theirs = (new.clone().requires_grad_() for _ in range(2))
+    loss = ppo_envpool.ewma_surrogate(ours - logprobs, prox - logprobs, advantages, 0.2)
+    adjusted = torch.max(logprobs, theirs.detach() - math.log(100))
+    unclipped = -advantages * torch.exp(theirs - adjusted)
+    clipped = torch.clamp(theirs - prox, math.log(0.8), math.log(1.2)) + prox
+    expected = torch.max(unclipped, -advantages * torch.exp(clipped - adjusted))
+    torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
+    (gradient,), (expected_gradient,) = (torch.autograd.grad(x.sum(), y) for x, y in ((loss, ours), (expected, theirs)))
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-4, atol=1e-5)
+    assert loss.abs()[:3].max() <= 100.01 * advantages[:3].abs().max() and (gradient == 0).any()
+    on_behaviour = ppo_envpool.ewma_surrogate(new - logprobs, torch.zeros(400), advantages, 0.2)[3:]
+    ratio = (new - logprobs).exp()[3:]
+    ppo = torch.max(-advantages[3:] * ratio, -advantages[3:] * ratio.clamp(0.8, 1.2))
+    keep = ratio < 100  # with the policy that acted as the proximal one it is PPO's
+    torch.testing.assert_close(on_behaviour[keep], ppo[keep], rtol=1e-4, atol=1e-5)
+
+
+def test_three_losses_of_the_proximal_policy():
+    """Each script's loss has the surrogate of its own log-probabilities; without it nothing has changed."""
+    torch.manual_seed(0)
+    logits, actions, advantages, values, returns = torch.randn(6, 3), torch.arange(6) % 3, *torch.randn(3, 6)
+    logprobs, proximal = torch.randn(2, 6) - 1
+    valid, count = torch.ones(6, dtype=torch.bool), torch.tensor(6.0)
+    new = logits.log_softmax(-1).gather(-1, actions[:, None]).squeeze(-1)
+    expected = ppo_envpool.ewma_surrogate(new - logprobs, proximal - logprobs, advantages, 0.2).mean()
+    rows = (logprobs, values, returns, advantages, valid, count, 0.2, 0.0, 0.5, True)
+    _, losses = ppo_atari_envpool.ppo_loss(logits, values, actions, *rows, proximal)
+    torch.testing.assert_close(losses["policy_loss"], expected)
+    assert ppo_atari_envpool.ppo_loss(logits, values, actions, *rows)[1]["policy_loss"] != expected
+    entropy, weights = torch.ones(6), torch.full((6,), 1 / 6)
+    rows = (new - logprobs, entropy, values, values, returns, advantages, weights, ppo_envpool.Args())
+    torch.testing.assert_close(ppo_envpool.ppo_loss(*rows, proximal - logprobs)[1][0], expected)
+    mean, logstd, chosen = torch.randn(6, 2), torch.zeros(1, 2), torch.randn(6, 2)
+    new = ppo_isaacgym.gaussian_logprobs(mean, logstd, chosen)
+    expected = ppo_isaacgym.ewma_surrogate(new - logprobs, proximal - logprobs, advantages, 0.2).mean()
+    rows = (chosen, logprobs, values, returns, advantages, valid, count, 0.2, 0.0, 0.5, True)
+    _, losses = ppo_isaacgym.ppo_loss(mean, logstd, values, *rows, proximal)
+    torch.testing.assert_close(losses["policy_loss"], expected)
+
+
+def test_a_run_keeps_its_proximal_policy(tmp_path):
+    """Its parameters are in the checkpoint, lag behind the agent's, and share the moments of the observations."""
+    run_here(tmp_path, "--env-id Pendulum-v1 --num-minibatches 4 --update-epochs 1 --total-timesteps 512 --prox-com 4")
+    checkpoint = load_checkpoint(tmp_path / "r")
+    prox, agent = checkpoint["prox"], checkpoint["agent"]
+    assert prox["n_averaged"] == 1 + 8 and prox.keys() == {f"module.{name}" for name in agent} | {"n_averaged"}
+    assert torch.equal(prox["module.obs_mean"], agent["obs_mean"]) and agent["obs_sums"][0, 0] == 513
+    distance = (prox["module.network.0.weight"] - agent["network.0.weight"]).norm()
+    assert 1e-6 < distance < 0.1

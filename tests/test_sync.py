@@ -45,11 +45,13 @@ PASSAGES = {  # of main, the same wherever they are: how their first and their l
 }
 OUTER = {  # passages of the scripts that P3's experiments use
     "noise of the outer loop": ("        noise_scales = {}", "            )"),
+    "proximal policy": ("    prox = None if", "    run.restore("),
     "gradient of a group": ("    def group_gradient(", "        return total"),
     "the outer loop": ("            grad_norm = ", '            scalars.update({f"outer/'),
 }
 OUTER_SCRIPTS = ("ppo_atari_envpool.py", "ppo_envpool.py", "ppo_isaacgym.py")
 EXCEPT = {  # (passage, script): why it is not the same there
+    ("one update", "ppo_atari_envpool.py"): "it averages the proximal policy of PPO-EWMA after each step",
     ("one update", "ppo_rnd_envpool.py"): "it clips the predictor's gradient with the agent's",
     ("one update", "ppo_isaacgym.py"): "neither compiled nor graphed; it may adapt the learning rate",
     ("annealing", "ppo_isaacgym.py"): "no CUDA graphs",

@@ -293,13 +293,16 @@ def test_one_iteration_of_the_script_is_cleanrls(tmp_path, monkeypatch):
         assert torch.equal(next_values[:-1], values[1:])
         return gae(rewards, values, terminations, truncations, next_values, valid, *rest)
 
-    def record_diagnose(agent, b_obs, b_actions, b_logprobs, inds, workers):
-        seen.update(obs=b_obs.permute(0, 3, 1, 2), actions=b_actions, logprobs=b_logprobs, agent=agent.state_dict())
-        return diagnose(agent, b_obs, b_actions, b_logprobs, inds, workers)
+    def record_diagnose(agent, b_obs, b_logits, b_actions, inds, workers):
+        logprobs = b_logits.log_softmax(-1).gather(-1, b_actions[:, None]).squeeze(-1)
+        seen.update(obs=b_obs.permute(0, 3, 1, 2), actions=b_actions, logprobs=logprobs, agent=agent.state_dict())
+        return diagnose(agent, b_obs, b_logits, b_actions, inds, workers)
 
     def record_randperm(*args, **kwargs):
-        permutations.append(randperm(*args, **kwargs))
-        return permutations[-1]
+        drawn = randperm(*args, **kwargs)
+        if "device" in kwargs:  # not the shuffling of the noise scale
+            permutations.append(drawn)
+        return drawn
 
     monkeypatch.setattr(ppo, "gae", record_gae)
     monkeypatch.setattr(ppo, "diagnose", record_diagnose)
