@@ -18,6 +18,7 @@ itself, as Lyle et al. 2022 (arXiv 2204.09560, target-fitting capacity) do: how 
    over games. `within`: the ranks less their mean in each configuration, so that neither N, T
    nor the rate explains it.
    Intervals are 95 % bootstraps over runs within games (n - 1 of n); a verdict says whether the sign is P1's.
+   Of 200 simulated tables without any relation (10 to 60 runs, 1 or 3 games) 3 to 7 % had an interval without 0.
 
 What it does not measure: whether the network could learn *this game's* later values and actions; what a new optimiser
 would repair or spoil (the run's own Adam is not used); generalisation (the loss is of the states that are fitted); the

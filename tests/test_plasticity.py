@@ -43,8 +43,13 @@ def test_networks_with_dead_units_are_slow_and_what_follows_the_damage_correlate
         plant_network(tmp_path / f"r{i}", agent.state_dict(), "ppo_envpool", "CartPole-v1", scalars, seed=i, **COMMON)
     write_run(tmp_path / "other", 1.0, script="ppo_envpool", game="CartPole-v1", done=False)
     args = plasticity.parse_args(["--runs", str(tmp_path), *CHEAP])
-    table = plasticity.measure(plasticity.finished_runs(args), args)
+    runs = plasticity.finished_runs(args)
+    table = plasticity.measure(runs, args)
     assert "other: left out" in capsys.readouterr().err
+    bank, losses = plasticity.bank_of(runs, args), []
+    for target in plasticity.random_targets(bank, 2, args.frequency, args.seed):  # each from the run's own weights
+        losses.append(plasticity.fit(plasticity.trained_network(tmp_path / "r0")[0], bank, target, 40, 0.01)[0])
+    assert table["loss"][0] == pytest.approx(np.prod(losses) ** 0.5)
     assert table["slowdown"][0] == pytest.approx(1, abs=0.2) and table["slowdown_critic"].between(0.8, 1.2).all()
     assert table["slowdown"].is_monotonic_increasing and table["loss"].iloc[-1] > 0.98
     found = plasticity.correlations(table, args)
