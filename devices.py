@@ -127,7 +127,7 @@ def averaged(module: Any, com: float) -> Any:
 
     com: the centre of mass of the weights, in calls of `update_parameters(module)`. Each call multiplies the weights so
     far by com / (com + 1) and adds the present parameters with weight 1; the weights are then divided by their sum. The
-    first weight is that of the present call. Buffers are the module's own.
+    first call is made where the copy is first used. Buffers are the module's own.
     """
     from torch.optim.swa_utils import AveragedModel
 
@@ -136,10 +136,15 @@ def averaged(module: Any, com: float) -> Any:
     def average(old: Any, new: Any, count: Any) -> Any:  # count: of the earlier calls
         return old + (new - old) * ((1.0 - decay) / (1.0 - decay ** (count.double() + 1.0)))
 
-    copy = AveragedModel(module, avg_fn=average)
+    class Average(AveragedModel):
+        def forward(self, *inputs: Any) -> Any:
+            if self.n_averaged == 0:  # not before: a checkpoint without an average may have changed the module
+                self.update_parameters(module)
+            return super().forward(*inputs)
+
+    copy = Average(module, avg_fn=average)
     for mine, its in zip(copy.module.modules(), module.modules()):
         mine._buffers.update(its._buffers)
-    copy.update_parameters(module)
     return copy
 
 

@@ -24,7 +24,7 @@ defaults and names. Departures, each with its reason:
 10. Threads play pieces of the games through whole rollouts, and compute pieces of each minibatch, whose gradients are
     added: beside a busy program CleanRL's threads wait for each other. Their number does not change the result.
 11. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--no-shared-encoder`, `--minibatch-size`, `--scaling`,
-    `--prox-com` and `--eval-episodes` are additions.
+    `--prox-com`, `--resume-from` and `--eval-episodes` are additions.
 """
 
 import math
@@ -62,6 +62,7 @@ class Args:
     capture_video: bool = False  # plays a game at the end (scripts/evaluate.py): `episode.mp4`, in colour
     run_name: Optional[str] = None  # the directory below runs-dir; default {env_id}__{exp_name}__{seed}__{unix time}
     runs_dir: str = "runs"  # the directory that holds the run directories
+    resume_from: Optional[str] = None  # a run directory: begins with its newest checkpoint and the same network
     num_logs: Count = 1000  # the number of points in every curve (at most one an iteration)
     diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes

@@ -12,19 +12,18 @@ ppo_continuous_action.py @fe8d8a0, with their algorithm, defaults and names. Dep
 2. A time limit is not a death: a truncated step bootstraps from the value of the real last observation, a terminated
    one from 0. CleanRL bootstraps neither (`--no-mask-resets` again). EnvPool calls a death in that step a time-out.
 3. 8 games x 128 steps for both kinds of actions; CleanRL has 4 x 128 and, for continuous actions, 1 x 2048.
-4. Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
-5. A curve has `--num-logs` points, however long the run; CleanRL writes three scalars a game and nine an iteration.
-6. `--norm-obs` and `--norm-reward` use the moments of the valid rows of all processes; those of the observations
+4. A curve has `--num-logs` points, however long the run; CleanRL writes three scalars a game and nine an iteration.
+   Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
+5. `--norm-obs` and `--norm-reward` use the moments of the valid rows of all processes; those of the observations
    change once an iteration, so that rollout and update see the same network. The returns are raw.
-7. For speed, with the same mathematics: actor and critic act as one network, their parameters are views of one tensor,
+6. For speed, with the same mathematics: actor and critic act as one network, their parameters are views of one tensor,
    actions are sampled by the Gumbel-max trick, an epoch's minibatches are cut from one shuffled copy.
-8. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
-9. A run is a directory that can be killed at any time and is resumed by the same command.
-10. Each game has a seed of its own, made from the run's seed, the steps done and the game's number.
-11. Integers are one-hot. So are the cells of a grid and its direction, and a small convolution comes before the hidden
-    layers; MiniGrid's mission, a sentence that most of its tasks do not need, is left out.
-12. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--hidden-sizes`, `--activation`, `--shared-encoder`,
-    `--minibatch-size`, `--scaling`, `--prox-com` and `--eval-episodes` are additions.
+7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
+8. A run is a directory that can be killed at any time and is resumed by the same command. Each game has its own seed.
+9. Integers are one-hot. So are a grid's cells and direction; a small convolution sees it first. MiniGrid's mission, a
+   sentence that most of its tasks do not need, is left out.
+10. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--hidden-sizes`, `--activation`, `--shared-encoder`,
+    `--minibatch-size`, `--scaling`, `--prox-com`, `--resume-from` and `--eval-episodes` are additions.
 """
 
 import math
@@ -66,6 +65,7 @@ class Args:
     capture_video: bool = False  # plays a game at the end (scripts/evaluate.py): `episode.mp4`, in colour
     run_name: Optional[str] = None  # the directory below runs-dir; default {env_id}__{exp_name}__{seed}__{unix time}
     runs_dir: str = "runs"  # the directory that holds the run directories
+    resume_from: Optional[str] = None  # a run directory: begins with its newest checkpoint and the same network
     num_logs: Count = 1000  # the number of points in every curve (at most one an iteration)
     diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes

@@ -31,7 +31,7 @@ algorithm, defaults and names. Departures, each with its reason:
 11. Threads compute pieces of each minibatch, whose gradients are added: beside a busy program PyTorch's own threads
     wait for each other. Their number does not change the result.
 12. torchrun, `--bf16`, `--orthogonal-init`, `--hidden-sizes`, `--activation`, `--shared-encoder`,
-    `--minibatch-size`, `--scaling` and `--prox-com` are additions.
+    `--minibatch-size`, `--scaling`, `--prox-com` and `--resume-from` are additions.
 """
 
 import math
@@ -72,6 +72,7 @@ class Args:
     capture_video: bool = False  # films 100 steps at the end (scripts/evaluate.py), on mjlab: `episode.mp4`
     run_name: Optional[str] = None  # the directory below runs-dir; default {env_id}__{exp_name}__{seed}__{unix time}
     runs_dir: str = "runs"  # the directory that holds the run directories
+    resume_from: Optional[str] = None  # a run directory: begins with its newest checkpoint and the same network
     num_logs: Count = 1000  # the number of points in every curve (at most one an iteration)
     diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes

@@ -46,6 +46,7 @@ ROOT = Path(__file__).resolve().parent
 FORMAT = 2  # of checkpoint.pt; raised when an older one can no longer be resumed
 COVERAGE_ROWS = 4096  # in coverage.npz, over the whole run: as many as UMAP takes with ease
 PLACE = frozenset({"run_name", "runs_dir", "num_threads"})  # where a run is carried out, not what it does
+NETWORK = ("env_id", "hidden_sizes", "activation", "shared_encoder", "norm_obs")  # what --resume-from may not change
 BUSY = "is being written by a live process"  # part of the message when a directory is taken
 
 
@@ -185,8 +186,7 @@ def _scale(args: Any) -> None:
     """
     if args.minibatch_size:
         fail("--scaling and --minibatch-size exclude each other: expected --num-minibatches of the base, or neither")
-    script = str(sys.modules[type(args).__module__].__file__)
-    args.scale_from = args.scale_from or default_arguments(script, args.env_id)["num_envs"]
+    args.scale_from = args.scale_from or default_arguments(_script(args), args.env_id)["num_envs"]
     args.scaling = args.scaling or recipe.WAYS[0]
     try:
         args.minibatch_size, number, args.learning_rate = recipe.scaled(
@@ -235,6 +235,41 @@ def write_atomically(path: Path, data: bytes, previous: Optional[Path] = None) -
     os.replace(partial, path)
 
 
+def _script(args: Any) -> str:
+    """The path of the script whose arguments these are."""
+    return str(sys.modules[type(args).__module__].__file__)
+
+
+def _parent(args: Any) -> Tuple[bytes, int]:
+    """The newest checkpoint of --resume-from's run, and its step. Exits 2 with one line if this run cannot use it.
+
+    The networks have to be equal, and at least one iteration has to be left.
+    """
+    parent = Path(args.resume_from)
+    manifest = read_json(parent / "manifest.json")
+    before, script = manifest.get("arguments"), Path(_script(args)).stem
+    if not isinstance(before, dict) or script_of(manifest) != script:
+        fail(f"--resume-from {parent}: expected the directory of a run of {script}.py")
+    for name in NETWORK:
+        if name in before and before[name] != getattr(args, name, before[name]):
+            fail(
+                f"--resume-from {parent} has run with --{name.replace('_', '-')} {before[name]}, not "
+                f"{getattr(args, name)}: expected the same network"
+            )
+    for path in checkpoints(parent):
+        checkpoint = try_to_load(path, "cpu")
+        if checkpoint:
+            check_format(path, checkpoint)
+            step, batch_size = checkpoint["run"]["global_step"], args.num_envs * args.num_steps
+            if args.total_timesteps < step + batch_size:
+                fail(
+                    f"--total-timesteps {args.total_timesteps} leaves no iteration after the {step} steps of "
+                    f"--resume-from {parent}: expected at least {step + batch_size}"
+                )
+            return path.read_bytes(), step
+    fail(f"--resume-from {parent} has no checkpoint that can be read: expected the directory of a run with one")
+
+
 def _manifest(args: Any, device: Any) -> Dict[str, Any]:
     import importlib.metadata
 
@@ -278,7 +313,6 @@ class Run:
 
     def __init__(self, args: Any, device: Any) -> None:
         self.args = args
-        self.total_steps = args.total_timesteps // (args.num_envs * args.num_steps) * (args.num_envs * args.num_steps)
         self.global_step, self.episodes, self.games, self.new_returns = 0, 0, [], []
         self._finished: Any = 0  # games that each environment has finished, an array (num_envs,) from the first on
         self.exit_code, self.failure = 0, ""
@@ -297,9 +331,17 @@ class Run:
         claimed = devices.gather(claimed)[0]
         if isinstance(claimed, int):
             sys.exit(claimed)
-        self._checkpoint = load_checkpoint(self.path / claimed, device) if claimed else None
+        name, parent_step = claimed
+        self._checkpoint = load_checkpoint(self.path / name, device) if name else None
         wall_seconds, self._wandb_id = 0.0, None
-        if self._checkpoint:
+        batch_size = args.num_envs * args.num_steps
+        self.total_steps = parent_step + (args.total_timesteps - parent_step) // batch_size * batch_size
+        # the first process of a run that goes on from another one's checkpoint: it counts its own games
+        self._is_child, self._parent_step = False, parent_step
+        if self._checkpoint and self._checkpoint["run"]["global_step"] == parent_step:
+            self._is_child, self.global_step = True, parent_step
+            print(f"{self.path}: goes on from {args.resume_from} at step {self.global_step:,}", flush=True)
+        elif self._checkpoint:
             kept = self._checkpoint["run"]
             self.global_step, self.episodes, self.games = kept["global_step"], kept["episodes"], kept["games"]
             self._finished = kept["finished"].numpy()
@@ -318,13 +360,16 @@ class Run:
         self._signals.append(signum)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait
 
-    def _claim(self, device: Any) -> str:
+    def _claim(self, device: Any) -> Tuple[str, int]:
         """Locks the directory, writes or compares the manifest, and cuts off the curves after the checkpoint.
 
-        Returns the name of the checkpoint to resume from, "" if there is none. Exits 0 if the run is finished, 2 if
-        the name is taken by other arguments or by a live process.
+        Returns the name of the checkpoint to resume from, "" if there is none, and the step at which --resume-from's
+        run was left, 0 without it. Exits 0 if the run is finished, 2 if the name is taken by other arguments or by a
+        live process, or if the run cannot go on from --resume-from's.
         """
         args = self.args
+        begins = getattr(args, "resume_from", None) and not (self.path / "manifest.json").exists()
+        parent_checkpoint, parent_step = _parent(args) if begins else (b"", 0)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / ".lock", "w")  # the kernel frees it when this process ends, however it ends
@@ -342,8 +387,13 @@ class Run:
                         f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before[name]}, not "
                         f"{getattr(args, name)}: use the same arguments or another name"
                     )
+            parent_step = read_json(manifest).get("parent", {}).get("global_step", 0)
         else:
-            write_atomically(manifest, json.dumps(_manifest(args, device), indent=2).encode())
+            content = _manifest(args, device)
+            if begins:
+                write_atomically(self.path / "checkpoint.pt", parent_checkpoint)
+                content["parent"] = {"run": args.resume_from, "global_step": parent_step}
+            write_atomically(manifest, json.dumps(content, indent=2).encode())
         if (self.path / "done.json").exists():
             print(f"{self.path} is finished: {' '.join((self.path / 'done.json').read_text().split())}")
             sys.exit(0)
@@ -357,7 +407,7 @@ class Run:
                 name, step = path.name, checkpoint["run"]["global_step"]
                 break
         self._cut_curves(step)
-        return name
+        return name, parent_step
 
     def _cut_curves(self, last_step: int) -> None:
         """Removes the points after `last_step`: they will be written again."""
@@ -396,8 +446,13 @@ class Run:
         self._parts = parts
         if self._checkpoint:
             for name, part in parts.items():
-                self._set_state(name, part, self._checkpoint[name])
+                if name in self._checkpoint:  # a child may have a part that its parent had not
+                    self._set_state(name, part, self._checkpoint[name])
             self._load_coverage()
+        for group in [group for part in parts.values() for group in getattr(part, "param_groups", ())]:
+            if self._is_child:  # it has a rate of its own
+                rate = self.args.learning_rate
+                group["lr"] = rate if isinstance(group["lr"], float) else group["lr"].fill_(rate)
         self._checkpoint = None  # free the memory
         self._events: Any = None
         if devices.RANK == 0:
@@ -510,6 +565,7 @@ class Run:
                 if value.tag not in self._described:  # once a file is enough
                     value.metadata.summary_description = tags.description(value.tag)
                     value.metadata.plugin_data.plugin_name = "scalars"
+                    value.metadata.data_class = 1  # DATA_CLASS_SCALAR; else TensorBoard's fast reader drops both
                     self._described.add(value.tag)
             self._writer.write(Event(wall_time=now, step=self.global_step, summary=summary).SerializeToString())
             self._events.flush()
@@ -627,7 +683,7 @@ class Run:
             done: Dict[str, Any] = {
                 "global_step": self.global_step,
                 "wall_seconds": self._wall_seconds,
-                "sps": self.global_step / self._wall_seconds,
+                "sps": (self.global_step - self._parent_step) / self._wall_seconds,
                 "episodic_return": self.mean_return(),
             }
             if final_returns:

@@ -1,19 +1,23 @@
 """P3's outer loop: the recipe for more environments, PPO-EWMA, the switch of a run, and schedules of shapes."""
 
+import gc
+import json
 import math
+import os
 from fractions import Fraction
 
 import pytest
 import torch
 import torch.nn as nn
-from conftest import load_checkpoint
-from test_envpool import run_here
+from conftest import curves, load_checkpoint
+from test_envpool import SIZE, run_here
 
 import devices
 import ppo_atari_envpool
 import ppo_envpool
 import ppo_isaacgym
 import recipe
+import rundir
 
 
 # ---- the recipe ------------------------------------------------------------------------------------------------------
@@ -74,6 +78,7 @@ def test_the_average_is_hiltons(com):
     layer = nn.Linear(3, 2)
     layer.register_buffer("shared", torch.zeros(1))
     average = devices.averaged(layer, com)
+    assert torch.equal(average(torch.ones(3)), layer(torch.ones(3))), "it begins with the module itself"
     decay, weight, ewma = com / (com + 1), 1.0, layer.weight.detach().double()
     for _ in range(50):
         layer.weight.data.add_(torch.randn(2, 3))
@@ -146,3 +151,72 @@ def test_a_run_keeps_its_proximal_policy(tmp_path):
     assert torch.equal(prox["module.obs_mean"], agent["obs_mean"]) and agent["obs_sums"][0, 0] == 513
     distance = (prox["module.network.0.weight"] - agent["network.0.weight"]).norm()
     assert 1e-6 < distance < 0.1
+
+
+# ---- the switch ------------------------------------------------------------------------------------------------------
+RUN = "--update-epochs 1 --no-diagnostics --num-logs 1000 "
+
+
+def test_a_run_from_another_runs_checkpoint(tmp_path):
+    """The child begins at the parent's step and rate of its own, with its weights; the parent stays as it is."""
+    run_here(tmp_path, RUN + "--total-timesteps 512 --run-name parent")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "parent").iterdir() if path.is_file()}
+    child = (
+        f"{RUN} --resume-from {tmp_path}/parent --run-name child --num-envs 2 --num-steps 50 --prox-com 8 --gamma 0.9"
+    )
+    child += " --total-timesteps 1000 --learning-rate 1e-3 --minibatch-size 25"
+    run_here(tmp_path, child + " --checkpoint-minutes 0")
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "parent").iterdir() if path.is_file()}
+    manifest = json.loads((tmp_path / "child/manifest.json").read_text())
+    assert manifest["parent"] == {"run": f"{tmp_path}/parent", "global_step": 512}
+    assert json.loads((tmp_path / "child/done.json").read_text())["global_step"] == 912  # 4 whole batches of 100
+    scalars = curves(tmp_path / "child")
+    steps = [612, 712, 812, 912]
+    rates = [(step, pytest.approx(1e-3 * (1 - (step - 100) / 912))) for step in steps]
+    assert scalars["charts/learning_rate"] == rates
+    assert [value for _, value in scalars["charts/gradient_steps"]] == [8 + 4 * i for i in range(1, 5)]
+    assert [step for step, _ in scalars["charts/episodes"]] == steps and scalars["charts/episodes"][0][1] < 15
+    prox = load_checkpoint(tmp_path / "child")["prox"]
+    assert prox["n_averaged"] == 17
+    run_here(
+        tmp_path, f"{RUN} --resume-from {tmp_path}/parent --run-name still --total-timesteps 768 --learning-rate 0"
+    )
+    for name, tensor in load_checkpoint(tmp_path / "parent")["agent"].items():
+        assert torch.equal(tensor, load_checkpoint(tmp_path / "still")["agent"][name])
+    # killed before its own first checkpoint, and after one; the parent may be gone
+    os.rename(tmp_path / "parent", tmp_path / "away")
+    for content, step in ((before["checkpoint.pt"], 512), ((tmp_path / "child/checkpoint.prev.pt").read_bytes(), 812)):
+        (tmp_path / "child/checkpoint.pt").write_bytes(content)
+        (tmp_path / "child/done.json").unlink()
+        gc.collect()  # the lock of the run before
+        run_here(tmp_path, child + " --checkpoint-minutes 0")
+        scalars = curves(tmp_path / "child")
+        assert scalars["charts/learning_rate"] == rates, step
+
+
+@pytest.mark.parametrize(
+    "words,says",
+    [
+        ("--resume-from {}/none", "expected the directory of a run of ppo_envpool.py"),
+        ("--resume-from {}/parent --hidden-sizes 32", "has run with --hidden-sizes [64, 64], not [32]"),
+        (
+            "--resume-from {}/parent --env-id Acrobot-v1",
+            "--env-id CartPole-v1, not Acrobot-v1: expected the same network",
+        ),
+        ("--resume-from {}/parent --total-timesteps 511", "leaves no iteration after the 256 steps of --resume-from"),
+        ("--resume-from {}/empty", "has no checkpoint that can be read"),
+    ],
+)
+def test_what_cannot_be_gone_on_from(words, says, tmp_path_factory, tmp_path, capsys):
+    folder = tmp_path_factory.getbasetemp() / "parents"
+    if not folder.exists():
+        run_here(folder, RUN + "--run-name parent")
+        (folder / "empty").mkdir()
+        (folder / "empty/manifest.json").write_bytes((folder / "parent/manifest.json").read_bytes())
+    capsys.readouterr()
+    args = ppo_envpool.parse_args(f"{SIZE} --runs-dir {tmp_path} --total-timesteps 512 {words.format(folder)}".split())
+    with pytest.raises(SystemExit) as end:
+        rundir.Run(args, torch.device("cpu"))
+    error = capsys.readouterr().err
+    assert end.value.code == 2 and error.startswith("error: --") and error.count("\n") == 1 and says in error
+    assert not list(tmp_path.iterdir())
