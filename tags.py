@@ -97,7 +97,8 @@ def cards(manifest: Dict[str, Any], run_name: str) -> List[Any]:
     config = hparams.hparams_config_pb(
         hparams=[hparams.HParam(name) for name in values], metrics=[hparams.Metric(tag) for tag in JUDGED_BY]
     )
-    commit = f"{manifest['git']['commit']}{' and changes' if manifest['git']['dirty'] else ''}"
+    commit = f"{manifest['git']['commit'] or 'unknown'}{' and changes' if manifest['git']['dirty'] else ''}"
+    command = manifest["command"].replace(" --", " \\\n      --")  # a line a flag: TensorBoard does not wrap code
     shown = json.dumps(arguments, indent=1).replace("\n", "\n    ")  # four spaces: code in Markdown
-    words = f"    {manifest['command']}\n\ncommit {commit}\n\n    {shown}"
+    words = f"    {command}\n\ncommit {commit}\n\n    {shown}"
     return [config, hparams.hparams_pb(values, trial_id=run_name), text.text_pb("run", words)]

@@ -365,8 +365,11 @@ def curve_panels(suite, panels, finals=(), part="", axis=None):
 
 
 def _with_count(title, drawn, configs):
-    """A panel's title, with the number of curves that are left out."""
-    return title if len(drawn) == len(configs) else f"{title} ({len(drawn)} of {len(configs)})".strip()
+    """A panel's title, with the number of curves that are drawn if some are left out."""
+    count = f"{len(drawn)} of {len(configs)}"
+    if len(drawn) == len(configs):
+        return title
+    return f"{title} ({count})" if title else f"{count} configurations"
 
 
 def _draw_final_iqms(sheet, ax, scale, lines):
@@ -416,7 +419,8 @@ def points_of_runs(suite, by_budget):
             xscale="log", xlabel="DDR: samples per unit of KL (log)", title="a dot a run" if logarithmic else "means"
         )
         sheet.finish(ax, "no DDR\nlogged")
-        ax.xaxis.set_major_locator(LogLocator(10, (1, 2, 5)))
+        low, high = ax.get_xlim()
+        ax.xaxis.set_major_locator(LogLocator(10, (1, 2, 5) if high < 100 * low else (1,)))  # room for seven labels
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
         ax.xaxis.set_minor_locator(NullLocator())
     sheet.axes[0][0].set_ylabel(f"final score ({suite.unit_words})")
@@ -556,6 +560,7 @@ def profiles(suite):
             sheet.record(config, "all", f"share of {name.split()[0]} above tau", taus, value, low, high, x_column="tau")
         ax.set(title=name, xlabel=f"score τ ({suite.unit_words})", ylim=(-0.02, 1.02))
         sheet.finish(ax, "no final\nscores yet")
+        ax.set_yticks(np.linspace(0, 1, 5))
     sheet.axes[0][0].set_ylabel("share with a score above τ")
     return sheet
 

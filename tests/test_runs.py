@@ -26,6 +26,9 @@ import pytest
 import torch
 from conftest import command, curves, environment, load_checkpoint, raw_steps, run, start, wait_for
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_SCALAR
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import rundir
@@ -207,6 +210,10 @@ def test_what_tensorboard_shows_beside_the_curves(finished):
     accumulator.Reload()
     for tag in accumulator.Tags()["scalars"]:
         assert accumulator.SummaryMetadata(tag).summary_description == tags.description(tag) != "", tag
+    for path in finished[0].glob("events*"):  # without the class TensorBoard's fast reader shows no description
+        events = [Event.FromString(record) for record in RawEventFileLoader(str(path)).Load()]
+        described = [value for event in events for value in event.summary.value if value.metadata.summary_description]
+        assert described and all(value.metadata.data_class == DATA_CLASS_SCALAR for value in described)
     assert set(accumulator.Tags()["tensors"]) == {"_hparams_/experiment", "_hparams_/session_start_info", "run"}
     (card,) = accumulator.Tensors("run")
     assert b"--run-name run" in card.tensor_proto.string_val[0]
