@@ -70,7 +70,10 @@ def test_networks_of_atari_are_measured_on_states_of_a_random_policy(tmp_path, m
     plant_network(tmp_path / "r", agent.state_dict(), "ppo_atari_envpool", "Breakout", shared_encoder=False, bf16=False)
     words = "--states 32 --steps 3 --targets 1 --fresh 1".split()
     args = plasticity.parse_args(["--runs", str(tmp_path), "--out", str(tmp_path), *words])
-    (row,) = plasticity.measure(plasticity.finished_runs(args), args).itertuples()
+    runs = plasticity.finished_runs(args)
+    states = plasticity.bank_of(runs, args)  # (rows, height, width, frames): a wall at the left, none above the score
+    assert (states[:, 30:70, 1] > 100).all() and (states[:, 1, 30:70] == 0).all()
+    (row,) = plasticity.measure(runs, args).itertuples()
     assert row.states == 32 and 0.5 < row.loss < 0.999
     assert row.slowdown == pytest.approx(1, abs=0.2) and row.slowdown_critic == pytest.approx(1, abs=0.2)
 
