@@ -606,8 +606,8 @@ def game_grid(suite, part, configs, metrics, by="shape"):
 
 
 def wrapped(game):
-    """The name of a game in lines of at most some 14 letters."""
-    return textwrap.fill(game.replace("-", "- "), 14).replace("- ", "-")
+    """The name of a game in lines of some 14 letters; a longer word stays whole."""
+    return textwrap.fill(game.replace("-", "- "), 14, break_long_words=False).replace("- ", "-")
 
 
 def _draw_unfinished(sheet, ax, config, game, tag, color):
