@@ -1,9 +1,11 @@
 """P3's outer loop: the recipe for more environments, PPO-EWMA, the switch of a run, and schedules of shapes."""
 
 import gc
+import importlib
 import json
 import math
 import os
+import sys
 from fractions import Fraction
 
 import pytest
@@ -13,11 +15,13 @@ from conftest import curves, load_checkpoint
 from test_envpool import SIZE, run_here
 
 import devices
+import metrics
 import ppo_atari_envpool
 import ppo_envpool
 import ppo_isaacgym
 import recipe
 import rundir
+import worlds
 
 
 # ---- the recipe ------------------------------------------------------------------------------------------------------
@@ -220,3 +224,41 @@ def test_what_cannot_be_gone_on_from(words, says, tmp_path_factory, tmp_path, ca
     error = capsys.readouterr().err
     assert end.value.code == 2 and error.startswith("error: --") and error.count("\n") == 1 and says in error
     assert not list(tmp_path.iterdir())
+
+
+# ---- gradient noise --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("script", ["ppo_envpool", "ppo_atari_envpool"])
+def test_the_noise_is_that_of_the_loss_before_the_update(script, tmp_path, monkeypatch):
+    """The gradient of a group is that of REINFORCE with the advantages of the whole batch, at the first network."""
+    module, seen = importlib.import_module(script), []
+
+    def record(gradient, valid, *rest):
+        batch = [x.clone() for x in gradient.args[0]]  # the next rollout overwrites some
+        seen.append((batch, gradient(torch.arange(40)), gradient(torch.arange(len(valid))), rest))
+        return {}
+
+    monkeypatch.setattr(metrics, "gradient_noise_scales", record)
+    monkeypatch.setattr(sys, "argv", [f"{script}.py"])
+    words = f"--num-envs 4 --num-steps 16 --total-timesteps 128 --update-epochs 1 --num-threads 1 --runs-dir {tmp_path}"
+    args = module.parse_args([*words.split(), "--run-name", "r"])
+    with pytest.raises(SystemExit):
+        module.main(args)
+    ((batch, of_some, of_all, rest),) = seen  # the second iteration comes too soon for another measurement
+    assert rest[:2] == (16, 64), "T and the seed, the step"
+    obs, actions, logprobs, values, returns, advantages, valid = batch
+    assert abs(advantages[valid].mean()) < 1e-6 and advantages[valid].std().item() == pytest.approx(1, abs=1e-5)
+    torch.manual_seed(args.seed)
+    if script == "ppo_envpool":
+        agent = module.Agent(worlds.observation(args.env_id), *worlds.num_actions(args.env_id), args)
+    else:
+        agent = module.Agent(4, args.shared_encoder)
+    for rows, found in ((torch.arange(40), of_some), (torch.arange(64), of_all)):
+        kept = rows[valid[rows]]
+        logits, value, _ = agent(obs[kept])
+        policy = torch.distributions.Categorical(logits=logits)
+        chosen = policy.log_prob(actions[kept])
+        torch.testing.assert_close(chosen, logprobs[kept], rtol=1e-3, atol=1e-4)
+        loss = -(advantages[kept] * chosen + args.ent_coef * policy.entropy()).mean()
+        loss = loss + args.vf_coef * 0.5 * (value - returns[kept]).square().mean()
+        expected = torch.cat([x.flatten() for x in torch.autograd.grad(loss, list(agent.parameters()))])
+        torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-4 * expected.abs().max().item())
