@@ -89,6 +89,9 @@ class Experiment:
             game: sorted(set.intersection(*(set(scores[config].get(game, ())) for config in self.configs)))
             for game in self.games
         }
+        for game, seeds in self.seeds.items():
+            if not seeds:
+                rundir.fail(f"{game}: expected a seed with a score in each of the {len(self.configs)} configurations")
         self.scores = scores
         self.claims = []
 
@@ -111,7 +114,7 @@ class Experiment:
                 "value": found.value,
                 "low": found.estimate.low,
                 "high": found.estimate.high,
-                "verdict": verdict(*found.estimate[1:], side, margin) if enough else "no verdict: too few seeds",
+                "verdict": verdict(*found.estimate[1:], side, margin) if enough else "too few seeds",
                 "p": p_values(found.draws, side, margin),
             }
         )
@@ -168,7 +171,7 @@ def shape_claims(experiment):
     every = [config for shape in shapes for config in of_shape[shape]]
     text = f"the best shape at a rate of {default} is about the best of all at its own rate"
     experiment.test("S2", text, loss_of_default, every, side="not less", margin=SMALLEST_EFFECT)
-    for name, game in zip(("S3", "S4", "S5"), ("CartPole", "Acrobot", DOORKEY), strict=True):
+    for name, game in zip(("S3", "S4", "S5"), ("CartPole-v1", "Acrobot-v1", DOORKEY), strict=True):
         beats(name, wide, long, [game], primary=False)
     beats("S6", middle, long)
     beats("S7", middle, wide)
