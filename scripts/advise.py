@@ -48,6 +48,7 @@ from rundir import Evaluation, Positive, Range, Seed, fail
 LENGTHS, RATES = (256, 128, 64, 32, 16, 8, 4), (2.5e-4, 5e-4, 1e-3)  # T and learning rates of the default candidates
 MIN_ITERATIONS = 8  # of the shortest runs: below that they say nothing
 LARGEST_ETA = 64
+STYLES = ("{:,}", "{:.2g}", "{}")  # of the numbers on the x-axes: steps, hours, N
 NUM_LOGS = 20  # points of each run's curves
 TAGS = {"ddr": "outer/ddr", "noise_scale": "outer/grad_noise_scale", "game_steps": "charts/episodic_length"}
 
@@ -333,9 +334,21 @@ def read_result(jobs):
             scores.append(np.nan if score is None else score)  # no game has ended
             hours.append(run.done["wall_seconds"] / 3600)
             for name, tag in TAGS.items():
-                measured[name].append(run.mean_of_second_half(tag))
+                measured[name].append(second_half(run, tag))
     means = {name: float(np.mean(values)) for name, values in measured.items() if values and np.isfinite(values).all()}
     return Result(np.array(scores, float), float(np.mean(hours)) if hours else np.nan, jobs[0].final_step, means)
+
+
+def second_half(run, tag):
+    """A tag over the second half of a run: its mean; of the DDR the harmonic mean, which is all samples over all KL.
+
+    The rate falls to 0, the DDR then grows without bound, and its mean would be that of the last point.
+    """
+    steps, values = run.curve(tag)
+    values = values[steps >= run.target / 2]
+    if not len(values):
+        return np.nan
+    return float(1 / np.mean(1 / np.maximum(values, 1e-9))) if tag == TAGS["ddr"] else float(values.mean())
 
 
 # ---- what is shown ---------------------------------------------------------------------------------------------------
@@ -455,14 +468,21 @@ def draw(args, table, path):
             ax.annotate(
                 f"{row.num_envs}×{row.num_steps}", place, xytext=(2, -8), textcoords="offset points", fontsize=6
             )
-        ax.set(xscale="log", xlabel=f"{axis} of a run", title=f"return against {axis}")
+        ax.set(xlabel=f"{axis} of a run", title=f"return against {axis}")
     first = table[table["rung"] == 1]
     rates = sorted(first["learning_rate"].unique())
     for rate, color in zip(rates, ramp(BLUES, len(rates))):
         for size, mark in zip(sorted(first["minibatch_size"].unique()), "os^vD" * len(first)):
             rows = first[(first["learning_rate"] == rate) & (first["minibatch_size"] == size)]
             axes[2].plot(rows["num_envs"], rows["score"], mark, color=color, ms=3, label=f"{rate:g}, {size}")
-    axes[2].set(xscale="log", xlabel="N", title=f"first rung: {first['run_steps'].max():,} steps")
+    hours = np.geomspace(table["hours"].min(), table["hours"].max(), 3) if table["hours"].notna().any() else []
+    for ax, ticks, style in zip(
+        axes, (table.groupby("rung")["run_steps"].max(), hours, first["num_envs"].unique()), STYLES
+    ):
+        ax.set_xscale("log")
+        ax.set_xticks(ticks, [style.format(tick) for tick in ticks])
+        ax.set_xticks([], minor=True)
+    axes[2].set(xlabel="N", title=f"first rung: {first['run_steps'].max():,} steps")
     axes[2].legend(title="rate, minibatch", fontsize=5.5, title_fontsize=5.5, loc="best")
     axes[0].set_ylabel("mean return")
     figure.suptitle(f"{args.env_id}: blue is the frontier, with 95 % CIs over seeds", fontsize=8)
