@@ -28,7 +28,7 @@ import rundir  # noqa: E402
 GAMES = {  # game: (CleanRL's script, shape, steps)
     "CartPole-v1": ("ppo.py", (8, 128), 200000),
     "Acrobot-v1": ("ppo.py", (8, 128), 200000),
-    "Hopper-v4": ("ppo_continuous_action.py", (1, 2048), 100000),
+    "Hopper-v4": ("ppo_continuous_action.py", (1, 2048), 40960),
 }
 SEEDS = range(1, 6)
 POINTS = 20
