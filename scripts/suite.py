@@ -44,6 +44,7 @@ SHORT_NAMES = {
     "learning_rate": "lr",
     "gamma": "γ",
     "clip_coef": "clip",
+    "prox_com": "com",
     "total_timesteps": "budget",
     "minibatch_size": "minibatch",
     "num_minibatches": "minibatches",
