@@ -178,6 +178,10 @@ def shape_claims(experiment):
     games = [DOORKEY, *(game for game in experiment.games if game != DOORKEY)]
     text = "32x32 beats 128x8 by more on the sparse game than on the others, each at its own best rate"
     experiment.test("S8", text, more_on_the_sparse_game, of_shape[middle] + of_shape[wide], games)
+    for name, rate in zip(("E1", "E2"), rates, strict=True):
+        text = f"added after the runs: 128x8 beats 8x128 at a rate of {rate:g}"
+        pair = [(*wide, rate), (*long, rate)]
+        experiment.test(name, text, lambda samples: iqm(samples[0]) - iqm(samples[1]), pair, primary=False)
 
 
 def masks_claims(experiment):
@@ -222,7 +226,7 @@ def draw(experiment, title, xs, label_of_x, lines):
         axis.set_xticks(range(len(xs)), xs, rotation=45)
         axis.set_xlabel(label_of_x)
     axes[0].set_ylabel("final score, IQM\n0: random, 1: reference")
-    axes[0].legend()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(lines))
     figure.suptitle(title)
     return figure
 
