@@ -23,12 +23,16 @@ for seed in $SEEDS; do
         esac
         for factor in $FACTORS; do
             shape "$base"
-            recipe="--scale-from $N --num-minibatches $MINIBATCHES --learning-rate $rate"
+            given="--num-minibatches $MINIBATCHES --learning-rate $rate $flags"
+            recipe="--scale-from $N $given --scaling"
             N=$((N * $factor)) # with $: 1/4 on its own would be 0
-            run "$script" "_more" $recipe --scaling more-minibatches $flags
-            [ "$factor" != 1 ] || continue
-            run "$script" "_bigger" $recipe --scaling bigger-minibatches $flags
-            run "$script" "_sqrt" $recipe --scaling sqrt-lr $flags
+            if [ "$factor" = 1 ]; then # without the recipe: the base is a run of other sweeps too
+                run "$script" "_more" $given
+                continue
+            fi
+            run "$script" "_more" $recipe more-minibatches
+            run "$script" "_bigger" $recipe bigger-minibatches
+            run "$script" "_sqrt" $recipe sqrt-lr
         done
     done
 done | launch "$@"
