@@ -264,8 +264,10 @@ def verdicts(_):
     finals = {}
     with open(Path(__file__).with_name("phase.csv")) as file:
         for row in csv.DictReader(file):
-            finals.setdefault((row["num_envs"], row["stagger_resets"]), []).append(float(row["final_return"]))
-    samples = {key: [np.array(values)] for key, values in finals.items()}
+            finals.setdefault((row["num_envs"], row["stagger_resets"]), {})[row["seed"]] = float(row["final_return"])
+    seeds = sorted(set.intersection(*map(set, finals.values())))  # those that all four have
+    samples = {key: [np.array([by_seed[seed] for seed in seeds])] for key, by_seed in finals.items()}
+    print(f"seeds {' '.join(seeds)}")
 
     def difference(x, y):
         return mean(x) - mean(y)
