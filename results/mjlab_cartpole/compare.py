@@ -32,6 +32,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 TASK = "Mjlab-Cartpole-Balance"
+FEWEST_SEEDS = 5  # for a verdict
 STEPS = 1310720  # of a run of `lag` and `phase`
 LENGTH, STEP, SUBSTEPS = 1000, 0.01, 5  # an episode and a physical step, in seconds; physical steps in one of the task
 # cart and pole: masses, damping; the pole's centre and its inertia about the hinge; the motor's gear
@@ -267,10 +268,14 @@ def verdicts(_):
             finals.setdefault((row["num_envs"], row["stagger_resets"]), {})[row["seed"]] = float(row["final_return"])
     seeds = sorted(set.intersection(*map(set, finals.values())))  # those that all four have
     samples = {key: [np.array([by_seed[seed] for seed in seeds])] for key, by_seed in finals.items()}
-    print(f"seeds {' '.join(seeds)}")
+    enough = len(seeds) >= FEWEST_SEEDS
+    print(f"seeds {' '.join(seeds)}: {'enough' if enough else 'too few'} for a verdict")
 
     def difference(x, y):
         return mean(x) - mean(y)
+
+    def judged(found):
+        return verdict(found.low, found.high, "more") if enough else "no verdict"
 
     gains = []
     for name, num_envs in (("H1", "256"), ("H2", "1024")):
@@ -278,9 +283,9 @@ def verdicts(_):
         gains += pair
         found = verdict_interval(difference, pair)
         print(f"{name} {num_envs} environments: {found.value:.1f} [{found.low:.1f}, {found.high:.1f}]", end=" ")
-        print(f"of {pair[0][0].mean():.1f} and {pair[1][0].mean():.1f}: {verdict(found.low, found.high, 'more')}")
+        print(f"of {pair[0][0].mean():.1f} and {pair[1][0].mean():.1f}: {judged(found)}")
     found = verdict_interval(lambda a, b, c, d: difference(c, d) - difference(a, b), gains)
-    print(f"H3 {found.value:.1f} [{found.low:.1f}, {found.high:.1f}]: {verdict(found.low, found.high, 'more')}")
+    print(f"H3 {found.value:.1f} [{found.low:.1f}, {found.high:.1f}]: {judged(found)}")
 
 
 def main():
