@@ -492,7 +492,7 @@ class Run:
 
         # one record a log point, written at once: SummaryWriter's queue can lose points that a checkpoint counts
         first = not any(self.path.glob("events.out.tfevents.*"))
-        name = f"events.out.tfevents.{time.time():.0f}.{platform.node()}.{os.getpid()}"
+        name = f"events.out.tfevents.{time.time():.6f}.{platform.node()}.{os.getpid()}"  # a new file each time
         self._events = open(self.path / name, "wb")
         self._described: Set[str] = set()  # tags that the file describes
         self._writer = RecordWriter(self._events)
