@@ -220,6 +220,10 @@ def variant(row):
 
 
 SCRIPT = {"shape": lambda row: row["shape"], "script": lambda row: row["script"], "": lambda row: row["precision"]}
+AGAINST_ONE = {  # of several processes
+    "times one": lambda row: shown(row["against_one"], ".2f"),
+    "peak GB of all": lambda row: gigabytes(row["peak_bytes"]),
+}
 # section of the summary: what it shows, and for each heading of its table the function from a row to the cell
 TABLES = {
     "parts": (
@@ -261,8 +265,7 @@ TABLES = {
             **SCRIPT,
             "runs": lambda row: str(row["runs"]),
             "SPS of all": lambda row: shown(row["sps"]),
-            "times one": lambda row: shown(row["against_one"], ".2f"),
-            "peak GB of all": lambda row: gigabytes(row["peak_bytes"]),
+            **AGAINST_ONE,
         },
     ),
     "ranks": (
@@ -271,8 +274,7 @@ TABLES = {
             **SCRIPT,
             "processes": lambda row: str(row["ranks"]),
             "SPS": lambda row: shown(row["sps"]),
-            "times one": lambda row: shown(row["against_one"], ".2f"),
-            "peak GB of all": lambda row: gigabytes(row["peak_bytes"]),
+            **AGAINST_ONE,
         },
     ),
     "growth": (

@@ -80,8 +80,3 @@ varies() {
 launch() {
     "$PYTHON" scripts/launch.py "$@" < <(printf %s "$STATEMENT" && cat)
 }
-
-# $1 * $2, for learning rates.
-times() {
-    awk "BEGIN { printf \"%.6g\", $1 * $2 }"
-}

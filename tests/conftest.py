@@ -50,6 +50,15 @@ def pytest_collection_modifyitems(items):
     ]
 
 
+def refusal(capsys, function, *inputs):
+    """What a call says that ends with exit code 2 and one line, as bad input has to."""
+    with pytest.raises(SystemExit) as end:
+        function(*inputs)
+    error = capsys.readouterr().err
+    assert end.value.code == 2 and error.startswith("error: ") and error.count("\n") == 1
+    return error
+
+
 def command(script, runs_dir, *extra):
     """The command of a small run; a later flag of `extra` overrides an earlier one."""
     words = [*SMALL[script].split(), "--runs-dir", str(runs_dir), "--run-name", "run"]

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn as nn
-from conftest import ROOT, Recorder, curves, load_checkpoint
+from conftest import ROOT, Recorder, curves, load_checkpoint, refusal
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import evaluate
@@ -312,8 +312,8 @@ class Counter(gymnasium.Env):
 gymnasium.register("Counter-v0", Counter, max_episode_steps=6)
 
 
-def test_ones_own_task(tmp_path, monkeypatch):
-    """Its observations, ends, returns, normalised rewards and moments are those of gymnasium's games."""
+def record_games_and_targets(monkeypatch):
+    """The Recorder of a run's games, and a list that gets the first six inputs of each call of `gae`."""
     recorder, seen, gae = Recorder(ppo.make_envs), [], ppo.gae
 
     def record_gae(*inputs):
@@ -322,6 +322,12 @@ def test_ones_own_task(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ppo, "make_envs", recorder)
     monkeypatch.setattr(ppo, "gae", record_gae)
+    return recorder, seen
+
+
+def test_ones_own_task(tmp_path, monkeypatch):
+    """Its observations, ends, returns, normalised rewards and moments are those of gymnasium's games."""
+    recorder, seen = record_games_and_targets(monkeypatch)
     words = "--env-id gymnasium:test_envpool:Counter-v0 --num-steps 62 --total-timesteps 496 --num-minibatches 4"
     run_here(tmp_path, words + " --update-epochs 1")
     games = recorder.played()
@@ -361,14 +367,7 @@ def test_ones_own_task(tmp_path, monkeypatch):
 
 def test_values_are_of_what_was_seen_and_of_what_each_step_led_to(tmp_path, monkeypatch):
     """With a rate of 0 the network stays as it is: each value follows from the games' own observations."""
-    recorder, seen, gae = Recorder(ppo.make_envs), [], ppo.gae
-
-    def record_gae(*inputs):
-        seen.append([x.copy() for x in inputs[:6]])
-        return gae(*inputs)
-
-    monkeypatch.setattr(ppo, "make_envs", recorder)
-    monkeypatch.setattr(ppo, "gae", record_gae)
+    recorder, seen = record_games_and_targets(monkeypatch)
     run_here(tmp_path, "--total-timesteps 512 --learning-rate 0 --update-epochs 1 --no-diagnostics")
     games, agent = recorder.played(), make_agent("CartPole-v1")
     agent.load_state_dict(load_checkpoint(tmp_path / "r")["agent"])
@@ -478,10 +477,7 @@ def test_defaults_by_the_kind_of_actions():
     ],
 )
 def test_flags_that_no_other_script_has(words, says, capsys):
-    with pytest.raises(SystemExit) as end:
-        ppo.parse_args(words.split())
-    error = capsys.readouterr().err
-    assert end.value.code == 2 and error.startswith("error: ") and error.count("\n") == 1 and says in error
+    assert says in refusal(capsys, ppo.parse_args, words.split())
 
 
 # ---- families --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from fractions import Fraction
 import pytest
 import torch
 import torch.nn as nn
-from conftest import curves, load_checkpoint
+from conftest import curves, load_checkpoint, refusal
 from test_envpool import SIZE, run_here
 
 import devices
@@ -68,10 +68,7 @@ def test_the_recipe_in_a_command(capsys):
     ],
 )
 def test_what_the_recipe_refuses(words, says, capsys):
-    with pytest.raises(SystemExit) as end:
-        ppo_envpool.parse_args(words.split())
-    error = capsys.readouterr().err
-    assert end.value.code == 2 and error.startswith("error: --") and error.count("\n") == 1 and says in error
+    assert says in refusal(capsys, ppo_envpool.parse_args, words.split())
 
 
 # ---- PPO-EWMA --------------------------------------------------------------------------------------------------------
@@ -182,9 +179,8 @@ def test_a_run_from_another_runs_checkpoint(tmp_path):
     assert [step for step, _ in scalars["charts/episodes"]] == steps and scalars["charts/episodes"][0][1] < 15
     prox = load_checkpoint(tmp_path / "child")["prox"]
     assert prox["n_averaged"] == 17
-    run_here(
-        tmp_path, f"{RUN} --resume-from {tmp_path}/parent --run-name still --total-timesteps 768 --learning-rate 0"
-    )
+    still = f"{RUN} --resume-from {tmp_path}/parent --run-name still --total-timesteps 768"
+    run_here(tmp_path, still + " --learning-rate 0 --no-anneal-lr")  # nothing else sets the rate
     for name, tensor in load_checkpoint(tmp_path / "parent")["agent"].items():
         assert torch.equal(tensor, load_checkpoint(tmp_path / "still")["agent"][name])
     # killed before its own first checkpoint, and after one; the parent may be gone
@@ -219,10 +215,7 @@ def test_what_cannot_be_gone_on_from(words, says, tmp_path_factory, tmp_path, ca
         (folder / "empty/manifest.json").write_bytes((folder / "parent/manifest.json").read_bytes())
     capsys.readouterr()
     args = ppo_envpool.parse_args(f"{SIZE} --runs-dir {tmp_path} --total-timesteps 512 {words.format(folder)}".split())
-    with pytest.raises(SystemExit) as end:
-        rundir.Run(args, torch.device("cpu"))
-    error = capsys.readouterr().err
-    assert end.value.code == 2 and error.startswith("error: --") and error.count("\n") == 1 and says in error
+    assert says in refusal(capsys, rundir.Run, args, torch.device("cpu"))
     assert not list(tmp_path.iterdir())
 
 

@@ -6,6 +6,7 @@ from typing import Optional
 
 import numpy as np
 import pytest
+from conftest import refusal
 
 import devices
 import rundir
@@ -30,10 +31,7 @@ class Args:
     ],
 )
 def test_ranges(words, says, capsys):
-    with pytest.raises(SystemExit) as end:
-        rundir.parse(Args, words.split(), "What it does.")
-    error = capsys.readouterr().err
-    assert end.value.code == 2 and error.startswith("error: ") and error.count("\n") == 1 and says in error
+    assert says in refusal(capsys, rundir.parse, Args, words.split(), "What it does.")
 
 
 def test_values_inside_their_ranges():
