@@ -16,6 +16,8 @@ never work on one run.
 
 Two sweeps that need the same run (the same script with the same arguments) share it. The first to start it owns the
 directory; the other gets a relative link to it. The owners' names are in `<runs dir>/.launch`.
+
+A command with `--resume-from` another run of the same list waits until that run is done.
 """
 
 import argparse
@@ -101,8 +103,11 @@ class Job:
     """One command of stdin: a training run to carry out.
 
     Attributes: `words`, the command; `script`; `flags`, what the command says; `args`, the flags over the script's
-    defaults; `name` and `runs_dir`; `path`, the run directory (`claim` changes it if another sweep owns the run).
+    defaults; `name` and `runs_dir`; `path`, the run directory (`claim` changes it if another sweep owns the run);
+    `parent`, the job that it goes on from, if that is in the list too, and `first_step`, where that one ends.
     """
+
+    parent, first_step = None, 0
 
     def __init__(self, line):
         try:
@@ -126,7 +131,7 @@ class Job:
         self.read_sizes()
 
     def read_sizes(self):
-        """Sets `steps`, `batch_size`, `final_step` and `eval_episodes`. Ends the program on unusable values."""
+        """Sets `steps` (to make), `batch_size`, `final_step`, `eval_episodes`. Ends the program on unusable values."""
         for key in ("total_timesteps", "num_envs", "num_steps", "num_minibatches", "minibatch_size"):
             value = self.args.get(key)
             if value is None and key in ("num_minibatches", "minibatch_size"):
@@ -143,6 +148,15 @@ class Job:
                 f"--total-timesteps {self.steps} of {self.name} is less than one batch of {self.args['num_envs']} envs "
                 f"x {self.args['num_steps']} steps: expected at least {self.batch_size}"
             )
+
+    def go_on_from(self, parent):
+        self.parent, self.first_step = parent, parent.final_step
+        self.steps = self.args["total_timesteps"] - parent.args["total_timesteps"]
+
+    @property
+    def waits(self):
+        """Whether the run that it goes on from is not done."""
+        return bool(self.parent) and state(self.parent.path) != "done"
 
     def minibatch_size(self, batch_size):
         """Rows of a minibatch if the batch had `batch_size` rows."""
@@ -184,6 +198,15 @@ def read_jobs(lines):
             fail(f"--run-name {name} is given to {count} commands: expected a name of its own for each")
     if len({job.runs_dir for job in jobs}) > 1:
         fail("--runs-dir differs between the commands: expected one for all")
+    places = {os.path.abspath(job.path): place for place, job in enumerate(jobs)}
+    for place, job in enumerate(jobs):
+        parent = job.args.get("resume_from")
+        of_parent = None if parent is None else places.get(os.path.abspath(str(parent)))
+        if of_parent is None:
+            continue
+        if of_parent >= place:  # so that no run waits for itself
+            fail(f"--resume-from {parent} of {job.name}: expected the command of that run before this one")
+        job.go_on_from(jobs[of_parent])
     return jobs
 
 
@@ -322,13 +345,17 @@ class Pool:
         self.waiting = [job for job in jobs if not self.is_settled(job, state(job.path))]
         self.steps = {job: job.final_step if job in self.ended else progress(job.path)[0] for job in jobs}
         self.bar = tqdm(
-            total=sum(job.final_step for job in jobs),
-            initial=sum(self.steps.values()),
+            total=sum(job.final_step - job.first_step for job in jobs),
+            initial=self.steps_made(),
             disable=None,
             dynamic_ncols=True,
             bar_format="{percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}",
         )
         self.last_shown = 0.0
+
+    def steps_made(self):
+        """The steps of all jobs so far; a child's without its parent's."""
+        return sum(max(0, self.steps[job] - job.first_step) for job in self.jobs)
 
     def end(self, job, outcome, reason=""):
         self.ended[job] = outcome
@@ -353,6 +380,12 @@ class Pool:
                 continue
             if self.is_settled(job, found):  # another launcher, or a sweep that shares the run, has finished it
                 self.waiting.remove(job)
+                continue
+            if job.waits:
+                if job.parent in self.ended:
+                    self.waiting.remove(job)
+                    self.end(job, "failed", f"--resume-from {job.parent.name}, which has {self.ended[job.parent]}")
+                    self.announce("failed", job, self.reasons[job])
                 continue
             try:
                 attempt = Attempt(job, self.free_slots[0])
@@ -407,7 +440,7 @@ class Pool:
         for job in under_way:
             self.steps[job], speed = progress(job.path)
             rate += speed
-        self.bar.n = sum(self.steps.values())
+        self.bar.n = self.steps_made()
         counts = Counter(self.ended.values())
         text = (
             f"{len(self.attempts)} running  {counts['done'] + counts['skipped']} done  "
@@ -581,7 +614,7 @@ def dry_run(jobs, machine, options):
     if problem:
         print("would be refused here:", problem)
     if options.slurm:
-        print(slurm_array.script(jobs, options))
+        print(slurm_array.script([job for job in jobs if not job.waits], options))
 
 
 def check_before_start(jobs, machine):

@@ -124,13 +124,16 @@ def submit(jobs, in_queue, options, figure):
     directories = {job: str(job.path.resolve()) for job in jobs}
     to_submit = {}  # by directory: a run that two lines share is submitted once
     for job in jobs:
-        if states[job] in startable and directories[job] not in in_queue:
+        if states[job] in startable and directories[job] not in in_queue and not job.waits:
             to_submit[directories[job]] = job
     counts = Counter(states.values())
     print(
         f"{len(jobs)} runs: {counts['done']} finished, {counts['diverged']} diverged, "
         f"{sum(path in in_queue for path in directories.values())} queued or running, {len(to_submit)} to submit"
     )
+    waiting = sum(job.waits for job in jobs)
+    if waiting:
+        print(f"{waiting} runs go on from runs that are not done: the same command again submits them then")
     if to_submit:
         text = script(list(to_submit.values()), options)
         path = jobs[0].runs_dir.resolve() / ".launch" / f"{jobs[0].name.split('/')[0]}.{time.time_ns()}.sbatch"

@@ -33,6 +33,7 @@ mini hard_exploration GAMES="MontezumaRevenge-v5 Gravitar-v5" FACTORS="1 2"
 mini num_envs_trend BASE=1x32 FACTORS="1 2 4"
 mini outer_loop FACTORS="1 4"
 mini step_size CLIPS="0.1 0.4" EPOCHS=2 BUDGETS="512 1024"
+mini switch COMS="2 16"
 mini shape_rate GAMES="CartPole-v1 Acrobot-v1" SHAPES="2x32 4x16" RATES="0.00025 0.001"
 has pqn_atari_envpool.py "import envpool" && mini pqn FACTORS=2
 has ppo_rnd_envpool.py "import envpool" &&
