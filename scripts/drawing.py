@@ -439,10 +439,40 @@ def _points(suite, config):
     return np.array(found).reshape(-1, 2).T
 
 
-def _places(suite):
-    """(title, game in the CSV, suite) of all games together, if there are several, and of each."""
-    together = [("all games", "all", suite)] if len(suite.common) != 1 else []
-    return [*together, *((game, game, suite.in_game(game)) for game in suite.common)]
+def _sheet_of_games(suite, part, height, row_height, **options):
+    """A sheet with a panel for all games together, if there are several, and one for each.
+
+    Returns it, and of each panel (axes, game in the CSV, suite, whether it is the leftmost, whether the lowest).
+    """
+    places = [("all games", "all", suite)] if len(suite.common) != 1 else []
+    places += [(game, game, suite.in_game(game)) for game in suite.common]
+    columns = min(3, len(places))
+    rows, panels = -(-len(places) // columns), []
+    sheet = Sheet(suite, part, rows, columns, height + rows * row_height, **options)
+    for i, (ax, (title, game, view)) in enumerate(zip(sheet.axes.flat, places)):
+        ax.set_title(title)
+        panels.append((ax, game, view, i % columns == 0, i + columns >= len(places)))
+    for ax in sheet.axes.flat[len(places) :]:
+        ax.set_axis_off()
+    return sheet, panels
+
+
+def curves_by_game(suite, style, mark=None):
+    """IQM curves in all games together, if there are several, and in each. mark: the x of a vertical line, or None.
+
+    style: {configuration: Line2D properties}.
+    """
+    sheet, panels = _sheet_of_games(suite, "", 1.0, 1.5, sharex=True)
+    for ax, game, view, leftmost, lowest in panels:
+        for config, line in style.items():
+            until = view.dotted_until(config, view.common, sheet.axis)
+            sheet.curve(ax, config, game, "IQM", view.aggregate(config, sheet.axis), line, until)
+        if mark is not None:
+            ax.axvline(mark, color="#777777", lw=0.8, ls=DOTTED, zorder=1)
+        ax.set_ylabel(f"IQM ({suite.unit_words})" if leftmost else "")
+        sheet.finish_curves(ax, x_label=lowest)
+    sheet.has_runs = True
+    return sheet
 
 
 def scores_at_own_rates(suite, grid, at_own_rates):
@@ -450,17 +480,13 @@ def scores_at_own_rates(suite, grid, at_own_rates):
 
     grid: {(N, T): {learning rate: configuration}}. at_own_rates: as of sweep_claims.py; draws choose the rates anew.
     """
-    places, default = _places(suite), suite.base["learning_rate"]
-    columns = min(3, len(places))
-    rows = -(-len(places) // columns)
-    sheet = Sheet(suite, "", rows, columns, 0.8 + 1.5 * rows, sharex=True)
-    for ax in sheet.axes.flat[len(places) :]:
-        ax.set_axis_off()
+    default = suite.base["learning_rate"]
+    sheet, panels = _sheet_of_games(suite, "", 0.8, 1.5, sharex=True)
     lines = [
         ({shape: rates for shape, rates in grid.items() if default in rates}, True, f"all at lr {short(default)}"),
         (grid, False, "each at its best rate"),
     ]
-    for i, (ax, (title, game, view)) in enumerate(zip(sheet.axes.flat, places)):
+    for ax, game, view, leftmost, lowest in panels:
         for shapes, fixed, label in lines:
             of_line = {shape: {default: rates[default]} if fixed else rates for shape, rates in shapes.items()}
             configs, best = at_own_rates(of_line)
@@ -474,9 +500,8 @@ def scores_at_own_rates(suite, grid, at_own_rates):
             beside = 0.96 if fixed else 1.04  # so that bars do not cover each other
             x = [N * beside for N, _ in of_line]
             sheet.points(ax, x, list(zip(*estimate)), {**style, "label": label})
-        ax.set_title(title)
-        ax.set_xlabel("" if i + columns < len(places) else "N at one batch")
-        ax.set_ylabel("" if i % columns else "final IQM")
+        ax.set_xlabel("N at one batch" if lowest else "")
+        ax.set_ylabel("final IQM" if leftmost else "")
         sheet.finish(ax, "no final\nscores yet")
         mark_ticks(ax, [N for N, _ in grid] or [1])
     sheet.has_runs = True
@@ -489,14 +514,9 @@ def map_of_scores(suite, grid):
     The best cell is framed. `≈`: the interval (n - 1 of n seeds) of the best minus this one includes 0. The best is the
     best of these runs, which flatters it a little. grid: as for `scores_at_own_rates`.
     """
-    places = _places(suite)
-    shapes, columns = list(grid), min(3, len(places))
-    rates, rows = sorted({rate for of_shape in grid.values() for rate in of_shape}), -(-len(places) // columns)
-    sheet = Sheet(suite, "map", rows, columns, 0.6 + rows * (0.5 + 0.19 * len(shapes)))
-    for ax in sheet.axes.flat[len(places) :]:
-        ax.set_axis_off()
-    for i, (ax, (title, game, view)) in enumerate(zip(sheet.axes.flat, places)):
-        ax.set_title(title)
+    shapes, rates = list(grid), sorted({rate for of_shape in grid.values() for rate in of_shape})
+    sheet, panels = _sheet_of_games(suite, "map", 0.6, 0.5 + 0.19 * len(shapes))
+    for ax, game, view, leftmost, lowest in panels:
         found = [config for of_shape in grid.values() for config in of_shape.values() if view.can_compare([config])]
         if not found:
             sheet.finish(ax, "no final\nscores yet")
@@ -518,9 +538,9 @@ def map_of_scores(suite, grid):
             sheet.record(config, game, "final IQM", rates[column], *view.final_iqm(config), x_column="x", **more)
         ax.grid(False)
         ax.set_xticks(range(len(rates)), [short(rate) for rate in rates])
-        ax.set_yticks(range(len(shapes)), [] if i % columns else ["{}×{}".format(*shape) for shape in shapes])
-        ax.set_xlabel("" if i + columns < len(places) else "learning rate")
-        ax.set_ylabel("" if i % columns else "N×T")
+        ax.set_yticks(range(len(shapes)), ["{}×{}".format(*shape) for shape in shapes] if leftmost else [])
+        ax.set_xlabel("learning rate" if lowest else "")
+        ax.set_ylabel("N×T" if leftmost else "")
     sheet.figure.supxlabel("framed: best; ≈: its difference to the best has a 95 % CI that includes 0", fontsize=7)
     return sheet
 

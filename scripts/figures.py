@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Literal, Optional, Tuple
 
 import analysis
+import numpy as np
 import page
 import pandas as pd
 import statement
@@ -45,6 +46,7 @@ from drawing import (
     T_LINE,
     UNSEEN,
     curve_panels,
+    curves_by_game,
     diagnostics_panels,
     game_grid,
     map_of_scores,
@@ -317,6 +319,27 @@ def step_size(suite):
         yield curve_panels(suite, [], settings, part="settings")
 
 
+OUTER = [("outer/kl_behavior", "KL of an update"), ("losses/grad_norm", "gradient norm")]
+
+
+def switch(suite):
+    """Fig. 3a: parents, and their children from the switch on. The colour is that of the com, also after the switch."""
+    parents, children = sweep_claims.by_com(suite)
+    coms = sorted({*parents, *(com for _, com in children)})
+    colors = dict(zip(coms, ["black", *ramp(BLUES, len(coms) - 1)]))
+    style = {config: dict(color=colors[com], label=f"com {com:g}") for com, config in parents.items()}
+    for (before, com), config in children.items():
+        changed = dict(ls=DASHED, label=f"{before:g} → {com:g}", zorder=3)
+        style[config] = {"color": colors[com], **(changed if before != com else {"label": f"com {com:g}"})}
+    switches = [
+        run.on_axis([run.manifest["parent"]["global_step"]], suite.axis)
+        for run in suite.runs.values()
+        if run.manifest.get("parent")
+    ]
+    yield curves_by_game(suite, style, np.mean(switches) if switches else None)
+    yield game_grid(suite, "games", list(style), RETURNS + OUTER, style)
+
+
 FIGURES = {  # sweep: (the paper's figure, what draws it)
     "fixed_budget": ("P1, Fig. 1a", fixed_budget),
     "scaling_data": ("P1, Fig. 1b, 3, 4, 10, 17", scaling_data),
@@ -334,6 +357,7 @@ FIGURES = {  # sweep: (the paper's figure, what draws it)
     "num_envs_trend": ("P1's reviewers", num_envs_trend),
     "outer_loop": ("P3, Fig. 9", outer_loop),
     "step_size": ("P3, Fig. 5 and 8", step_size),
+    "switch": ("P3, Fig. 3a", switch),
 }
 
 

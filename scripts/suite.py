@@ -2,6 +2,7 @@
 
 import copy
 from functools import lru_cache
+from pathlib import Path
 
 import analysis
 import numpy as np
@@ -30,6 +31,7 @@ READS = {
     "shape_rate": {"learning_rate"},
     "outer_loop": {"learning_rate", "minibatch_size"},
     "step_size": {"clip_coef", "update_epochs", "total_timesteps"},
+    "switch": {"prox_com", "total_timesteps", "resume_from"},
 }
 DIAGNOSTICS = {  # tag below diagnostics/ and probe/: (label, P1's claim: the sign of its correlation with N)
     "feature_rank": ("feature rank", 1),
@@ -66,12 +68,14 @@ def short(value):
 def label_of(config):
     """E.g. "16×128 epochs 8"."""
     words = [f"{config['num_envs']}×{config['num_steps']}"]
-    for name, value in config.others().items():
+    others = config.others()
+    parent = others.pop("resume_from", None)
+    for name, value in others.items():
         if name == "shared_encoder":
             words.append("shared" if value else "separate")
         else:
             words.append(f"{SHORT_NAMES.get(name, name)} {short(value)}")
-    return " ".join(words)
+    return " ".join(words) + (f", from {parent}" if parent else "")
 
 
 def multiple_of(letter, value, base):
@@ -90,15 +94,28 @@ def sort_key(config):
     return others, config.batch_size, config["num_envs"]
 
 
+def parents_of(runs):
+    """{name of a run: the run that its --resume-from names}. The directories may have moved: the path's end counts."""
+    by_name, found = {run.name: run for run in runs}, {}
+    for run in runs:
+        parts = Path(run.arguments.get("resume_from") or "").parts
+        ends = ["/".join(parts[first:]) for first in range(len(parts))]  # the longest first
+        parent = next((by_name[end] for end in ends if end in by_name), None)
+        if parent:
+            found[run.name] = parent
+    return found
+
+
 class Suite:
     """The runs of one script in a sweep.
 
-    Attributes: `runs`, {(configuration, game, seed): TrainingRun}; `configs`, `games` and `seeds`, sorted; `base`, the
-    configuration that the others are compared with; `budget`, the step at which the longest runs are judged, and
-    `nominal_budget`, the steps that they were to make; `scored` and `common`, the configurations and the games of the
-    aggregates; `shown`, the games of the images by game; `scale`, what a score is, in words; `final_is`, what a final
-    score is, in words; `too_few_games`, the configurations whose final scores judge nothing; `notes`, what a reader has
-    to know of the runs; `counts_diverged`, whether a diverged run has the score of a random policy, or else none.
+    Attributes: `runs`, {(configuration, game, seed): TrainingRun}; `parents`, {name of a run: the run that it goes on
+    from}; `configs`, `games` and `seeds`, sorted; `base`, the configuration that the others are compared with;
+    `budget`, the step at which the longest runs are judged, and `nominal_budget`, the steps that they were to make;
+    `scored` and `common`, the configurations and the games of the aggregates; `shown`, the games of the images by game;
+    `scale`, what a score is, in words; `final_is`, what a final score is, in words; `too_few_games`, the configurations
+    whose final scores judge nothing; `notes`, what a reader has to know of the runs; `counts_diverged`, whether a
+    diverged run has the score of a random policy, or else none.
     """
 
     def __init__(self, sweep, script, runs, bases=(), reps=2000, seed=0, axis="steps", stated=None, shown=()):
@@ -107,14 +124,16 @@ class Suite:
         self.sweep, self.script, self.reps, self.seed, self.axis = sweep, script, reps, seed, axis
         self.notes, self.counts_diverged = [], True
         stated = stated or {"base": {}, "varies": []}
-        arguments_by_game = [[run.arguments for run in runs if run.game == game] for game in {run.game for run in runs}]
-        differing = analysis.differing_arguments(arguments_by_game)
+        self.parents, games = parents_of(runs), {run.game for run in runs}
+        differing = analysis.differing_arguments([run.arguments for run in runs if run.game == game] for game in games)
+        own = {id(run): self._with_parent(run, differing - {"resume_from"}) for run in runs}
+        differing = analysis.differing_arguments([own[id(run)] for run in runs if run.game == game] for game in games)
         varied = differing | READS.get(sweep, set()) | (set(stated["varies"]) - {"num_envs", "num_steps"})
         self._note_mixed(differing, stated["varies"])
         self.names = ["num_envs", "num_steps", *sorted(varied)]
         self.runs = {}
         for run in sorted(runs, key=lambda run: (run.end, bool(run.done))):  # of two with one seed the longer is kept
-            key = analysis.configuration(run.arguments, varied), run.game, run.arguments["seed"]
+            key = analysis.configuration(own[id(run)], varied), run.game, run.arguments["seed"]
             if key in self.runs:
                 self.notes.append(f"{self.runs[key].name}: left out, {run.name} has the same arguments")
             self.runs[key] = run
@@ -127,6 +146,18 @@ class Suite:
         self._set_scale()
         self.notes += self._choose_games()
         self.shown = self._choose_shown(shown)
+
+    def _with_parent(self, run, names):
+        """The arguments of a run, with the configuration of its parent in place of the parent's path."""
+        if not run.arguments.get("resume_from"):
+            return run.arguments
+        words, parent = "another run", self.parents.get(run.name)
+        if parent:
+            config = analysis.configuration(self._with_parent(parent, names), {*names, "resume_from"})
+            words = label_of(config)
+            if config.shape == (run.arguments["num_envs"], run.arguments["num_steps"]):  # what it shares is not said
+                words = words.partition(" ")[2] or words
+        return {**run.arguments, "resume_from": words}
 
     def _note_mixed(self, differing, varies):
         """Notes arguments that differ between runs although the sweep does not vary them."""

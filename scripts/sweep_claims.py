@@ -6,6 +6,8 @@
 A function a sweep, with the same name as the function in figures.py that draws it. The first row is the primary one.
 """
 
+import itertools
+
 import numpy as np
 from claims import NO_FINAL_SCORES
 from estimates import MARGIN, SUPPORTED, UNDECIDED, evidence, iqm, mean, nothing
@@ -531,6 +533,64 @@ def _best_ddr_moves(suite, claims, found, samples):
     )
 
 
+def by_com(suite):
+    """Of the sweep `switch`: {com: configuration} of the parents, {(com before, com after): configuration}."""
+    parents, children = {}, {}
+    for config, _, _ in suite.runs:
+        if config["resume_from"] is None and config["prox_com"] is not None:
+            parents[config["prox_com"]] = config
+    for (config, _, _), run in suite.runs.items():
+        before = suite.parents[run.name].arguments["prox_com"] if run.name in suite.parents else None
+        if before in parents and config["prox_com"] is not None:
+            children[before, config["prox_com"]] = config
+    return dict(sorted(parents.items())), dict(sorted(children.items()))
+
+
+def switch(suite, claims):
+    """P3: what a com reaches does not depend on the com before, up or down."""
+    parents, children = by_com(suite)
+    for low, high in itertools.combinations(parents, 2):
+        raised, lowered, low_throughout, high_throughout = (
+            [children[pair]] if pair in children else []
+            for pair in ((low, high), (high, low), (low, low), (high, high))
+        )
+        claims.compare(
+            f"P3: raising the com from {low:g} to {high:g} ends above staying at {low:g}",
+            raised,
+            low_throughout,
+            f"IQM({low:g}, then {high:g}) - IQM({low:g} throughout)",
+            primary=not claims,
+        )
+        claims.compare(
+            f"  raised to {high:g} it ends no lower than {high:g} throughout",
+            raised,
+            high_throughout,
+            f"IQM({low:g}, then {high:g}) - IQM({high:g} throughout) > -{MARGIN:.0%} of the base",
+            "not less",
+        )
+        claims.compare(
+            f"P3: lowering the com from {high:g} to {low:g} ends below staying at {high:g}",
+            lowered,
+            high_throughout,
+            f"IQM({high:g}, then {low:g}) - IQM({high:g} throughout)",
+            "less",
+        )
+        claims.compare(
+            f"  lowered to {low:g} it ends close to {low:g} throughout",
+            lowered,
+            low_throughout,
+            f"IQM({high:g}, then {low:g}) - IQM({low:g} throughout) inside ±{MARGIN:.0%} of the base",
+            "little",
+        )
+        claims.compare(
+            f"  at the switch com {low:g} is below com {high:g}",
+            [parents[low]],
+            [parents[high]],
+            f"IQM({low:g}) - IQM({high:g}) of the parents",
+            "less",
+        )
+
+
 CLAIMS = {  # of each sweep with claims of its own
     "fixed_budget": fixed_budget,
     "scaling_data": scaling_data,
@@ -548,4 +608,5 @@ CLAIMS = {  # of each sweep with claims of its own
     "num_envs_trend": num_envs_trend,
     "outer_loop": outer_loop,
     "step_size": step_size,
+    "switch": switch,
 }

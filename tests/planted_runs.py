@@ -40,11 +40,13 @@ def write_run(
     done=True,
     fewest=None,
     final=None,
+    parent=None,
     **args,
 ):
     """A run with a human-normalised score that rises to `score` at the last point.
 
     scalars: {tag: value at every point}. fewest: charts/min_episodes at each point. final: the score of 20 final games.
+    parent: (directory, last step) of the run that it goes on from.
     """
     path.mkdir(parents=True)
     suffix = "-v5" if game in analysis.human_table() else ""
@@ -56,7 +58,11 @@ def write_run(
         "total_timesteps": steps,
         **args,
     }
-    (path / "manifest.json").write_text(json.dumps({"arguments": arguments, "command": f"python {script}.py --x"}))
+    content, first = {"arguments": arguments, "command": f"python {script}.py --x"}, 0
+    if parent:
+        arguments["resume_from"], first = str(parent[0]), parent[1]
+        content["parent"] = {"run": str(parent[0]), "global_step": first}
+    (path / "manifest.json").write_text(json.dumps(content))
     zero, one = analysis.human_table().get(game, (0, 1))
     batch = arguments["num_envs"] * arguments["num_steps"]
     steps = steps // batch * batch or steps  # whole iterations
@@ -69,7 +75,7 @@ def write_run(
         }
         if fewest:
             values["charts/min_episodes"] = float(fewest[i - 1])
-        rows.append((steps * i // points, {**values, **(scalars or {})}))
+        rows.append((first + (steps - first) * i // points, {**values, **(scalars or {})}))
     write_events(path / "events.out.tfevents.1700000000.host.1.0", rows)
     if done:
         content = {"global_step": steps, "episodic_return": 0.0}

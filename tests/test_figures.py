@@ -408,6 +408,65 @@ def test_a_sweep_without_a_figure_of_its_own(tmp_path, capsys):
     assert drawn.set_index("bf16").value.to_dict() == pytest.approx({False: 1.02, True: 1.04}, abs=1e-6)
 
 
+def plant_switch(root, scores, games=GAMES[:2]):
+    """sweeps/switch.sh, three seeds of each. scores: {(com,): of a parent, (com before, com): of a child}."""
+    for game in games:
+        for seed in (1, 2, 3):
+            for coms, score in scores.items():
+                name, more = f"{game}_{'_'.join(map(str, coms))}_{seed}", dict(steps=512)
+                if coms[1:]:  # the directories have moved since
+                    more = dict(parent=(f"runs/switch/{game}_{coms[0]}_{seed}", 512))
+                write_run(root / name, score + seed / 1000, game=game, seed=seed, prox_com=coms[-1], **more)
+    return root
+
+
+def test_parents_and_children_on_one_axis(tmp_path):
+    scores = {(8,): 0.5, (512,): 0.9, (8, 8): 0.6, (8, 512): 1.3, (512, 8): 0.7, (512, 512): 1.2}
+    plant_switch(tmp_path / "switch", scores)
+    args = figures.parse_args(["switch", "--runs", str(tmp_path / "switch"), "--out", str(tmp_path), "--reps", "20"])
+    (_, runs, _) = figures.read(args)["switch"]
+    judged = figures.judge("switch", runs, {"base": {}, "varies": []}, args)
+    images = dict(figures.sheets_of("switch", judged, "steps"))
+    sheet = images["switch"]
+    assert [ax.get_title() for ax in sheet.axes.flat] == ["all games", *sorted(GAMES[:2])]
+    blue = drawing.ramp(drawing.BLUES, 1)[0]
+    expected = {  # the last score: the colour, whether it is dashed, and between which steps
+        0.5: ("black", False, 0, 512),
+        0.6: ("black", False, 512, 1024),
+        0.7: ("black", True, 512, 1024),
+        0.9: (blue, False, 0, 512),
+        1.2: (blue, False, 512, 1024),
+        1.3: (blue, True, 512, 1024),
+    }
+    for ax in sheet.axes.flat:
+        (mark,) = [line for line in ax.lines if set(line.get_xdata()) == {512}]
+        found = {round(line.get_ydata()[-1], 1): line for line in ax.lines if line is not mark}
+        assert found.keys() == expected.keys()
+        for score, (color, dashed, begin, end) in expected.items():
+            line = found[score]
+            assert (line.get_color(), line.is_dashed()) == (color, dashed), score
+            assert begin < line.get_xdata()[0] < begin + 100 and end - 15 < line.get_xdata()[-1] <= end
+    assert list(sheet.legend) == ["com 8", "com 512", "8 → 512", "512 → 8"]
+    for sheet in images.values():
+        sheet.close()
+
+
+def test_the_claims_on_a_switch(tmp_path):
+    scores = {(8,): 0.5, (512,): 0.9, (8, 8): 0.6, (8, 512): 1.2, (512, 8): 0.6, (512, 512): 1.2}
+    table = draw("switch", plant_switch(tmp_path / "as in P3", scores), tmp_path / "out")
+    assert len(table) == 5 and set(table.verdict) == {"supported"}
+    raising, lowering = claim(table, "raising the com from 8 to 512"), claim(table, "lowering the com from 512 to 8")
+    assert raising.value == pytest.approx(0.6) and lowering.value == pytest.approx(-0.6)
+    assert raising.family == "primary" and raising.budget == 1024
+
+    scores.update({(8,): 1.0, (8, 512): 0.4, (512, 8): 1.4})  # each child ends where P3's other one does, and beyond
+    table = draw("switch", plant_switch(tmp_path / "other", scores), tmp_path / "out")
+    assert len(table) == 5 and set(table.verdict) == {"not supported"}
+    plant_switch(tmp_path / "begun", {(8,): 0.5, (512,): 0.9, (8, 8): 0.6})
+    table = draw("switch", tmp_path / "begun", tmp_path / "out")
+    assert dict(table.verdict.value_counts()) == {"undecided": 4, "supported": 1}
+
+
 @pytest.mark.parametrize("kind", ["gradient_steps", "hours"])
 def test_the_other_axes(tmp_path, kind):
     plant(tmp_path / "runs", [(8, 16), (16, 16)], lambda shape: 1.0, games=["Pong"], seeds=3)

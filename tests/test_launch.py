@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ SWEEPS = {  # runs, and environment steps of all of them
     "scaling_data": (450, 45 * BILLION),
     "shape_rate": (1050, 210_000_000),
     "step_size": (960, 320 * (100000000 + 33333333 + 10000000)),
+    "switch": (240, 12 * BILLION),
 }
 
 
@@ -164,6 +166,27 @@ def test_scaling_a_sweep():
     assert "8 runs, 160,000 steps" in shown and "at 100 steps/s each (given)" in shown
     assert "700 runs" not in shown and "350 runs" in sweep("fixed_budget", "--dry-run", FULL="1")
     assert "--bf16" in sweep("pqn", "--dry-run", SEEDS="1", FLAGS="--bf16").splitlines()[0]
+
+
+def test_the_parents_and_children_of_the_switch(tmp_path):
+    """Each parent is resumed with each com; the total of a child's steps is the whole, of which it makes half."""
+    size = dict(GAMES="Pong-v5", SEEDS="1 2", STEPS="20000", RUNS_DIR=str(tmp_path), COMS="8 64")
+    shown = sweep("switch", "--dry-run", "--slurm", "--cpus-per-task", "1", **size)
+    flags = [launch.parse_flags(words.split()) for words in shown.splitlines() if words.startswith("python ")]
+    parents = {words["run_name"]: words for words in flags if "resume_from" not in words}
+    children = [words for words in flags if "resume_from" in words]
+    found = Counter()
+    for child in children:
+        parent = parents[os.path.relpath(child["resume_from"], tmp_path)]
+        assert parent["seed"] == child["seed"] and (parent["total_timesteps"], child["total_timesteps"]) == (
+            10000,
+            20000,
+        )
+        found[parent["prox_com"], child["prox_com"]] += 1
+    assert found == {(8, 8): 2, (8, 64): 2, (64, 64): 2, (64, 8): 2} and len(parents) == 4
+    assert not any(words["anneal_lr"] for words in flags)
+    assert "12 runs, 120,000 steps" in shown
+    assert "#SBATCH --array=0-3\n" in shown and "_then" not in shown[shown.index("#!/bin/bash") :]
 
 
 def test_final_games_are_asked_for_and_counted(tmp_path):
@@ -294,6 +317,53 @@ def test_an_identical_run_is_shared(faulty):
     refused = finish(start([line(runs, "s/good", "--seed", 3)]), code=2)
     assert "--run-name s/good has run with --seed 2, not 3: use the same arguments" in refused
     assert sorted(path.name for path in (runs / ".launch").iterdir() if path.name[0] == ".") == []
+
+
+WAITS = """
+import json, sys, time
+from pathlib import Path
+
+class Args:
+    num_envs: int = 1
+
+flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+run = Path(flags["--runs-dir"], flags["--run-name"])
+if "--resume-from" in flags and not Path(flags["--resume-from"], "done.json").exists():
+    sys.exit("error: it has started too early")
+(run / "manifest.json").write_text(json.dumps({"arguments": {}}))
+if "--until" in flags:  # the other process is running: it was the one to start beside this one
+    while not Path(flags["--until"], "manifest.json").exists():
+        time.sleep(0.01)
+if "--refuses" in flags:
+    sys.exit(2)
+(run / "done.json").write_text("{}")
+"""
+
+
+def test_a_child_waits_for_its_parent(tmp_path, capsys):
+    """A script that is no training, for speed: a child that begins before its parent is done fails."""
+    (tmp_path / "train.py").write_text(WAITS)
+    runs = tmp_path / "runs"
+    words = f"python {tmp_path}/train.py --runs-dir {runs} --num-envs 1 --num-steps 1 --total-timesteps"
+    lines = [
+        f"{words} 100 --run-name s/parent --until {runs}/s/other",
+        f"{words} 150 --run-name s/child --resume-from {runs}/s/parent",
+        f"{words} 175 --run-name s/grandchild --resume-from {runs}/./s/child",
+        f"{words} 10 --run-name s/other",
+        f"{words} 10 --run-name s/refused --refuses 1",
+        f"{words} 20 --run-name s/orphan --resume-from {runs}/s/refused",
+    ]
+    out = finish(start(lines, "--workers", 2), code=1)
+    assert "6 runs: 4 done, 2 failed" in out
+    assert "failed    s/orphan  --resume-from s/refused, which has failed" in out
+    jobs = launch.read_jobs(lines)
+    assert [job.steps for job in jobs] == [100, 50, 25, 10, 10, 10] and [job.waits for job in jobs] == [False] * 5 + [
+        True
+    ]
+    with pytest.raises(SystemExit):
+        launch.read_jobs(lines[1::-1])
+    says = f"--resume-from {runs}/s/parent of s/child: expected the command of that run before this one"
+    assert says in capsys.readouterr().err
 
 
 def test_the_bar_on_a_terminal(faulty):
