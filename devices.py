@@ -32,8 +32,9 @@ def missing(args: Any) -> Optional[str]:
             return "--cuda-graphs needs an NVIDIA GPU and one process: use --no-cuda-graphs"
         if importlib.util.find_spec("tensordict") is None:
             return "--cuda-graphs needs the package tensordict: pip install -r requirements-gpu.txt"
-        if getattr(args, "prox_com", None) is not None:
-            return "--prox-com and --cuda-graphs exclude each other: use --no-cuda-graphs"
+        for flag in ("prox_com", "schedule"):
+            if getattr(args, flag, None) is not None:
+                return f"--{flag.replace('_', '-')} and --cuda-graphs exclude each other: use --no-cuda-graphs"
     if getattr(args, "compile", False):
         if not shutil.which(os.environ.get("CXX", "g++")):
             return "--compile needs a C++ compiler, g++ or what CXX names: use --no-compile"
@@ -294,6 +295,12 @@ def gather(value: T) -> List[T]:
     values: List[Any] = [None] * NUM_RANKS
     dist.all_gather_object(values, value)
     return values
+
+
+def ratio_of_sums(total: float, count: int) -> float:
+    """The sum of `total` over all processes by the sum of their counts; 0 of nothing."""
+    totals, counts = map(sum, zip(*gather((total, count))))
+    return totals / max(counts, 1)
 
 
 def pooled(count: int, mean: float) -> Tuple[int, float]:

@@ -24,7 +24,6 @@ from torch import Tensor
 BATCH_NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
 NORMALIZATION_LAYERS = (torch.nn.LayerNorm, torch.nn.GroupNorm) + BATCH_NORMS
 NOISE_GROUPS = 8  # of environments, between which the gradient's noise is measured
-NOISE_INTERVAL = 20  # iterations from one measurement to the next, at least: two epochs of gradients in twenty updates
 GRAM_CHUNK = 4096  # rows cast to float64 at a time: 16 MB at D = 512 for any batch size
 SPECTRUM_FLOOR = 1e-13  # of ||Phi||_F^2: above the rounding of a float64 Gram matrix, below what float32 can resolve
 THRESHOLD_SLACK = 1e-12  # relative: a tie (99 of 100 equal directions at tau = .99) must not depend on rounding

@@ -391,9 +391,9 @@ def main(args):
         normalized, count = normalize_advantages(advantages, valid)
         return (*rows, normalized if args.norm_adv else advantages, valid), (count,)
 
-    def minibatch_loss(mb_obs, mb_actions, *mb):
+    def minibatch_loss(mb_obs, mb_actions, *mb, vf_coef=args.vf_coef):
         newlogits, newvalue, _ = agent(mb_obs)
-        coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+        coefs = (args.clip_coef, args.ent_coef, vf_coef, args.clip_vloss)
         proximal = None
         if prox is not None:
             with torch.no_grad():
@@ -418,11 +418,12 @@ def main(args):
         return {**losses, "grad_norm": grad_norm}
 
     def group_gradient(batch, inds):
-        """The gradient (P,) of the mean loss over the rows `inds` of a batch, added minibatch by minibatch."""
+        """The gradient (P,) of the policy's mean loss over the rows `inds` of a batch, added minibatch by minibatch."""
+        policy_loss = partial(minibatch_loss, vf_coef=0.0)  # the values' gradient would hide the policy's
         count, total = batch[-1][inds].sum().clamp(min=1), 0.0
         for mb_inds in inds.split(mb_size):
             rows = [x.index_select(0, mb_inds) for x in batch]
-            gradients, _ = workers.summed(partial(gradient, minibatch_loss), rows, (count,))
+            gradients, _ = workers.summed(partial(gradient, policy_loss), rows, (count,))
             total = total + torch.cat([x.flatten() for x in gradients])
         return total
 
@@ -470,7 +471,7 @@ def main(args):
         # ---- update --------------------------------------------------------------------------------------------------
         noise_scales = {}
         if args.diagnostics and run.at_log_point(batch_size) and run.global_step >= state.noise_due:
-            state.noise_due = run.global_step + metrics.NOISE_INTERVAL * batch_size
+            state.noise_due = run.global_step + run.schedule.noise_interval * batch_size
             normalized = normalize_advantages(b_advantages, b_valid)[0] if args.norm_adv else b_advantages
             of_rows = partial(group_gradient, [*batch[:-2], normalized, b_valid])
             noise_scales = metrics.gradient_noise_scales(
@@ -527,13 +528,8 @@ def main(args):
                 feature=hiddens[0][-1].cpu().numpy().astype(np.float16),
                 value=row_values.cpu().numpy(),
             )
-            scalars["charts/episodes"] = run.episodes
-            scalars["charts/min_episodes"] = run.min_episodes()
-            rewards_sum, reward_steps = map(sum, zip(*devices.gather((state.rewards, state.reward_steps))))
-            scalars["charts/reward"] = rewards_sum / max(reward_steps, 1)
-            if run.games:
-                scalars["charts/episodic_return"], scalars["charts/episodic_length"] = np.mean(run.games, 0).tolist()
-            scalars["charts/SPS"] = run.sps()
+            scalars.update(run.charts())
+            scalars["charts/reward"] = devices.ratio_of_sums(state.rewards, state.reward_steps)
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
             scalars["charts/gradient_steps"] = state.gradient_steps
             means = (state.totals / state.minibatches).tolist()
@@ -545,11 +541,8 @@ def main(args):
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
-    final_returns = []
-    if run.exit_code == 0 and args.eval_episodes:
-        seeds = rundir.game_seeds(args.seed, "eval", 0, range(args.eval_episodes))
-        final_returns = rundir.play(workers, partial(play_games, agent, args, device), seeds, "final games")
-    run.close(final_returns)
+    seeds = run.final_seeds()
+    run.close(rundir.play(workers, partial(play_games, agent, args, device), seeds, "final games"))
 
 
 if __name__ == "__main__":

@@ -23,14 +23,14 @@ ppo_continuous_action.py @fe8d8a0, with their algorithm, defaults and names. Dep
 9. Integers are one-hot. So are a grid's cells and direction; a small convolution sees it first. MiniGrid's mission, a
    sentence that most of its tasks do not need, is left out.
 10. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--hidden-sizes`, `--activation`, `--shared-encoder`,
-    `--minibatch-size`, `--scaling`, `--prox-com`, `--resume-from` and `--eval-episodes` are additions.
+    `--minibatch-size`, `--scaling`, `--prox-com`, `--schedule`, `--resume-from`, `--eval-episodes` are additions.
 """
 
 import math
 import os
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Literal, Optional, Tuple
@@ -78,6 +78,7 @@ class Args:
     learning_rate: NonNegative = 2.5e-4  # the learning rate of Adam
     num_envs: Count = 8  # the number of parallel games: N_envs
     num_steps: Count = 128  # the number of steps in each game per rollout: N_RO
+    schedule: Optional[str] = None  # changes both at fractions of the run, 0:8x128,0.5:128x8, or N by noise (recipe.py)
     anneal_lr: bool = True  # anneals the learning rate linearly to 0
     gamma: Fraction = 0.99  # the discount factor
     gae_lambda: Fraction = 0.95  # lambda of the generalised advantage estimation
@@ -380,12 +381,8 @@ def main(args):
     device = devices.set_up(args)
     run = rundir.Run(args, device)
     workers = devices.Workers(args, device)
-    batch_size = args.num_envs * args.num_steps
-    games = devices.share(args.num_envs)  # the range of this process: its games of the num_envs
     torch.manual_seed(args.seed)  # the same network in every process
     rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that is drawn after the weights
-    # games restart when a run resumes: with other seeds, or the first games would be played again
-    envs = make_envs(args, rundir.game_seeds(args.seed, "train", run.global_step, games))
     observation, (num_actions, continuous) = worlds.observation(args.env_id), worlds.num_actions(args.env_id)
     agent = Agent(observation, num_actions, continuous, args).to(device)
     parameters = list(agent.parameters())
@@ -397,19 +394,12 @@ def main(args):
     state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[], rewards=0.0, reward_steps=0)
     state.reward_moments = (0.0, 1.0, 1e-4)  # mean, variance, count, for normalize_rewards
     state.noise_due, state.points = 0, []  # of `outer/`: the step of the next noise; what metrics.outer_loop gets
+    state.led = (0, 0.0, 0.0)  # of --schedule noise: doublings of the smallest N; sums of what was measured with this N
     prox = None if args.prox_com is None else devices.averaged(agent, args.prox_com)  # the proximal policy
     run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state, **({"prox": prox} if prox else {}))
 
     # games and network act on the CPU, in NumPy's memory: at this size each call of a GPU would cost more than it saves
     actor = agent if device.type == "cpu" else Agent(observation, num_actions, continuous, args)
-    # rewards[t], terminations[t] and truncations[t] follow actions[t]; valid[t] is of the whole row t
-    obs, actions, outputs, values, rewards, terminations, truncations, valid = worlds.arrays(
-        (args.num_steps, len(games)), observation, num_actions, continuous
-    )
-    next_obs = envs.reset()[0].astype(observation.dtype)  # (N, width)
-    next_done = np.zeros(len(games), dtype=bool)
-    discounted = np.zeros(args.num_envs)  # of the games of all processes, for normalize_rewards
-
     act = devices.compiled(actor.act, args.compile)
 
     def minibatches(batch, inds, number):
@@ -419,7 +409,7 @@ def main(args):
         rows += [normalized.flatten() if args.norm_adv else advantages, weights.flatten()]
         return zip(*(x.chunk(number) for x in rows))
 
-    def minibatch_loss(mb_obs, mb_actions, mb_logprobs, *mb):
+    def minibatch_loss(mb_obs, mb_actions, mb_logprobs, *mb, args=args):
         newoutputs, newvalue, _ = agent(mb_obs)
         newlogprob, entropy = distribution(newoutputs, agent.actor_logstd, mb_actions)
         proximal = None
@@ -444,18 +434,32 @@ def main(args):
         return torch.cat([losses, grad_norm[None]])
 
     def group_gradient(batch, inds):
-        """The gradient (P,) of the mean loss over the rows `inds` of a batch, added minibatch by minibatch."""
+        """The gradient (P,) of the policy's mean loss over the rows `inds` of a batch, added minibatch by minibatch."""
+        policy_loss = partial(minibatch_loss, args=replace(args, vf_coef=0.0))  # the values' would hide the policy's
         *columns, valid = batch
         columns.append(valid / valid[inds].sum().clamp(min=1))  # the weights of the mean
         total = torch.zeros_like(flat)
         for mb_inds in inds.split(args.minibatch_size):
-            total += gradient(minibatch_loss, *(x.index_select(0, mb_inds) for x in columns))[0]
+            total += gradient(policy_loss, *(x.index_select(0, mb_inds) for x in columns))[0]
         return total
 
     compiled_loss = devices.compiled(minibatch_loss, args.compile)
     update = devices.graphed(update, args.cuda_graphs)
 
+    shape = None
     while not run.ended:
+        if shape != run.schedule.shape(run.global_step, state.led[0]):
+            # also at the start. Other seeds each time, or the first games would be played again
+            shape = num_envs, num_steps = run.schedule.shape(run.global_step, state.led[0])
+            batch_size, games = num_envs * num_steps, devices.share(num_envs)  # its own games of the num_envs
+            envs = make_envs(args, rundir.game_seeds(args.seed, "train", run.global_step, games))
+            # rewards[t], terminations[t] and truncations[t] follow actions[t]; valid[t] is of the whole row t
+            obs, actions, outputs, values, rewards, terminations, truncations, valid = worlds.arrays(
+                (num_steps, len(games)), observation, num_actions, continuous
+            )
+            next_obs = envs.reset()[0].astype(observation.dtype)  # (N, width)
+            next_done = np.zeros(len(games), dtype=bool)
+            discounted = np.zeros(num_envs)  # of the games of all processes, for normalize_rewards
         if args.anneal_lr:
             new_lr = (1.0 - run.global_step / run.total_steps) * args.learning_rate
             optimizer.param_groups[0]["lr"] = lr.fill_(new_lr) if args.cuda_graphs else new_lr
@@ -463,12 +467,12 @@ def main(args):
         # ---- rollout -------------------------------------------------------------------------------------------------
         if actor is not agent:
             actor.load_state_dict(agent.state_dict())
-        noise = draw_noise((args.num_steps, args.num_envs, num_actions), continuous, rng)[:, games.start : games.stop]
+        noise = draw_noise((num_steps, num_envs, num_actions), continuous, rng)[:, games.start : games.stop]
         old_logstd = agent.actor_logstd.detach().clone() if continuous else None
         std = old_logstd.exp().cpu().numpy() if continuous else None
         with torch.inference_mode():
             actor.merge()
-            for step in range(args.num_steps):
+            for step in range(num_steps):
                 obs[step] = next_obs
                 output = act(torch.from_numpy(obs[step])).numpy()
                 outputs[step], values[step] = output[:, :-1], output[:, -1]
@@ -508,17 +512,20 @@ def main(args):
         # ---- update --------------------------------------------------------------------------------------------------
         noise_scales = {}
         if args.diagnostics and run.at_log_point(batch_size) and run.global_step >= state.noise_due:
-            state.noise_due = run.global_step + metrics.NOISE_INTERVAL * batch_size
+            state.noise_due = run.global_step + run.schedule.noise_interval * batch_size
             normalized = (
                 normalize_advantages(b_advantages[None], b_valid[None])[0][0] if args.norm_adv else b_advantages
             )
             of_rows = partial(group_gradient, [*batch[:-2], normalized, b_valid])
             noise_scales = metrics.gradient_noise_scales(
-                of_rows, b_valid, args.num_steps, run.global_step, devices.NUM_RANKS, devices.add_over_ranks
+                of_rows, b_valid, num_steps, run.global_step, devices.NUM_RANKS, devices.add_over_ranks
             )
+            if run.schedule.bounds and noise_scales:
+                measured = (noise_scales[f"grad_noise_scale/{part}"] for part in ("signal", "noise"))
+                state.led = run.schedule.follow_noise(state.led, batch_size, *measured)
         for _epoch in range(args.update_epochs):
             inds = torch.randperm(len(b_obs), generator=rng, device=device)
-            for mb in minibatches(batch, inds, args.num_minibatches):
+            for mb in minibatches(batch, inds, batch_size // args.minibatch_size):
                 losses = update(*mb)
                 state.totals = state.totals + losses
                 state.minibatches += 1
@@ -528,8 +535,7 @@ def main(args):
         state.explained.append(metrics.explained_variance(b_values[b_valid], b_returns[b_valid]))
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
         suspects = {"obs": b_obs, "rewards": t_rewards, "outputs": outputs, "values": values, "advantages": advantages}
-        suspects.update(zip(LOSSES, state.totals))
-        suspects["parameters"] = flat
+        suspects.update(zip(LOSSES, state.totals), parameters=flat)
         if not run.all_finite(suspects):
             break
 
@@ -570,13 +576,10 @@ def main(args):
                 feature=layers[-1][0].cpu().numpy().astype(np.float16),
                 value=row_values.cpu().numpy(),
             )
-            scalars["charts/episodes"] = run.episodes
-            scalars["charts/min_episodes"] = run.min_episodes()
-            rewards_sum, reward_steps = map(sum, zip(*devices.gather((state.rewards, state.reward_steps))))
-            scalars["charts/reward"] = rewards_sum / max(reward_steps, 1)
-            if run.games:
-                scalars["charts/episodic_return"], scalars["charts/episodic_length"] = np.mean(run.games, 0).tolist()
-            scalars["charts/SPS"] = run.sps()
+            scalars.update(run.charts())
+            scalars["charts/reward"] = devices.ratio_of_sums(state.rewards, state.reward_steps)
+            if args.schedule:
+                scalars["charts/num_envs"], scalars["charts/num_steps"] = shape
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
             scalars["charts/gradient_steps"] = state.gradient_steps
             means = (state.totals / state.minibatches).tolist()
@@ -588,11 +591,8 @@ def main(args):
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
-    final_returns = []
-    if run.exit_code == 0 and args.eval_episodes:
-        seeds = rundir.game_seeds(args.seed, "eval", 0, range(args.eval_episodes))
-        final_returns = rundir.play(workers, partial(play_games, agent, args, device), seeds, "final games")
-    run.close(final_returns)
+    seeds = run.final_seeds()
+    run.close(rundir.play(workers, partial(play_games, agent, args, device), seeds, "final games"))
 
 
 if __name__ == "__main__":

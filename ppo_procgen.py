@@ -566,13 +566,8 @@ def main(args):
                 feature=hiddens[0][-1].cpu().numpy().astype(np.float16),
                 value=row_values.cpu().numpy(),
             )
-            scalars["charts/episodes"] = run.episodes
-            scalars["charts/min_episodes"] = run.min_episodes()
-            rewards_sum, reward_steps = map(sum, zip(*devices.gather((state.rewards, state.reward_steps))))
-            scalars["charts/reward"] = rewards_sum / max(reward_steps, 1)
-            if run.games:
-                scalars["charts/episodic_return"], scalars["charts/episodic_length"] = np.mean(run.games, 0).tolist()
-            scalars["charts/SPS"] = run.sps()
+            scalars.update(run.charts())
+            scalars["charts/reward"] = devices.ratio_of_sums(state.rewards, state.reward_steps)
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
             scalars["charts/gradient_steps"] = state.gradient_steps
             means = (state.totals / state.minibatches).tolist()
@@ -584,11 +579,8 @@ def main(args):
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
-    final_returns = []
-    if run.exit_code == 0 and args.eval_episodes:
-        seeds = rundir.game_seeds(args.seed, "eval", 0, range(args.eval_episodes))
-        final_returns = rundir.play(workers, partial(play_games, agent, args, device), seeds, "final games")
-    run.close(final_returns)
+    seeds = run.final_seeds()
+    run.close(rundir.play(workers, partial(play_games, agent, args, device), seeds, "final games"))
 
 
 if __name__ == "__main__":

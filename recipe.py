@@ -1,11 +1,12 @@
-"""Which arguments a run begins with: defaults that depend on the task, and P3's recipe for more environments.
+"""Which shapes and rates a run has: defaults of the task, P3's recipe for more environments, schedules of N and T.
 
 P3 is Beukman et al. 2026, arXiv 2603.06009. Pure arithmetic. Python 3.8.
 """
 
 import math
+import re
 from fractions import Fraction
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 WAYS = ("more-minibatches", "bigger-minibatches", "sqrt-lr", "hybrid:B")  # of --scaling
 
@@ -83,6 +84,105 @@ def scaled(
             f"{_decimal(size)} rows: expected whole numbers; choose another --num-envs or --scale-from"
         )
     return int(size), int(number), learning_rate * (1.0 if scaling in WAYS[:2] else math.sqrt(b))
+
+
+# ---- schedules -------------------------------------------------------------------------------------------------------
+class Phase(NamedTuple):
+    """From this fraction of the total steps on, batches have num_envs x num_steps rows."""
+
+    start: Fraction
+    num_envs: int
+    num_steps: int
+
+
+class Schedule:
+    """The shapes N x T of a run's batches, as --schedule states them.
+
+    0:8x128,0.5:128x8   phases: each begins with the first batch that starts at or after its fraction of the total
+    noise:8-128x32      N is doubled or halved between 8 and 128, from 8 on, at T = 32 (`follow_noise`)
+
+    text: ValueError, with what was expected, if it is neither. total: environment steps of the run. start: where the
+    run begins, after 0 if it goes on from another one's checkpoint.
+
+    Attributes: `phases`; `bounds` of N, None without noise; `last_step`, at which the run ends: no other whole batch of
+    the last phase fits, or with noise none of the smallest N; `noise_interval`, iterations from one measurement of the
+    gradient's noise to the next, at least. A measurement takes two epochs of gradients.
+    """
+
+    def __init__(self, text: str, total: int, start: int = 0) -> None:
+        self.bounds: Optional[Tuple[int, int]] = None
+        noise = re.fullmatch(r"noise:(\d+)-(\d+)x(\d+)", text)
+        if noise:
+            low, high, num_steps = map(int, noise.groups())
+            if not (2 <= low <= high and num_steps):  # the noise between environments needs two of them
+                raise ValueError(f"--schedule {text}: expected noise:LOW-HIGHxT with 2 <= LOW <= HIGH and T above 0")
+            self.bounds, self.phases = (low, high), [Phase(Fraction(0), low, num_steps)]
+        else:
+            self.phases = _phases(text)
+        self.noise_interval = 5 if self.bounds else 20
+        self.total, self.last_step = total, start
+        ends = [x.start * total for x in self.phases[1:]] + [Fraction(total)]
+        begun = []
+        for phase, end in zip(self.phases, ends):
+            batch_size = phase.num_envs * phase.num_steps
+            number = max(0, math.ceil((end - self.last_step) / batch_size))
+            fitting = (total - self.last_step) // batch_size
+            self.last_step += min(number, fitting) * batch_size
+            begun += [phase] * (min(number, fitting) > 0)
+            if fitting < number:
+                break
+        if not start and 0 < len(begun) < len(self.phases):
+            _, num_envs, num_steps = next(phase for phase in self.phases if phase not in begun)
+            raise ValueError(
+                f"--schedule {text}: no batch of {num_envs}x{num_steps} begins in its phase of {total} steps; expected "
+                "other fractions, smaller batches or more --total-timesteps"
+            )
+
+    def shape(self, step: int, doublings: int) -> Tuple[int, int]:
+        """N and T of the batch that starts at `step`. doublings: of the smallest N, the first of `follow_noise`.
+
+        With noise the last batches are as small as it takes to end at `last_step`.
+        """
+        phase = [x for x in self.phases if x.start * self.total <= step][-1]
+        if not self.bounds:
+            return phase.num_envs, phase.num_steps
+        low, high = self.bounds
+        fitting = max(low, min(high, (self.last_step - step) // phase.num_steps))
+        while low << doublings > fitting:
+            doublings -= 1
+        return low << doublings, phase.num_steps
+
+    def follow_noise(
+        self, led: Tuple[int, float, float], rows: int, signal: float, noise: float
+    ) -> Tuple[int, float, float]:
+        """Doubles or halves N for the next batches, if the gradient's noise asks for it and the bounds allow it.
+
+        led: how often the smallest N is doubled, and the sums of `signal` and `noise` of the earlier measurements with
+        this N; rows: of a batch; signal, noise: of this measurement, estimates of |G|^2 and of the noise of one sample
+        (metrics.gradient_noise_scales). B = sum of noise / sum of signal is the batch at which noise and gradient are
+        equally long (McCandlish et al. 2018). N is doubled at B >= 2 rows, or if the noise hides the gradient, and
+        halved at B <= rows / 2. Returns the new `led`.
+        """
+        assert self.bounds
+        doublings, signal, noise = led[0], led[1] + signal, led[2] + noise
+        if (signal <= 0 or noise >= 2 * rows * signal) and self.bounds[0] << (doublings + 1) <= self.bounds[1]:
+            return doublings + 1, 0.0, 0.0
+        if signal > 0 and 2 * noise <= rows * signal and doublings:
+            return doublings - 1, 0.0, 0.0
+        return doublings, signal, noise
+
+
+def _phases(text: str) -> List[Phase]:
+    words = [re.fullmatch(r"(\d*\.?\d+):(\d+)x(\d+)", word) for word in text.split(",")]
+    phases = [Phase(Fraction(word[1]), int(word[2]), int(word[3])) for word in words if word]
+    starts = [phase.start for phase in phases]
+    rising = starts[:1] == [0] and all(a < b for a, b in zip(starts, [*starts[1:], Fraction(1)]))
+    if len(phases) < len(words) or not rising or not all(x.num_envs * x.num_steps for x in phases):
+        raise ValueError(
+            f"--schedule {text}: expected noise:LOW-HIGHxT, or FRACTION:NxT,... with fractions that rise from 0 and "
+            "stay below 1, such as 0:8x128,0.5:128x8"
+        )
+    return phases
 
 
 def _decimal(number: Fraction) -> str:

@@ -133,19 +133,22 @@ def check(args: Any, argv: List[str], row_bytes: int = 0) -> Any:
     `row_bytes`: memory of one stored step, to refuse a batch that cannot fit. Exits 2 with one line on bad input;
     touches no file. Returns `args`.
     """
+    words = {word.split("=")[0].replace("_", "-") for word in argv}
+    phases = _schedule(args, words)
     batch_size = args.num_envs * args.num_steps
     if args.total_timesteps < batch_size:
         fail(f"--total-timesteps {args.total_timesteps} is less than one batch: expected at least {batch_size}")
-    if {"--num-minibatches", "--minibatch-size"} <= {word.split("=")[0].replace("_", "-") for word in argv}:
+    if {"--num-minibatches", "--minibatch-size"} <= words:
         fail("--num-minibatches and --minibatch-size exclude each other: give one")
     if getattr(args, "scale_from", None) or getattr(args, "scaling", None):
         _scale(args)
     rows_that_fit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // max(row_bytes, 1)
-    if batch_size > rows_that_fit:
-        fail(
-            f"--num-envs {args.num_envs} x --num-steps {args.num_steps} does not fit in memory: "
-            f"expected a batch of at most {rows_that_fit}"
-        )
+    for num_envs, num_steps in phases:
+        if num_envs * num_steps > rows_that_fit:
+            fail(
+                f"--num-envs {num_envs} x --num-steps {num_steps} does not fit in memory: "
+                f"expected a batch of at most {rows_that_fit}"
+            )
     flag = "minibatch_size" if args.minibatch_size else "num_minibatches"
     if batch_size % getattr(args, flag):
         fail(
@@ -154,11 +157,17 @@ def check(args: Any, argv: List[str], row_bytes: int = 0) -> Any:
         )
     args.minibatch_size = args.minibatch_size or batch_size // args.num_minibatches
     args.num_minibatches = batch_size // args.minibatch_size
-    if args.num_envs % devices.NUM_RANKS or args.minibatch_size % devices.NUM_RANKS:
-        fail(
-            f"--num-envs {args.num_envs} or the minibatch size {args.minibatch_size} is not divisible by the "
-            f"{devices.NUM_RANKS} processes of torchrun"
-        )
+    for num_envs, num_steps in phases:
+        if num_envs * num_steps % args.minibatch_size:
+            fail(
+                f"--schedule {args.schedule}: the minibatches of {args.minibatch_size} rows do not divide the batch of "
+                f"{num_envs}x{num_steps}: expected another --minibatch-size, or --num-minibatches of the first batch"
+            )
+        if num_envs % devices.NUM_RANKS or args.minibatch_size % devices.NUM_RANKS:
+            fail(
+                f"--num-envs {num_envs} or the minibatch size {args.minibatch_size} is not divisible by the "
+                f"{devices.NUM_RANKS} processes of torchrun"
+            )
     missing = devices.missing(args)
     if missing:
         fail(missing)
@@ -177,6 +186,29 @@ def check(args: Any, argv: List[str], row_bytes: int = 0) -> Any:
         if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False):
             fail("--track needs an account: expected `wandb login`, WANDB_API_KEY=... or WANDB_MODE=offline")
     return args
+
+
+def _schedule(args: Any, words: Set[str]) -> List[Tuple[int, int]]:
+    """The shapes (N, T) of the batches of a run; N and T of the arguments become those of the first.
+
+    words: the flags of the command.
+    """
+    if not getattr(args, "schedule", None):
+        return [(args.num_envs, args.num_steps)]
+    excluded = sorted(words & {"--num-envs", "--num-steps", "--scale-from", "--scaling"})
+    if excluded:
+        fail(f"--schedule and {excluded[0]} exclude each other: give one")
+    if args.schedule == "noise":
+        args.schedule = f"noise:{args.num_envs}-{16 * args.num_envs}x{args.num_steps}"
+    try:
+        schedule = recipe.Schedule(args.schedule, args.total_timesteps)
+    except ValueError as error:
+        fail(error)
+    if schedule.bounds and not args.diagnostics:
+        fail("--schedule noise needs the diagnostics, which measure the noise: expected no --no-diagnostics")
+    _, args.num_envs, args.num_steps = schedule.phases[0]
+    shapes = [(num_envs, num_steps) for _, num_envs, num_steps in schedule.phases]
+    return [*shapes, *((num_envs, args.num_steps) for num_envs in (schedule.bounds or ()))]
 
 
 def _scale(args: Any) -> None:
@@ -306,7 +338,8 @@ class Run:
 
     Under torchrun each process has a Run; only the first writes, and all agree on when to stop.
 
-    Attributes: `path`; `total_steps`, whole iterations only; `global_step`, environment steps done; `episodes`, the
+    Attributes: `path`; `schedule`, the shapes of the batches; `total_steps`, whole iterations only; `global_step`,
+    environment steps done; `episodes`, the
     number of finished games; `games`, (return, length) of the last 100; `new_returns`, of the games that have ended
     since the last log point; `ended`.
     """
@@ -314,7 +347,7 @@ class Run:
     def __init__(self, args: Any, device: Any) -> None:
         self.args = args
         self.global_step, self.episodes, self.games, self.new_returns = 0, 0, [], []
-        self._finished: Any = 0  # games that each environment has finished, an array (num_envs,) from the first on
+        self._finished: Any = 0  # games that each environment has finished: an array (num_envs,) from the first on
         self.exit_code, self.failure = 0, ""
         self.ended = False
         self._signals: List[int] = []
@@ -334,8 +367,9 @@ class Run:
         name, parent_step = claimed
         self._checkpoint = load_checkpoint(self.path / name, device) if name else None
         wall_seconds, self._wandb_id = 0.0, None
-        batch_size = args.num_envs * args.num_steps
-        self.total_steps = parent_step + (args.total_timesteps - parent_step) // batch_size * batch_size
+        text = getattr(args, "schedule", None) or f"0:{args.num_envs}x{args.num_steps}"
+        self.schedule = recipe.Schedule(text, args.total_timesteps, parent_step)
+        self.total_steps = self.schedule.last_step
         # the first process of a run that goes on from another one's checkpoint: it counts its own games
         self._is_child, self._parent_step = False, parent_step
         if self._checkpoint and self._checkpoint["run"]["global_step"] == parent_step:
@@ -524,15 +558,13 @@ class Run:
         """
         import numpy as np
 
-        some, counts = zip(*devices.gather((games, finished)))
-        self._finished = self._finished + np.concatenate(counts)
-        self.episodes = int(self._finished.sum())
+        some, parts = zip(*devices.gather((games, finished)))
+        counts = np.concatenate(parts)
+        # a schedule that has changed the number of environments has started their games anew
+        self._finished = counts + (self._finished if np.size(self._finished) == len(counts) else 0)
+        self.episodes += int(counts.sum())
         self.games = [*self.games, *sum(some, [])][-100:]
         self.new_returns += [score for part in some for score, _ in part]
-
-    def min_episodes(self) -> int:
-        """The fewest games that any environment has finished."""
-        return int(self._finished.min())
 
     def mean_return(self) -> Optional[float]:
         """The mean return of the last 100 games; None before the first has ended."""
@@ -549,9 +581,18 @@ class Run:
         before = (self.global_step - batch_size) * self.args.num_logs // self.total_steps
         return self.global_step * self.args.num_logs // self.total_steps > before
 
-    def sps(self) -> float:
-        """Steps per second since the last log point."""
-        return (self.global_step - self._log_step) / (time.time() - self._log_time)
+    def charts(self) -> Dict[str, float]:
+        """The points of the curves about games and speed, by tag. No return before the first game has ended."""
+        import numpy as np
+
+        scalars = {
+            "charts/episodes": self.episodes,
+            "charts/min_episodes": int(self._finished.min()),  # of any environment
+            "charts/SPS": (self.global_step - self._log_step) / (time.time() - self._log_time),
+        }
+        if self.games:
+            scalars["charts/episodic_return"], scalars["charts/episodic_length"] = np.mean(self.games, 0).tolist()
+        return scalars
 
     def log(self, scalars: Dict[str, float]) -> None:
         """Writes one point of every curve at the present step."""
@@ -664,6 +705,10 @@ class Run:
         data = io.BytesIO()
         torch.save({"format": FORMAT, "run": kept, **parts}, data)
         write_atomically(self.path / "checkpoint.pt", data.getvalue(), previous=self.path / "checkpoint.prev.pt")
+
+    def final_seeds(self) -> List[int]:
+        """The seeds of the --eval-episodes games that the final network plays, in all processes; none if it is not."""
+        return game_seeds(self.args.seed, "eval", 0, range(0 if self.exit_code else self.args.eval_episodes))
 
     def close(self, final_returns: Optional[List[float]] = None) -> NoReturn:
         """Finishes: done.json after the last step, a line that says how the run ended. Exits with its exit code.

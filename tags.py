@@ -18,6 +18,8 @@ OF_CHARTS = {
     "SPS": "environment steps a second since the last point, training and diagnostics included",
     "learning_rate": "the learning rate of the last update",
     "gradient_steps": "steps of the optimiser since the start; the x-axis counts environment steps",
+    "num_envs": "parallel environments of the last batch, under --schedule",
+    "num_steps": "steps of each environment in the last batch, under --schedule",
     "epsilon": "the chance of a random action in the last step of the rollout",
     "intrinsic_reward": "mean error of the predictor since the last point, before it is divided by its running unit",
     "rooms": "rooms that any game has entered since the start, read from the console's memory",
@@ -58,8 +60,8 @@ OF_OUTER = {
     "in Procgen and RND of one point. Large steps have few",
     "plateau": "1 if the return has stopped rising while KL and gradient stay up: steps too long for their noise. "
     "Noisy returns hide a slow rise",
-    "grad_noise_scale": "samples at which noise and gradient of the whole loss are equally long, between groups of "
-    "environments, before the update; one measurement is noisy: average noise and signal first",
+    "grad_noise_scale": "samples at which noise and gradient of the policy's loss are equally long, between groups "
+    "of environments, before the update; one measurement is noisy: average noise and signal first",
     "grad_noise_scale/envs": "the same in environments",
     "grad_noise_scale/inner": "the same between shuffled rows, which ignores that the steps of a game are correlated",
     "grad_noise_scale/dominated": "1 if noise swamps the gradient: the scale is above what this batch can measure",

@@ -11,7 +11,7 @@ from fractions import Fraction
 import pytest
 import torch
 import torch.nn as nn
-from conftest import curves, load_checkpoint, refusal
+from conftest import ROOT, Forked, curves, environment, load_checkpoint, refusal, run_forked, wait_for
 from test_envpool import SIZE, run_here
 
 import devices
@@ -247,11 +247,138 @@ def test_the_noise_is_that_of_the_loss_before_the_update(script, tmp_path, monke
         agent = module.Agent(4, args.shared_encoder)
     for rows, found in ((torch.arange(40), of_some), (torch.arange(64), of_all)):
         kept = rows[valid[rows]]
-        logits, value, _ = agent(obs[kept])
+        logits, _, _ = agent(obs[kept])
         policy = torch.distributions.Categorical(logits=logits)
         chosen = policy.log_prob(actions[kept])
         torch.testing.assert_close(chosen, logprobs[kept], rtol=1e-3, atol=1e-4)
         loss = -(advantages[kept] * chosen + args.ent_coef * policy.entropy()).mean()
-        loss = loss + args.vf_coef * 0.5 * (value - returns[kept]).square().mean()
-        expected = torch.cat([x.flatten() for x in torch.autograd.grad(loss, list(agent.parameters()))])
+        gradients = torch.autograd.grad(loss, list(agent.parameters()), allow_unused=True, materialize_grads=True)
+        expected = torch.cat([x.flatten() for x in gradients])
         torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-4 * expected.abs().max().item())
+
+
+# ---- schedules -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("start", [0, 700])
+@pytest.mark.parametrize("total", [1000, 1023, 1024, 1025, 5000])
+@pytest.mark.parametrize("text", ["0:4x8", "0:4x8,0.5:16x8", "0:16x8,0.1:4x8,0.7:2x50", "noise:2-16x8"])
+def test_a_schedule_accounts_for_every_step(text, total, start):
+    """The batches, one after the other, are those of the schedule's text, and end where it says."""
+    schedule = recipe.Schedule(text, total, start)
+    step, shapes, wanted = start, [], 0
+    while step < schedule.last_step:
+        num_envs, num_steps = schedule.shape(step, wanted)
+        if text.startswith("noise"):
+            assert (num_envs, num_steps) in {(2, 8), (4, 8), (8, 8), (16, 8)}
+            assert num_envs == 2 << wanted or step + 2 * num_envs * 8 > schedule.last_step, "smaller than wanted"
+            wanted = min(3, wanted + 1)
+        else:
+            begun = [x for x in text.split(",") if Fraction(x.split(":")[0]) * total <= step]
+            assert f"{num_envs}x{num_steps}" == begun[-1].split(":")[1]
+        shapes.append(num_envs * num_steps)
+        step += shapes[-1]
+    assert step == schedule.last_step <= total
+    assert total - step < (16 if text.startswith("noise") else shapes[-1]), "another batch would have fitted"
+
+
+def test_n_follows_the_noise():
+    schedule = recipe.Schedule("noise:4-16x8", 10000)
+    led = schedule.follow_noise((0, 0.0, 0.0), 32, 1.0, 63.9)
+    assert led == (0, 1.0, 63.9), "less than twice the rows: wait for more"
+    assert schedule.follow_noise(led, 32, 1.0, 64.2) == (1, 0.0, 0.0), "the mean counts, and begins anew"
+    assert schedule.follow_noise(led, 32, -1.0, 0.0) == (1, 0.0, 0.0), "noise hides the gradient"
+    assert schedule.follow_noise((2, 0.0, 0.0), 128, 1.0, 1e6) == (2, 1.0, 1e6), "no more than 16"
+    assert schedule.follow_noise((2, 0.0, 0.0), 128, 1.0, 64.0) == (1, 0.0, 0.0)
+    assert schedule.follow_noise((0, 0.0, 0.0), 32, 1.0, 1.0) == (0, 1.0, 1.0), "no fewer than 4"
+
+
+@pytest.mark.parametrize(
+    "words,says",
+    [
+        ("--schedule 0.1:8x16", "expected noise:LOW-HIGHxT, or FRACTION:NxT,... with fractions that rise from 0"),
+        ("--schedule 0:8x16,0.5:8", "expected noise:LOW-HIGHxT, or FRACTION:NxT"),
+        ("--schedule 0:8x16,0.5:16x8,0.5:4x32", "with fractions that rise from 0"),
+        ("--schedule 0:8x16,1:16x8", "stay below 1"),
+        ("--schedule 0:8x0", "expected noise:LOW-HIGHxT"),
+        ("--schedule noise:1-8x16", "with 2 <= LOW <= HIGH"),
+        ("--schedule noise --no-diagnostics", "--schedule noise needs the diagnostics"),
+        ("--schedule 0:8x16,0.5:8x17", "the minibatches of 32 rows do not divide the batch of 8x17"),
+        (
+            "--schedule 0:8x128,0.999:128x8 --total-timesteps 100000",
+            "no batch of 128x8 begins in its phase of 100000 steps",
+        ),
+        ("--schedule 0:8x16 --num-envs 8", "--schedule and --num-envs exclude each other"),
+        ("--schedule 0:8x16 --scaling sqrt-lr", "--schedule and --scaling exclude each other"),
+        ("--schedule 0:8x128,0.5:9999999x999999 --total-timesteps 90000000000000", "does not fit in memory"),
+    ],
+)
+def test_what_a_schedule_refuses(words, says, capsys):
+    assert says in refusal(capsys, ppo_envpool.parse_args, words.split())
+
+
+SCHEDULED = "--schedule 0:4x16,0.3:8x16,0.7:2x64 --total-timesteps 2200 --update-epochs 1 --num-logs 1000 --runs-dir {}"
+EDGES = [704, 1600, 2112]  # 11 batches of 64 rows, 7 and 4 of 128
+
+
+def test_a_scheduled_run(tmp_path, monkeypatch):
+    """Batches, rates and gradient steps are exact. Resumed where a phase begins, the run is the same run."""
+    saved, save = {}, rundir.Run._save
+
+    def keep(run, now):
+        save(run, now)
+        saved[run.global_step] = (run.path / "checkpoint.pt").read_bytes()
+
+    monkeypatch.setattr(rundir.Run, "_save", keep)
+    monkeypatch.setattr(sys, "argv", ["ppo_envpool.py"])
+
+    def train():
+        gc.collect()  # the lock of the run before
+        args = ppo_envpool.parse_args(
+            [*SCHEDULED.format(tmp_path).split(), "--run-name", "r", "--checkpoint-minutes=0"]
+        )
+        with pytest.raises(SystemExit) as end:
+            ppo_envpool.main(args)
+        assert end.value.code == 0
+        return {tag: points for tag, points in curves(tmp_path / "r").items() if tag != "charts/SPS"}
+
+    whole = train()
+    steps = [*range(64, 705, 64), *range(832, 1601, 128), *range(1728, 2113, 128)]
+    assert [step for step, _ in whole["charts/num_envs"]] == steps and json.loads(
+        (tmp_path / "r/done.json").read_text()
+    )["global_step"] == 2112
+    assert [n for _, n in whole["charts/num_envs"]] == [4] * 11 + [8] * 7 + [2] * 4
+    assert [t for _, t in whole["charts/num_steps"]] == [16] * 18 + [64] * 4
+    assert [count for _, count in whole["charts/gradient_steps"]] == [step // 16 for step in steps], "16 rows each"
+    rates = [2.5e-4 * (1 - step / 2112) for step in [0, *steps[:-1]]]
+    assert [rate for _, rate in whole["charts/learning_rate"]] == pytest.approx(rates)
+    for edge in EDGES[:2]:
+        (tmp_path / "r/done.json").unlink()
+        (tmp_path / "r/checkpoint.pt").write_bytes(saved[edge])
+        assert train() == whole, f"resumed at step {edge}"
+
+
+def test_a_scheduled_run_that_is_killed(tmp_path):
+    """kill -9 in any phase: the points of the curves are those of a run that was not killed."""
+    words = [sys.executable, str(ROOT / "ppo_envpool.py"), *SCHEDULED.format(tmp_path).split(), "--run-name", "r"]
+    words += ["--no-diagnostics", "--checkpoint-minutes", "0"]
+    for edge in EDGES:
+        process = Forked(words, tmp_path, environment())
+        wait_for(lambda edge=edge: rundir.progress(tmp_path / "r")[0] > edge - 300, process)
+        process.kill()
+        process.wait()
+    assert run_forked(words, tmp_path, environment()).returncode == 0
+    scalars = curves(tmp_path / "r")
+    steps = [*range(64, 705, 64), *range(832, 1601, 128), *range(1728, 2113, 128)]
+    assert scalars["charts/gradient_steps"] == [(step, step // 16) for step in steps]
+
+
+def test_a_run_led_by_noise_ends_at_its_last_step(tmp_path):
+    words = "--env-id CartPole-v1 --schedule noise:2-16x8 --total-timesteps 2000 --num-minibatches 1 --update-epochs 1"
+    args = ppo_envpool.parse_args([*words.split(), "--runs-dir", str(tmp_path), "--run-name", "r"])
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(sys, "argv", ["ppo_envpool.py"])
+        ppo_envpool.main(args)
+    points = curves(tmp_path / "r")["charts/num_envs"]
+    numbers = [n for _, n in points]
+    assert [step for step, _ in points] == [8 * int(sum(numbers[: i + 1])) for i in range(len(points))]
+    assert points[-1][0] == 2000 and max(numbers) > 2 and set(numbers) <= {2, 4, 8, 16}
+    assert load_checkpoint(tmp_path / "r")["state"]["led"][0] > 0

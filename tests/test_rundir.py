@@ -80,12 +80,16 @@ def test_log_points(batches, num_logs):
 
 def test_games_are_counted_by_environment():
     run = object.__new__(rundir.Run)
-    run.games, run.new_returns, run._finished = [], [], 0
+    run.episodes, run.games, run.new_returns, run._finished = 0, [], [], 0
+    run.global_step = run._log_step = run._log_time = 0
     run.add_games([(1.0, 10), (3.0, 30)], np.array([2, 0, 0]))
-    assert (run.episodes, run.min_episodes(), run.mean_return()) == (2, 0, 2.0)
+    assert (run.episodes, run.charts()["charts/min_episodes"], run.mean_return()) == (2, 0, 2.0)
     assert run.mean_new_return() == 2.0 and run.new_returns == [1.0, 3.0]
     run.add_games([(5.0, 50)] * 100, np.array([0, 150, 1]))  # the last 100 of 151
-    assert (run.episodes, run.min_episodes(), run.mean_return()) == (153, 1, 5.0)
+    assert (run.episodes, run.charts()["charts/min_episodes"], run.mean_return()) == (153, 1, 5.0)
+    run.add_games([], np.array([4, 2]))  # a schedule has changed the number of environments
+    assert (run.charts()["charts/episodes"], run.charts()["charts/min_episodes"]) == (159, 2)
+    assert run.charts()["charts/episodic_length"] == 50.0
 
 
 def test_interval_of_a_mean():

@@ -39,7 +39,7 @@ PASSAGES = {  # of main, the same wherever they are: how their first and their l
     "minibatches": ("        for _epoch in range(", "                state.gradient_steps += 1"),
     "rows of the diagnostics": ("        scalars = {}", "            probe_inds = "),
     "gradients of the diagnostics": ("            # clipping multiplied", '            scalars.update({f"probe/'),
-    "returns": ("            if run.games:", '            scalars["charts/gradient_steps"]'),
+    "charts": ("            scalars.update(run.charts())", '            scalars["charts/reward"]'),
     "log": ("            means = ", "        run.end_iteration()"),
     "start": ('if __name__ == "__main__":', "        main("),
 }
@@ -73,7 +73,6 @@ EXCEPT = {  # (passage, script): why it is not the same there
     ("log", "ppo_envpool.py"): "its losses are one tensor",
     ("noise of the outer loop", "ppo_envpool.py"): "it normalises several minibatches at once, here one",
     ("gradient of a group", "ppo_envpool.py"): "one flat gradient; rows have weights",
-    ("returns", "ppo_rnd_envpool.py"): "it logs the intrinsic reward and the rooms as well",
 }
 PHYSICS = {"capture_video", "num_threads", "num_envs", "num_steps", "shared_encoder"}  # other words there
 
