@@ -47,12 +47,13 @@ shape() {
 }
 
 # Prints the command of one run of $game with $seed at $N x $T: `run SCRIPT SUFFIX FLAG…`. SUFFIX is added to the run's
-# name, to tell it from others of the same shape.
+# name, to tell it from others of the same shape. With --schedule, whose first shape is N x T, the command names no shape.
 run() {
-    local eval_episodes=$EVAL_EPISODES flags=${FLAGS:-}
+    local eval_episodes=$EVAL_EPISODES flags=${FLAGS:-} shape="--num-envs $N --num-steps $T"
+    case "${*:3}" in *--schedule*) shape="" ;; esac
     case $1/$game in ppo_isaacgym.py/Mjlab-*) ;; ppo_isaacgym.py/*) eval_episodes=0 ;; esac # Isaac Gym cannot play them
     case $1 in ppo_envpool.py) flags="--num-logs 100 $flags" ;; esac # 1000 diagnostics take longer than 500k steps
-    echo "python $1 --env-id $game --num-envs $N --num-steps $T --seed $seed --total-timesteps $STEPS" \
+    echo "python $1 --env-id $game $shape --seed $seed --total-timesteps $STEPS" \
         "--eval-episodes $eval_episodes --run-name $SWEEP/${game}__n${N}_t$T${2}__s$seed --runs-dir $RUNS_DIR ${*:3} $flags"
 }
 
