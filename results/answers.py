@@ -2,11 +2,14 @@
 
     python results/answers.py shape --runs runs/shape_rate    # reads the runs; writes results/shape/scores.csv first
     python results/answers.py shape                           # from scores.csv: verdicts.csv and scores.png
-    python results/answers.py masks --runs runs/masks
+    python results/answers.py masks --runs runs/masks         # likewise schedule and outer_loop
 
 scores.csv has one row a run: game, seed, what the experiment varies, `final_return`, `score` (0: a random policy, 1:
 the reference return of scripts/small_worlds.csv), `half_return` (the training return of the last 100 games at half of
-the steps) and `commit`. A verdict is of the interval that draws n - 1 of n seeds (scripts/estimates.py).
+the steps) and `commit`. That of outer_loop also has `ddr`, the last `outer/ddr`, and, up to each quarter q of a run,
+`return_q` (the mean of the points of the training return), `signal_q` and `noise_q` (the sums of
+`outer/grad_noise_scale/signal` and `/noise`). A verdict is of the interval that draws n - 1 of n seeds
+(scripts/estimates.py).
 """
 
 import argparse
@@ -28,7 +31,13 @@ import rundir  # noqa: E402
 FEWEST_SEEDS = 5  # fewer give no verdict (CLAIMS.md)
 SMALLEST_EFFECT = 0.05
 REPS = 4000
-VARIES = {"shape": ("num_envs", "num_steps", "learning_rate"), "masks": ("num_envs", "num_steps", "mask_resets")}
+VARIES = {
+    "shape": ("num_envs", "num_steps", "learning_rate"),
+    "masks": ("num_envs", "num_steps", "mask_resets"),
+    "schedule": ("num_envs", "num_steps", "schedule"),
+    "outer_loop": ("num_envs", "minibatch_size", "learning_rate"),
+}
+QUARTERS = (1, 2, 3, 4)
 DOORKEY = "MiniGrid-DoorKey-5x5"
 
 
@@ -44,18 +53,36 @@ def collect(experiment, runs_dir):
         arguments = manifest["arguments"]
         game = analysis.game_name(arguments["env_id"])
         low, high = references[game]
-        steps, returns = rundir.read_curves(run_dir.glob("events*")).get("charts/episodic_return", ([], []))
-        half = [value for step, value in zip(steps, returns, strict=True) if step <= arguments["total_timesteps"] / 2]
+        curves = rundir.read_curves(run_dir.glob("events*"))
+        half = up_to(curves, "charts/episodic_return", arguments["total_timesteps"] / 2)
         yield {
             "game": game,
             "seed": arguments["seed"],
-            **{name: arguments[name] for name in VARIES[experiment]},
+            **{name: arguments.get(name) for name in VARIES[experiment]},
             "steps": done["global_step"],
             "final_return": round(done["final_return"], 4),
             "score": round((done["final_return"] - low) / (high - low), 5),
-            "half_return": round(float(half[-1]), 4) if half else "",
+            "half_return": round(float(half[-1]), 4) if len(half) else "",
+            **(of_outer_loop(curves, arguments["total_timesteps"]) if experiment == "outer_loop" else {}),
             "commit": manifest["git"]["commit"][:7],
         }
+
+
+def up_to(curves, tag, last):
+    """The values of a curve up to the step `last`."""
+    steps, values = curves.get(tag, (np.zeros(0), np.zeros(0)))
+    return values[steps <= last]
+
+
+def of_outer_loop(curves, total):
+    columns = {"ddr": float(f"{curves['outer/ddr'][1][-1]:.6g}")}
+    for q in QUARTERS:
+        returns = up_to(curves, "charts/episodic_return", total * q / 4)
+        columns[f"return_{q}"] = round(float(returns.mean()), 4) if len(returns) else ""
+        for part in ("signal", "noise"):
+            measured = up_to(curves, f"outer/grad_noise_scale/{part}", total * q / 4)
+            columns[f"{part}_{q}"] = float(f"{measured.sum():.6g}")
+    return columns
 
 
 def write_csv(path, rows):
@@ -65,16 +92,22 @@ def write_csv(path, rows):
         table.writerows(rows)
 
 
+def plain(text):
+    """A cell as a number or a boolean, if it is one."""
+    try:
+        return {"True": True, "False": False}[text] if text in ("True", "False") else float(text)
+    except ValueError:
+        return text
+
+
 def read_scores(path, names):
-    """{(values of `names`): {game: {seed: score}}}, with numbers and booleans read as such."""
+    """{(values of `names`): {game: {seed: the row}}}, with numbers and booleans read as such."""
     scores = {}
     with open(path) as file:
-        for row in csv.DictReader(file):
-            config = tuple({"True": True, "False": False}.get(row[name]) for name in names)
-            config = tuple(
-                float(row[name]) if value is None else value for name, value in zip(names, config, strict=True)
-            )
-            scores.setdefault(config, {}).setdefault(row["game"], {})[int(row["seed"])] = float(row["score"])
+        for cells in csv.DictReader(file):
+            row = {name: plain(cell) for name, cell in cells.items()}
+            config = tuple(row[name] for name in names)
+            scores.setdefault(config, {}).setdefault(row["game"], {})[int(row["seed"])] = row
     return scores
 
 
@@ -95,13 +128,22 @@ class Experiment:
         self.scores = scores
         self.claims = []
 
-    def sample(self, config, games):
-        return [np.array([self.scores[config][game][seed] for seed in self.seeds[game]]) for game in games]
+    def sample(self, config, games, column="score"):
+        """A sample (scripts/estimates.py): an array (seeds,) a game."""
+        return [np.array([self.scores[config][game][seed][column] for seed in self.seeds[game]]) for game in games]
 
-    def test(self, name, claim, statistic, configs, games=None, side="more", margin=0.0, primary=True):
-        """Judges one claim. statistic: of a list with one sample a configuration."""
+    def test(self, name, claim, statistic, configs, games=None, side="more", margin=0.0, primary=True, column=None):
+        """Judges one claim. statistic: of a list with one sample a configuration.
+
+        column: of a number that each run has beside its score. The arrays of the samples then are (2, seeds).
+        """
         games = games or self.games
         samples = [self.sample(config, games) for config in configs]
+        if column:
+            others = [self.sample(config, games, column) for config in configs]
+            samples = [
+                [np.stack(pair) for pair in zip(*both, strict=True)] for both in zip(samples, others, strict=True)
+            ]
         found = evidence(lambda *drawn: statistic(drawn), samples, REPS)
         seeds = min(len(self.seeds[game]) for game in games)
         enough = seeds >= FEWEST_SEEDS
@@ -137,6 +179,10 @@ class Experiment:
             }
 
 
+def gain(samples):
+    return iqm(samples[0]) - iqm(samples[1])
+
+
 def shape_claims(experiment):
     rates = sorted({config[2] for config in experiment.configs})
     shapes = sorted({config[:2] for config in experiment.configs})
@@ -149,14 +195,14 @@ def shape_claims(experiment):
         scores = [iqm(sample) for sample in samples]
         return [np.max(scores[i : i + len(rates)], axis=0) for i in range(0, len(scores), len(rates))]
 
-    def gain(samples):
+    def gain_at_own_rate(samples):
         first, second = at_own_rate(samples)
         return first - second
 
     def beats(name, first, second, games=None, primary=True):
         text = f"{first[0]:.0f}x{first[1]:.0f} beats {second[0]:.0f}x{second[1]:.0f}, each at its own best rate"
         text += f", in {', '.join(games)}" if games else ""
-        experiment.test(name, text, gain, of_shape[first] + of_shape[second], games, primary=primary)
+        experiment.test(name, text, gain_at_own_rate, of_shape[first] + of_shape[second], games, primary=primary)
 
     def loss_of_default(samples):
         own = np.stack(at_own_rate(samples))
@@ -164,8 +210,8 @@ def shape_claims(experiment):
         return np.take_along_axis(own, at_default.argmax(0)[None], 0)[0] - own.max(0)
 
     def more_on_the_sparse_game(samples):
-        sparse = gain([sample[:1] for sample in samples])
-        return sparse - gain([sample[1:] for sample in samples])
+        sparse = gain_at_own_rate([sample[:1] for sample in samples])
+        return sparse - gain_at_own_rate([sample[1:] for sample in samples])
 
     beats("S1", wide, long)
     every = [config for shape in shapes for config in of_shape[shape]]
@@ -185,9 +231,6 @@ def shape_claims(experiment):
 
 
 def masks_claims(experiment):
-    def gain(samples):
-        return iqm(samples[0]) - iqm(samples[1])
-
     pairs = {shape: [(*shape, True), (*shape, False)] for shape in ((8.0, 128.0), (128.0, 8.0))}
     for name, (shape, pair) in zip(("M1", "M2"), pairs.items(), strict=True):
         text = f"masking reset rows improves the final score at {shape[0]:.0f}x{shape[1]:.0f}"
@@ -195,6 +238,109 @@ def masks_claims(experiment):
     long, wide = pairs.values()
     text = "the effect is larger at 128x8 than at 8x128"
     experiment.test("M3", text, lambda samples: gain(samples[:2]) - gain(samples[2:]), wide + long)
+
+
+def schedule_claims(experiment):
+    fixed = [config for config in experiment.configs if not config[2]]
+    named = {schedule_name(config): config for config in experiment.configs}
+
+    def over_the_best(samples):
+        return iqm(samples[0]) - np.max([iqm(sample) for sample in samples[1:]], axis=0)
+
+    for name, schedule in (("C1", "growing N"), ("C2", "growing batch"), ("C3", "N led by noise")):
+        text = f"{schedule} beats the best fixed shape"
+        experiment.test(name, text, over_the_best, [named[schedule], *fixed])
+    experiment.test("C4", "growing N beats growing T", gain, [named["growing N"], named["growing T"]])
+
+
+def schedule_name(config):
+    num_envs, num_steps, schedule = config
+    if not schedule:
+        return f"{num_envs:.0f}×{num_steps:.0f}"
+    if schedule.startswith("noise"):
+        return "N led by noise"
+    first, *_, last = ([int(x) for x in phase.split(":")[1].split("x")] for phase in schedule.split(","))
+    if first[0] * first[1] < last[0] * last[1]:
+        return "growing batch"
+    return "growing N" if first[0] < last[0] else "growing T"
+
+
+def ways(experiment):
+    """{(way, N): configuration} of outer_loop: how the batch of N environments is cut into minibatches."""
+    by_size = {num_envs: {} for num_envs, *_ in experiment.configs}
+    for config in experiment.configs:
+        by_size[config[0]].setdefault(config[1], []).append(config)
+    (base,) = (config for config in experiment.configs if len(by_size[config[0]]) == 1)
+    found = {}
+    for num_envs, minibatch_size, rate in experiment.configs:
+        config = (num_envs, minibatch_size, rate)
+        way = "more minibatches" if minibatch_size == base[1] else "bigger" if rate == base[2] else "bigger, sqrt rate"
+        for name in ("more minibatches", "bigger", "bigger, sqrt rate") if config == base else (way,):
+            found[name, num_envs] = config
+    return found
+
+
+def outer_loop_claims(experiment):
+    config_of = ways(experiment)
+    fewest, most = min(n for _, n in config_of), max(n for _, n in config_of)
+
+    def beats(name, text, first, second, num_envs):
+        experiment.test(name, text, gain, [config_of[first, num_envs], config_of[second, num_envs]])
+
+    more, bigger, sqrt = dict.fromkeys(way for way, _ in config_of)
+    beats("O1", f"at N = {most:.0f} more minibatches beat bigger ones", more, bigger, most)
+    beats("O2", f"at N = {most:.0f} more minibatches beat bigger ones with the square-root rule", more, sqrt, most)
+    text = "the score is an inverted U in log DDR"
+    experiment.test("O3", text, curvature, experiment.configs, side="less", column="ddr")
+    beats("O5", f"at N = {fewest:.0f} minibatches of the base's size beat smaller ones", more, bigger, fewest)
+    experiment.claims.append(noise_against_best(experiment, {n: config_of[more, n] for way, n in config_of}))
+
+
+def curvature(samples):
+    """The coefficient of the square in a fit of the score on (1, z, z^2), z = log DDR, the mean over games: (…,).
+
+    samples: one a configuration, each a list with an array (2, …, seeds) a game: score and DDR.
+    """
+    by_game = []
+    for arrays in zip(*samples, strict=True):
+        scores, ddr = np.concatenate(arrays, axis=-1)
+        z = np.log(ddr) - np.log(ddr).mean(-1, keepdims=True)
+        design = np.stack([np.ones_like(z), z, z**2], -1)  # (…, runs, 3)
+        gram = design.swapaxes(-1, -2) @ design
+        by_game.append(np.linalg.solve(gram, (design * scores[..., None]).sum(-2)[..., None])[..., 2, 0])
+    return np.mean(by_game, axis=0)
+
+
+def noise_against_best(experiment, config_of):
+    """O6: over cells of game x quarter of the run, the noise scale in environments and the N of the largest return."""
+    from scipy.stats import spearmanr
+
+    at, num_steps = sorted(config_of)[-2], 32
+    scales, best = [], []
+    for game in experiment.games:
+        for q in QUARTERS:
+            noise, signal = (experiment.sample(config_of[at], [game], f"{part}_{q}")[0] for part in ("noise", "signal"))
+            scales.append(noise.sum() / signal.sum() / num_steps if signal.sum() > 0 else np.inf)
+            means = {n: experiment.sample(config, [game], f"return_{q}")[0].mean() for n, config in config_of.items()}
+            best.append(max(means, key=means.__getitem__))
+            print(f"  {game}, quarter {q}: noise scale {scales[-1]:.3g} environments, best N {best[-1]:.0f}")
+    ranks = [float(np.searchsorted(sorted(scales), scale)) for scale in scales]
+    found = float(spearmanr(ranks, best).statistic)
+    rng = np.random.default_rng(0)
+    by_chance = np.array([spearmanr(ranks, rng.permutation(best)).statistic for _ in range(REPS)])
+    p = [(1 + (by_chance >= found).sum()) / (REPS + 1), (1 + (by_chance <= found).sum()) / (REPS + 1)]
+    decided = "supported" if p[0] < ALPHA else "not supported" if p[1] < ALPHA else "undecided"
+    return {
+        "name": "O6",
+        "primary": False,
+        "claim": f"the noise scale predicts the best N: rank correlation over {len(best)} cells; p {p[0]:.3f}",
+        "seeds": min(len(seeds) for seeds in experiment.seeds.values()),
+        "value": found,
+        "low": float(np.percentile(by_chance, 2.5)),  # of the permutations, not of the value
+        "high": float(np.percentile(by_chance, 97.5)),
+        "verdict": decided,
+        "p": p,
+    }
 
 
 # ---- pictures --------------------------------------------------------------------------------------------------------
@@ -226,7 +372,8 @@ def draw(experiment, title, xs, label_of_x, lines):
         axis.set_xticks(range(len(xs)), xs, rotation=45)
         axis.set_xlabel(label_of_x)
     axes[0].set_ylabel("final score, IQM\n0: random, 1: reference")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(lines))
+    if len(lines) > 1:
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(lines))
     figure.suptitle(title)
     return figure
 
@@ -251,6 +398,24 @@ def draw_masks(experiment):
     return draw(experiment, "Masking the reset rows, 100,000 steps", names, "N_envs × N_RO", lines)
 
 
+def draw_schedule(experiment):
+    configs = sorted(experiment.configs, key=lambda config: (bool(config[2]), config))
+    names = [schedule_name(config) for config in configs]
+    return draw(experiment, "N and T that change in training, 100,000 steps", names, "", {"": configs})
+
+
+def draw_outer_loop(experiment):
+    config_of = ways(experiment)
+    numbers = sorted({num_envs for _, num_envs in config_of})
+    lines = {way: [config_of[way, n] for n in numbers] for way in dict.fromkeys(way for way, _ in config_of)}
+    names = [f"{n:.0f}" for n in numbers]
+    return draw(experiment, "Three ways to use N environments at T = 32, 100,000 steps", names, "N_envs", lines)
+
+
+JUDGE = {"shape": shape_claims, "masks": masks_claims, "schedule": schedule_claims, "outer_loop": outer_loop_claims}
+DRAW = {"shape": draw_shape, "masks": draw_masks, "schedule": draw_schedule, "outer_loop": draw_outer_loop}
+
+
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiment", choices=sorted(VARIES))
@@ -266,7 +431,7 @@ def main(argv=None):
     if not (out / "scores.csv").exists():
         rundir.fail(f"{out / 'scores.csv'} does not exist: expected --runs, or --out with that file")
     experiment = Experiment(read_scores(out / "scores.csv", VARIES[args.experiment]))
-    {"shape": shape_claims, "masks": masks_claims}[args.experiment](experiment)
+    JUDGE[args.experiment](experiment)
     rows = list(experiment.rows())
     write_csv(out / "verdicts.csv", rows)
     for row in rows:
@@ -276,7 +441,7 @@ def main(argv=None):
             + (f"; Holm p {row['p_holm']}, of the opposite {row['p_holm_opposite']}" if row["primary"] else "")
         )
     print(f"* primary; p below {ALPHA} holds after Holm's correction")
-    figure = {"shape": draw_shape, "masks": draw_masks}[args.experiment](experiment)
+    figure = DRAW[args.experiment](experiment)
     figure.savefig(out / "scores.png", dpi=150)
 
 

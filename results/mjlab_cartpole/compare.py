@@ -259,7 +259,7 @@ def phase(table):
 
 def verdicts(_):
     sys.path.insert(0, str(ROOT / "scripts"))
-    from estimates import mean, verdict, verdict_interval
+    from estimates import evidence, holm, mean, p_values, verdict
 
     finals = {}
     with open(Path(__file__).with_name("phase.csv")) as file:
@@ -276,15 +276,16 @@ def verdicts(_):
     def judged(found):
         return verdict(found.low, found.high, "more") if enough else "no verdict"
 
-    gains = []
-    for name, num_envs in (("H1", "256"), ("H2", "1024")):
-        pair = samples[num_envs, "True"], samples[num_envs, "False"]
-        gains += pair
-        found = verdict_interval(difference, pair)
-        print(f"{name} {num_envs} environments: {found.value:.1f} [{found.low:.1f}, {found.high:.1f}]", end=" ")
-        print(f"of {pair[0][0].mean():.1f} and {pair[1][0].mean():.1f}: {judged(found)}")
-    found = verdict_interval(lambda a, b, c, d: difference(c, d) - difference(a, b), gains)
-    print(f"H3 {found.value:.1f} [{found.low:.1f}, {found.high:.1f}]: {judged(found)}")
+    pairs = [(samples[num_envs, "True"], samples[num_envs, "False"]) for num_envs in ("256", "1024")]
+    found = [evidence(difference, pair) for pair in pairs]
+    adjusted = [holm([p_values(x.draws, "more")[side] for x in found]) for side in (0, 1)]
+    for i, num_envs in enumerate((256, 1024)):
+        value, low, high = found[i].estimate
+        print(f"H{i + 1} {num_envs} environments: {value:.1f} [{low:.1f}, {high:.1f}] of", end=" ")
+        print(f"{mean(pairs[i][0]):.1f} and {mean(pairs[i][1]):.1f}: {judged(found[i].estimate)}", end="; ")
+        print(f"Holm p {adjusted[0][i]:.3f}, of the opposite {adjusted[1][i]:.3f}")
+    gain = evidence(lambda a, b, c, d: difference(c, d) - difference(a, b), [*pairs[0], *pairs[1]]).estimate
+    print(f"H3 {gain.value:.1f} [{gain.low:.1f}, {gain.high:.1f}]: {judged(gain)}")
 
 
 def main():
