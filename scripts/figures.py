@@ -334,7 +334,7 @@ def switch(suite):
     switches = [
         run.on_axis([run.manifest["parent"]["global_step"]], suite.axis)
         for run in suite.runs.values()
-        if run.manifest.get("parent")
+        if run.manifest.get("parent") and suite.axis != "hours"  # every run has its own speed
     ]
     yield curves_by_game(suite, style, np.mean(switches) if switches else None)
     yield game_grid(suite, "games", list(style), RETURNS + OUTER, style)
