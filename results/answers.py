@@ -24,6 +24,7 @@ sys.path.insert(0, str(HERE.parent))
 sys.path.insert(0, str(HERE.parent / "scripts"))
 import analysis  # noqa: E402
 import estimates  # noqa: E402
+import suite  # noqa: E402
 from estimates import ALPHA, evidence, holm, iqm, p_values, verdict  # noqa: E402
 
 import rundir  # noqa: E402
@@ -255,14 +256,7 @@ def schedule_claims(experiment):
 
 def schedule_name(config):
     num_envs, num_steps, schedule = config
-    if not schedule:
-        return f"{num_envs:.0f}×{num_steps:.0f}"
-    if schedule.startswith("noise"):
-        return "N led by noise"
-    first, *_, last = ([int(x) for x in phase.split(":")[1].split("x")] for phase in schedule.split(","))
-    if first[0] * first[1] < last[0] * last[1]:
-        return "growing batch"
-    return "growing N" if first[0] < last[0] else "growing T"
+    return suite.name_of_schedule(schedule) if schedule else f"{num_envs:.0f}×{num_steps:.0f}"
 
 
 def ways(experiment):

@@ -340,6 +340,15 @@ def switch(suite):
     yield game_grid(suite, "games", list(style), RETURNS + OUTER, style)
 
 
+def schedule(suite):
+    """Curves of the schedules beside the fixed shapes, and the final IQM of each."""
+    fixed, scheduled = sweep_claims.by_schedule(suite)
+    style = {**styles(suite, fixed), **styles(suite, list(scheduled.values()), "configuration")}
+    panels = [("fixed shapes", fixed, style), ("schedules", list(scheduled.values()), style)]
+    yield curve_panels(suite, panels)
+    yield game_grid(suite, "games", [*fixed, *scheduled.values()], [*RETURNS, ("charts/num_envs", "N")], style)
+
+
 FIGURES = {  # sweep: (the paper's figure, what draws it)
     "fixed_budget": ("P1, Fig. 1a", fixed_budget),
     "scaling_data": ("P1, Fig. 1b, 3, 4, 10, 17", scaling_data),
@@ -358,6 +367,7 @@ FIGURES = {  # sweep: (the paper's figure, what draws it)
     "outer_loop": ("P3, Fig. 9", outer_loop),
     "step_size": ("P3, Fig. 5 and 8", step_size),
     "switch": ("P3, Fig. 3a", switch),
+    "schedule": ("P1's future work: N and T that change in training", schedule),
 }
 
 

@@ -32,6 +32,7 @@ READS = {
     "outer_loop": {"learning_rate", "minibatch_size"},
     "step_size": {"clip_coef", "update_epochs", "total_timesteps"},
     "switch": {"prox_com", "total_timesteps", "resume_from"},
+    "schedule": {"schedule"},
 }
 DIAGNOSTICS = {  # tag below diagnostics/ and probe/: (label, P1's claim: the sign of its correlation with N)
     "feature_rank": ("feature rank", 1),
@@ -69,6 +70,10 @@ def label_of(config):
     """E.g. "16×128 epochs 8"."""
     words = [f"{config['num_envs']}×{config['num_steps']}"]
     others = config.others()
+    schedule = others.pop("schedule", None)
+    if schedule:  # the shape and the number of minibatches are those of its first batch
+        words = [name_of_schedule(schedule)]
+        others.pop("num_minibatches", None)
     parent = others.pop("resume_from", None)
     for name, value in others.items():
         if name == "shared_encoder":
@@ -76,6 +81,16 @@ def label_of(config):
         else:
             words.append(f"{SHORT_NAMES.get(name, name)} {short(value)}")
     return " ".join(words) + (f", from {parent}" if parent else "")
+
+
+def name_of_schedule(text):
+    """What changes in a value of --schedule, in words: by its first and its last phase."""
+    if text.startswith("noise"):
+        return "N led by noise"
+    first, *_, last = ([int(x) for x in phase.split(":")[1].split("x")] for phase in text.split(","))
+    if first[0] * first[1] != last[0] * last[1]:
+        return "growing batch" if first[0] * first[1] < last[0] * last[1] else "shrinking batch"
+    return "growing N" if first[0] < last[0] else "growing T"
 
 
 def multiple_of(letter, value, base):

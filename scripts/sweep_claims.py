@@ -9,9 +9,9 @@ A function a sweep, with the same name as the function in figures.py that draws 
 import itertools
 
 import numpy as np
-from claims import NO_FINAL_SCORES
+from claims import NO_FINAL_SCORES, PRIMARY
 from estimates import MARGIN, SUPPORTED, UNDECIDED, evidence, iqm, mean, nothing
-from suite import MEASURES, SHORT_NAMES, label_of, short
+from suite import MEASURES, SHORT_NAMES, label_of, name_of_schedule, short
 
 # P3's three ways to spend a batch that is c times larger
 MORE_MINIBATCHES, BIGGER, BIGGER_SQRT = "more minibatches", "bigger minibatches", "bigger, lr × √c"
@@ -533,6 +533,29 @@ def _best_ddr_moves(suite, claims, found, samples):
     )
 
 
+def by_schedule(suite):
+    """(configurations of one shape, {name of a schedule: its configuration})."""
+    fixed = [config for config in suite.configs if not config["schedule"]]
+    return fixed, {name_of_schedule(config["schedule"]): config for config in suite.configs if config["schedule"]}
+
+
+def schedule(suite, claims):
+    """P1's future work: do N and T that change in training beat the best shape that is kept?"""
+    fixed, scheduled = by_schedule(suite)
+
+    def over_the_best(first, *others):
+        return iqm(first) - np.max([iqm(other) for other in others], axis=0)
+
+    for name, config in scheduled.items():
+        configs, found = [config, *fixed], nothing(NO_FINAL_SCORES)
+        if fixed and suite.can_compare(configs):
+            found = evidence(over_the_best, [suite.sample(x) for x in configs], suite.reps, suite.seed)
+        text, quantity = f"{name} beats the best fixed shape", "IQM - IQM of the best, which each draw chooses anew"
+        claims.add(text, quantity, found, "more", configs=configs, family=PRIMARY)
+    pair = [[scheduled[name]] if name in scheduled else [] for name in ("growing N", "growing T")]
+    claims.compare("growing N beats growing T", *pair, "IQM - IQM", primary=True)
+
+
 def by_com(suite):
     """Of the sweep `switch`: {com: configuration} of the parents, {(com before, com after): configuration}."""
     parents, children = {}, {}
@@ -609,4 +632,5 @@ CLAIMS = {  # of each sweep with claims of its own
     "outer_loop": outer_loop,
     "step_size": step_size,
     "switch": switch,
+    "schedule": schedule,
 }

@@ -302,6 +302,7 @@ GRIDS = {  # sweep: script, games, [(arguments that differ), …]
         ["Breakout"],
         [{"clip_coef": c, "steps": s} for c in (0.1, 0.2, 0.4) for s in (1024, 512)],
     ),
+    "schedule": ("ppo_envpool", ["CartPole-v1"], [{}, {"schedule": "0:8x16,0.5:16x8"}, {"schedule": "noise:8-16x16"}]),
 }
 
 
@@ -465,6 +466,31 @@ def test_the_claims_on_a_switch(tmp_path):
     plant_switch(tmp_path / "begun", {(8,): 0.5, (512,): 0.9, (8, 8): 0.6})
     table = draw("switch", tmp_path / "begun", tmp_path / "out")
     assert dict(table.verdict.value_counts()) == {"undecided": 4, "supported": 1}
+
+
+def test_the_claims_on_schedules(tmp_path):
+    """The best fixed shape is the bar, and a schedule is known by its phases. Its first shape is not its shape."""
+    schedules = {
+        "0:8x16,0.5:16x8": 0.9,
+        "0:16x8,0.5:8x16": 0.6,
+        "0:4x16,0.5:16x16": 1.4,
+        "noise:4-16x16": 0.2,
+    }
+    for seed in (1, 2, 3, 4, 5):
+        for num_envs, score in ((8, 0.7), (16, 1.0)):
+            shape = dict(num_envs=num_envs, num_steps=128 // num_envs, minibatch_size=16)
+            write_run(tmp_path / "runs" / f"{num_envs}_{seed}", score + seed / 1000, seed=seed, **shape)
+        for i, (schedule, score) in enumerate(schedules.items()):
+            shape = dict(num_envs=4, num_steps=16) if i > 1 else dict(num_envs=8 * (i + 1), num_steps=16 // (i + 1))
+            shape.update(schedule=schedule, minibatch_size=16)
+            write_run(tmp_path / "runs" / f"s{i}_{seed}", score + seed / 1000, seed=seed, **shape)
+    table = draw("schedule", tmp_path / "runs", tmp_path / "out")
+    values = {"growing N": -0.1, "growing T": -0.4, "growing batch": 0.4, "N led by noise": -0.8}
+    for name, value in values.items():
+        found = claim(table, f"{name} beats the best fixed shape")
+        assert found.value == pytest.approx(value, abs=1e-6) and found.family == "primary"
+        assert found.verdict == ("supported" if value > 0 else "not supported")
+    assert claim(table, "growing N beats growing T").value == pytest.approx(0.3, abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["gradient_steps", "hours"])

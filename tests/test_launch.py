@@ -38,6 +38,7 @@ SWEEPS = {  # runs, and environment steps of all of them
     "procgen": (50, 5 * BILLION),
     "rnd": (120, 12 * BILLION),
     "scaling_data": (450, 45 * BILLION),
+    "schedule": (350, 70_000_000),
     "shape_rate": (1050, 210_000_000),
     "step_size": (960, 320 * (100000000 + 33333333 + 10000000)),
     "switch": (240, 12 * BILLION),
@@ -153,7 +154,7 @@ def test_the_base_is_one_run(tmp_path, monkeypatch):
             for words in sweep(name, "--dry-run", SEEDS="1", GAMES="Phoenix-v5", RUNS_DIR=str(tmp_path)).splitlines()
             if words.startswith("python ")
         ]
-        for name in SWEEPS.keys() - {"shape_rate"}  # it is not for Atari
+        for name in SWEEPS.keys() - {"shape_rate", "schedule"}  # they are not for Atari
     }
     ppo = "fixed_budget scaling_data coverage data_reuse decoupled gamma hard_exploration num_envs_trend outer_loop"
     assert len(set.intersection(*(set(keys[name]) for name in [*ppo.split(), "step_size"]))) == 1
