@@ -37,6 +37,8 @@ VARIES = {
     "masks": ("num_envs", "num_steps", "mask_resets"),
     "schedule": ("num_envs", "num_steps", "schedule"),
     "outer_loop": ("num_envs", "minibatch_size", "learning_rate"),
+    "switch": ("com_before", "prox_com"),
+    "reuse": ("num_envs", "num_steps", "update_epochs"),
 }
 QUARTERS = (1, 2, 3, 4)
 DOORKEY = "MiniGrid-DoorKey-5x5"
@@ -52,6 +54,11 @@ def collect(experiment, runs_dir):
             continue
         manifest = rundir.read_json(run_dir / "manifest.json")
         arguments = manifest["arguments"]
+        if experiment == "switch":  # the children only
+            if not arguments["resume_from"]:
+                continue
+            parent = rundir.read_json(run_dir.parent / Path(arguments["resume_from"]).name / "manifest.json")
+            arguments["com_before"] = parent["arguments"]["prox_com"]
         game = analysis.game_name(arguments["env_id"])
         low, high = references[game]
         curves = rundir.read_curves(run_dir.glob("events*"))
@@ -259,6 +266,21 @@ def schedule_name(config):
     return suite.name_of_schedule(schedule) if schedule else f"{num_envs:.0f}×{num_steps:.0f}"
 
 
+def switch_claims(experiment):
+    low, high = sorted({com for _, com in experiment.configs})
+    text = f"raising the com from {low:g} to {high:g} ends above staying at {low:g}"
+    experiment.test("W1", text, gain, [(low, high), (low, low)])
+    text = f"lowering the com from {high:g} to {low:g} ends below staying at {high:g}"
+    experiment.test("W2", text, gain, [(high, low), (high, high)], side="less")
+
+
+def reuse_claims(experiment):
+    base, more_envs, more_steps = (8.0, 128.0), (16.0, 128.0), (8.0, 256.0)
+    experiment.test("R1", "at 8x128 8 epochs are worse than 4", gain, [(*base, 8.0), (*base, 4.0)], side="less")
+    experiment.test("R2", "at 8 epochs 16x128 is better than 8x128", gain, [(*more_envs, 8.0), (*base, 8.0)])
+    experiment.test("R3", "at 8 epochs 16x128 is better than 8x256", gain, [(*more_envs, 8.0), (*more_steps, 8.0)])
+
+
 def ways(experiment):
     """{(way, N): configuration} of outer_loop: how the batch of N environments is cut into minibatches."""
     by_size = {num_envs: {} for num_envs, *_ in experiment.configs}
@@ -406,8 +428,30 @@ def draw_outer_loop(experiment):
     return draw(experiment, "Three ways to use N environments at T = 32, 100,000 steps", names, "N_envs", lines)
 
 
-JUDGE = {"shape": shape_claims, "masks": masks_claims, "schedule": schedule_claims, "outer_loop": outer_loop_claims}
-DRAW = {"shape": draw_shape, "masks": draw_masks, "schedule": draw_schedule, "outer_loop": draw_outer_loop}
+def draw_switch(experiment):
+    coms = sorted({com for _, com in experiment.configs})
+    lines = {f"com {com:g} until the switch": [(com, after) for after in coms] for com in coms}
+    title = "The age of the proximal policy, changed at 50,000 of 100,000 steps"
+    return draw(experiment, title, [f"{com:g}" for com in coms], "com after the switch", lines)
+
+
+def draw_reuse(experiment):
+    epochs = sorted({config[2] for config in experiment.configs})
+    lines = {
+        f"{n:.0f}×{t:.0f}": [(n, t, count) for count in epochs]
+        for n, t in sorted({config[:2] for config in experiment.configs})
+    }
+    return draw(experiment, "More epochs, 100,000 steps", [f"{count:.0f}" for count in epochs], "epochs", lines)
+
+
+EXPERIMENTS = {  # what judges one, and what draws it
+    "shape": (shape_claims, draw_shape),
+    "masks": (masks_claims, draw_masks),
+    "schedule": (schedule_claims, draw_schedule),
+    "outer_loop": (outer_loop_claims, draw_outer_loop),
+    "switch": (switch_claims, draw_switch),
+    "reuse": (reuse_claims, draw_reuse),
+}
 
 
 def main(argv=None):
@@ -417,6 +461,7 @@ def main(argv=None):
     parser.add_argument("--out", type=Path, help="where the files are (default: results/EXPERIMENT)")
     args = parser.parse_args(argv)
     out = args.out or HERE / args.experiment
+    out.mkdir(exist_ok=True)
     if args.runs:
         rows = sorted(collect(args.experiment, args.runs), key=lambda row: [str(value) for value in row.values()])
         if not rows:
@@ -425,7 +470,8 @@ def main(argv=None):
     if not (out / "scores.csv").exists():
         rundir.fail(f"{out / 'scores.csv'} does not exist: expected --runs, or --out with that file")
     experiment = Experiment(read_scores(out / "scores.csv", VARIES[args.experiment]))
-    JUDGE[args.experiment](experiment)
+    judge, draw_experiment = EXPERIMENTS[args.experiment]
+    judge(experiment)
     rows = list(experiment.rows())
     write_csv(out / "verdicts.csv", rows)
     for row in rows:
@@ -435,7 +481,7 @@ def main(argv=None):
             + (f"; Holm p {row['p_holm']}, of the opposite {row['p_holm_opposite']}" if row["primary"] else "")
         )
     print(f"* primary; p below {ALPHA} holds after Holm's correction")
-    figure = DRAW[args.experiment](experiment)
+    figure = draw_experiment(experiment)
     figure.savefig(out / "scores.png", dpi=150)
 
 
