@@ -116,6 +116,7 @@ class Schedule:
             low, high, num_steps = map(int, noise.groups())
             if not (2 <= low <= high and num_steps):  # the noise between environments needs two of them
                 raise ValueError(f"--schedule {text}: expected noise:LOW-HIGHxT with 2 <= LOW <= HIGH and T above 0")
+            high = low << ((high // low).bit_length() - 1)  # what doubling reaches
             self.bounds, self.phases = (low, high), [Phase(Fraction(0), low, num_steps)]
         else:
             self.phases = _phases(text)

@@ -281,7 +281,8 @@ def test_a_schedule_accounts_for_every_step(text, total, start):
 
 
 def test_n_follows_the_noise():
-    schedule = recipe.Schedule("noise:4-16x8", 10000)
+    schedule = recipe.Schedule("noise:4-31x8", 10000)
+    assert schedule.bounds == (4, 16)
     led = schedule.follow_noise((0, 0.0, 0.0), 32, 1.0, 63.9)
     assert led == (0, 1.0, 63.9), "less than twice the rows: wait for more"
     assert schedule.follow_noise(led, 32, 1.0, 64.2) == (1, 0.0, 0.0), "the mean counts, and begins anew"
