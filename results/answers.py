@@ -363,7 +363,7 @@ def noise_against_best(experiment, config_of):
 def draw(experiment, title, xs, label_of_x, lines):
     """A panel a game, and one of all: the IQM of each configuration with its 95 % interval.
 
-    xs: values on the axis; lines: {label: [configuration of each x]}.
+    xs: values on the axis; lines: {label: [configuration of each x]}. Values of a single line are in no order.
     """
     import matplotlib
 
@@ -382,7 +382,8 @@ def draw(experiment, title, xs, label_of_x, lines):
             places = np.arange(len(xs)) + 0.08 * (place - (len(lines) - 1) / 2)
             values = np.array([estimate.value for estimate in found])
             ends = np.abs(np.array([[estimate.low, estimate.high] for estimate in found]).T - values)
-            axis.errorbar(places, values, ends, color=colors[place], marker="o", ms=3, capsize=2, label=label)
+            look = dict(color=colors[place], marker="o", ms=3, capsize=2, ls="-" if len(lines) > 1 else "")
+            axis.errorbar(places, values, ends, label=label, **look)
         seeds = len(experiment.seeds[game]) if game else min(len(seeds) for seeds in experiment.seeds.values())
         axis.set_title(f"{game or 'all games'} ({seeds} seeds)")
         axis.set_xticks(range(len(xs)), xs, rotation=45)
