@@ -410,14 +410,18 @@ def test_a_sweep_without_a_figure_of_its_own(tmp_path, capsys):
 
 
 def plant_switch(root, scores, games=GAMES[:2]):
-    """sweeps/switch.sh, three seeds of each. scores: {(com,): of a parent, (com before, com): of a child}."""
+    """sweeps/switch.sh, three seeds of each. scores: {(com,): of a parent, (com before, com): of a child}.
+
+    The second game's are larger by 0.03.
+    """
     for game in games:
         for seed in (1, 2, 3):
             for coms, score in scores.items():
                 name, more = f"{game}_{'_'.join(map(str, coms))}_{seed}", dict(steps=512)
                 if coms[1:]:  # the directories have moved since
                     more = dict(parent=(f"runs/switch/{game}_{coms[0]}_{seed}", 512))
-                write_run(root / name, score + seed / 1000, game=game, seed=seed, prox_com=coms[-1], **more)
+                score_of_run = score + 0.03 * games.index(game) + seed / 1000
+                write_run(root / name, score_of_run, game=game, seed=seed, prox_com=coms[-1], **more)
     return root
 
 
@@ -439,6 +443,8 @@ def test_parents_and_children_on_one_axis(tmp_path):
         1.2: (blue, False, 512, 1024),
         1.3: (blue, True, 512, 1024),
     }
+    tops = [max(line.get_ydata()[-1] for line in ax.lines if len(line.get_ydata()) > 2) for ax in sheet.axes.flat]
+    assert tops == pytest.approx([1.317, 1.302, 1.332], abs=1e-3)
     for ax in sheet.axes.flat:
         (mark,) = [line for line in ax.lines if set(line.get_xdata()) == {512}]
         found = {round(line.get_ydata()[-1], 1): line for line in ax.lines if line is not mark}
@@ -466,6 +472,10 @@ def test_the_claims_on_a_switch(tmp_path):
     plant_switch(tmp_path / "begun", {(8,): 0.5, (512,): 0.9, (8, 8): 0.6})
     table = draw("switch", tmp_path / "begun", tmp_path / "out")
     assert dict(table.verdict.value_counts()) == {"undecided": 4, "supported": 1}
+    plant_switch(tmp_path / "first", {(8,): 0.5})
+    figures.main(
+        figures.parse_args(["switch", "--runs", str(tmp_path / "first"), "--out", str(tmp_path), "--no-images"])
+    )
 
 
 def test_the_claims_on_schedules(tmp_path):
