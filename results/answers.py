@@ -86,7 +86,7 @@ def of_outer_loop(curves, total):
     columns = {"ddr": float(f"{curves['outer/ddr'][1][-1]:.6g}")}
     for q in QUARTERS:
         returns = up_to(curves, "charts/episodic_return", total * q / 4)
-        columns[f"return_{q}"] = round(float(returns.mean()), 4) if len(returns) else ""
+        columns[f"return_{q}"] = round(float(returns.mean()), 4) if len(returns) else np.nan  # no game has ended yet
         for part in ("signal", "noise"):
             measured = up_to(curves, f"outer/grad_noise_scale/{part}", total * q / 4)
             columns[f"{part}_{q}"] = float(f"{measured.sum():.6g}")
@@ -337,7 +337,8 @@ def noise_against_best(experiment, config_of):
         for q in QUARTERS:
             noise, signal = (experiment.sample(config_of[at], [game], f"{part}_{q}")[0] for part in ("noise", "signal"))
             scales.append(noise.sum() / signal.sum() / num_steps if signal.sum() > 0 else np.inf)
-            means = {n: experiment.sample(config, [game], f"return_{q}")[0].mean() for n, config in config_of.items()}
+            returns = {n: experiment.sample(config, [game], f"return_{q}")[0] for n, config in config_of.items()}
+            means = {n: np.nanmean(values) for n, values in returns.items() if not np.isnan(values).all()}
             best.append(max(means, key=means.__getitem__))
             print(f"  {game}, quarter {q}: noise scale {scales[-1]:.3g} environments, best N {best[-1]:.0f}")
     ranks = [float(np.searchsorted(sorted(scales), scale)) for scale in scales]
