@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -138,6 +139,14 @@ def run(script, runs_dir, *extra, code=0, **env):
     done = run_forked(words, runs_dir, environment(**env))
     assert done.returncode == code, f"exit code {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
     return done
+
+
+def two_ranks():
+    """What torchrun would put into the environments of two processes on this machine."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        group = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1])}
+    return [{**group, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
 
 
 def start(script, runs_dir, *extra, **env):

@@ -1,7 +1,6 @@
 """Bad input ends with one line that names the flag and what was expected, exit code 2, and no run directory."""
 
 import importlib
-import subprocess
 import sys
 
 import pytest
@@ -127,6 +126,5 @@ def test_as_a_user_sees_it(script, tmp_path):
         assert done.returncode == 2 and done.stdout == ""
         check(done.stderr, says)
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
-    words = [sys.executable, str(ROOT / script), "--help"]
-    shown = subprocess.run(words, capture_output=True, text=True, env=environment())
+    shown = run_forked([sys.executable, str(ROOT / script), "--help"], tmp_path, environment())
     assert shown.returncode == 0 and "--num-envs INT" in shown.stdout

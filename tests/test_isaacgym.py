@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +18,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, Forked, curves, environment, load_checkpoint, raw_steps, wait_for
+from conftest import ROOT, Forked, curves, environment, load_checkpoint, raw_steps, two_ranks, wait_for
 
 import ppo_isaacgym as ppo
 import recipe
@@ -60,14 +59,6 @@ def finish(process, code=0):
 
 def run(runs_dir, words, code=0):
     return finish(start(runs_dir, words), code)
-
-
-def two_ranks():
-    """What torchrun would put into the environments of two processes on this machine."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        group = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1])}
-    return [{**group, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
 
 
 def run_here(monkeypatch, tmp_path, words):

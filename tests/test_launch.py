@@ -45,17 +45,18 @@ SWEEPS = {  # runs, and environment steps of all of them
 }
 
 
-def line(runs_dir, name, *extra, steps=1024):
-    """A command for stdin: a small run with a checkpoint after each of its iterations of 256 steps."""
+LONG = 1024  # steps of a run that is interrupted
+
+
+def line(runs_dir, name, *extra, steps=512, script="ppo_atari_envpool.py"):
+    """A command for stdin: a small run with a checkpoint after each of its iterations of 128 steps."""
     words = [
         "python",
-        "ppo_atari_envpool.py",
-        "--env-id",
-        "Breakout-v5",
+        script,
         "--num-envs",
         4,
         "--num-steps",
-        64,
+        32,
         "--update-epochs",
         1,
         "--total-timesteps",
@@ -118,12 +119,12 @@ def pid(run_dir):
 
 def attempts(run_dir):
     """How often the run was started: the lines before its attempts in the log."""
-    return len(re.findall(r"^\[launch \S+ \S+\] .*ppo_atari_envpool.py", (run_dir / "log.txt").read_text(), re.M))
+    return len(re.findall(r"^\[launch \S+ \S+\] .*ppo_\w*envpool.py", (run_dir / "log.txt").read_text(), re.M))
 
 
-def check_complete(run_dir, steps=1024):
+def check_complete(run_dir, steps=512):
     """The run is finished, and its curves have every point once."""
-    assert (run_dir / "done.json").exists() and raw_steps(run_dir) == list(range(256, steps + 1, 256))
+    assert (run_dir / "done.json").exists() and raw_steps(run_dir) == list(range(128, steps + 1, 128))
 
 
 # ---- what is run -----------------------------------------------------------------------------------------------------
@@ -212,9 +213,9 @@ def test_final_games_are_asked_for_and_counted(tmp_path):
         ([line("x", "a"), line("x", "a", "--seed", 2)], (), "--run-name a is given to 2 commands"),
         ([line("x", "a"), line("y", "b")], (), "--runs-dir differs"),
         (
-            [line("x", "a", steps=255)],
+            [line("x", "a", steps=127)],
             (),
-            "--total-timesteps 255 of a is less than one batch of 4 envs x 64 steps: expected at least 256",
+            "--total-timesteps 127 of a is less than one batch of 4 envs x 32 steps: expected at least 128",
         ),
         (
             [line("x", "a", "--num-envs", 2**20, steps=2**30)],
@@ -248,7 +249,7 @@ def faulty(tmp_path_factory):
     """A sweep with a good run, one that is killed by -9, one that diverges and one that the script refuses."""
     runs = tmp_path_factory.mktemp("faulty")
     lines = [
-        line(runs, "s/killed", steps=2048),
+        line(runs, "s/killed", steps=LONG),
         line(runs, "s/good", "--seed", 2),
         line(runs, "s/diverges", "--learning-rate", 1e9, "--max-grad-norm", 1e9),
         line(runs, "s/refused", "--num-minibatches", 7),
@@ -262,7 +263,7 @@ def faulty(tmp_path_factory):
 def test_it_goes_on_past_failures(faulty):
     runs, _, out = faulty
     check_complete(runs / "s/good")
-    check_complete(runs / "s/killed", 2048)
+    check_complete(runs / "s/killed", LONG)
     assert attempts(runs / "s/killed") == 2 and "retries   s/killed  exit code -9" in out
     assert attempts(runs / "s/diverges") == attempts(runs / "s/refused") == attempts(runs / "s/good") == 1
     table = out[out.index("4 runs: ") :]
@@ -304,8 +305,8 @@ def test_status(faulty):
     }
     assert out.splitlines()[-1].startswith("5 runs: 2 done, 0 running, 0 stale, 1 failed, 1 diverged, 1 missing")
     scanned = finish(start([], "status", "--runs-dir", runs))
-    assert "done      s/good  1,024/1,024 steps" in scanned
-    assert rundir.progress(runs / "s/good")[0] == 1024
+    assert "done      s/good  512/512 steps" in scanned
+    assert rundir.progress(runs / "s/good")[0] == 512
 
 
 def test_an_identical_run_is_shared(faulty):
@@ -384,21 +385,22 @@ def test_the_bar_on_a_terminal(faulty):
     os.close(slave)
     shown = os.read(master, 65536).decode()
     os.close(master)
-    assert re.search(r"100%\|.*1,024/1,024 steps, 0 running +1 done +0 failed +0 waiting +0 steps/s +ETA", shown), shown
+    assert re.search(r"100%\|.*512/512 steps, 0 running +1 done +0 failed +0 waiting +0 steps/s +ETA", shown), shown
 
 
 def test_full_disk(tmp_path):
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=30m", "tmpfs", str(tmp_path)], capture_output=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(tmp_path)], capture_output=True)
     if mounted.returncode:
         pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
     try:
-        lines = [line(tmp_path, "s/run", steps=512)]  # two checkpoints of 20 MB do not fit
+        # two checkpoints of 120 kB do not fit
+        lines = [line(tmp_path, "s/run", steps=256, script="ppo_envpool.py")]
         out = finish(start(lines), code=1)
         assert "retries   s/run" in out and "failed    s/run  error: No space left on device" in out
         assert attempts(tmp_path / "s/run") == 2
         subprocess.run(["mount", "-o", "remount,size=100m", str(tmp_path)], check=True)
         assert "1 done" in finish(start(lines))
-        check_complete(tmp_path / "s/run", 512)
+        check_complete(tmp_path / "s/run", 256)
     finally:
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
@@ -406,15 +408,15 @@ def test_full_disk(tmp_path):
 # ---- what happens to launchers ---------------------------------------------------------------------------------------
 def test_two_launchers_one_of_them_killed(tmp_path):
     """The second takes only what the first is not running, and all of it once the first is gone."""
-    lines = [line(tmp_path, "s/a", steps=2048), line(tmp_path, "s/b", "--seed", 2)]
+    lines = [line(tmp_path, "s/a", steps=LONG), line(tmp_path, "s/b", "--seed", 2)]
     first, second = tmp_path / "s/a", tmp_path / "s/b"
     one = start(lines, "--gpus", 30, "--jobs-per-gpu", 1)
     wait_for(lambda: raw_steps(first), one, seconds=600)
     os.kill(pid(first), signal.SIGSTOP)  # it goes on living, and gets no further, until the second has begun
     two = start(lines, "--gpus", "31,32")  # no such cards: the runs take the CPU
     wait_for(lambda: list(second.glob("events*")), two, seconds=600)
-    assert "running   s/a" in finish(start(lines, "--status"))
     given = {run: Path(f"/proc/{pid(run)}/environ").read_bytes().split(b"\0") for run in (first, second)}
+    assert "running   s/a" in finish(start(lines, "--status"))
     assert b"CUDA_VISIBLE_DEVICES=30" in given[first] and b"CUDA_VISIBLE_DEVICES=31" in given[second]
     threads = max(1, len(os.sched_getaffinity(0)) // 2)
     assert f"OMP_NUM_THREADS={threads}".encode() in given[second] and attempts(first) == 1
@@ -425,12 +427,12 @@ def test_two_launchers_one_of_them_killed(tmp_path):
     assert "2 runs: 2 done" in finish(two)
     assert attempts(first) == 2 and attempts(second) == 1
     assert "resumes at step" in (first / "log.txt").read_text(), "the run outlived its launcher without a checkpoint"
-    check_complete(first, 2048)
+    check_complete(first, LONG)
     check_complete(second)
 
 
 def test_ctrl_c_and_a_broken_checkpoint(tmp_path):
-    lines, run_dir = [line(tmp_path, "s/run", steps=2048), line(tmp_path, "s/next")], tmp_path / "s/run"
+    lines, run_dir = [line(tmp_path, "s/run", steps=LONG), line(tmp_path, "s/next")], tmp_path / "s/run"
     process = start(lines, "--workers", 1)
     wait_for(lambda: (run_dir / "checkpoint.prev.pt").exists(), process, seconds=600)
     process.send_signal(signal.SIGINT)
@@ -443,7 +445,7 @@ def test_ctrl_c_and_a_broken_checkpoint(tmp_path):
     before = load_checkpoint(run_dir, "checkpoint.prev.pt")["run"]["global_step"]
     assert "1 done" in finish(start(lines[:1]))
     assert f"resumes at step {before:,}" in (run_dir / "log.txt").read_text()
-    check_complete(run_dir, 2048)
+    check_complete(run_dir, LONG)
 
 
 def test_the_script_that_plays_a_game():

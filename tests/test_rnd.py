@@ -2,13 +2,12 @@
 
 import math
 import signal
-import subprocess
 from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn as nn
-from conftest import ROOT, Recorder, command, curves, environment, load_checkpoint, run
+from conftest import ROOT, Forked, Recorder, command, curves, environment, load_checkpoint, run, two_ranks
 
 import ppo_rnd_envpool as rnd
 
@@ -96,9 +95,10 @@ def test_two_processes_count_as_one(tmp_path):
     torch.save((frames, start, advantages, valid, learned), path)
     (tmp_path / "shares.py").write_text(SHARES.format(root=str(ROOT), path=path))
     python, _, *words = command("ppo_rnd_envpool.py", tmp_path, "--total-timesteps", 256, "--no-diagnostics")
-    launcher = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "shares.py"]
-    done = subprocess.run([*launcher, *words], cwd=tmp_path, env=environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    program = [python, str(tmp_path / "shares.py"), *words]
+    for process in [Forked(program, tmp_path, environment(**rank)) for rank in two_ranks()]:
+        out, err = process.communicate()
+        assert process.returncode == 0, out + err
 
     first, second = (torch.load(path + rank) for rank in "01")
     torch.testing.assert_close(first, second, rtol=0, atol=0)

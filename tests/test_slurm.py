@@ -7,7 +7,7 @@ import time
 
 import pytest
 from conftest import ROOT
-from test_launch import attempts, check_complete, finish, launch, line, raw_steps, start
+from test_launch import LONG, attempts, check_complete, finish, launch, line, raw_steps, start
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +22,12 @@ def slurm(tmp_path_factory):
     subprocess.run(["bash", script, "stop", str(folder)], check=True)
 
 
-def until(condition, what):
-    """Polls: there is no process to wait for."""
+def until(condition, what, pause=0.1):
+    """Polls: there is no process to wait for. `pause`: seconds; longer where each look is a process of its own."""
     deadline = time.time() + 900
     while not condition():
         assert time.time() < deadline, what
-        time.sleep(0.1)
+        time.sleep(pause)
 
 
 def test_a_job_array(slurm, tmp_path):
@@ -35,8 +35,8 @@ def test_a_job_array(slurm, tmp_path):
     names = ("limited", "cancelled", "refused", "good")
     limited, cancelled, refused, good = (tmp_path / "s" / name for name in names)
     lines = [
-        line(tmp_path, "s/limited", steps=2048),
-        line(tmp_path, "s/cancelled", "--seed", 2, steps=2048),
+        line(tmp_path, "s/limited", steps=LONG),
+        line(tmp_path, "s/cancelled", "--seed", 2, steps=LONG),
         line(tmp_path, "s/refused", "--num-minibatches", 7),
         line(tmp_path, "s/good", "--seed", 3, steps=256),
     ]
@@ -64,21 +64,21 @@ def test_a_job_array(slurm, tmp_path):
     scancel("--signal=USR1", f"{tasks()['0']}.0")
     until(lambda: cancelled.exists() and raw_steps(cancelled), "the second task does not run")
     scancel(f"{array}_1")
-    until(lambda: not tasks(), "the array does not end")
+    until(lambda: not tasks(), "the array does not end", pause=1)
 
-    check_complete(limited, 2048)
+    check_complete(limited, LONG)
     assert attempts(limited) == 2 and "resumes at step" in (limited / "log.txt").read_text()
     check_complete(good, 256)
     assert attempts(good) == attempts(cancelled) == attempts(refused) == 1
     assert not (cancelled / "done.json").exists() and not (refused / "manifest.json").exists()
     shown = finish(start(lines, "--status"))
     assert "stale     s/cancelled" in shown
-    assert "failed    s/refused  0/1,024 steps  error: --num-minibatches 7 does not divide" in shown
+    assert "failed    s/refused  0/512 steps  error: --num-minibatches 7 does not divide" in shown
 
     out = finish(start(lines, *options, **slurm))
     assert "4 runs: 2 finished, 0 diverged, 0 queued or running, 2 to submit" in out
-    until(lambda: not tasks(), "the second array does not end")
-    check_complete(cancelled, 2048)
+    until(lambda: not tasks(), "the second array does not end", pause=1)
+    check_complete(cancelled, LONG)
     assert attempts(cancelled) == 2 and attempts(limited) == 2 and attempts(good) == 1
 
 
@@ -124,9 +124,9 @@ def test_the_array_that_would_be_submitted(tmp_path):
         assert f"#SBATCH --{word}\n" in out
     assert "#SBATCH --account=x --qos=y\n" in out
     assert subprocess.run(["bash", "-n"], input=out[out.index("#!/bin/bash") :], text=True).returncode == 0
-    huge = line(tmp_path, "s/run", "--num-envs", 4096, steps=2**20)
+    huge = line(tmp_path, "s/run", "--num-envs", 8192, steps=2**20)
     refused = finish(start([huge], "--slurm", "--mem", "8G"), code=2)
-    assert "--num-envs 4096 of s/run needs" in refused
+    assert "--num-envs 8192 of s/run needs" in refused
 
 
 @pytest.mark.parametrize(

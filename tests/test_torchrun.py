@@ -2,13 +2,25 @@
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 
 import pytest
 import torch
-from conftest import FIRST, ROOT, SMALL, command, curves, environment, load_checkpoint, raw_steps, wait_for
+from conftest import (
+    FIRST,
+    ROOT,
+    SMALL,
+    Forked,
+    command,
+    curves,
+    environment,
+    load_checkpoint,
+    raw_steps,
+    start,
+    two_ranks,
+    wait_for,
+)
 
 LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 UPDATE = """
@@ -53,15 +65,12 @@ def test_two_processes_update_as_one(tmp_path):
         data.append((obs, actions, 0.1 * logprobs - 1.4, values, advantages, returns, valid))
     path = str(tmp_path / "data.pt")
     torch.save(data, path)
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = str(free.getsockname()[1])
-    ranks = [environment()] + [
-        environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=port) for rank in range(2)
-    ]
-    code = UPDATE.format(root=str(ROOT), path=path)
-    processes = [subprocess.Popen([sys.executable, "-c", code], env=env) for env in ranks]
-    assert [process.wait(timeout=300) for process in processes] == [0, 0, 0]
+    program = tmp_path / "update.py"
+    program.write_text(UPDATE.format(root=str(ROOT), path=path))
+    processes = [Forked([sys.executable, str(program)], tmp_path, environment(**rank)) for rank in ({}, *two_ranks())]
+    for process in processes:
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == 0, out + err
     alone, first, second = (torch.load(f"{path}.{end}") for end in ("1.0", "2.0", "2.1"))
     torch.testing.assert_close(first, alone, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(second, first, rtol=0, atol=0)
@@ -72,6 +81,7 @@ def test_two_processes_update_as_one(tmp_path):
 
 
 def launch(script, folder, *words):
+    """The script under torchrun."""
     python, *rest = command(script, folder, *words)
     pipe = subprocess.PIPE
     return subprocess.Popen(
@@ -79,9 +89,17 @@ def launch(script, folder, *words):
     )
 
 
+def run_ranks(script, folder, *words):
+    """Both exit codes, and all that both processes print, of two processes with the environment that torchrun gives."""
+    ranks = [start(script, folder, *words, **rank) for rank in two_ranks()]
+    outs, errs = zip(*(rank.communicate(timeout=300) for rank in ranks))
+    return [rank.returncode for rank in ranks], "".join(outs), "".join(errs)
+
+
 @pytest.mark.parametrize("script", SMALL)
 def test_a_run_of_two_processes(script, tmp_path):
-    """Every point once, one directory, the games of both processes. The first script is also stopped and resumed."""
+    """Every point once, one directory, the games of both processes. The first script runs under torchrun, and is also
+    stopped and resumed; torchrun gives the others no more than an environment."""
     words = ("--num-steps", 32, "--total-timesteps", 1024, "--checkpoint-minutes", 0)
     run_dir = tmp_path / "run"
     if script == FIRST:
@@ -92,12 +110,14 @@ def test_a_run_of_two_processes(script, tmp_path):
         assert process.returncode != 0 and not (run_dir / "done.json").exists(), out + err
         step = load_checkpoint(run_dir)["run"]["global_step"]
         assert 0 < step < 1024
-    process = launch(script, tmp_path, *words)
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, out + err
-    assert out.count("is finished") == 1
-    if script == FIRST:
+        process = launch(script, tmp_path, *words)
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == 0, out + err
         assert out.count(f"resumes at step {step:,}") == 1
+    else:
+        codes, out, err = run_ranks(script, tmp_path, *words)
+        assert codes == [0, 0], out + err
+    assert out.count("is finished") == 1
     assert raw_steps(run_dir) == [128 * i for i in range(1, 9)]
     assert json.loads((run_dir / "done.json").read_text())["global_step"] == 1024
     scalars = curves(run_dir)
@@ -108,9 +128,8 @@ def test_a_run_of_two_processes(script, tmp_path):
 
 
 def test_what_does_not_split(tmp_path):
-    process = launch(FIRST, tmp_path, "--num-envs", 3, "--num-minibatches", 1, "--num-steps", 32)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode != 0 and not list(tmp_path.iterdir())
+    codes, out, err = run_ranks(FIRST, tmp_path, "--num-envs", 3, "--num-minibatches", 1, "--num-steps", 32)
+    assert codes == [2, 2] and not list(tmp_path.iterdir())
     assert "--num-envs 3 or the minibatch size 96 is not divisible by the 2 processes of torchrun" in err
 
 
@@ -119,6 +138,5 @@ def test_a_finished_run_says_so_in_every_process(tmp_path):
     run_dir = tmp_path / "run"
     run_dir.mkdir()
     (run_dir / "done.json").write_text("{}")
-    process = launch(FIRST, tmp_path)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0 and out.count("is finished") == 1, out + err
+    codes, out, err = run_ranks(FIRST, tmp_path)
+    assert codes == [0, 0] and out.count("is finished") == 1, out + err
