@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import ROOT, Recorder, command, curves, environment, run, run_forked
+from conftest import ROOT, Recorder, command, curves, environment, run
 
 import metrics
 import ppo_procgen as procgen
@@ -306,7 +306,7 @@ def test_the_time_limit_truncates_and_the_next_step_resets():
 # ---- evaluation ------------------------------------------------------------------------------------------------------
 def evaluate(run_dir, *words, code=0):
     words = [sys.executable, str(ROOT / "scripts/evaluate.py"), str(run_dir), *map(str, words)]
-    done = run_forked(words, run_dir, environment())
+    done = subprocess.run(words, capture_output=True, text=True, env=environment())
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout) if code == 0 else done.stderr
 

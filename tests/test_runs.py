@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import functools
 import importlib
 import json
 import math
@@ -83,11 +82,6 @@ def check_complete(run_dir, steps=STEPS):
     assert [value for _, value in scalars["charts/learning_rate"]] == pytest.approx(rates)
     with np.load(run_dir / "coverage.npz") as coverage:
         assert sorted(set(coverage["step"])) == steps and len(coverage["step"]) <= 4096
-
-
-def check_same_weights(run_dir, other):
-    weights, others = (load_checkpoint(path)["agent"] for path in (run_dir, other))
-    assert weights.keys() == others.keys() and not [x for x in weights if not torch.equal(weights[x], others[x])]
 
 
 # ---- what a run writes -----------------------------------------------------------------------------------------------
@@ -282,22 +276,9 @@ def test_a_finished_run_stays_as_it_is(finished, script):
     assert before == {path.name: path.stat().st_mtime_ns for path in run_dir.iterdir() if path.name != ".lock"}
 
 
-@pytest.fixture(scope="module")
-def option(script, tmp_path_factory):
-    """Runs two iterations with some options, once, and gives the run directory."""
-
-    @functools.lru_cache(maxsize=None)
-    def run_with(*words):
-        folder = tmp_path_factory.mktemp("option")
-        run(script, folder, "--total-timesteps", 256, *words)
-        return folder / "run"
-
-    return run_with
-
-
-def test_final_games(option, script, tmp_path):
+def test_final_games(script, tmp_path):
     """--eval-episodes: whole games of the final network, the same when they were interrupted and are played again, and
-    each the same alone as beside the others. Training has the same bits whether diagnostics look at it or not."""
+    each the same alone as beside the others."""
     words = ("--total-timesteps", 256, "--no-diagnostics", "--eval-episodes", 3)
     run_dir = tmp_path / "run"
     run(script, tmp_path, *words)
@@ -306,10 +287,6 @@ def test_final_games(option, script, tmp_path):
     again = run(script, tmp_path, *words)
     assert "resumes at step 256" in again.stdout and (run_dir / "done.json").read_text() == before
     assert raw_steps(run_dir) == [128, 256]
-    check_same_weights(run_dir, option())
-    blind, seen = curves(run_dir), curves(option())
-    assert not [tag for tag in blind if tag.split("/")[0] in ("diagnostics", "probe", "outer")]
-    assert {tag: blind[tag] for tag in blind.keys() - {"charts/SPS"}}.items() <= seen.items()
     done = json.loads(before)
     assert (
         done["final_episodes"] == 3 and done["final_return_ci"][0] <= done["final_return"] <= done["final_return_ci"][1]
@@ -327,15 +304,24 @@ def test_final_games(option, script, tmp_path):
 
 # ---- the same seed ---------------------------------------------------------------------------------------------------
 def test_the_same_seed_gives_the_same_bits(finished, script, tmp_path):
-    """…with one thread or two, and whether checkpoints are written or not."""
+    """…with one thread or two, whether checkpoints are written or not, and whether anyone looks or not."""
     run_dir, _ = finished
     words = ("--probe-size", 100, "--checkpoint-minutes", 0, "--num-threads", 2)
     run(script, tmp_path, *words, *LEVELS.get(script, ()))
+    (tmp_path / "blind").mkdir()
+    run(script, tmp_path / "blind", "--no-diagnostics", *LEVELS.get(script, ()))
     first, second = curves(run_dir), curves(tmp_path / "run")
+    blind = curves(tmp_path / "blind/run")
     assert first.keys() == second.keys()
     for tag in first.keys() - {"charts/SPS"}:
         assert first[tag] == second[tag], tag
-    check_same_weights(run_dir, tmp_path / "run")
+    assert not [tag for tag in blind if tag.split("/")[0] in ("diagnostics", "probe", "outer")]
+    for tag in blind.keys() - {"charts/SPS"}:
+        assert first[tag] == blind[tag], tag
+    for same in ("run", "blind/run"):
+        weights = load_checkpoint(tmp_path / same)["agent"]
+        for name, tensor in load_checkpoint(run_dir)["agent"].items():
+            assert torch.equal(tensor, weights[name]), f"{same}: {name}"
 
 
 @pytest.mark.once
@@ -559,9 +545,10 @@ def test_full_disk(finished, script, tmp_path, options, checkpoint_minutes, left
 @pytest.mark.once
 def test_progress_bar_on_a_terminal(script, tmp_path):
     master, slave = pty.openpty()
-    words = command(script, tmp_path, "--no-diagnostics", "--total-timesteps", 256)
+    words = command(script, tmp_path, "--no-diagnostics")
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 150, 0, 0))
-    process = subprocess.Popen(words, stdout=slave, stderr=slave, cwd=tmp_path, env=environment(TERM="xterm"))
+    env = environment(TERM="xterm")
+    process = subprocess.Popen(words, stdout=slave, stderr=slave, cwd=tmp_path, env=env)
     os.close(slave)
     shown, deadline = b"", time.time() + 120
     while time.time() < deadline:
@@ -572,7 +559,7 @@ def test_progress_bar_on_a_terminal(script, tmp_path):
                 break
     assert process.wait(timeout=60) == 0
     bars = [line for line in shown.decode().split("\r") if "%|" in line]
-    assert re.search(r"100%\|.*256/256 steps, \d+ SPS +return [\d.-]+ +ETA", bars[-1]), bars[-1]
+    assert re.search(r"100%\|.*1,024/1,024 steps, \d+ SPS +return [\d.-]+ +ETA", bars[-1]), bars[-1]
 
 
 def test_video(script, tmp_path):
@@ -590,6 +577,18 @@ def last(run_dir, tag):
     return curves(run_dir)[tag][-1][1]
 
 
+@pytest.fixture(scope="module")
+def option(script, tmp_path_factory):
+    """Runs two iterations with some options, and gives the run directory."""
+
+    def run_with(*words):
+        folder = tmp_path_factory.mktemp("option")
+        run(script, folder, "--total-timesteps", 256, *words)
+        return folder / "run"
+
+    return run_with
+
+
 @pytest.mark.once
 def test_options_of_the_loop(option):
     plain = option("--update-epochs", 2, "--no-diagnostics")
@@ -604,7 +603,7 @@ def test_options_of_the_loop(option):
 
 def test_masks_and_bf16(option):
     """One run with both, beside one without."""
-    plain, other = option(), option("--no-mask-resets", "--bf16")
+    plain, other = option("--no-anneal-lr"), option("--no-anneal-lr", "--no-mask-resets", "--bf16")
     masked, unmasked = (curves(run_dir)["diagnostics/feature_rank/rows"] for run_dir in (plain, other))
     assert all(value == 128 for _, value in unmasked) and any(value < 128 for _, value in masked)
     half = load_checkpoint(other)["agent"]
@@ -620,7 +619,7 @@ def test_ppo_options(option, script):
     words = ("--update-epochs", 4, "--target-kl", 1e-12, "--learning-rate", 0.01)
     assert last(option(*words), "charts/gradient_steps") == 8
     if script == "ppo_envpool.py":  # one of two encoders by default, side by side in its tensors
-        shared, separate = option("--shared-encoder"), option()
+        shared, separate = (option(flag) for flag in ("--shared-encoder", "--no-shared-encoder"))
         sizes = [len(load_checkpoint(run_dir)["agent"]["network.0.weight"]) for run_dir in (shared, separate)]
         assert sizes == [1, 2] and "diagnostics/feature_rank/critic_encoder" not in curves(shared)
     else:
