@@ -509,9 +509,9 @@ def figure_commands(jobs):
 
 # ---- status ----------------------------------------------------------------------------------------------------------
 def status(runs):
-    """Prints a table from the run directories alone. `runs`: {name: (directory, the steps that it makes in all)}."""
+    """Prints a table from the run directories alone. `runs`: {name: (directory, its first step, its last step)}."""
     counts, left, rate = Counter(), 0, 0.0
-    for name, (run_dir, total) in sorted(runs.items()):
+    for name, (run_dir, first, total) in sorted(runs.items()):
         word = state(run_dir)
         counts[word] += 1
         step, speed = progress(run_dir)
@@ -522,7 +522,7 @@ def status(runs):
         elif word in ("failed", "diverged"):
             more += f"  {log_end(run_dir)[0]}"
         if word not in ("done", "diverged"):
-            left += total - step
+            left += total - max(step, first)
         print(f"{word:9} {name}  {more}")
     words = ("done", "running", "stale", "failed", "diverged", "missing")
     print(
@@ -537,7 +537,7 @@ def runs_below(runs_dir):
     if not os.path.isdir(runs_dir):  # Path.is_dir raises OSError if a name is too long
         fail(f"--runs-dir {runs_dir}: expected a directory with runs in it")
     arguments = {run_dir: read_json(run_dir / "manifest.json").get("arguments", {}) for run_dir in find_runs(runs_dir)}
-    return {str(path.relative_to(runs_dir)): (path, final_step(given)) for path, given in arguments.items()}
+    return {str(path.relative_to(runs_dir)): (path, 0, final_step(given)) for path, given in arguments.items()}
 
 
 # ---- command line ----------------------------------------------------------------------------------------------------
@@ -642,7 +642,7 @@ def main(argv):
         return status(runs_below(options.runs_dir))
     jobs = read_jobs(lines)
     if options.status:
-        return status({job.name: (owner(job), job.final_step) for job in jobs})
+        return status({job.name: (owner(job), job.first_step, job.final_step) for job in jobs})
     machine = slurm_machine(options, jobs) if options.slurm else this_machine(options, jobs)
     if options.dry_run:
         return dry_run(jobs, machine, options)

@@ -355,6 +355,7 @@ def test_a_child_waits_for_its_parent(tmp_path, capsys):
         f"{words} 10 --run-name s/refused --refuses 1",
         f"{words} 20 --run-name s/orphan --resume-from {runs}/s/refused",
     ]
+    assert "6 missing; 205 steps left" in finish(start(lines, "--status"))  # a child's without its parent's
     out = finish(start(lines, "--workers", 2), code=1)
     assert "6 runs: 4 done, 2 failed" in out
     assert "failed    s/orphan  --resume-from s/refused, which has failed" in out
