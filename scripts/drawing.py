@@ -12,7 +12,6 @@ import textwrap
 import analysis
 import matplotlib
 import numpy as np
-import pandas as pd
 from analysis import RETURN
 from estimates import evidence, interval, iqm, mean
 from look import LOOK
@@ -272,6 +271,8 @@ class Sheet:
 
     def save(self, out, name):
         """Writes name.png, name.pdf and name.csv."""
+        import pandas as pd  # half a second: not for a report
+
         self.lay_out()
         self.figure.savefig(out / f"{name}.png")
         self.figure.savefig(out / f"{name}.pdf")

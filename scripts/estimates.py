@@ -13,6 +13,7 @@ equal configurations too often (docs/reproducing.md has the rates).
 """
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -85,7 +86,9 @@ def optimality_gap(sample):
 
 def signs(x, y):
     """1, 0 or -1 where a value of x (…, n) is above, equal to or below one of y (…, m): (…, n, m)."""
-    return np.sign(x[..., :, None] - y[..., None, :])
+    # the many draws are last in memory: sums over n and m then run along them
+    x, y = (np.ascontiguousarray(np.moveaxis(values, -1, 0)) for values in (x, y))
+    return np.moveaxis(np.sign(x[:, None] - y), (0, 1), (-2, -1))
 
 
 def improvement(sample, other):
@@ -106,17 +109,22 @@ def too_few_seeds(samples):
     return "" if enough_seeds(samples) else f"{fewest} seed{'s' * (fewest != 1)}"
 
 
+@lru_cache(maxsize=8)  # most statistics are of samples of the same sizes
+def _places(sizes, reps, seed, left_out):
+    """Which runs each draw takes of arrays with `sizes` seeds: arrays (reps, seeds - left_out)."""
+    rng = np.random.RandomState(seed)
+    return [rng.randint(size, size=(reps, size - left_out)) for size in sizes]
+
+
 def bootstrap(statistic, samples, reps, seed=0, left_out=0):
     """statistic(*samples) of `reps` bootstrap draws, (…, reps).
 
     In each array of each sample whole runs are drawn with replacement along the last axis: as many as there are, less
     `left_out`. `statistic` gets samples whose arrays are (…, reps, seeds - left_out).
     """
-    rng = np.random.RandomState(seed)
-    drawn = [
-        [x[..., rng.randint(x.shape[-1], size=(reps, x.shape[-1] - left_out))] for x in sample] for sample in samples
-    ]
-    return statistic(*drawn)
+    sizes = tuple(x.shape[-1] for sample in samples for x in sample)
+    places = iter(_places(sizes, reps, seed, left_out))
+    return statistic(*[[x[..., next(places)] for x in sample] for sample in samples])
 
 
 def percentile_interval(draws):

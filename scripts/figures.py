@@ -30,7 +30,6 @@ from typing import Literal, Optional, Tuple
 import analysis
 import numpy as np
 import page
-import pandas as pd
 import statement
 import sweep_claims
 from claims import Claims
@@ -462,6 +461,8 @@ def main(args):
             how = f"python scripts/figures.py all {source_of(args)} {args.runs} --out {args.out}"
             (args.out / f"{sweep}.html").write_text(page.html(sweep, reference_of(sweep), judged, unread, svgs, how))
     if args.sweep != "coverage":  # its claims are those of umap_coverage.py
+        import pandas as pd  # half a second: not for a report
+
         pd.DataFrame(rows).to_csv(args.out / f"{args.sweep}_claims.csv", index=False)
     absent = [sweep for sweep in FIGURES if sweep not in found] if args.sweep == ALL else []
     if absent:
