@@ -3,6 +3,7 @@
     python results/answers.py shape --runs runs/shape_rate    # reads the runs; writes results/shape/scores.csv first
     python results/answers.py shape                           # from scores.csv: verdicts.csv and scores.png
     python results/answers.py masks --runs runs/masks         # likewise schedule and outer_loop
+    python results/answers.py shape --first-seed 6            # prints the verdicts of the later seeds, writes nothing
 
 scores.csv has one row a run: game, seed, what the experiment varies, `final_return`, `score` (0: a random policy, 1:
 the reference return of scripts/small_worlds.csv), `half_return` (the training return of the last 100 games at half of
@@ -121,13 +122,17 @@ def read_scores(path, names):
 
 # ---- claims ----------------------------------------------------------------------------------------------------------
 class Experiment:
-    """Scores of complete seeds: those that every configuration has, in each game."""
+    """Scores of complete seeds, from `first_seed` on: those that every configuration has, in each game."""
 
-    def __init__(self, scores):
+    def __init__(self, scores, first_seed=0):
         self.games = sorted({game for by_game in scores.values() for game in by_game})
         self.configs = sorted(scores)
         self.seeds = {
-            game: sorted(set.intersection(*(set(scores[config].get(game, ())) for config in self.configs)))
+            game: sorted(
+                seed
+                for seed in set.intersection(*(set(scores[config].get(game, ())) for config in self.configs))
+                if seed >= first_seed
+            )
             for game in self.games
         }
         for game, seeds in self.seeds.items():
@@ -461,6 +466,7 @@ def main(argv=None):
     parser.add_argument("experiment", choices=sorted(VARIES))
     parser.add_argument("--runs", type=Path, help="the sweep's run directories: reads them and writes scores.csv first")
     parser.add_argument("--out", type=Path, help="where the files are (default: results/EXPERIMENT)")
+    parser.add_argument("--first-seed", type=int, default=0, help="leaves out earlier seeds, and writes nothing")
     args = parser.parse_args(argv)
     out = args.out or HERE / args.experiment
     out.mkdir(exist_ok=True)
@@ -471,11 +477,10 @@ def main(argv=None):
         write_csv(out / "scores.csv", rows)
     if not (out / "scores.csv").exists():
         rundir.fail(f"{out / 'scores.csv'} does not exist: expected --runs, or --out with that file")
-    experiment = Experiment(read_scores(out / "scores.csv", VARIES[args.experiment]))
+    experiment = Experiment(read_scores(out / "scores.csv", VARIES[args.experiment]), args.first_seed)
     judge, draw_experiment = EXPERIMENTS[args.experiment]
     judge(experiment)
     rows = list(experiment.rows())
-    write_csv(out / "verdicts.csv", rows)
     for row in rows:
         print(
             f"{row['name']}{'*' if row['primary'] else ' '} {row['claim']}: {row['value']} "
@@ -483,6 +488,9 @@ def main(argv=None):
             + (f"; Holm p {row['p_holm']}, of the opposite {row['p_holm_opposite']}" if row["primary"] else "")
         )
     print(f"* primary; p below {ALPHA} holds after Holm's correction")
+    if args.first_seed:
+        return
+    write_csv(out / "verdicts.csv", rows)
     figure = draw_experiment(experiment)
     figure.savefig(out / "scores.png", dpi=150)
 
