@@ -194,17 +194,14 @@ class Claims(list):
         claim.margin = rows[0].margin
         self.append(claim)
 
-    def trend(self, text, quantity, levels, groups, side, suite=None, configs=(), **more):
+    def trend(self, text, tau, levels, groups, side, configs=(), **more):
         """Adds Kendall's tau of levels with a quantity. A trend that turns back at its last level does not hold.
 
-        levels, groups: as for estimates.kendall.
+        tau: as rank_correlation gives it for levels and groups.
         """
-        suite = suite or self.suite
-        reps = min(suite.reps, 1000)
         runs = [[group[i] for group in groups] for i in range(len(levels))]
-        tau = kendall(levels, groups, None, reps, suite.seed) if groups else nothing(NO_FINAL_SCORES)
-        self.add(text, quantity, tau, side, suite, configs, needs=needed(runs), **more)
-        back = reversals(levels, groups, side, reps, suite.seed)
+        self.add(text, "Kendall's τ with N", tau, side, None, configs, needs=needed(runs), **more)
+        back = reversals(levels, groups, side, min(self.suite.reps, 1000), self.suite.seed)
         if back and self[-1].verdict == SUPPORTED:
             beyond = "larger" if side == "more" else "smaller"
             levels_back = " ".join(f"{level:g}" for level in back)
@@ -225,14 +222,14 @@ class Claims(list):
     def diagnostics(self):
         """Adds P1's six claims on N-scaling, each on the native batch and on the probe."""
         for row in correlations(self.suite):
-            if not np.isfinite(row.with_n.value):
+            if not np.isfinite(row.tau.value):
                 continue
             place, name = row.tag.split("/")
             label, sign = DIAGNOSTICS[name]
             rows = "native batch" if place == "diagnostics" else "probe, equal rows"
             self.trend(
                 f"{label} {'rises' if sign > 0 else 'falls'} with N ({rows})",
-                "Kendall's τ with N",
+                row.tau,
                 row.levels,
                 row.groups,
                 "more" if sign > 0 else "less",
@@ -327,11 +324,15 @@ class Correlations:
     """Kendall's τ of a diagnostic with N, with T, and with N among configurations of one batch size."""
 
     tag: str
-    with_n: Estimate
+    tau: Evidence  # with N
     with_t: Estimate
     with_n_at_one_batch: Estimate
-    levels: list  # N of the configurations behind `with_n`
+    levels: list  # N of the configurations behind `tau`
     groups: list  # and their values: one list a game of arrays (seeds,)
+
+    @property
+    def with_n(self):
+        return self.tau.estimate
 
 
 @lru_cache(maxsize=None)
@@ -355,9 +356,9 @@ def correlations(suite):
         rows.append(
             Correlations(
                 tag,
-                _correlation(suite, levels, by_n),
-                _correlation(suite, [config["num_steps"] for config in t_family], by_t),
-                _correlation(suite, [config["num_envs"] for config in everything], by_all, batch_sizes),
+                rank_correlation(suite, levels, by_n),
+                rank_correlation(suite, [config["num_steps"] for config in t_family], by_t).estimate,
+                rank_correlation(suite, [config["num_envs"] for config in everything], by_all, batch_sizes).estimate,
                 levels,
                 by_n,
             )
@@ -371,5 +372,6 @@ def _groups(suite, tag, configs):
     return [group for group in groups if all(values.size for values in group)]
 
 
-def _correlation(suite, levels, groups, control=None):
-    return kendall(levels, groups, control, min(suite.reps, 1000), suite.seed).estimate
+def rank_correlation(suite, levels, groups, control=None):
+    """The Evidence of estimates.kendall with the suite's resamples."""
+    return kendall(levels, groups, control, min(suite.reps, 1000), suite.seed)

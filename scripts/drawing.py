@@ -309,6 +309,8 @@ class Sheet:
         for axis in (axis for ax in self.figure.axes for axis in (ax.xaxis, ax.yaxis)):
             if not axis.get_label_text():
                 axis.set_label_coords(0, 0)  # else matplotlib measures all ticks to place a label that is not there
+                side = "labelbottom" if axis.axis_name == "x" else "labelleft"
+                axis.set_in_layout(axis.get_tick_params()[side])  # nor to place what has no numbers either
         handles = [plt.Line2D([], [], **style) for style in self.legend.values() if style["label"] not in self.direct]
         if len(handles) > (not self.direct):
             widest = max(len(handle.get_label()) for handle in handles)
@@ -608,10 +610,12 @@ def game_grid(suite, part, configs, metrics, by="shape"):
         ax.set_axis_off()
     for i, (ax, (game, tag, label)) in enumerate(zip(sheet.axes.flat, panels)):
         row, column = divmod(i, columns)
+        ax.set_autoscale_on(False)  # once is enough, and not after each curve
         for config in configs:
             until = suite.dotted_until(config, [game], sheet.axis) if tag == RETURN else None
             sheet.curve(ax, config, game, tag, suite.mean_curve(config, game, tag, sheet.axis), style[config], until)
             _draw_unfinished(sheet, ax, config, game, tag, style[config]["color"])
+        ax.autoscale()
         if one_metric:
             ax.set_title(wrapped(game))
             ax.set_ylabel("" if column else label)

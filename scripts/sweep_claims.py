@@ -9,7 +9,7 @@ A function a sweep, with the same name as the function in figures.py that draws 
 import itertools
 
 import numpy as np
-from claims import NO_FINAL_SCORES, PRIMARY
+from claims import NO_FINAL_SCORES, PRIMARY, rank_correlation
 from estimates import MARGIN, SUPPORTED, UNDECIDED, evidence, iqm, mean, nothing
 from suite import MEASURES, SHORT_NAMES, label_of, name_of_schedule, short
 
@@ -158,7 +158,8 @@ def num_envs_trend(suite, claims):
         groups = [[suite.finals(config, game) for config in family] for game in suite.common]
     levels = [config["num_envs"] for config in family]
     text = "the final score rises with N (the reviewers' question: P1 claims no trend)"
-    claims.trend(text, "Kendall's τ with N", levels, groups, "more", configs=family, family="primary")
+    tau = rank_correlation(suite, levels, groups) if groups else nothing(NO_FINAL_SCORES)
+    claims.trend(text, tau, levels, groups, "more", family, family="primary")
     for start in [level for level in (256, 512) if level in levels[:-1]] or levels[-2:-1]:
         above = [config for config in family if config["num_envs"] > start]
         at = [config for config in family if config["num_envs"] == start]
