@@ -10,11 +10,14 @@ the reference return of scripts/small_worlds.csv), `half_return` (the training r
 the steps) and `commit`. That of outer_loop also has `ddr`, the last `outer/ddr`, and, up to each quarter q of a run,
 `return_q` (the mean of the points of the training return), `signal_q` and `noise_q` (the sums of
 `outer/grad_noise_scale/signal` and `/noise`). A verdict is of the interval that draws n - 1 of n seeds
-(scripts/estimates.py).
+(scripts/estimates.py). verdicts.csv also has, for each difference of scores, the power that its test had: the chance of
+*supported* if the true difference is 0.05 (or, of "not below -0.05", if it is 0), and `detectable`, the difference at
+which that chance is 0.8. Both take the estimate to be normal, with the standard error that the interval implies.
 """
 
 import argparse
 import csv
+import statistics
 import sys
 from pathlib import Path
 
@@ -30,6 +33,7 @@ from estimates import ALPHA, evidence, holm, iqm, p_values, verdict  # noqa: E40
 
 import rundir  # noqa: E402
 
+NORMAL = statistics.NormalDist()
 FEWEST_SEEDS = 5  # fewer give no verdict (CLAIMS.md)
 SMALLEST_EFFECT = 0.05
 REPS = 4000
@@ -171,6 +175,7 @@ class Experiment:
                 "high": found.estimate.high,
                 "verdict": verdict(*found.estimate[1:], side, margin) if enough else "too few seeds",
                 "p": p_values(found.draws, side, margin),
+                "of_scores": not column,
             }
         )
 
@@ -182,6 +187,9 @@ class Experiment:
             chances = ["", ""]
             if claim["primary"]:
                 chances = [f"{adjusted[side][primary.index(claim)]:.4f}" for side in (0, 1)]
+            error = (claim["high"] - claim["low"]) / 2 / NORMAL.inv_cdf(1 - ALPHA / 2)
+            power = NORMAL.cdf(SMALLEST_EFFECT / error - NORMAL.inv_cdf(1 - ALPHA / 2))
+            detectable = error * (NORMAL.inv_cdf(1 - ALPHA / 2) + NORMAL.inv_cdf(0.8))
             yield {
                 **{key: claim[key] for key in ("name", "primary", "claim", "seeds")},
                 **{key: f"{claim[key]:+.3f}" for key in ("value", "low", "high")},
@@ -189,6 +197,8 @@ class Experiment:
                 "verdict": claim["verdict"],
                 "p_holm": chances[0],
                 "p_holm_opposite": chances[1],
+                "power": f"{power:.2f}" if claim["of_scores"] else "",
+                "detectable": f"{detectable:.3f}" if claim["of_scores"] else "",
             }
 
 
@@ -362,6 +372,7 @@ def noise_against_best(experiment, config_of):
         "high": float(np.percentile(by_chance, 97.5)),
         "verdict": decided,
         "p": p,
+        "of_scores": False,
     }
 
 
@@ -485,6 +496,7 @@ def main(argv=None):
         print(
             f"{row['name']}{'*' if row['primary'] else ' '} {row['claim']}: {row['value']} "
             f"[{row['low']}, {row['high']}], {row['seeds']} seeds: {row['verdict']}"
+            + (f"; power {row['power']}, detectable {row['detectable']}" if row["power"] else "")
             + (f"; Holm p {row['p_holm']}, of the opposite {row['p_holm_opposite']}" if row["primary"] else "")
         )
     print(f"* primary; p below {ALPHA} holds after Holm's correction")
