@@ -1,0 +1,103 @@
+"""The curves of the parents and children of sweeps/switch.sh: curves.png from curves.csv.
+
+    python results/switch/curves.py --runs runs/switch    # reads the runs and writes curves.csv first
+    python results/switch/curves.py
+
+curves.csv has a row a point: game, seed, `com_before` and `com` (of the parent and of the child; empty `com`: the
+parent's own curve), step, and the mean return of the last 100 games, 0 for a random policy and 1 for the reference
+return of scripts/small_worlds.csv. Points before each environment has finished two games are left out: only short games
+have ended there. A child's games are new.
+"""
+
+import argparse
+import csv
+import sys
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+import analysis  # noqa: E402
+
+import rundir  # noqa: E402
+
+SEEDS = 5  # a point is drawn where all have one
+COLUMNS = ("game", "seed", "com_before", "com", "step", "score")
+COLORS = {"0.5": "#0072b2", "16.0": "#d55e00"}  # of the com in use
+
+
+def points(runs_dir):
+    """Yields the rows of curves.csv; a child's begin after its parent's last step."""
+    references = analysis.small_table()
+    manifests = {path.name: rundir.read_json(path / "manifest.json") for path in rundir.find_runs(runs_dir)}
+    for name, manifest in sorted(manifests.items()):
+        arguments = manifest["arguments"]
+        parent = manifests[Path(arguments["resume_from"]).name]["arguments"] if arguments["resume_from"] else None
+        game = analysis.game_name(arguments["env_id"])
+        low, high = references[game]
+        com = arguments["prox_com"]
+        whose = (parent["prox_com"], com) if parent else (com, "")
+        curves = rundir.read_curves((runs_dir / name).glob("events*"))
+        fewest = dict(zip(*curves["charts/min_episodes"], strict=True))
+        for step, value in zip(*curves["charts/episodic_return"], strict=True):
+            if fewest[step] >= 2 and (not parent or step > parent["total_timesteps"]):
+                yield game, arguments["seed"], *whose, step, f"{(value - low) / (high - low):.4f}"
+
+
+def read(path):
+    """{(game, com_before, com): {step: [a score a seed]}}, and the games."""
+    curves = {}
+    with open(path) as file:
+        for row in csv.DictReader(file):
+            of_config = curves.setdefault((row["game"], row["com_before"], row["com"]), {})
+            of_config.setdefault(int(row["step"]), []).append(float(row["score"]))
+    return curves, sorted({game for game, *_ in curves})
+
+
+def draw(curves, games):
+    """A panel a game: the mean over the seeds. Full lines keep the com, dashed ones change it at the switch."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from look import LOOK
+
+    plt.rcParams.update(LOOK)
+    figure, axes = plt.subplots(1, len(games), figsize=(2.6 * len(games), 2.6), sharey=True)
+    for axis, game in zip(axes, games, strict=True):
+        for (_, before, com), by_step in sorted(item for item in curves.items() if item[0][0] == game):
+            steps = sorted(step for step, scores in by_step.items() if len(scores) == SEEDS)
+            means = [np.mean(by_step[step]) for step in steps]
+            if com:  # from where its parent stopped
+                parent = curves[game, before, ""]
+                steps, means = [max(parent), *steps], [np.mean(parent[max(parent)]), *means]
+            label = f"com {before}" if not com else f"{before} to {com}" if com != before else None
+            axis.plot(
+                np.divide(steps, 1000), means, color=COLORS[com or before], ls="-" if com in ("", before) else "--",
+                label=label,
+            )  # fmt: skip
+        axis.axvline(max(max(by_step) for key, by_step in curves.items() if key[2] == "") / 1000, color="0.8", lw=0.8)
+        axis.set_title(game)
+        axis.set_xlabel("thousand steps")
+    axes[0].set_ylabel("training return, mean\n0: random, 1: reference")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return figure
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, help="the sweep's run directories: reads them and writes curves.csv first")
+    args = parser.parse_args(argv)
+    if args.runs:
+        rows = list(points(args.runs))
+        with open(HERE / "curves.csv", "w", newline="") as file:
+            table = csv.writer(file, lineterminator="\n")
+            table.writerow(COLUMNS)
+            table.writerows(rows)
+    draw(*read(HERE / "curves.csv")).savefig(HERE / "curves.png", dpi=150)
+
+
+if __name__ == "__main__":
+    main()
