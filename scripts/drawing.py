@@ -97,7 +97,7 @@ def styles(suite, configs, by="shape"):
         config: dict(
             color="black" if keys[config] == black else palette[keys[config]],
             zorder=3 if keys[config] == black else 2,
-            label=labels[config],
+            label=labels[config] + (BASE if keys[config] == black else ""),
         )
         for config in configs
     }
@@ -191,14 +191,12 @@ class Sheet:
         base, drawn, estimates = self.suite.base, [], []
         for config, value, place in zip(configs, x, places):
             if self.suite.can_compare([config]):
-                place = (
-                    value if config == base and value > 0 and ax.get_xscale() == "log" else place
-                )  # lines meet there
-                drawn.append(place)
+                lines_meet = config == base and value > 0 and ax.get_xscale() == "log"
+                drawn.append(value if lines_meet else place)
                 estimates.append(self.suite.final_iqm(config))
                 self.record(config, "all", "final IQM", value, *estimates[-1], x_column="x")
                 if config == base and style.get("ls") != "none":
-                    self.points(ax, [place], estimates[-1:], dict(color="black", ls="none", zorder=4))
+                    self.points(ax, drawn[-1:], estimates[-1:], dict(color="black", ls="none", zorder=4))
         self.points(ax, drawn, estimates, style)
 
     def record_runs(self):
@@ -236,12 +234,11 @@ class Sheet:
             places[i] = max(places[i], places[i - 1] + gap)
         excess = max(0.0, places[-1] - 1)
         for place, (_, style) in zip(places, ends):
-            color = style["color"]
             ax.annotate(
                 style["label"].removesuffix(BASE),
                 (1.02, place - excess),
                 xycoords="axes fraction",
-                color=color,
+                color=style["color"],
                 fontsize=7,
                 va="center",
             )
@@ -314,8 +311,9 @@ class Sheet:
         handles = [plt.Line2D([], [], **style) for style in self.legend.values() if style["label"] not in self.direct]
         if len(handles) > (not self.direct):
             widest = max(len(handle.get_label()) for handle in handles)
-            columns = int(self.figure.get_figwidth() / max(1.05, 0.06 * widest + 0.3))  # a letter: 0.06 inches
-            self.figure.legend(handles=handles, loc="outside lower center", ncols=max(1, min(len(handles), columns)))
+            most = max(1, int(self.figure.get_figwidth() / max(1.05, 0.06 * widest + 0.3)))  # a letter: 0.06 inches
+            rows = -(-len(handles) // most)
+            self.figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // rows))
         self.figure.get_layout_engine().execute(self.figure)
         self.figure.set_layout_engine("none")
 
@@ -418,9 +416,8 @@ def points_of_runs(suite, by_budget):
                 fit = np.polyfit(x, y, 2)
                 line = np.linspace(x[0], x[-1], BAND_POINTS)
                 ax.plot(10**line, np.polyval(fit, line), color=color, lw=0.8)
-        ax.set(
-            xscale="log", xlabel="DDR: samples per unit of KL (log)", title="a dot a run" if logarithmic else "means"
-        )
+        ax.set(xscale="log", xlabel="DDR: samples per unit of KL (log)")
+        ax.set_title("a dot a run" if logarithmic else "means")
         sheet.finish(ax, "no DDR\nlogged")
         low, high = ax.get_xlim()
         ax.xaxis.set_major_locator(LogLocator(10, (1, 2, 5) if high < 100 * low else (1,)))  # room for seven labels
@@ -454,7 +451,9 @@ def _sheet_of_games(suite, part, height, row_height, **options):
     sheet = Sheet(suite, part, rows, columns, height + rows * row_height, **options)
     for i, (ax, (title, game, view)) in enumerate(zip(sheet.axes.flat, places)):
         ax.set_title(title)
-        panels.append((ax, game, view, i % columns == 0, i + columns >= len(places)))
+        lowest = i + columns >= len(places)
+        ax.tick_params(labelbottom=lowest)
+        panels.append((ax, game, view, i % columns == 0, lowest))
     for ax in sheet.axes.flat[len(places) :]:
         ax.set_axis_off()
     return sheet, panels
@@ -504,7 +503,7 @@ def scores_at_own_rates(suite, grid, at_own_rates):
             x = [N * beside for N, _ in of_line]
             sheet.points(ax, x, list(zip(*estimate)), {**style, "label": label})
         ax.set_xlabel("N at one batch" if lowest else "")
-        ax.set_ylabel("final IQM" if leftmost else "")
+        ax.set_ylabel(f"final IQM\n({suite.unit_words})" if leftmost else "")
         sheet.finish(ax, "no final\nscores yet")
         mark_ticks(ax, [N for N, _ in grid] or [1])
     sheet.has_runs = True
@@ -532,7 +531,7 @@ def map_of_scores(suite, grid):
         for config in found:
             row, column = shapes.index(config.shape), rates.index(config["learning_rate"])
             tied = config != best and _is_tied(view, best, config)
-            dark = scores[row, column] > (np.nanmin(scores) + np.nanmax(scores)) / 2
+            dark = scores[row, column] > 0.4 * np.nanmin(scores) + 0.6 * np.nanmax(scores)
             text = f"{scores[row, column]:.2f}{' ≈' * tied}"
             ax.text(column, row, text, ha="center", va="center", fontsize=6.5, color="white" if dark else "black")
             if config == best:
@@ -558,13 +557,16 @@ def _is_tied(suite, best, config):
 def profiles(suite):
     """rliable's performance profiles: the share of runs, and of games' means, with a score above each tau."""
     in_order = dict.fromkeys([*suite.shapes(), *suite.configs])  # N-scaling, then T-scaling
-    configs = fewer(suite, [config for config in in_order if suite.can_compare([config])])
+    scored = [config for config in in_order if suite.can_compare([config])]
+    configs = fewer(suite, scored)
     if not configs:
         return None
     by = "configuration" if suite.names[2:] else "shape"
     style, sheet = styles(suite, configs, by), Sheet(suite, "profiles", 1, 2, 2.5, sharey=True)
     scores = np.concatenate([x for config in configs for x in suite.sample(config)])
-    taus = np.linspace(min(0.0, scores.min()), np.quantile(scores, 0.99) * 1.05, BAND_POINTS)
+    low, high = scores.min(), np.quantile(scores, 0.99)
+    beyond = 0.05 * (high - low) or 0.05
+    taus = np.linspace(low - beyond, high + beyond, BAND_POINTS)
 
     def of_runs(sample):
         return np.mean([(x > taus.reshape(-1, *[1] * x.ndim)).mean(-1) for x in sample], axis=0)
@@ -581,7 +583,7 @@ def profiles(suite):
             if len(configs) < MOST_CURVES:
                 ax.fill_between(taus, low, high, step="post", color=line["color"], alpha=0.15, lw=0, zorder=1)
             sheet.record(config, "all", f"share of {name.split()[0]} above tau", taus, value, low, high, x_column="tau")
-        ax.set(title=name, xlabel=f"score τ ({suite.unit_words})", ylim=(-0.02, 1.02))
+        ax.set(title=_with_count(name, configs, scored), xlabel=f"score τ ({suite.unit_words})", ylim=(-0.02, 1.02))
         sheet.finish(ax, "no final\nscores yet")
         ax.set_yticks(np.linspace(0, 1, 5))
     sheet.axes[0][0].set_ylabel("share with a score above τ")
@@ -617,7 +619,7 @@ def game_grid(suite, part, configs, metrics, by="shape"):
             _draw_unfinished(sheet, ax, config, game, tag, style[config]["color"])
         ax.autoscale()
         if one_metric:
-            ax.set_title(wrapped(game))
+            ax.set_title(wrapped(game, 70 // columns))
             ax.set_ylabel("" if column else label)
         else:
             ax.set_title("" if row else label)
@@ -630,9 +632,9 @@ def game_grid(suite, part, configs, metrics, by="shape"):
     return sheet
 
 
-def wrapped(game):
-    """The name of a game in lines of some 14 letters; a longer word stays whole."""
-    return textwrap.fill(game.replace("-", "- "), 14, break_long_words=False).replace("- ", "-")
+def wrapped(game, width=14):
+    """The name of a game in lines of some `width` letters; a longer word stays whole."""
+    return textwrap.fill(game.replace("-", "- "), width, break_long_words=False).replace("- ", "-")
 
 
 def _draw_unfinished(sheet, ax, config, game, tag, color):
@@ -661,6 +663,7 @@ def diagnostics_panels(suite):
     families = [family for family in families if len(family[0]) > 1]
     if not names or not families:
         return None
+    x_label = "factor" if len(families) > 1 else families[0][2]["label"].replace(" at", "\nat")
     factors = sorted({config[arg] / suite.base[arg] for configs, arg, _ in families for config in configs})
     sheet = Sheet(suite, "diagnostics", 2, len(names), 3.2, sharex=True, sharey="col")
     for row, (place, place_label) in enumerate((("diagnostics", "native batch"), ("probe", "probe"))):
@@ -675,7 +678,7 @@ def diagnostics_panels(suite):
             mark_ticks(ax, factors if len(factors) < 4 else factors[:: -(-len(factors) // 3)])
             label = DIAGNOSTICS[name][0].replace(" (%)", "").replace(" ", "\n")
             ax.set_title("" if row else label)
-            ax.set_xlabel("factor" if row else "")
+            ax.set_xlabel(x_label if row else "")
             ax.set_ylabel("" if column else f"{place_label}\n(base = 1)")
     return sheet
 

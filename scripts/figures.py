@@ -135,7 +135,10 @@ def against_factor(suite):
         family = suite.family(name)
         if len(family) > 1:
             lines.append((family, [config[name] / suite.base[name] for config in family], style))
-    return [("factor of N or T" if len(lines) > 1 else "factor", "log", lines)] if lines else []
+    if len(lines) == 1:
+        ((family, factors, style),) = lines
+        return [(f"factor of {style['label']}", "log", [(family, factors, {**style, "label": None})])]
+    return [("factor of N or T", "log", lines)] if lines else []
 
 
 def part_of(suite, config):

@@ -319,7 +319,7 @@ class Suite:
             mode = "hard" if hard else "easy"
             ranges = {game: modes[mode] for game, modes in analysis.PROCGEN.items()}
             self.scale = f"normalised by Cobbe et al. 2020's R_min and R_max ({mode})"
-            self.unit_words = "normalised by R_min, R_max"
+            self.unit_words = "0 R_min, 1 R_max"
         elif self.script == "ppo_envpool" and set(self.games) & set(analysis.small_table()):
             ranges = analysis.small_table()
             self.scale = "normalised by the random policy and the best known return (scripts/small_worlds.csv)"
