@@ -1,6 +1,7 @@
 """What TensorBoard shows beside the curves: a description of each tag, the arguments of a run, its command.
 
-Nothing here is needed to read the numbers. tensorboard is imported when a function needs it. Python 3.8.
+Nothing here is needed to read the numbers. The descriptions open at the "i" of a card below SCALARS; the cards below
+TIME SERIES have none. tensorboard is imported when a function needs it. Python 3.8.
 """
 
 import json
@@ -77,6 +78,7 @@ DESCRIPTIONS = {
     **{f"outer/{name}": text for name, text in OF_OUTER.items()},
 }
 SORTED_BY = ("env_id", "num_envs", "num_steps", "minibatch_size", "update_epochs", "learning_rate", "seed")
+SHOWN = ("env_id", "num_envs", "num_steps", "learning_rate", "seed")  # of these the table has columns from the start
 JUDGED_BY = ("charts/episodic_return", "charts/SPS")
 
 
@@ -90,6 +92,7 @@ def description(tag: str) -> str:
 def cards(manifest: Dict[str, Any], run_name: str) -> List[Any]:
     """Summaries, protobufs of tensorboard, that are written once a run: its arguments, by which TensorBoard's table of
     runs (HParams) sorts, filters and colours, and a text with its command and commit."""
+    from tensorboard.plugins.hparams import plugin_data_pb2
     from tensorboard.plugins.hparams import summary_v2 as hparams
     from tensorboard.plugins.text import summary_v2 as text
 
@@ -99,6 +102,12 @@ def cards(manifest: Dict[str, Any], run_name: str) -> List[Any]:
     config = hparams.hparams_config_pb(
         hparams=[hparams.HParam(name) for name in values], metrics=[hparams.Metric(tag) for tag in JUDGED_BY]
     )
+    content = config.value[0].metadata.plugin_data
+    data = plugin_data_pb2.HParamsPluginData.FromString(content.content)
+    for info in data.experiment.hparam_infos:
+        if hasattr(info, "differs"):  # not before tensorboard 2.15, which shows them all
+            info.differs = info.name in SHOWN  # TensorBoard sorts by this, then by name, and shows the first five
+    content.content = data.SerializeToString()
     commit = f"{manifest['git']['commit'] or 'unknown'}{' and changes' if manifest['git']['dirty'] else ''}"
     command = manifest["command"].replace(" --", " \\\n      --")  # a line a flag: TensorBoard does not wrap code
     shown = json.dumps(arguments, indent=1).replace("\n", "\n    ")  # four spaces: code in Markdown

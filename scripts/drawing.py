@@ -550,8 +550,7 @@ def map_of_scores(suite, grid):
 def _is_tied(suite, best, config):
     """Whether the interval of the best minus this one includes 0. False where there are too few seeds for one."""
     samples = [suite.sample(best), suite.sample(config)]
-    low = evidence(lambda one, other: iqm(one) - iqm(other), samples, BAND_REPS, suite.seed).estimate.low
-    return bool(low <= 0)
+    return bool(evidence(lambda one, other: iqm(one) - iqm(other), samples, BAND_REPS, suite.seed).estimate.low <= 0)
 
 
 def profiles(suite):
@@ -574,7 +573,7 @@ def profiles(suite):
     def of_games(sample):
         return np.mean([x.mean(-1) > taus.reshape(-1, *[1] * (x.ndim - 1)) for x in sample], axis=0)
 
-    for ax, statistic, name in zip(sheet.axes[0], (of_runs, of_games), ("runs", "games (mean over seeds)")):
+    for ax, statistic, name in zip(sheet.axes[0], (of_runs, of_games), ("runs", "games as means over seeds")):
         for config in configs:
             value, low, high = interval(statistic, [suite.sample(config)], min(suite.reps, BAND_REPS), suite.seed)
             line = style[config]

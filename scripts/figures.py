@@ -345,7 +345,8 @@ def switch(suite):
 def schedule(suite):
     """Curves of the schedules beside the fixed shapes, and the final IQM of each."""
     fixed, scheduled = sweep_claims.by_schedule(suite)
-    style = {**styles(suite, fixed), **styles(suite, list(scheduled.values()), "configuration")}
+    changing = styles(suite, list(scheduled.values()), "configuration")
+    style = {**styles(suite, fixed), **{config: {**line, "ls": DASH_DOTTED} for config, line in changing.items()}}
     panels = [("fixed shapes", fixed, style), ("schedules", list(scheduled.values()), style)]
     yield curve_panels(suite, panels)
     yield game_grid(suite, "games", [*fixed, *scheduled.values()], [*RETURNS, ("charts/num_envs", "N")], style)
