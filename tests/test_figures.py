@@ -601,7 +601,7 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, wo
 def test_from_real_runs_to_a_figure(tmp_path):
     for N, T in (4, 32), (8, 16):
         conftest.run(
-            "ppo_atari_envpool.py",
+            "ppo_envpool.py",
             tmp_path,
             "--num-envs",
             N,
@@ -611,8 +611,6 @@ def test_from_real_runs_to_a_figure(tmp_path):
             2048,
             "--run-name",
             f"sweep/{N}",
-            "--env-id",
-            "Breakout-v5",
             "--num-logs",
             4,
         )

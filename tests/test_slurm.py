@@ -7,7 +7,7 @@ import time
 
 import pytest
 from conftest import ROOT
-from test_launch import LONG, attempts, check_complete, finish, launch, line, raw_steps, start
+from test_launch import LONG, attempts, finish, launch, line, raw_steps, refused, short, start
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +31,15 @@ def until(condition, what, pause=0.1):
 
 
 def test_a_job_array(slurm, tmp_path):
-    """One run is told of its time limit, one is cancelled, one fails, one is undisturbed; then the same line again."""
-    names = ("limited", "cancelled", "refused", "good")
-    limited, cancelled, refused, good = (tmp_path / "s" / name for name in names)
+    """One run, a training, is told of its time limit, one is cancelled, one fails, one is undisturbed; then the same
+    line again."""
+    names = ("limited", "cancelled", "failed", "good")
+    limited, cancelled, failed, good = (tmp_path / "s" / name for name in names)
     lines = [
         line(tmp_path, "s/limited", steps=LONG),
-        line(tmp_path, "s/cancelled", "--seed", 2, steps=LONG),
-        line(tmp_path, "s/refused", "--num-minibatches", 7),
-        line(tmp_path, "s/good", "--seed", 3, steps=256),
+        short(tmp_path, "s/cancelled", "--stops", 1),
+        short(tmp_path, "s/failed", "--refuses", 1),
+        short(tmp_path, "s/good"),
     ]
     options = ("--slurm", "--cpus-per-task", 1, "--time", 30, "--array-parallelism", 2)
 
@@ -56,30 +57,34 @@ def test_a_job_array(slurm, tmp_path):
     assert "4 to submit" in out
     array = re.search(r"submitted job array (\d+):", out)[1]
     assert "4 queued or running, 0 to submit" in finish(start(lines, *options, **slurm))
-    twin = line(tmp_path, "t/good", "--seed", 3, steps=256)  # another sweep does not submit what this one has queued
+    twin = short(tmp_path, "t/good")  # another sweep does not submit what this one has queued
     assert "1 queued or running, 0 to submit" in finish(start([twin], *options, **slurm))
 
     until(lambda: limited.exists() and raw_steps(limited), "the first task does not run")
     # to the step, as Slurm does two minutes before the limit
     scancel("--signal=USR1", f"{tasks()['0']}.0")
-    until(lambda: cancelled.exists() and raw_steps(cancelled), "the second task does not run")
+    until((cancelled / "manifest.json").exists, "the second task does not run")
     scancel(f"{array}_1")
     until(lambda: not tasks(), "the array does not end", pause=1)
 
-    check_complete(limited, LONG)
+    assert (limited / "done.json").exists() and raw_steps(limited) == list(range(128, LONG + 1, 128))
     assert attempts(limited) == 2 and "resumes at step" in (limited / "log.txt").read_text()
-    check_complete(good, 256)
-    assert attempts(good) == attempts(cancelled) == attempts(refused) == 1
-    assert not (cancelled / "done.json").exists() and not (refused / "manifest.json").exists()
+    assert (good / "done.json").exists()
+    assert attempts(good) == attempts(cancelled) == attempts(failed) == 1
+    assert not (cancelled / "done.json").exists() and not (failed / "manifest.json").exists()
     shown = finish(start(lines, "--status"))
     assert "stale     s/cancelled" in shown
-    assert "failed    s/refused  0/512 steps  error: --num-minibatches 7 does not divide" in shown
+    assert "failed    s/failed  0/1 steps  error: --refuses 1: expected nothing" in shown
 
     out = finish(start(lines, *options, **slurm))
     assert "4 runs: 2 finished, 0 diverged, 0 queued or running, 2 to submit" in out
     until(lambda: not tasks(), "the second array does not end", pause=1)
-    check_complete(cancelled, LONG)
-    assert attempts(cancelled) == 2 and attempts(limited) == 2 and attempts(good) == 1
+    assert (
+        (cancelled / "done.json").exists()
+        and attempts(cancelled) == 2
+        and attempts(limited) == 2
+        and attempts(good) == 1
+    )
 
 
 def test_what_slurm_refuses(slurm, tmp_path):
@@ -124,9 +129,6 @@ def test_the_array_that_would_be_submitted(tmp_path):
         assert f"#SBATCH --{word}\n" in out
     assert "#SBATCH --account=x --qos=y\n" in out
     assert subprocess.run(["bash", "-n"], input=out[out.index("#!/bin/bash") :], text=True).returncode == 0
-    huge = line(tmp_path, "s/run", "--num-envs", 8192, steps=2**20)
-    refused = finish(start([huge], "--slurm", "--mem", "8G"), code=2)
-    assert "--num-envs 8192 of s/run needs" in refused
 
 
 @pytest.mark.parametrize(
@@ -141,9 +143,15 @@ def test_the_array_that_would_be_submitted(tmp_path):
         ("--sbatch", "x", "options of sbatch, such as '--account=x --qos=y'"),
     ],
 )
-def test_values_that_slurm_would_refuse(option, value, expected, tmp_path):
-    out = finish(start([line(tmp_path, "s/run")], "--slurm", "--dry-run", option, value), code=2)
-    assert out == f"error: {option} {value}: expected {expected}\n"
+def test_values_that_slurm_would_refuse(option, value, expected, tmp_path, capsys, monkeypatch):
+    error = refused(capsys, monkeypatch, [short(tmp_path, "s/run")], "--slurm", "--dry-run", option, value)
+    assert error == f"error: {option} {value}: expected {expected}\n"
+
+
+def test_what_does_not_fit_into_the_memory_of_a_task(tmp_path, capsys, monkeypatch):
+    huge = line(tmp_path, "s/run", "--num-envs", 8192, steps=2**20)
+    error = refused(capsys, monkeypatch, [huge], "--slurm", "--mem", "8G")
+    assert "--num-envs 8192 of s/run needs" in error
 
 
 @pytest.mark.parametrize("text,size", [("64", 2**26), ("4K", 2**12), ("512m", 2**29), ("32GB", 2**35), ("1T", 2**40)])

@@ -361,7 +361,8 @@ def test_separate_encoders_share_nothing():
 # ---- what the rollout hands to the targets ---------------------------------------------------------------------------
 def test_rollout(tmp_path, monkeypatch):
     """The real loop with a policy that is known: actions follow it, and each row of the batch is what the games did."""
-    words = "--env-id Berzerk-v5 --num-envs 8 --num-steps 128 --total-timesteps 2048 --learning-rate 0 --run-name r"
+    words = "--env-id Berzerk-v5 --num-envs 8 --num-steps 128 --total-timesteps 2048 --learning-rate 0 --run-name r "
+    words += "--update-epochs 1"
     args = ppo.parse_args([*words.split(), "--runs-dir", str(tmp_path), "--num-threads", "1", "--no-diagnostics"])
     agent_class, gae, recorder, seen = ppo.Agent, ppo.gae, Recorder(ppo.make_envs), []
 
