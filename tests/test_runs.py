@@ -222,6 +222,9 @@ def test_what_tensorboard_shows_beside_the_curves(finished):
     )
     arguments = plugin.session_start_info.hparams
     assert [arguments[name].number_value for name in ("num_envs", "num_steps", "batch_size", "seed")] == [4, 32, 128, 1]
+    content = accumulator.SummaryMetadata("_hparams_/experiment").plugin_data.content
+    columns = HParamsPluginData.FromString(content).experiment.hparam_infos
+    assert {info.name for info in columns if info.differs} == set(tags.SHOWN) < {info.name for info in columns}
     assert rundir.read_curves(finished[0].glob("events*")).keys() == set(accumulator.Tags()["scalars"])
 
 
