@@ -131,7 +131,8 @@ def signals():
 
 def test_rollout(tmp_path, monkeypatch, signals):
     """The real loop with a policy that is known: actions follow it, and each row of the batch is what the games did."""
-    words = "--num-envs 8 --num-steps 48 --total-timesteps 768 --num-minibatches 1 --num-levels 0 --num-threads 1"
+    words = "--num-envs 8 --num-steps 48 --total-timesteps 768 --num-minibatches 1 --num-levels 0 --num-threads 1 "
+    words += "--update-epochs 1"
     # in FruitBot rewards are frequent: games under way at the end of a rollout have earned some
     args = arguments(tmp_path, "--env-id", "fruitbot", *words.split(), "--learning-rate", 0, "--no-diagnostics")
     agent_class, gae, recorder, seen = procgen.Agent, procgen.gae, Recorder(procgen.make_envs), []

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import functools
 import importlib
 import json
 import math
@@ -82,6 +83,11 @@ def check_complete(run_dir, steps=STEPS):
     assert [value for _, value in scalars["charts/learning_rate"]] == pytest.approx(rates)
     with np.load(run_dir / "coverage.npz") as coverage:
         assert sorted(set(coverage["step"])) == steps and len(coverage["step"]) <= 4096
+
+
+def check_same_weights(run_dir, other):
+    weights, others = (load_checkpoint(path)["agent"] for path in (run_dir, other))
+    assert weights.keys() == others.keys() and not [x for x in weights if not torch.equal(weights[x], others[x])]
 
 
 # ---- what a run writes -----------------------------------------------------------------------------------------------
@@ -279,10 +285,24 @@ def test_a_finished_run_stays_as_it_is(finished, script):
     assert before == {path.name: path.stat().st_mtime_ns for path in run_dir.iterdir() if path.name != ".lock"}
 
 
-def test_final_games(script, tmp_path):
+@pytest.fixture(scope="module")
+def option(script, tmp_path_factory):
+    """Runs two iterations with some options, once, and gives the run directory. Fewer rows for the probe than valid
+    ones, to tell it from the batch."""
+
+    @functools.lru_cache(maxsize=None)
+    def run_with(*words):
+        folder = tmp_path_factory.mktemp("option")
+        run(script, folder, "--total-timesteps", 256, "--probe-size", 100, *words)
+        return folder / "run"
+
+    return run_with
+
+
+def test_final_games(option, script, tmp_path):
     """--eval-episodes: whole games of the final network, the same when they were interrupted and are played again, and
-    each the same alone as beside the others."""
-    words = ("--total-timesteps", 256, "--no-diagnostics", "--eval-episodes", 3)
+    each the same alone as beside the others. Training has the same bits whether diagnostics look at it or not."""
+    words = ("--total-timesteps", 256, "--no-diagnostics", "--eval-episodes", 2)
     run_dir = tmp_path / "run"
     run(script, tmp_path, *words)
     before = (run_dir / "done.json").read_text()
@@ -290,41 +310,35 @@ def test_final_games(script, tmp_path):
     again = run(script, tmp_path, *words)
     assert "resumes at step 256" in again.stdout and (run_dir / "done.json").read_text() == before
     assert raw_steps(run_dir) == [128, 256]
+    check_same_weights(run_dir, option())
+    blind, seen = curves(run_dir), curves(option())
+    assert not [tag for tag in blind if tag.split("/")[0] in ("diagnostics", "probe", "outer")]
+    assert {tag: blind[tag] for tag in blind.keys() - {"charts/SPS"}}.items() <= seen.items()
     done = json.loads(before)
     assert (
-        done["final_episodes"] == 3 and done["final_return_ci"][0] <= done["final_return"] <= done["final_return_ci"][1]
+        done["final_episodes"] == 2 and done["final_return_ci"][0] <= done["final_return"] <= done["final_return_ci"][1]
     )
     module = importlib.import_module(script[: -len(".py")])
     args = module.parse_args(command(script, tmp_path, *words)[2:])
     agent = make_network(script)
     agent.load_state_dict(load_checkpoint(run_dir)["agent"])
-    seeds = rundir.game_seeds(1, "eval", 0, range(3))
+    seeds = rundir.game_seeds(1, "eval", 0, range(2))
     device = torch.device("cpu")
-    bar = rundir.progress_bar(3, "game", "")
-    parts = [module.play_games(agent, args, device, seeds, games, bar) for games in (range(0, 1), range(1, 3))]
-    assert list(map(len, parts)) == [1, 2] and np.mean(sum(parts, [])) == pytest.approx(done["final_return"])
+    bar = rundir.progress_bar(2, "game", "")
+    returns = module.play_games(agent, args, device, seeds, range(2), bar)  # the run has played each in a piece alone
+    assert len(returns) == 2 and np.mean(returns) == pytest.approx(done["final_return"])
 
 
 # ---- the same seed ---------------------------------------------------------------------------------------------------
-def test_the_same_seed_gives_the_same_bits(finished, script, tmp_path):
-    """…with one thread or two, whether checkpoints are written or not, and whether anyone looks or not."""
-    run_dir, _ = finished
-    words = ("--probe-size", 100, "--checkpoint-minutes", 0, "--num-threads", 2)
-    run(script, tmp_path, *words, *LEVELS.get(script, ()))
-    (tmp_path / "blind").mkdir()
-    run(script, tmp_path / "blind", "--no-diagnostics", *LEVELS.get(script, ()))
-    first, second = curves(run_dir), curves(tmp_path / "run")
-    blind = curves(tmp_path / "blind/run")
+def test_the_same_seed_gives_the_same_bits(option, script):
+    """…with one thread or two, and whether checkpoints are written or not."""
+    words = LEVELS.get(script, ())
+    one, two = option(*words), option(*words, "--checkpoint-minutes", 0, "--num-threads", 2)
+    first, second = curves(one), curves(two)
     assert first.keys() == second.keys()
     for tag in first.keys() - {"charts/SPS"}:
         assert first[tag] == second[tag], tag
-    assert not [tag for tag in blind if tag.split("/")[0] in ("diagnostics", "probe", "outer")]
-    for tag in blind.keys() - {"charts/SPS"}:
-        assert first[tag] == blind[tag], tag
-    for same in ("run", "blind/run"):
-        weights = load_checkpoint(tmp_path / same)["agent"]
-        for name, tensor in load_checkpoint(run_dir)["agent"].items():
-            assert torch.equal(tensor, weights[name]), f"{same}: {name}"
+    check_same_weights(one, two)
 
 
 @pytest.mark.once
@@ -343,18 +357,21 @@ def test_another_seed_gives_another_run(finished, script, tmp_path):
     ],
 )
 def test_signals(script, tmp_path, signum, code):
-    run_dir = tmp_path / "run"
-    process = start(script, tmp_path, "--checkpoint-minutes", 1000)
+    # iterations of the small worlds are short: with diagnostics, and twice as many, the signal comes before the last
+    steps, run_dir = STEPS[: 8 if script == "ppo_envpool.py" else 4], tmp_path / "run"
+    words = ("--checkpoint-minutes", 1000, "--total-timesteps", steps[-1])
+    words += () if script == "ppo_envpool.py" else ("--no-diagnostics",)
+    process = start(script, tmp_path, *words)
     wait_for(lambda: run_dir.exists() and raw_steps(run_dir), process)
     process.send_signal(signum)
     out, err = process.communicate(timeout=120)
     assert process.returncode == code and "resumes" in out and "Traceback" not in err
     step = load_checkpoint(run_dir)["run"]["global_step"]
-    assert 0 < step < 1024 and raw_steps(run_dir)[-1] == step and step % 128 == 0
+    assert 0 < step < steps[-1] and raw_steps(run_dir)[-1] == step and step % 128 == 0
     assert not (run_dir / "done.json").exists()
-    again = run(script, tmp_path, "--checkpoint-minutes", 1000)
+    again = run(script, tmp_path, *words)
     assert f"resumes at step {step:,}" in again.stdout
-    check_complete(run_dir)
+    check_complete(run_dir, steps)
 
 
 @pytest.mark.once
@@ -578,18 +595,6 @@ def test_video(script, tmp_path):
 # ---- options ---------------------------------------------------------------------------------------------------------
 def last(run_dir, tag):
     return curves(run_dir)[tag][-1][1]
-
-
-@pytest.fixture(scope="module")
-def option(script, tmp_path_factory):
-    """Runs two iterations with some options, and gives the run directory."""
-
-    def run_with(*words):
-        folder = tmp_path_factory.mktemp("option")
-        run(script, folder, "--total-timesteps", 256, *words)
-        return folder / "run"
-
-    return run_with
 
 
 @pytest.mark.once
