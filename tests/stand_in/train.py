@@ -3,7 +3,7 @@
 --until FILE     goes on when FILE is there, such as the manifest of a run that has to run beside this one
 --stops 1        waits for a signal, leaves a checkpoint and exits with 143; with a checkpoint, it resumes
 --refuses 1      exits with 2
-    --diverges 1     exits with 3, as if a number were not finite
+--diverges 1     exits with 3, as if a number were not finite
 --bytes NUMBER   writes a file of this size
 --resume-from R  fails if R is not finished
 """
