@@ -70,19 +70,25 @@ def train(cleanrl, game, program, seed):
             words = f"--num-logs {POINTS} --num-threads 1 --no-cuda --runs-dir {folder} --run-name run".split()
             run([ROOT / "ppo_envpool.py", "--env-id", env_id, *flags, *words], folder)
             curves = rundir.read_curves(Path(folder).glob("run/events*"))
-    steps, returns = curves["charts/episodic_return"]  # CleanRL: a point a game
-    for step in np.arange(1, POINTS + 1) * total // POINTS:
-        points = np.searchsorted(steps, step, "right")
-        if points:
-            yield step, np.mean(returns[max(0, points - 100) : points]) if program == CLEANRL else returns[points - 1]
+    steps, returns = curves["charts/episodic_return"]
+    if program != CLEANRL:
+        yield from zip(steps, returns, strict=True)
+        return
+    for step in np.arange(1, POINTS + 1) * total // POINTS:  # from a point a game
+        games = np.searchsorted(steps, step, "right")
+        if games:
+            yield step, np.mean(returns[max(0, games - 100) : games])
 
 
 def read(path):
-    """{game: {program: (seeds, POINTS) returns}}, NaN before the first finished game."""
+    """{game: {program: (seeds, POINTS) returns}}, NaN where there is no point.
+
+    A point of ppo_envpool.py is at the end of an iteration, less than one after the step that it stands for.
+    """
     curves = {game: {} for game in GAMES}
     with open(path) as file:
         for row in csv.DictReader(file):
-            place = int(row["step"]) * POINTS // GAMES[row["game"]][2] - 1
+            place = round(int(row["step"]) * POINTS / GAMES[row["game"]][2]) - 1
             empty = np.full((len(SEEDS), POINTS), np.nan)
             curve = curves[row["game"]].setdefault(row["program"], empty)
             curve[int(row["seed"]) - 1, place] = float(row["return"])
@@ -101,9 +107,11 @@ def main():
     curves = read(HERE / "curves.csv")
     print("game            measure  one                               another         difference, 95 % CI")
     for game, by_program in curves.items():
-        for name, measure in (("final", lambda x: x[:, -1]), ("area", lambda x: np.nanmean(x, axis=1))):
+        common = ~np.isnan(np.concatenate(list(by_program.values()))).any(0)  # the points that all runs have
+        for name in ("final", "area"):
             for one, other in itertools.combinations(reversed(by_program), 2):
-                ours, theirs = measure(by_program[one]), measure(by_program[other])
+                pair = (by_program[program] for program in (one, other))
+                ours, theirs = (x[:, -1] if name == "final" else x[:, common].mean(1) for x in pair)
                 found = verdict_interval(lambda x, y: mean(x) - mean(y), [[ours], [theirs]])
                 print(
                     f"{game:15} {name:8} {ours.mean():<7.1f}{one:26.26} {theirs.mean():<7.1f}{other:15} "
@@ -121,13 +129,14 @@ def main():
     for axis, (game, by_program) in zip(axes, curves.items(), strict=True):
         steps = np.arange(1, POINTS + 1) * GAMES[game][2] / POINTS
         for (program, values), color in zip(by_program.items(), COLORS):
+            there = ~np.isnan(values).any(0)
             for curve in values:
-                axis.plot(steps / 1000, curve, color=color, lw=0.6, alpha=0.4)
-            axis.plot(steps / 1000, values.mean(0), color=color, label=program)
+                axis.plot(steps[there] / 1000, curve[there], color=color, lw=0.6, alpha=0.4)
+            axis.plot(steps[there] / 1000, values[:, there].mean(0), color=color, label=program)
         axis.set_title(f"{game}, {GAMES[game][1][0]}×{GAMES[game][1][1]}")
         axis.set_xlabel("thousand steps")
     axes[0].set_ylabel("return, last 100 games\nmean and 5 seeds")
-    axes[0].legend()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.savefig(HERE / "curves.png", dpi=150)
 
 
