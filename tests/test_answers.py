@@ -1,5 +1,6 @@
 """results/answers.py: the committed verdicts and the picture follow from the committed scores."""
 
+import re
 import shutil
 import sys
 
@@ -24,7 +25,7 @@ def test_a_result_is_made_again_from_its_csv(experiment, tmp_path, capsys):
 
 def test_a_seed_counts_only_if_every_configuration_has_it(tmp_path, capsys):
     rows = (ROOT / "results/shape/scores.csv").read_text().splitlines()
-    kept = [row for row in rows if not row.startswith("Acrobot-v1,5,8,128,")]
+    kept = [row for row in rows if not re.match("Acrobot-v1,[5-9],8,128,", row)]
     (tmp_path / "scores.csv").write_text("\n".join(kept))
     answers.main(["shape", "--out", str(tmp_path)])
     output = capsys.readouterr().out
