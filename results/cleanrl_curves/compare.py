@@ -35,7 +35,8 @@ GAMES = {  # game: (CleanRL's script, shape, steps)
 }
 SEEDS = range(1, 6)
 POINTS = 20
-CLEANRL, OURS, OURS_GYMNASIUM = PROGRAMS = ("CleanRL", "ppo_envpool.py", "ppo_envpool.py, gymnasium's game")
+CLEANRL, OURS_GYMNASIUM = "CleanRL", "ppo_envpool.py, gymnasium's game"
+PROGRAMS = (CLEANRL, "ppo_envpool.py", OURS_GYMNASIUM)
 COLORS = ("#d55e00", "#0072b2", "#009e73")
 OF_BOTH_MAKERS = ("CartPole-v1", "Acrobot-v1")
 
