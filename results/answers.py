@@ -7,8 +7,9 @@
 
 scores.csv has one row a run: game, seed, what the experiment varies, `final_return`, `score` (0: a random policy, 1:
 the reference return of scripts/small_worlds.csv), `half_return` (the training return of the last 100 games at half of
-the steps) and `commit`. That of outer_loop also has `ddr`, the last `outer/ddr`, and, up to each quarter q of a run,
-`return_q` (the mean of the points of the training return), `signal_q` and `noise_q` (the sums of
+the steps) and `commit`. Those of diagnostics and trend also have P1's six diagnostics, each the mean of its `probe/`
+points in the second half of the run. That of outer_loop has `ddr`, the last `outer/ddr`, and, up to each quarter q of a
+run, `return_q` (the mean of the points of the training return), `signal_q` and `noise_q` (the sums of
 `outer/grad_noise_scale/signal` and `/noise`). A verdict is of the interval that draws n - 1 of n seeds
 (scripts/estimates.py). verdicts.csv also has, for each difference of scores, the power that its test had: the chance of
 *supported* if the true difference is 0.05 (or, of "not below -0.05", if it is 0), and `detectable`, the difference at
@@ -29,7 +30,16 @@ sys.path.insert(0, str(HERE.parent / "scripts"))
 import analysis  # noqa: E402
 import estimates  # noqa: E402
 import suite  # noqa: E402
-from estimates import ALPHA, evidence, holm, iqm, p_values, verdict  # noqa: E402
+from estimates import (  # noqa: E402
+    ALPHA,
+    comparable_pairs,
+    evidence,
+    holm,
+    iqm,
+    p_values,
+    pair_correlation,
+    verdict,
+)
 
 import rundir  # noqa: E402
 
@@ -44,9 +54,19 @@ VARIES = {
     "outer_loop": ("num_envs", "minibatch_size", "learning_rate"),
     "switch": ("com_before", "prox_com"),
     "reuse": ("num_envs", "num_steps", "update_epochs"),
+    "diagnostics": ("num_envs", "num_steps", "learning_rate"),
+    "trend": ("num_envs", "minibatch_size"),
 }
 QUARTERS = (1, 2, 3, 4)
 DOORKEY = "MiniGrid-DoorKey-5x5"
+PROBED = {  # P1's diagnostics, and how it says that they move when N grows
+    "feature_rank": "rises",
+    "dormant_neurons": "falls",
+    "weight_norm": "falls",
+    "gradient_kurtosis": "falls",
+    "policy_variance": "falls",
+    "ess": "rises",
+}
 
 
 # ---- from runs to scores.csv -----------------------------------------------------------------------------------------
@@ -77,6 +97,7 @@ def collect(experiment, runs_dir):
             "score": round((done["final_return"] - low) / (high - low), 5),
             "half_return": round(float(half[-1]), 4) if len(half) else "",
             **(of_outer_loop(curves, arguments["total_timesteps"]) if experiment == "outer_loop" else {}),
+            **(of_probe(curves, arguments["total_timesteps"]) if experiment in ("diagnostics", "trend") else {}),
             "commit": manifest["git"]["commit"][:7],
         }
 
@@ -95,6 +116,14 @@ def of_outer_loop(curves, total):
         for part in ("signal", "noise"):
             measured = up_to(curves, f"outer/grad_noise_scale/{part}", total * q / 4)
             columns[f"{part}_{q}"] = float(f"{measured.sum():.6g}")
+    return columns
+
+
+def of_probe(curves, total):
+    columns = {}
+    for name in PROBED:
+        steps, values = curves[f"probe/{name}"]
+        columns[name] = float(f"{values[steps > total / 2].mean():.6g}")
     return columns
 
 
@@ -296,6 +325,53 @@ def reuse_claims(experiment):
     experiment.test("R3", "at 8 epochs 16x128 is better than 8x256", gain, [(*more_envs, 8.0), (*more_steps, 8.0)])
 
 
+def moves_with_envs(experiment, names, configs, where, primary):
+    """A claim for each diagnostic: how Kendall's tau of N and its values, over pairs that differ in N, lies."""
+    tau = pair_correlation(comparable_pairs([config[0] for config in configs]))
+
+    def statistic(samples):  # one a configuration, each an array (2, …, seeds) a game -> one a game, each of C arrays
+        return tau(*([array[1] for array in of_game] for of_game in zip(*samples, strict=True)))
+
+    for name, (diagnostic, way) in zip(names, PROBED.items(), strict=True):
+        text = f"{diagnostic.replace('_', ' ')} {way} with N{where}"
+        side = "more" if way == "rises" else "less"
+        experiment.test(name, text, statistic, configs, side=side, primary=primary, column=diagnostic)
+
+
+def diagnostics_claims(experiment):
+    names = [f"D{i}" for i in range(1, 13)]
+    for i, rate in enumerate(sorted({config[2] for config in experiment.configs})):
+        configs = [config for config in experiment.configs if config[2] == rate]
+        moves_with_envs(experiment, names[6 * i : 6 * i + 6], configs, f" at a rate of {rate:g}", i == 0)
+
+
+def rules(experiment):
+    """{(rule, N): configuration} of trend: how the batch is cut into minibatches."""
+    found = {}
+    for config in experiment.configs:
+        num_envs, minibatch_size = config
+        if minibatch_size == 64:
+            found["64 rows", num_envs] = config
+        if minibatch_size == 4 * num_envs:  # a quarter of the batch of T = 16
+            found["four", num_envs] = config
+    return found
+
+
+def trend_claims(experiment):
+    config_of = rules(experiment)
+    numbers = sorted({num_envs for _, num_envs in config_of})
+
+    def beats(name, rule, text, first, second, side="more"):
+        text = f"with {'four minibatches' if rule == 'four' else 'minibatches of 64 rows'} {text}"
+        experiment.test(name, text, gain, [config_of[rule, first], config_of[rule, second]], side=side)
+
+    beats("T1", "64 rows", f"N = {numbers[-1]:.0f} beats N = {numbers[0]:.0f}", numbers[-1], numbers[0])
+    beats("T2", "four", f"N = {numbers[-1]:.0f} is below N = {numbers[-2]:.0f}", numbers[-1], numbers[-2], "less")
+    beats("T3", "four", f"N = {numbers[2]:.0f} beats N = {numbers[0]:.0f}", numbers[2], numbers[0])
+    configs = [config_of["64 rows", n] for n in numbers[2:]]
+    moves_with_envs(experiment, [f"T{i}" for i in range(4, 10)], configs, " from 64 to 1024, 64 rows", False)
+
+
 def ways(experiment):
     """{(way, N): configuration} of outer_loop: how the batch of N environments is cut into minibatches."""
     by_size = {num_envs: {} for num_envs, *_ in experiment.configs}
@@ -377,11 +453,10 @@ def noise_against_best(experiment, config_of):
 
 
 # ---- pictures --------------------------------------------------------------------------------------------------------
-def draw(experiment, title, xs, label_of_x, lines):
-    """A panel a game, and one of all: the IQM of each configuration with its 95 % interval.
+COLORS = ("#0072b2", "#d55e00", "#009e73")
 
-    xs: values on the axis; lines: {label: [configuration of each x]}. Values of a single line are in no order.
-    """
+
+def pyplot():
     import matplotlib
 
     matplotlib.use("Agg")
@@ -389,18 +464,30 @@ def draw(experiment, title, xs, label_of_x, lines):
     from look import LOOK
 
     plt.rcParams.update(LOOK)
+    return plt
+
+
+def errorbar(axis, places, found, color, label, ls="-"):
+    """Draws Estimates, one a place."""
+    values = np.array([estimate.value for estimate in found])
+    ends = np.abs(np.array([[estimate.low, estimate.high] for estimate in found]).T - values)
+    axis.errorbar(places, values, ends, color=color, marker="o", ms=3, capsize=2, ls=ls, label=label)
+
+
+def draw(experiment, title, xs, label_of_x, lines):
+    """A panel a game, and one of all: the IQM of each configuration with its 95 % interval.
+
+    xs: values on the axis; lines: {label: [configuration of each x]}. Values of a single line are in no order.
+    """
+    plt = pyplot()
     games = [*experiment.games, None]
     figure, axes = plt.subplots(1, len(games), figsize=(2.4 * len(games), 2.6), sharey=True)
-    colors = ("#0072b2", "#d55e00", "#009e73")
     for axis, game in zip(axes, games, strict=True):
         for place, (label, configs) in enumerate(lines.items()):
             samples = [experiment.sample(config, [game] if game else experiment.games) for config in configs]
             found = [estimates.interval(iqm, [sample], REPS) for sample in samples]
             places = np.arange(len(xs)) + 0.08 * (place - (len(lines) - 1) / 2)
-            values = np.array([estimate.value for estimate in found])
-            ends = np.abs(np.array([[estimate.low, estimate.high] for estimate in found]).T - values)
-            look = dict(color=colors[place], marker="o", ms=3, capsize=2, ls="-" if len(lines) > 1 else "")
-            axis.errorbar(places, values, ends, label=label, **look)
+            errorbar(axis, places, found, COLORS[place], label, "-" if len(lines) > 1 else "")
         seeds = len(experiment.seeds[game]) if game else min(len(seeds) for seeds in experiment.seeds.values())
         axis.set_title(f"{game or 'all games'} ({seeds} seeds)")
         axis.set_xticks(range(len(xs)), xs, rotation=45)
@@ -462,6 +549,46 @@ def draw_reuse(experiment):
     return draw(experiment, "More epochs, 100,000 steps", [f"{count:.0f}" for count in epochs], "epochs", lines)
 
 
+def draw_diagnostics(experiment):
+    lines = {
+        f"learning rate {rate:g}": [config for config in experiment.configs if config[2] == rate]
+        for rate in sorted({config[2] for config in experiment.configs})
+    }
+    return draw_probes(experiment, "P1's diagnostics at one batch of 1024 steps, probe of its rows", lines)
+
+
+def draw_probes(experiment, title, lines):
+    """A row a game, a column a diagnostic: the mean over the seeds against N, with its 95 % interval."""
+    plt = pyplot()
+    figure, axes = plt.subplots(
+        len(experiment.games), len(PROBED), figsize=(1.8 * len(PROBED), 1.6 * len(experiment.games)), sharex=True
+    )
+    for row, game in zip(axes, experiment.games, strict=True):
+        for axis, name in zip(row, PROBED, strict=True):
+            for color, (label, configs) in zip(COLORS, lines.items()):
+                samples = [experiment.sample(config, [game], name) for config in configs]
+                found = [estimates.interval(estimates.mean, [sample], REPS) for sample in samples]
+                errorbar(axis, [config[0] for config in configs], found, color, label)
+            axis.set_xscale("log", base=4)
+        row[0].set_ylabel(game)
+    for axis, (name, way) in zip(axes[0], PROBED.items(), strict=True):
+        axis.set_title(f"{name.replace('_', ' ')}\nP1: {way}")
+    figure.supxlabel("N_envs")
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower right", ncols=len(lines))
+    figure.suptitle(title)
+    return figure
+
+
+def draw_trend(experiment):
+    config_of = rules(experiment)
+    numbers = sorted({num_envs for _, num_envs in config_of})
+    lines = {
+        name: [config_of[rule, n] for n in numbers]
+        for rule, name in (("four", "four minibatches"), ("64 rows", "minibatches of 64 rows"))
+    }
+    return draw(experiment, "PPO at T = 16, 163,840 steps", [f"{n:.0f}" for n in numbers], "N_envs", lines)
+
+
 EXPERIMENTS = {  # what judges one, and what draws it
     "shape": (shape_claims, draw_shape),
     "masks": (masks_claims, draw_masks),
@@ -469,6 +596,8 @@ EXPERIMENTS = {  # what judges one, and what draws it
     "outer_loop": (outer_loop_claims, draw_outer_loop),
     "switch": (switch_claims, draw_switch),
     "reuse": (reuse_claims, draw_reuse),
+    "diagnostics": (diagnostics_claims, draw_diagnostics),
+    "trend": (trend_claims, draw_trend),
 }
 
 
