@@ -216,9 +216,11 @@ class Experiment:
             chances = ["", ""]
             if claim["primary"]:
                 chances = [f"{adjusted[side][primary.index(claim)]:.4f}" for side in (0, 1)]
-            error = (claim["high"] - claim["low"]) / 2 / NORMAL.inv_cdf(1 - ALPHA / 2)
-            power = NORMAL.cdf(SMALLEST_EFFECT / error - NORMAL.inv_cdf(1 - ALPHA / 2))
-            detectable = error * (NORMAL.inv_cdf(1 - ALPHA / 2) + NORMAL.inv_cdf(0.8))
+            power = detectable = ""
+            if claim["of_scores"]:
+                error = (claim["high"] - claim["low"]) / 2 / NORMAL.inv_cdf(1 - ALPHA / 2)
+                power = f"{NORMAL.cdf(SMALLEST_EFFECT / error - NORMAL.inv_cdf(1 - ALPHA / 2)):.2f}"
+                detectable = f"{error * (NORMAL.inv_cdf(1 - ALPHA / 2) + NORMAL.inv_cdf(0.8)):.3f}"
             yield {
                 **{key: claim[key] for key in ("name", "primary", "claim", "seeds")},
                 **{key: f"{claim[key]:+.3f}" for key in ("value", "low", "high")},
@@ -226,8 +228,8 @@ class Experiment:
                 "verdict": claim["verdict"],
                 "p_holm": chances[0],
                 "p_holm_opposite": chances[1],
-                "power": f"{power:.2f}" if claim["of_scores"] else "",
-                "detectable": f"{detectable:.3f}" if claim["of_scores"] else "",
+                "power": power,
+                "detectable": detectable,
             }
 
 
@@ -453,6 +455,7 @@ def noise_against_best(experiment, config_of):
 
 
 # ---- pictures --------------------------------------------------------------------------------------------------------
+NAMES = {"dormant_neurons": "dormant neurons, %", "ess": "ESS, % of the rows"}
 COLORS = ("#0072b2", "#d55e00", "#009e73")
 
 
@@ -554,7 +557,9 @@ def draw_diagnostics(experiment):
         f"learning rate {rate:g}": [config for config in experiment.configs if config[2] == rate]
         for rate in sorted({config[2] for config in experiment.configs})
     }
-    return draw_probes(experiment, "P1's diagnostics at one batch of 1024 steps, probe of its rows", lines)
+    seeds = min(len(seeds) for seeds in experiment.seeds.values())
+    title = f"P1's diagnostics at one batch of 1024 steps: equal rows and gradient steps, {seeds} seeds"
+    return draw_probes(experiment, title, lines)
 
 
 def draw_probes(experiment, title, lines):
@@ -569,10 +574,16 @@ def draw_probes(experiment, title, lines):
                 samples = [experiment.sample(config, [game], name) for config in configs]
                 found = [estimates.interval(estimates.mean, [sample], REPS) for sample in samples]
                 errorbar(axis, [config[0] for config in configs], found, color, label)
+            numbers = sorted({config[0] for configs in lines.values() for config in configs})[::2]
             axis.set_xscale("log", base=4)
+            axis.set_xticks(numbers, [f"{n:.0f}" for n in numbers])
+            axis.minorticks_off()
+            axis.ticklabel_format(axis="y", useOffset=False)
+            if not np.ptp(axis.dataLim.intervaly):
+                axis.set_ylim(-0.1, 1)
         row[0].set_ylabel(game)
     for axis, (name, way) in zip(axes[0], PROBED.items(), strict=True):
-        axis.set_title(f"{name.replace('_', ' ')}\nP1: {way}")
+        axis.set_title(f"{NAMES.get(name, name.replace('_', ' '))}\nP1: {way}")
     figure.supxlabel("N_envs")
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower right", ncols=len(lines))
     figure.suptitle(title)
