@@ -421,17 +421,21 @@ def test_rollout(tmp_path, monkeypatch):
 
 
 def test_final_games_are_played_by_the_policy(tmp_path, monkeypatch):
-    """One of 4 actions has the probability 1/2. With the sign of the Gumbel noise flipped it would be played more."""
-    args = ppo.parse_args(["--runs-dir", str(tmp_path)])
-    agent, recorder = ppo.Agent(4), Recorder(ppo.make_envs)
+    """One of 9 actions has the probability 1/2. With the sign of the Gumbel noise flipped it would be played more.
+
+    Who does nothing in Asterix earns points too: the game that ends first goes on to earn them, which must not count.
+    """
+    args = ppo.parse_args(["--env-id", "Asterix-v5", "--runs-dir", str(tmp_path)])
+    agent, recorder = ppo.Agent(9), Recorder(ppo.make_envs)
     with torch.no_grad():
         agent.actor.weight.zero_()
-        agent.actor.bias.copy_(torch.log(torch.tensor([0.5] + [0.5 / 3] * 3)))
+        agent.actor.bias.copy_(torch.log(torch.tensor([0.5] + [1 / 16] * 8)))
     monkeypatch.setattr(ppo, "make_envs", recorder)
-    bar = rundir.progress_bar(2, "game", "")
-    returns = ppo.play_games(agent, args, torch.device("cpu"), [3, 4], range(2), bar)
+    bar = rundir.progress_bar(4, "game", "")
+    returns = ppo.play_games(agent, args, torch.device("cpu"), [3, 4, 5, 6], range(4), bar)
     games = recorder.played()
     first_over = games.over.int().argmax(0)  # the step that ends each game; after it the action is 0
     shares = [(games.actions[: last + 1, i] == 0).float().mean().item() for i, last in enumerate(first_over.tolist())]
-    assert shares == pytest.approx([0.5, 0.5], abs=0.1)
+    assert shares == pytest.approx([0.5] * 4, abs=0.1)
     assert returns == [games.raw[: last + 1, i].sum().item() for i, last in enumerate(first_over.tolist())]
+    assert games.raw[first_over.min() + 1 :, first_over.argmin()].sum() > 0
