@@ -165,8 +165,7 @@ class Agent(nn.Module):
         self.actor_logstd = nn.Parameter(torch.zeros(1, num_actions)) if continuous else None
         # of --norm-obs: count, sum and sum of squares of each column; at first those of one row with mean 0, variance 1
         sums = torch.tensor([[1.0], [0.0], [1.0]]).double().repeat(1, observation.width)
-        zeros = torch.zeros(observation.width)
-        for name, rows in (("obs_sums", sums), ("obs_mean", zeros), ("obs_std", zeros + 1)):
+        for name, rows in (("obs_sums", sums), ("obs_mean", sums[1].float()), ("obs_std", sums[2].float())):
             self.register_buffer(name, rows, persistent=args.norm_obs)
 
     @torch.no_grad()

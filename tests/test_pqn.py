@@ -225,16 +225,18 @@ def test_targets_are_made_from_what_the_games_gave(iterations):
 
 
 def test_final_games_have_the_final_epsilon(monkeypatch, tmp_path):
-    """With end_e 1/2 and 4 actions, 3/8 of the actions are not the greedy one."""
+    """With end_e 1/2 and 9 actions, 4/9 of the actions are not the greedy one. A game counts until it ends."""
     torch.manual_seed(0)
-    args = pqn.parse_args(["--end-e", "0.5", "--runs-dir", str(tmp_path)])
-    agent, envs = pqn.QNetwork(4), Recorder(pqn.make_envs)
+    args = pqn.parse_args(["--env-id", "Asterix-v5", "--end-e", "0.5", "--runs-dir", str(tmp_path)])
+    agent, envs = pqn.QNetwork(9), Recorder(pqn.make_envs)
     monkeypatch.setattr(pqn, "make_envs", envs)
-    bar = rundir.progress_bar(2, "game", "")
-    returns = pqn.play_games(agent, args, torch.device("cpu"), [3, 4], range(2), bar)
+    bar = rundir.progress_bar(4, "game", "")
+    returns = pqn.play_games(agent, args, torch.device("cpu"), [3, 4, 5, 6], range(4), bar)
     first, played = torch.tensor(envs.pools[0].obs), envs.played()
-    frames, actions = torch.cat([first[None], played.obs])[:100], played.actions[:100]  # both games run so long
+    frames, actions = torch.cat([first[None], played.obs])[:100], played.actions[:100]  # all games run so long
     with torch.no_grad():
         greedy = [agent(obs)[0].argmax(-1) for obs in frames.permute(0, 1, 3, 4, 2)]
-    assert len(returns) == 2 and len(actions) == 100
-    assert (actions != torch.stack(greedy)).float().mean().item() == pytest.approx(3 / 8, abs=0.1)
+    first_over = played.over.int().argmax(0)
+    assert returns == [played.raw[: last + 1, i].sum().item() for i, last in enumerate(first_over.tolist())]
+    assert played.raw[first_over.min() + 1 :, first_over.argmin()].sum() > 0 and first_over.min() >= 100
+    assert (actions != torch.stack(greedy)).float().mean().item() == pytest.approx(4 / 9, abs=0.1)
