@@ -52,13 +52,13 @@ from rundir import BUSY, PLACE, default_arguments, fail, find_runs, log_end, pro
 
 tqdm.monitor_interval = 0  # no second thread: a child dies with the thread that started it (die_with_parent)
 LIBC = ctypes.CDLL(None)
-SPEEDS = {  # steps/s at the defaults in float32 on two cores of an AMD EPYC (README)
+SPEEDS = {  # steps/s at the defaults in float32 on two cores of an AMD EPYC (results/benchmark)
     "ppo_atari_envpool.py": 481,
     "pqn_atari_envpool.py": 403,
     "ppo_procgen.py": 165,
     "ppo_rnd_envpool.py": 208,
 }
-ONE_THREAD = {"ppo_envpool.py": 20000}  # steps/s of a script that gains nothing from a second core: CartPole, 8 x 128
+ONE_THREAD = {"ppo_envpool.py": 13000}  # steps/s of a script that gains nothing from a second core: CartPole, 8 x 128
 # Steps of a game of --eval-episodes, for the hours. Atari: a guess. A random policy's games have 80 to 700 steps
 # (measured in Breakout, RoadRunner and MontezumaRevenge), those of trained networks more, at most 27,000. Others: the
 # usual time limit, an upper estimate.
@@ -265,7 +265,7 @@ def estimate(jobs, sps, at_a_time, threads):
             rate, source = statistics.median(measured), "the median of the finished runs"
         else:
             rate = ONE_THREAD.get(Path(script).name) or SPEEDS.get(Path(script).name, 0) * min(threads, 2) / 2
-            source = "the README's, by cores; --sps or SPS=… sets yours"
+            source = "results/benchmark, by cores; --sps or SPS=… sets yours"
         if rate:
             hours = (steps + games * game_steps) / rate / at_a_time / 3600
             speed = f"{at_a_time} runs at a time, at {rate:,.0f} steps/s each ({source}): {hours:,.1f} hours"
@@ -351,7 +351,8 @@ class Pool:
             dynamic_ncols=True,
             bar_format="{percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}",
         )
-        self.last_shown = 0.0
+        self.last_shown, self.start = 0.0, time.time()
+        self.steps_at_start = self.steps_made()
 
     def steps_made(self):
         """The steps of all jobs so far; a child's without its parent's."""
@@ -441,6 +442,7 @@ class Pool:
             self.steps[job], speed = progress(job.path)
             rate += speed
         self.bar.n = self.steps_made()
+        rate = rate or (self.bar.n - self.steps_at_start) / (time.time() - self.start)  # short runs tell no speed
         counts = Counter(self.ended.values())
         text = (
             f"{len(self.attempts)} running  {counts['done'] + counts['skipped']} done  "

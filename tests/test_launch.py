@@ -282,6 +282,8 @@ def test_it_goes_on_past_failures(faulty):
     assert "failed    s/refused  error: --refuses 1: expected nothing" in table
     assert f"python scripts/figures.py SWEEP --runs {runs}/s --out figures/" in table
     assert "\x1b" not in out and "\r" not in out
+    *_, last = re.findall(r"([\d,]+) steps/s  ETA", out)  # nothing runs any more, but there was a speed
+    assert last != "0"
 
 
 def test_the_command_of_a_figure():
