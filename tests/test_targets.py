@@ -9,6 +9,7 @@ from conftest import Recorder, curves
 from torch.distributions.categorical import Categorical
 
 import ppo_atari_envpool as ppo
+import ppo_rnd_envpool as rnd
 import rundir
 
 
@@ -420,19 +421,21 @@ def test_rollout(tmp_path, monkeypatch):
     assert len(games.actions.unique()) == 18
 
 
-def test_final_games_are_played_by_the_policy(tmp_path, monkeypatch):
+@pytest.mark.parametrize("module", [ppo, rnd])
+def test_final_games_are_played_by_the_policy(module, tmp_path, monkeypatch):
     """One of 9 actions has the probability 1/2. With the sign of the Gumbel noise flipped it would be played more.
 
     Who does nothing in Asterix earns points too: the game that ends first goes on to earn them, which must not count.
     """
-    args = ppo.parse_args(["--env-id", "Asterix-v5", "--runs-dir", str(tmp_path)])
-    agent, recorder = ppo.Agent(9), Recorder(ppo.make_envs)
+    args = module.parse_args(["--env-id", "Asterix-v5", "--runs-dir", str(tmp_path)])
+    agent, recorder = module.Agent(9), Recorder(module.make_envs)
+    actor = agent.actor if module is ppo else agent.actor[-1]
     with torch.no_grad():
-        agent.actor.weight.zero_()
-        agent.actor.bias.copy_(torch.log(torch.tensor([0.5] + [1 / 16] * 8)))
-    monkeypatch.setattr(ppo, "make_envs", recorder)
+        actor.weight.zero_()
+        actor.bias.copy_(torch.log(torch.tensor([0.5] + [1 / 16] * 8)))
+    monkeypatch.setattr(module, "make_envs", recorder)
     bar = rundir.progress_bar(4, "game", "")
-    returns = ppo.play_games(agent, args, torch.device("cpu"), [3, 4, 5, 6], range(4), bar)
+    returns = module.play_games(agent, args, torch.device("cpu"), [3, 4, 5, 6], range(4), bar)
     games = recorder.played()
     first_over = games.over.int().argmax(0)  # the step that ends each game; after it the action is 0
     shares = [(games.actions[: last + 1, i] == 0).float().mean().item() for i, last in enumerate(first_over.tolist())]
