@@ -192,8 +192,11 @@ def test_mjlab_bootstraps_from_the_true_last_observation(monkeypatch, tmp_path):
 
 
 @needs_mjlab
-def test_mjlab_environments_start_out_of_phase():
-    """An environment of age a meets the time limit after episode_length - a steps; then its episodes are whole."""
+def test_mjlab_environments_start_out_of_phase(monkeypatch):
+    """An environment of age a meets the time limit after episode_length - a steps; then its episodes are whole.
+
+    Final games that end at different times count until they end.
+    """
     envs = ppo.make_envs(SimpleNamespace(env_id="Mjlab-Cartpole-Balance"), 3, 1, torch.device("cpu"))
     assert envs.episode_length == 1000
     envs.reset(0)
@@ -205,6 +208,28 @@ def test_mjlab_environments_start_out_of_phase():
         ends.append(ended.tolist())
     assert ends == [[2], [], [], [], [1], []]
     assert envs.env.episode_length_buf.tolist() == [6, 1, 5]
+
+    num_obs, num_states, num_actions = envs.sizes
+    agent, args = ppo.Agent(num_obs, num_states, num_actions, ppo.Args()), SimpleNamespace(env_id="", num_envs=1)
+    args.total_timesteps, (reset, step), rewards = 0, (envs.reset, envs.step), []
+
+    def recorded_reset(steps_done):
+        result = reset(steps_done)
+        envs.set_ages(torch.tensor([990, 995, 999]))
+        return result
+
+    def recorded_step(action):
+        result = step(action)
+        rewards.append(result[1].clone())
+        return result
+
+    envs.reset, envs.step = recorded_reset, recorded_step
+    monkeypatch.setattr(ppo, "make_envs", lambda *_: envs)
+    with torch.no_grad():
+        returns = ppo.play_games(agent, args, torch.device("cpu"), 1, 3)
+    rewards = torch.stack(rewards)
+    assert len(rewards) == 10 and (rewards > 0).all()
+    assert returns == pytest.approx([rewards[:n, i].sum().item() for i, n in enumerate((10, 5, 1))])
 
 
 def test_isaac_gym_environments_start_out_of_phase(isaacgym):
