@@ -343,7 +343,7 @@ def switch(suite):
 
 
 def schedule(suite):
-    """Curves of the schedules beside the fixed shapes, and the final IQM of each."""
+    """Curves of the schedules beside the fixed shapes, and of each game with its N."""
     fixed, scheduled = sweep_claims.by_schedule(suite)
     changing = styles(suite, list(scheduled.values()), "configuration")
     style = {**styles(suite, fixed), **{config: {**line, "ls": DASH_DOTTED} for config, line in changing.items()}}

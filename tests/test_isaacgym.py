@@ -760,7 +760,9 @@ def test_bad_input(words, says, isaacgym, tmp_path, capsys):
 
 
 # ---- Python 3.8 ------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", [SCRIPT, "simulators.py", "metrics.py", "rundir.py", "devices.py"])
+@pytest.mark.parametrize(
+    "name", [SCRIPT, "simulators.py", "metrics.py", "rundir.py", "devices.py", "recipe.py", "tags.py"]
+)
 def test_python_3_8(name):
     """Isaac Gym ends at Python 3.8: by the grammar and, where there is one, by such an interpreter."""
     source = (ROOT / name).read_text()
