@@ -60,7 +60,7 @@ def iqm(sample):
     weights = np.concatenate([np.full(x.shape[-1], 1 / x.shape[-1] / len(sample)) for x in sample])
     cut = len(weights) // 4 / len(weights)
     if np.all(weights == weights[0]):  # then it does not matter whose value it is, and sorting is enough
-        values = np.sort(values, -1)
+        values.sort(-1)
     else:
         order = values.argsort(-1)
         values, weights = np.take_along_axis(values, order, -1), weights[order]
@@ -85,10 +85,9 @@ def optimality_gap(sample):
 
 
 def signs(x, y):
-    """1, 0 or -1 where a value of x (…, n) is above, equal to or below one of y (…, m): (…, n, m)."""
+    """1, 0 or -1 where a value of x (…, n) is above, equal to or below one of y (…, m): (…, m, n)."""
     # the many draws are last in memory: sums over n and m then run along them
-    x, y = (np.ascontiguousarray(np.moveaxis(values, -1, 0)) for values in (x, y))
-    return np.moveaxis(np.sign(x[:, None] - y), (0, 1), (-2, -1))
+    return np.sign(np.ascontiguousarray(x.T)[:, None] - np.ascontiguousarray(y.T)).T
 
 
 def improvement(sample, other):
