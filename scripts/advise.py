@@ -463,11 +463,12 @@ def draw(args, table, path):
         best = table[table[f"frontier_{axis}"]].sort_values(x)
         bars = np.nan_to_num(np.maximum([best["score"] - best["ci_low"], best["ci_high"] - best["score"]], 0))
         ax.errorbar(best[x], best["score"], bars, fmt="o-", color=BLUES[1], ms=3)
+        previous = None
         for row in best.itertuples():
-            place = (getattr(row, x), row.score)
-            ax.annotate(
-                f"{row.num_envs}×{row.num_steps}", place, xytext=(2, -8), textcoords="offset points", fontsize=6
-            )
+            shape, place = f"{row.num_envs}×{row.num_steps}", (getattr(row, x), row.score)
+            if shape != previous:  # equal labels of near points would cover each other
+                ax.annotate(shape, place, xytext=(2, -8), textcoords="offset points", fontsize=6)
+            previous = shape
         ax.set(xlabel=f"{axis} of a run", title=f"return against {axis}")
     first = table[table["rung"] == 1]
     rates = sorted(first["learning_rate"].unique())
@@ -485,7 +486,7 @@ def draw(args, table, path):
     axes[2].set(xlabel="N", title=f"first rung: {first['run_steps'].max():,} steps")
     axes[2].legend(title="rate, minibatch", fontsize=5.5, title_fontsize=5.5, loc="best")
     axes[0].set_ylabel("mean return")
-    figure.suptitle(f"{args.env_id}: blue is the frontier, with 95 % CIs over seeds", fontsize=8)
+    figure.suptitle(f"{args.env_id}: blue is the frontier, with 95 % CIs over seeds; N×T where it changes", fontsize=8)
     figure.savefig(path)
     plt.close(figure)
 

@@ -34,11 +34,6 @@ BLACK = dict(color="black", ls="-")
 N_LINE, T_LINE = dict(color=BLUES[1], ls="-", label="N"), dict(color=ORANGES[1], ls=DASHED, label="T")
 
 RETURNS = [(RETURN, "return")]
-UNSEEN = [  # Procgen with --num-levels
-    (RETURN, "return in training"),
-    ("charts/eval_episodic_return", "return, unseen levels"),
-    ("charts/generalization_gap", "training - unseen levels"),
-]
 DYNAMICS = [(f"diagnostics/{name}", DIAGNOSTICS[name][0]) for name in list(DIAGNOSTICS)[:4]]
 POLICY = [(f"diagnostics/{name}", DIAGNOSTICS[name][0]) for name in list(DIAGNOSTICS)[4:]]
 
@@ -256,7 +251,7 @@ class Sheet:
         number = FuncFormatter(lambda y, _: (short(y) if abs(y) >= 10000 else f"{y:g}").replace("-", "−"))
         ax.yaxis.set_major_formatter(number)
         ax.set_xlabel(analysis.AXES[self.axis] if x_label else "")
-        self.finish(ax, "no game has\nended yet")
+        self.finish(ax, "no points\nlogged yet")
 
     def finish(self, ax, text_if_empty):
         """Few ticks, and a text in a panel that has nothing to show."""
@@ -464,7 +459,7 @@ def curves_by_game(suite, style, mark=None):
 
     style: {configuration: Line2D properties}.
     """
-    sheet, panels = _sheet_of_games(suite, "", 1.0, 1.5, sharex=True)
+    sheet, panels = _sheet_of_games(suite, "", 1.0, 1.5, sharex=suite.axis != "steps")
     for ax, game, view, leftmost, lowest in panels:
         for config, line in style.items():
             until = view.dotted_until(config, view.common, sheet.axis)
@@ -595,7 +590,7 @@ def game_grid(suite, part, configs, metrics, by="shape"):
     metrics: [(tag, label)]; those that no run has are left out. Runs that ended early are thin lines to a cross, unless
     no other runs are there.
     """
-    games, configs = suite.shown, fewer(suite, configs)
+    games, drawn = suite.shown, fewer(suite, configs)
     metrics = suite.records(metrics) or metrics[:1]
     one_metric = len(metrics) == 1
     if one_metric:
@@ -605,14 +600,20 @@ def game_grid(suite, part, configs, metrics, by="shape"):
     else:
         columns, rows = len(metrics), len(games)
         panels = [(game, tag, label) for game in games for tag, label in metrics]
-    sheet = Sheet(suite, part, rows, columns, 0.6 + rows * (1.25 if rows > 2 else 1.5), sharex=True)
-    style = styles(suite, configs, by)
+    sheet = Sheet(suite, part, rows, columns, 0.6 + rows * (1.25 if rows > 2 else 1.5), sharex=suite.axis != "steps")
+    if drawn != configs:
+        sheet.figure.suptitle(_with_count("", drawn, configs), fontsize=8)
+    not_here = "" if suite.base in drawn else BASE
+    style = {
+        config: {**line, "label": line["label"].removesuffix(not_here) + suite.missing_in(config, games)}
+        for config, line in styles(suite, drawn, by).items()
+    }
     for ax in sheet.axes.flat[len(panels) :]:
         ax.set_axis_off()
     for i, (ax, (game, tag, label)) in enumerate(zip(sheet.axes.flat, panels)):
         row, column = divmod(i, columns)
         ax.set_autoscale_on(False)  # once is enough, and not after each curve
-        for config in configs:
+        for config in drawn:
             until = suite.dotted_until(config, [game], sheet.axis) if tag == RETURN else None
             sheet.curve(ax, config, game, tag, suite.mean_curve(config, game, tag, sheet.axis), style[config], until)
             _draw_unfinished(sheet, ax, config, game, tag, style[config]["color"])
@@ -637,9 +638,8 @@ def wrapped(game, width=14):
 
 
 def _draw_unfinished(sheet, ax, config, game, tag, color):
-    suite = sheet.suite
-    for run in suite.of(config, game):
-        if run.end and run not in suite.drawn(config, game):
+    for run in sheet.suite.of(config, game):
+        if run.end and run not in sheet.suite.drawn(config, game):
             x, y = run.curve(tag, sheet.axis)
             until = run.enough_games_from(sheet.axis) if tag == RETURN else 0.0
             draw_line(ax, x, y, until, lw=0.6, alpha=0.6, color=color)

@@ -32,6 +32,7 @@ import numpy as np
 import page
 import statement
 import sweep_claims
+from analysis import RETURN
 from claims import Claims
 from drawing import (
     BLACK,
@@ -43,7 +44,6 @@ from drawing import (
     POLICY,
     RETURNS,
     T_LINE,
-    UNSEEN,
     curve_panels,
     curves_by_game,
     diagnostics_panels,
@@ -56,7 +56,7 @@ from drawing import (
     styles,
 )
 from suite import Suite, short
-from sweep_claims import BIGGER, BIGGER_SQRT, MORE_MINIBATCHES, settings_of, shape_of
+from sweep_claims import BIGGER, BIGGER_SQRT, MORE_MINIBATCHES, settings_of
 from tables import report
 from tyro.conf import Positional
 
@@ -141,9 +141,13 @@ def against_factor(suite):
     return [("factor of N or T", "log", lines)] if lines else []
 
 
-def part_of(suite, config):
-    """The part of a file's name for the games at a configuration: games, games_Nx2."""
-    return "games" if config == suite.base else f"games_{suite.shape(config).replace('×', 'x')}"
+def games_at(suite, config, name):
+    """The image by game of the values of an argument at a configuration, which it names if that is not the base."""
+    if config == suite.base:
+        return game_grid(suite, "games", suite.family(name), RETURNS, name)
+    shape = suite.shape(config)
+    metrics = [(RETURN, f"return\nat {shape}")]
+    return game_grid(suite, f"games_{shape.replace('×', 'x')}", suite.family(name, config), metrics, name)
 
 
 def by_game(suite, metrics):
@@ -174,6 +178,13 @@ def fixed_budget(suite):
     yield curve_panels(suite, [("", shapes, "shape")], finals)
     yield game_grid(suite, "games", shapes, RETURNS + DYNAMICS)
     yield diagnostics_panels(suite)
+
+
+UNSEEN = [  # Procgen with --num-levels
+    (RETURN, "return in training"),
+    ("charts/eval_episodic_return", "return, unseen levels"),
+    ("charts/generalization_gap", "training - unseen levels"),
+]
 
 
 def scaling_data(suite):
@@ -233,7 +244,7 @@ def data_reuse(suite):
     ]
     yield curve_panels(suite, panels, [("epochs", "log", lines)])
     for config in style:
-        yield game_grid(suite, part_of(suite, config), suite.family(name, config), RETURNS, name)
+        yield games_at(suite, config, name)
 
 
 def decoupled(suite):
@@ -241,8 +252,8 @@ def decoupled(suite):
     with_separate = [config for config in suite.configs if config["shared_encoder"] is False]
     panels = [("shared encoder", with_shared, "shape"), ("separate encoders", with_separate, "shape")]
     yield curve_panels(suite, panels)
-    yield game_grid(suite, "games", with_separate, RETURNS)
-    yield game_grid(suite, "games_shared", with_shared, RETURNS)
+    yield game_grid(suite, "games", with_separate, [(RETURN, "return,\nseparate encoders")])
+    yield game_grid(suite, "games_shared", with_shared, [(RETURN, "return,\nshared encoder")])
 
 
 def sensitivity(suite, name, xlabel):
@@ -250,10 +261,10 @@ def sensitivity(suite, name, xlabel):
     settings, families = settings_of(suite, name)
     style = styles(suite, settings) if len(settings) > 1 else {settings[0]: dict(color="black")}
     lines = [against(name, family, style[setting]) for setting, family in families.items()]
-    panels = [(shape_of(setting), family, name) for setting, family in families.items()]
+    panels = [(suite.shape(setting), family, name) for setting, family in families.items()]
     yield curve_panels(suite, panels, [(xlabel, "each", lines)])
-    for setting, family in families.items():
-        yield game_grid(suite, part_of(suite, setting), family, RETURNS, name)
+    for setting in settings:
+        yield games_at(suite, setting, name)
 
 
 def learning_rate(suite):

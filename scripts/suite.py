@@ -422,6 +422,11 @@ class Suite:
         """The runs of a configuration in a game, by seed."""
         return [self.runs[config, game, seed] for seed in self.seeds if (config, game, seed) in self.runs]
 
+    def missing_in(self, config, games):
+        """Words on those of the games in which a configuration has no runs, e.g. " (not in Qbert)"; "" without one."""
+        missing = [game for game in games if not self.of(config, game)]
+        return f" (not in {', '.join(missing)})" if missing else ""
+
     def judged(self, config, game):
         """The runs that have a final score: the finished ones, and the diverged ones if they count."""
         return [run for run in self.of(config, game) if run.finished or (run.diverged and self.counts_diverged)]

@@ -330,7 +330,7 @@ def plant_sweep(root, sweep):
         for game in games:
             scalars = {f"{place}/{name}": i + 1.0 for place in ("diagnostics", "probe") for name in DIAGNOSTICS}
             if script == "ppo_procgen":
-                scalars.update({tag: 1.0 for tag, _ in drawing.UNSEEN[1:]})
+                scalars.update({tag: 1.0 for tag, _ in figures.UNSEEN[1:]})
             write_run(
                 root / f"{game}{i}",
                 1.0 + i / 5,
@@ -562,15 +562,23 @@ def test_the_colours_of_a_panel_differ_for_everyone(deficiency):
                 assert np.linalg.norm(point - other) > 10
 
 
-def test_many_curves_are_thinned_out_in_images(tmp_path):
+def test_many_curves_are_thinned_out_in_images_which_say_what_is_not_there(tmp_path):
     for i in range(9):
         write_run(tmp_path / str(i), 1.0, num_envs=2**i, steps=2**13)
+    write_run(tmp_path / "qbert", 1.0, game="Qbert", steps=2**13)
     runs, _ = analysis.read_runs(tmp_path, analysis.Cache([]))
     suite = Suite("num_envs_trend", "ppo_atari_envpool", runs, [(8, 16)])
     family = suite.family("num_envs")
     kept = [config["num_envs"] for config in drawing.fewer(suite, family)]
     assert len(kept) == drawing.MOST_CURVES and {1, 8, 256} <= set(kept) and kept == sorted(kept)
     assert drawing.fewer(suite, family[:6]) == family[:6]
+    sheet = drawing.game_grid(suite, "games", family, drawing.RETURNS)
+    assert sheet.figure.get_suptitle() == "6 of 9 configurations"
+    assert {"8×16 (base)", "N×32 (not in Qbert)"} <= set(sheet.legend) and len(sheet.legend) == 6
+    sheet.close()
+    sheet = drawing.game_grid(suite, "games", family[:2], drawing.RETURNS)
+    assert not sheet.figure.get_suptitle() and not any("(base)" in label for label in sheet.legend)
+    sheet.close()
 
 
 # ---- bad input and a real run ----------------------------------------------------------------------------------------
