@@ -4,6 +4,7 @@
     python results/answers.py shape                           # from scores.csv: verdicts.csv and scores.png
     python results/answers.py masks --runs runs/masks         # likewise schedule and outer_loop
     python results/answers.py shape --first-seed 6            # prints the verdicts of the later seeds, writes nothing
+    python results/answers.py advise --runs runs/shape_rate --searches figures/advise    # also writes searches.csv
 
 scores.csv has one row a run: game, seed, what the experiment varies, `final_return`, `score` (0: a random policy, 1:
 the reference return of scripts/small_worlds.csv), `half_return` (the training return of the last 100 games at half of
@@ -18,8 +19,10 @@ which that chance is 0.8. Both take the estimate to be normal, with the standard
 
 import argparse
 import csv
+import re
 import statistics
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +59,7 @@ VARIES = {
     "reuse": ("num_envs", "num_steps", "update_epochs"),
     "diagnostics": ("num_envs", "num_steps", "learning_rate"),
     "trend": ("num_envs", "minibatch_size"),
+    "advise": ("num_envs", "num_steps", "learning_rate"),
 }
 QUARTERS = (1, 2, 3, 4)
 DOORKEY = "MiniGrid-DoorKey-5x5"
@@ -99,6 +103,21 @@ def collect(experiment, runs_dir):
             **(of_outer_loop(curves, arguments["total_timesteps"]) if experiment == "outer_loop" else {}),
             **(of_probe(curves, arguments["total_timesteps"]) if experiment in ("diagnostics", "trend") else {}),
             "commit": manifest["git"]["commit"][:7],
+        }
+
+
+def read_searches(folder):
+    """A dict for each text that scripts/advise.py wrote below `folder`/SEED: what it recommends, and its cost."""
+    for path in sorted(folder.glob("*/advise_*.txt")):
+        text = path.read_text()
+        words = re.search(r"^  python (.*)$", text, re.MULTILINE)[1].split()
+        found = dict(zip(words[1::2], words[2::2]))
+        yield {
+            "game": analysis.game_name(found["--env-id"]),
+            "seed": int(path.parent.name),
+            **{name: found["--" + name.replace("_", "-")] for name in VARIES["advise"]},
+            "decided": "undecided" not in text,
+            "steps": int(re.search(r"^used ([\d,]+) steps", text, re.MULTILINE)[1].replace(",", "")),
         }
 
 
@@ -155,9 +174,12 @@ def read_scores(path, names):
 
 # ---- claims ----------------------------------------------------------------------------------------------------------
 class Experiment:
-    """Scores of complete seeds, from `first_seed` on: those that every configuration has, in each game."""
+    """Scores of complete seeds, from `first_seed` on: those that every configuration has, in each game.
 
-    def __init__(self, scores, first_seed=0):
+    scores: see read_scores; folder: where the other files of the experiment are.
+    """
+
+    def __init__(self, scores, folder, first_seed=0):
         self.games = sorted({game for by_game in scores.values() for game in by_game})
         self.configs = sorted(scores)
         self.seeds = {
@@ -171,7 +193,7 @@ class Experiment:
         for game, seeds in self.seeds.items():
             if not seeds:
                 rundir.fail(f"{game}: expected a seed with a score in each of the {len(self.configs)} configurations")
-        self.scores = scores
+        self.scores, self.folder = scores, folder
         self.claims = []
 
     def sample(self, config, games, column="score"):
@@ -191,7 +213,13 @@ class Experiment:
                 [np.stack(pair) for pair in zip(*both, strict=True)] for both in zip(samples, others, strict=True)
             ]
         found = evidence(lambda *drawn: statistic(drawn), samples, REPS)
-        seeds = min(len(self.seeds[game]) for game in games)
+        self.add(name, claim, found, self.fewest_seeds(games), side, margin, primary, not column)
+
+    def fewest_seeds(self, games=None):
+        return min(len(self.seeds[game]) for game in games or self.games)
+
+    def add(self, name, claim, found, seeds, side, margin=0.0, primary=True, of_scores=True):
+        """Adds the verdict on a claim from its Evidence."""
         enough = seeds >= FEWEST_SEEDS
         self.claims.append(
             {
@@ -204,7 +232,7 @@ class Experiment:
                 "high": found.estimate.high,
                 "verdict": verdict(*found.estimate[1:], side, margin) if enough else "too few seeds",
                 "p": p_values(found.draws, side, margin),
-                "of_scores": not column,
+                "of_scores": of_scores,
             }
         )
 
@@ -374,6 +402,24 @@ def trend_claims(experiment):
     moves_with_envs(experiment, [f"T{i}" for i in range(4, 10)], configs, " from 64 to 1024, 64 rows", False)
 
 
+def advise_claims(experiment):
+    """V1: the score of the best cell of the grid minus that of the recommended one, the mean over the searches."""
+    with open(experiment.folder / "searches.csv") as file:
+        searches = [row for row in csv.DictReader(file) if row["game"] in experiment.games]
+    picks = [experiment.configs.index(tuple(float(row[name]) for name in VARIES["advise"])) for row in searches]
+
+    def regret(*samples):
+        *cells, picked = samples
+        means = np.stack([estimates.mean(cell) for cell in cells])  # (cells, …)
+        picked = picked[0].T  # (searches, …)
+        return np.take_along_axis(means, picked, 0).mean(0) - means.max(0)
+
+    samples = [experiment.sample(config, experiment.games) for config in experiment.configs]
+    text = f"the recommended cell is less than {SMALLEST_EFFECT} below the best of the grid"
+    found = evidence(regret, [*samples, [np.array(picks)]], REPS)
+    experiment.add("V1", text, found, min(len(picks), experiment.fewest_seeds()), "not less", SMALLEST_EFFECT)
+
+
 def ways(experiment):
     """{(way, N): configuration} of outer_loop: how the batch of N environments is cut into minibatches."""
     by_size = {num_envs: {} for num_envs, *_ in experiment.configs}
@@ -444,7 +490,7 @@ def noise_against_best(experiment, config_of):
         "name": "O6",
         "primary": False,
         "claim": f"the noise scale predicts the best N: rank correlation over {len(best)} cells; p {p[0]:.3f}",
-        "seeds": min(len(seeds) for seeds in experiment.seeds.values()),
+        "seeds": experiment.fewest_seeds(),
         "value": found,
         "low": float(np.percentile(by_chance, 2.5)),  # of the permutations, not of the value
         "high": float(np.percentile(by_chance, 97.5)),
@@ -483,33 +529,33 @@ def draw(experiment, title, xs, label_of_x, lines):
     xs: values on the axis; lines: {label: [configuration of each x]}. Values of a single line are in no order.
     """
     plt = pyplot()
-    games = [*experiment.games, None]
-    figure, axes = plt.subplots(1, len(games), figsize=(2.4 * len(games), 2.6), sharey=True)
-    for axis, game in zip(axes, games, strict=True):
+    games = [*experiment.games, None] if len(experiment.games) > 1 else experiment.games
+    figure, axes = plt.subplots(1, len(games), figsize=(max(5.0, 2.4 * len(games)), 2.6), sharey=True, squeeze=False)
+    for axis, game in zip(axes[0], games, strict=True):
         for place, (label, configs) in enumerate(lines.items()):
             samples = [experiment.sample(config, [game] if game else experiment.games) for config in configs]
             found = [estimates.interval(iqm, [sample], REPS) for sample in samples]
             places = np.arange(len(xs)) + 0.08 * (place - (len(lines) - 1) / 2)
             errorbar(axis, places, found, COLORS[place], label, "-" if len(lines) > 1 else "")
-        seeds = len(experiment.seeds[game]) if game else min(len(seeds) for seeds in experiment.seeds.values())
+        seeds = len(experiment.seeds[game]) if game else experiment.fewest_seeds()
         axis.set_title(f"{game or 'all games'} ({seeds} seeds)")
         axis.set_xticks(range(len(xs)), xs, rotation=45)
         axis.set_xlabel(label_of_x)
-    axes[0].set_ylabel("final score, IQM\n0: random, 1: reference")
+    axes[0, 0].set_ylabel("final score, IQM\n0: random, 1: reference")
     if len(lines) > 1:
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(lines))
+        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(lines))
     figure.suptitle(title)
     return figure
 
 
-def draw_shape(experiment):
+def draw_shape(experiment, title="PPO at one batch of 1024 steps, 100,000 steps"):
     shapes = sorted({config[:2] for config in experiment.configs})
     lines = {
         f"learning rate {rate:g}": [(*shape, rate) for shape in shapes]
         for rate in sorted({config[2] for config in experiment.configs})
     }
     names = [f"{n:.0f}×{t:.0f}" for n, t in shapes]
-    return draw(experiment, "PPO at one batch of 1024 steps, 100,000 steps", names, "N_envs × N_RO", lines)
+    return draw(experiment, title, names, "N_envs × N_RO", lines)
 
 
 def draw_masks(experiment):
@@ -557,7 +603,7 @@ def draw_diagnostics(experiment):
         f"learning rate {rate:g}": [config for config in experiment.configs if config[2] == rate]
         for rate in sorted({config[2] for config in experiment.configs})
     }
-    seeds = min(len(seeds) for seeds in experiment.seeds.values())
+    seeds = experiment.fewest_seeds()
     title = f"P1's diagnostics at one batch of 1024 steps: equal rows and gradient steps, {seeds} seeds"
     return draw_probes(experiment, title, lines)
 
@@ -609,6 +655,7 @@ EXPERIMENTS = {  # what judges one, and what draws it
     "reuse": (reuse_claims, draw_reuse),
     "diagnostics": (diagnostics_claims, draw_diagnostics),
     "trend": (trend_claims, draw_trend),
+    "advise": (advise_claims, partial(draw_shape, title="The exhaustive grid, 100,000 steps")),
 }
 
 
@@ -616,6 +663,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiment", choices=sorted(VARIES))
     parser.add_argument("--runs", type=Path, help="the sweep's run directories: reads them and writes scores.csv first")
+    parser.add_argument("--searches", type=Path, help="of advise: SEED/advise_GAME.txt below it; writes searches.csv")
     parser.add_argument("--out", type=Path, help="where the files are (default: results/EXPERIMENT)")
     parser.add_argument("--first-seed", type=int, default=0, help="leaves out earlier seeds, and writes nothing")
     args = parser.parse_args(argv)
@@ -628,7 +676,9 @@ def main(argv=None):
         write_csv(out / "scores.csv", rows)
     if not (out / "scores.csv").exists():
         rundir.fail(f"{out / 'scores.csv'} does not exist: expected --runs, or --out with that file")
-    experiment = Experiment(read_scores(out / "scores.csv", VARIES[args.experiment]), args.first_seed)
+    if args.searches:
+        write_csv(out / "searches.csv", list(read_searches(args.searches)))
+    experiment = Experiment(read_scores(out / "scores.csv", VARIES[args.experiment]), out, args.first_seed)
     judge, draw_experiment = EXPERIMENTS[args.experiment]
     judge(experiment)
     rows = list(experiment.rows())
