@@ -70,7 +70,7 @@ $(VENV)/.mjlab: requirements-mjlab.txt $(VENV)/.installed
 	$(PY) -m pip install --quiet -r requirements-mjlab.txt -c constraints.txt
 	@touch $@
 
-# Steps per second of the five EnvPool scripts, against their limit and stable-baselines3. Run nothing else at the same time.
+# Steps per second of the EnvPool scripts, against their limit and stable-baselines3. Run nothing else at the same time.
 bench: system $(VENV)/.bench
 	$(PY) scripts/benchmark.py $(BENCH)
 

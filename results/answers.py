@@ -2,7 +2,7 @@
 
     python results/answers.py shape --runs runs/shape_rate    # reads the runs; writes results/shape/scores.csv first
     python results/answers.py shape                           # from scores.csv: verdicts.csv and scores.png
-    python results/answers.py masks --runs runs/masks         # likewise schedule and outer_loop
+    python results/answers.py masks --runs runs/masks         # likewise the others
     python results/answers.py shape --first-seed 6            # prints the verdicts of the later seeds, writes nothing
     python results/answers.py advise --runs runs/shape_rate --searches figures/advise    # also writes searches.csv
 
@@ -108,7 +108,7 @@ def collect(experiment, runs_dir):
 
 def read_searches(folder):
     """A dict for each text that scripts/advise.py wrote below `folder`/SEED: what it recommends, and its cost."""
-    for path in sorted(folder.glob("*/advise_*.txt")):
+    for path in sorted(path for path in folder.glob("*/advise_*.txt") if path.parent.name.isdecimal()):
         text = path.read_text()
         words = re.search(r"^  python (.*)$", text, re.MULTILINE)[1].split()
         found = dict(zip(words[1::2], words[2::2]))
@@ -403,7 +403,7 @@ def trend_claims(experiment):
 
 
 def advise_claims(experiment):
-    """V1: the score of the best cell of the grid minus that of the recommended one, the mean over the searches."""
+    """V1: the score of the recommended cell minus that of the best cell of the grid, the mean over the searches."""
     with open(experiment.folder / "searches.csv") as file:
         searches = [row for row in csv.DictReader(file) if row["game"] in experiment.games]
     picks = [experiment.configs.index(tuple(float(row[name]) for name in VARIES["advise"])) for row in searches]
@@ -677,7 +677,10 @@ def main(argv=None):
     if not (out / "scores.csv").exists():
         rundir.fail(f"{out / 'scores.csv'} does not exist: expected --runs, or --out with that file")
     if args.searches:
-        write_csv(out / "searches.csv", list(read_searches(args.searches)))
+        searches = list(read_searches(args.searches)) if args.experiment == "advise" else []
+        if not searches:
+            rundir.fail(f"--searches {args.searches}: expected advise, and SEED/advise_GAME.txt below the directory")
+        write_csv(out / "searches.csv", searches)
     experiment = Experiment(read_scores(out / "scores.csv", VARIES[args.experiment]), out, args.first_seed)
     judge, draw_experiment = EXPERIMENTS[args.experiment]
     judge(experiment)

@@ -442,7 +442,7 @@ class Pool:
             self.steps[job], speed = progress(job.path)
             rate += speed
         self.bar.n = self.steps_made()
-        rate = rate or (self.bar.n - self.steps_at_start) / (time.time() - self.start)  # short runs tell no speed
+        rate = rate or (self.bar.n - self.steps_at_start) / max(1.0, time.time() - self.start)  # of short runs
         counts = Counter(self.ended.values())
         text = (
             f"{len(self.attempts)} running  {counts['done'] + counts['skipped']} done  "
