@@ -9,12 +9,13 @@
 scores.csv has one row a run: game, seed, what the experiment varies, `final_return`, `score` (0: a random policy, 1:
 the reference return of scripts/small_worlds.csv), `half_return` (the training return of the last 100 games at half of
 the steps) and `commit`. Those of diagnostics and trend also have P1's six diagnostics, each the mean of its `probe/`
-points in the second half of the run. That of outer_loop has `ddr`, the last `outer/ddr`, and, up to each quarter q of a
-run, `return_q` (the mean of the points of the training return), `signal_q` and `noise_q` (the sums of
-`outer/grad_noise_scale/signal` and `/noise`). A verdict is of the interval that draws n - 1 of n seeds
-(scripts/estimates.py). verdicts.csv also has, for each difference of scores, the power that its test had: the chance of
-*supported* if the true difference is 0.05 (or, of "not below -0.05", if it is 0), and `detectable`, the difference at
-which that chance is 0.8. Both take the estimate to be normal, with the standard error that the interval implies.
+points in the second half of the run. That of outer_loop has `ddr`, the last `outer/ddr`, `ddr_mean`, the harmonic mean
+of all its points, and, up to each quarter q of a run, `return_q` (the mean of the points of the training return),
+`signal_q` and `noise_q` (the sums of `outer/grad_noise_scale/signal` and `/noise`). A verdict is of the interval that
+draws n - 1 of n seeds (scripts/estimates.py). verdicts.csv also has, for each difference of scores, the power that its
+test had: the chance of *supported* if the true difference is 0.05 (or, of "not below -0.05", if it is 0), and
+`detectable`, the difference at which that chance is 0.8. Both take the estimate to be normal, with the standard error
+that the interval implies.
 """
 
 import argparse
@@ -55,6 +56,7 @@ VARIES = {
     "masks": ("num_envs", "num_steps", "mask_resets"),
     "schedule": ("num_envs", "num_steps", "schedule"),
     "outer_loop": ("num_envs", "minibatch_size", "learning_rate"),
+    "rates": ("num_envs", "minibatch_size", "learning_rate"),
     "switch": ("com_before", "prox_com"),
     "reuse": ("num_envs", "num_steps", "update_epochs"),
     "diagnostics": ("num_envs", "num_steps", "learning_rate"),
@@ -128,7 +130,8 @@ def up_to(curves, tag, last):
 
 
 def of_outer_loop(curves, total):
-    columns = {"ddr": float(f"{curves['outer/ddr'][1][-1]:.6g}")}
+    ddr = curves["outer/ddr"][1]
+    columns = {"ddr": float(f"{ddr[-1]:.6g}"), "ddr_mean": float(f"{statistics.harmonic_mean(ddr.tolist()):.6g}")}
     for q in QUARTERS:
         returns = up_to(curves, "charts/episodic_return", total * q / 4)
         columns[f"return_{q}"] = round(float(returns.mean()), 4) if len(returns) else np.nan  # no game has ended yet
@@ -200,20 +203,20 @@ class Experiment:
         """A sample (scripts/estimates.py): an array (seeds,) a game."""
         return [np.array([self.scores[config][game][seed][column] for seed in self.seeds[game]]) for game in games]
 
-    def test(self, name, claim, statistic, configs, games=None, side="more", margin=0.0, primary=True, column=None):
+    def test(self, name, claim, statistic, configs, games=None, side="more", margin=0.0, primary=True, columns=()):
         """Judges one claim. statistic: of a list with one sample a configuration.
 
-        column: of a number that each run has beside its score. The arrays of the samples then are (2, seeds).
+        columns: of numbers that each run has beside its score. The arrays of the samples then are (1 + columns, seeds).
         """
         games = games or self.games
         samples = [self.sample(config, games) for config in configs]
-        if column:
-            others = [self.sample(config, games, column) for config in configs]
+        if columns:
             samples = [
-                [np.stack(pair) for pair in zip(*both, strict=True)] for both in zip(samples, others, strict=True)
+                [np.stack(of_game) for of_game in zip(*(self.sample(config, games, c) for c in ("score", *columns)))]
+                for config in configs
             ]
         found = evidence(lambda *drawn: statistic(drawn), samples, REPS)
-        self.add(name, claim, found, self.fewest_seeds(games), side, margin, primary, not column)
+        self.add(name, claim, found, self.fewest_seeds(games), side, margin, primary, not columns)
 
     def fewest_seeds(self, games=None):
         return min(len(self.seeds[game]) for game in games or self.games)
@@ -365,7 +368,7 @@ def moves_with_envs(experiment, names, configs, where, primary):
     for name, (diagnostic, way) in zip(names, PROBED.items(), strict=True):
         text = f"{diagnostic.replace('_', ' ')} {way} with N{where}"
         side = "more" if way == "rises" else "less"
-        experiment.test(name, text, statistic, configs, side=side, primary=primary, column=diagnostic)
+        experiment.test(name, text, statistic, configs, side=side, primary=primary, columns=(diagnostic,))
 
 
 def diagnostics_claims(experiment):
@@ -405,19 +408,27 @@ def trend_claims(experiment):
 def advise_claims(experiment):
     """V1: the score of the recommended cell minus that of the best cell of the grid, the mean over the searches."""
     with open(experiment.folder / "searches.csv") as file:
-        searches = [row for row in csv.DictReader(file) if row["game"] in experiment.games]
-    picks = [experiment.configs.index(tuple(float(row[name]) for name in VARIES["advise"])) for row in searches]
+        searches = list(csv.DictReader(file))
+    picks = {game: [] for game in experiment.games}
+    for row in searches:
+        config = tuple(float(row[name]) for name in VARIES["advise"])
+        picks[row["game"]].append(experiment.configs.index(config))
 
     def regret(*samples):
-        *cells, picked = samples
-        means = np.stack([estimates.mean(cell) for cell in cells])  # (cells, …)
-        picked = picked[0].T  # (searches, …)
-        return np.take_along_axis(means, picked, 0).mean(0) - means.max(0)
+        by_game = []
+        for *cells, picked in zip(*samples, strict=True):
+            means = np.stack([cell.mean(-1) for cell in cells])  # (cells, …)
+            by_game.append(np.take_along_axis(means, np.moveaxis(picked, -1, 0), 0).mean(0) - means.max(0))
+        return np.mean(by_game, axis=0)
 
-    samples = [experiment.sample(config, experiment.games) for config in experiment.configs]
-    text = f"the recommended cell is less than {SMALLEST_EFFECT} below the best of the grid"
-    found = evidence(regret, [*samples, [np.array(picks)]], REPS)
-    experiment.add("V1", text, found, min(len(picks), experiment.fewest_seeds()), "not less", SMALLEST_EFFECT)
+    for name, games in zip(("V1", "V2", "V3"), [experiment.games, *([game] for game in experiment.games)]):
+        samples = [experiment.sample(config, games) for config in experiment.configs]
+        searched = [np.array(picks[game]) for game in games]
+        seeds = min(*map(len, searched), experiment.fewest_seeds(games))
+        text = f"the recommended cell is less than {SMALLEST_EFFECT} below the best of the grid"
+        text += f", in {', '.join(games)}" if name != "V1" else ""
+        found = evidence(regret, [*samples, searched], REPS)
+        experiment.add(name, text, found, seeds, "not less", SMALLEST_EFFECT, name == "V1")
 
 
 def ways(experiment):
@@ -446,8 +457,11 @@ def outer_loop_claims(experiment):
     beats("O1", f"at N = {most:.0f} more minibatches beat bigger ones", more, bigger, most)
     beats("O2", f"at N = {most:.0f} more minibatches beat bigger ones with the square-root rule", more, sqrt, most)
     text = "the score is an inverted U in log DDR"
-    experiment.test("O3", text, curvature, experiment.configs, side="less", column="ddr")
+    experiment.test("O3", text, curvature, experiment.configs, side="less", columns=("ddr",))
     beats("O5", f"at N = {fewest:.0f} minibatches of the base's size beat smaller ones", more, bigger, fewest)
+    text = "the top of the U is at a higher DDR at the end than at a quarter of the steps"
+    names = ("ddr_mean", "return_1", "return_4")
+    experiment.test("O4", text, move_of_the_top, experiment.configs, primary=False, columns=names)
     experiment.claims.append(noise_against_best(experiment, {n: config_of[more, n] for way, n in config_of}))
 
 
@@ -464,6 +478,68 @@ def curvature(samples):
         gram = design.swapaxes(-1, -2) @ design
         by_game.append(np.linalg.solve(gram, (design * scores[..., None]).sum(-2)[..., None])[..., 2, 0])
     return np.mean(by_game, axis=0)
+
+
+def move_of_the_top(samples):
+    """log DDR of the configuration with the largest mean return at the end minus that of the best early: (…,).
+
+    samples: one a configuration, each a list with an array (4, …, seeds) a game: score, DDR, and the early and the last
+    return, NaN where no game has ended. The mean over games.
+    """
+    by_game = []
+    for arrays in zip(*samples, strict=True):
+        _, ddr, *returns = np.stack(arrays, axis=1)  # each (configurations, …, seeds)
+        z = np.log(ddr).mean(-1)
+        ended = [~np.isnan(array) for array in returns]
+        means = [
+            np.where(some.any(-1), np.where(some, array, 0).sum(-1) / np.maximum(some.sum(-1), 1), -np.inf)
+            for array, some in zip(returns, ended, strict=True)
+        ]
+        early, last = (np.take_along_axis(z, mean.argmax(0)[None], 0)[0] for mean in means)
+        by_game.append(last - early)
+    return np.mean(by_game, axis=0)
+
+
+def ways_at_rates(experiment):
+    """{way: {learning rate: configuration}} of rates."""
+    found = {"base, 8 environments": {}, "more minibatches, 128": {}, "bigger minibatches, 128": {}}
+    base, more, bigger = found.values()
+    for config in experiment.configs:
+        num_envs, minibatch_size, rate = config
+        way = base if num_envs == 8 else more if minibatch_size == 64 else bigger
+        way[rate] = config
+    return found
+
+
+def rates_claims(experiment):
+    base, more, bigger = ways_at_rates(experiment).values()
+
+    def best(samples):
+        return np.max([iqm(sample) for sample in samples], axis=0)
+
+    def best_over_best(samples, number):
+        """number: of the samples of the first way."""
+        return best(samples[:number]) - best(samples[number:])
+
+    def best_of_base(samples):
+        """At the rate that is best for the base: the second part of the samples minus the best of the third."""
+        rate = np.argmax([iqm(sample) for sample in samples[: len(base)]], axis=0)
+        there = np.stack([iqm(sample) for sample in samples[len(base) : 2 * len(base)]])
+        return np.take_along_axis(there, rate[None], 0)[0] - best(samples[2 * len(base) :])
+
+    def configs(*of_ways):
+        return [config for way in of_ways for config in way.values()]
+
+    text = "at N = 128 more minibatches beat bigger ones, each at its own best rate"
+    experiment.test("U1", text, partial(best_over_best, number=len(more)), configs(more, bigger))
+    about = {"side": "not less", "margin": SMALLEST_EFFECT}
+    text = "at N = 128 more minibatches are about as good as the base, each at its own best rate"
+    experiment.test("U2", text, partial(best_over_best, number=len(more)), configs(more, base), **about)
+    square_root = {rate: bigger[4 * rate] for rate in base}
+    text = "at N = 128 the best rate of the base times 4 is about the best for bigger minibatches"
+    experiment.test("U3", text, best_of_base, configs(base, square_root, bigger), **about)
+    text = "at N = 128 the best rate of the base is about the best for more minibatches"
+    experiment.test("U4", text, best_of_base, configs(base, {rate: more[rate] for rate in base}, more), **about)
 
 
 def noise_against_best(experiment, config_of):
@@ -526,16 +602,17 @@ def errorbar(axis, places, found, color, label, ls="-"):
 def draw(experiment, title, xs, label_of_x, lines):
     """A panel a game, and one of all: the IQM of each configuration with its 95 % interval.
 
-    xs: values on the axis; lines: {label: [configuration of each x]}. Values of a single line are in no order.
+    xs: values on the axis; lines: {label: [configuration of each x, or None]}. Values of a single line are in no order.
     """
     plt = pyplot()
     games = [*experiment.games, None] if len(experiment.games) > 1 else experiment.games
     figure, axes = plt.subplots(1, len(games), figsize=(max(5.0, 2.4 * len(games)), 2.6), sharey=True, squeeze=False)
     for axis, game in zip(axes[0], games, strict=True):
         for place, (label, configs) in enumerate(lines.items()):
-            samples = [experiment.sample(config, [game] if game else experiment.games) for config in configs]
+            there = [i for i, config in enumerate(configs) if config]
+            samples = [experiment.sample(configs[i], [game] if game else experiment.games) for i in there]
             found = [estimates.interval(iqm, [sample], REPS) for sample in samples]
-            places = np.arange(len(xs)) + 0.08 * (place - (len(lines) - 1) / 2)
+            places = np.array(there) + 0.08 * (place - (len(lines) - 1) / 2)
             errorbar(axis, places, found, COLORS[place], label, "-" if len(lines) > 1 else "")
         seeds = len(experiment.seeds[game]) if game else experiment.fewest_seeds()
         axis.set_title(f"{game or 'all games'} ({seeds} seeds)")
@@ -580,6 +657,13 @@ def draw_outer_loop(experiment):
     lines = {way: [config_of[way, n] for n in numbers] for way in dict.fromkeys(way for way, _ in config_of)}
     names = [f"{n:.0f}" for n in numbers]
     return draw(experiment, "Three ways to use N environments at T = 32, 100,000 steps", names, "N_envs", lines)
+
+
+def draw_rates(experiment):
+    found = ways_at_rates(experiment)
+    rates = sorted({rate for way in found.values() for rate in way})
+    lines = {name: [way.get(rate) for rate in rates] for name, way in found.items()}
+    return draw(experiment, "Each way at several rates, T = 32, 100,000 steps", rates, "learning rate", lines)
 
 
 def draw_switch(experiment):
@@ -651,6 +735,7 @@ EXPERIMENTS = {  # what judges one, and what draws it
     "masks": (masks_claims, draw_masks),
     "schedule": (schedule_claims, draw_schedule),
     "outer_loop": (outer_loop_claims, draw_outer_loop),
+    "rates": (rates_claims, draw_rates),
     "switch": (switch_claims, draw_switch),
     "reuse": (reuse_claims, draw_reuse),
     "diagnostics": (diagnostics_claims, draw_diagnostics),

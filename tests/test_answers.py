@@ -39,3 +39,34 @@ def test_the_curvature_of_known_parabolas():
     games = [-2 * (np.log(ddr) - 0.5) ** 2 + 1, (np.log(ddr) + 3) ** 2]
     samples = [[np.stack([game[i], ddr[i]]) for game in games] for i in range(4)]
     assert answers.curvature(samples) == pytest.approx([-0.5] * 3)
+
+
+def test_the_top_moves_as_planted():
+    """In one game the best configuration goes from a DDR of 1 to e^2, in the other it stays: the mean move is 1.
+
+    A game in which no run has ended early leaves the first configuration; a NaN counts for nothing.
+    """
+    ddr = np.exp([[0.0, 0.0], [2.0, 2.0], [1.0, 1.0]])
+    early, late = [[5, 5], [1, np.nan], [0, 2]], [[5, 5], [6, 8], [0, 2]]
+    moves = np.stack([ddr, ddr, np.array(early), np.array(late)], axis=1)
+    stays = np.stack([ddr, ddr, np.array(early), np.array(early)], axis=1)
+    samples = [[moves[i], stays[i]] for i in range(3)]
+    assert answers.move_of_the_top(samples) == pytest.approx(1)
+
+
+def test_the_rates_find_a_planted_difference(tmp_path, capsys):
+    """The base is best at 2.5e-4, more minibatches at 1e-3 and 0.3 higher, bigger ones at 1e-3 and 0.1 higher."""
+    best = {(8, 64): (2.5e-4, 0.5), (128, 64): (1e-3, 0.8), (128, 1024): (1e-3, 0.6)}
+    rng = np.random.default_rng(0)
+    rows = ["game,seed,num_envs,minibatch_size,learning_rate,score"]
+    for (num_envs, size), (at, top) in best.items():
+        for rate in [1.25e-4, 2.5e-4, 5e-4, 1e-3] + [2e-3, 4e-3] * (size == 1024):
+            for seed in range(1, 7):
+                score = top - 0.2 * abs(np.log2(rate / at)) + rng.normal(0, 0.02)
+                rows.append(f"CartPole-v1,{seed},{num_envs},{size},{rate},{score}")
+    (tmp_path / "scores.csv").write_text("\n".join(rows))
+    answers.main(["rates", "--out", str(tmp_path)])
+    found = {line.split("*")[0]: line for line in capsys.readouterr().out.splitlines()}
+    values = {name: float(re.search(r": ([-+][\d.]+) \[", found[name])[1]) for name in ("U1", "U2", "U3", "U4")}
+    assert values == pytest.approx({"U1": 0.2, "U2": 0.3, "U3": 0, "U4": -0.4}, abs=0.05)
+    assert ": supported" in found["U1"] and ": supported" in found["U3"] and ": not supported" in found["U4"]
