@@ -4,6 +4,7 @@
     python results/mjlab_cartpole/compare.py returns > results/mjlab_cartpole/returns.csv
     python results/mjlab_cartpole/compare.py lag > results/mjlab_cartpole/lag.csv
     python results/mjlab_cartpole/compare.py phase > results/mjlab_cartpole/phase.csv
+    python results/mjlab_cartpole/compare.py ways > results/mjlab_cartpole/ways.csv
 
 On a CPU mjlab takes 80 ms for one step of 256 environments, this copy 1 ms. Both programs get the same environments,
 from the same seed.
@@ -13,7 +14,9 @@ returns: of both programs, three seeds. Returns are counted here: the mean of th
 lag: ppo_isaacgym.py with 64, 256 and 1024 environments and as many steps in all, started out of phase or together: the
     points of `charts/episodic_return` and `charts/reward`, and the final return of 100 whole games.
 phase: the final returns of seeds 2 to 6 with 1024 and 256 environments, started out of phase or together.
-verdicts: the claims H1 to H3 of results/CLAIMS.md, from phase.csv.
+ways: the final returns of seeds 1 to 5 with 64 environments, and with 256 in the three ways of P3, at a fixed learning
+    rate. --seeds takes some of them, to run several at once.
+verdicts: the claims H1 to H3 and G1 to G3 of results/CLAIMS.md, from phase.csv and ways.csv.
 """
 
 import argparse
@@ -34,6 +37,8 @@ sys.path.insert(0, str(ROOT))
 TASK = "Mjlab-Cartpole-Balance"
 FEWEST_SEEDS = 5  # for a verdict
 STEPS = 1310720  # of a run
+STEPS_OF_WAYS = 327680
+WAYS = ("base", "more-minibatches", "bigger-minibatches", "sqrt-lr")
 LENGTH, STEP, SUBSTEPS = 1000, 0.01, 5  # an episode and a physical step, in seconds; physical steps in one of the task
 # cart and pole: masses, damping; the pole's centre and its inertia about the hinge; the motor's gear
 CART, POLE, CENTRE, INERTIA, GRAVITY, GEAR = 1.0, 0.1, 0.5, 0.0344245927672956, 9.81, 10.0
@@ -257,47 +262,79 @@ def phase(table):
                 sys.stdout.flush()
 
 
-def verdicts(_):
+def ways(table, seeds):
+    table.writerow(("num_envs", "way", "seed", "steps", "final_return"))
+    for seed in seeds:
+        for way in WAYS:
+            num_envs, flags = (64, []) if way == "base" else (256, ["--scale-from", "64", "--scaling", way])
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                _, final_return = train_and_play(num_envs, seed, STEPS_OF_WAYS, "--desired-kl", "None", *flags)
+            table.writerow((num_envs, way, seed, STEPS_OF_WAYS, f"{final_return:.2f}"))
+            sys.stdout.flush()
+
+
+def read_finals(name, *columns):
+    """Final returns: {values of `columns`: a sample of scripts/estimates.py}, of the seeds that all of them have."""
+    finals = {}
+    with open(Path(__file__).with_name(name)) as file:
+        for row in csv.DictReader(file):
+            finals.setdefault(tuple(row[c] for c in columns), {})[row["seed"]] = float(row["final_return"])
+    seeds = sorted(set.intersection(*map(set, finals.values())))
+    enough = len(seeds) >= FEWEST_SEEDS
+    print(f"{name}, seeds {' '.join(seeds)}: {'enough' if enough else 'too few'} for a verdict")
+    return {key: [np.array([by_seed[seed] for seed in seeds])] for key, by_seed in finals.items()}, enough
+
+
+def verdicts():
     sys.path.insert(0, str(ROOT / "scripts"))
     from estimates import evidence, holm, mean, p_values, verdict
-
-    finals = {}
-    with open(Path(__file__).with_name("phase.csv")) as file:
-        for row in csv.DictReader(file):
-            finals.setdefault((row["num_envs"], row["stagger_resets"]), {})[row["seed"]] = float(row["final_return"])
-    seeds = sorted(set.intersection(*map(set, finals.values())))  # those that all four have
-    samples = {key: [np.array([by_seed[seed] for seed in seeds])] for key, by_seed in finals.items()}
-    enough = len(seeds) >= FEWEST_SEEDS
-    print(f"seeds {' '.join(seeds)}: {'enough' if enough else 'too few'} for a verdict")
 
     def difference(x, y):
         return mean(x) - mean(y)
 
-    def judged(found):
-        return verdict(found.low, found.high, "more") if enough else "no verdict"
+    def judge(claims, enough):
+        """claims: {name: (what is compared, samples of the first and of the second)}, all primary."""
+        found = {name: evidence(difference, pair) for name, (_, *pair) in claims.items()}
+        adjusted = [holm([p_values(x.draws, "more")[side] for x in found.values()]) for side in (0, 1)]
+        for i, (name, (text, first, second)) in enumerate(claims.items()):
+            value, low, high = found[name].estimate
+            decided = verdict(low, high, "more") if enough else "no verdict"
+            print(
+                f"{name} {text}: {value:.1f} [{low:.1f}, {high:.1f}] of {mean(first):.1f} and {mean(second):.1f}:",
+                end=" ",
+            )
+            print(f"{decided}; Holm p {adjusted[0][i]:.3f}, of the opposite {adjusted[1][i]:.3f}")
 
-    pairs = [(samples[num_envs, "True"], samples[num_envs, "False"]) for num_envs in ("256", "1024")]
-    found = [evidence(difference, pair) for pair in pairs]
-    adjusted = [holm([p_values(x.draws, "more")[side] for x in found]) for side in (0, 1)]
-    for i, num_envs in enumerate((256, 1024)):
-        value, low, high = found[i].estimate
-        print(f"H{i + 1} {num_envs} environments: {value:.1f} [{low:.1f}, {high:.1f}] of", end=" ")
-        print(f"{mean(pairs[i][0]):.1f} and {mean(pairs[i][1]):.1f}: {judged(found[i].estimate)}", end="; ")
-        print(f"Holm p {adjusted[0][i]:.3f}, of the opposite {adjusted[1][i]:.3f}")
-    gain = evidence(lambda a, b, c, d: difference(c, d) - difference(a, b), [*pairs[0], *pairs[1]]).estimate
-    print(f"H3 {gain.value:.1f} [{gain.low:.1f}, {gain.high:.1f}]: {judged(gain)}")
+    samples, enough = read_finals("phase.csv", "num_envs", "stagger_resets")
+    pairs = {num_envs: (samples[num_envs, "True"], samples[num_envs, "False"]) for num_envs in ("256", "1024")}
+    judge({f"H{i}": (f"{num_envs} environments", *pair) for i, (num_envs, pair) in enumerate(pairs.items(), 1)}, enough)
+    gain = evidence(lambda a, b, c, d: difference(c, d) - difference(a, b), [*pairs["256"], *pairs["1024"]]).estimate
+    decided = verdict(gain.low, gain.high, "more") if enough else "no verdict"
+    print(f"H3 {gain.value:.1f} [{gain.low:.1f}, {gain.high:.1f}]: {decided}")
+
+    samples, enough = read_finals("ways.csv", "way")
+    base, more, bigger, sqrt = (samples[(way,)] for way in WAYS)
+    claims = {
+        "G1": ("more minibatches beat bigger ones", more, bigger),
+        "G2": ("more minibatches beat bigger ones with the square-root rule", more, sqrt),
+        "G3": ("256 environments with more minibatches beat 64", more, base),
+    }
+    judge(claims, enough)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("check", "returns", "lag", "phase", "verdicts"))
-    part = parser.parse_args().part
+    parser.add_argument("part", choices=("check", "returns", "lag", "phase", "ways", "verdicts"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=range(1, 6), help="of ways")
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    if part == "check":
-        check()
+    table = csv.writer(sys.stdout, lineterminator="\n")
+    if args.part in ("check", "verdicts"):
+        {"check": check, "verdicts": verdicts}[args.part]()
+    elif args.part == "ways":
+        ways(table, args.seeds)
     else:
-        parts = {"returns": returns, "lag": lag, "phase": phase, "verdicts": verdicts}
-        parts[part](csv.writer(sys.stdout, lineterminator="\n"))
+        {"returns": returns, "lag": lag, "phase": phase}[args.part](table)
 
 
 if __name__ == "__main__":
