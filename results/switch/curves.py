@@ -23,7 +23,7 @@ import analysis  # noqa: E402
 
 import rundir  # noqa: E402
 
-SEEDS = 5  # a point is drawn where all have one
+SEEDS = 10  # a point is drawn where all have one
 COLUMNS = ("game", "seed", "com_before", "com", "step", "score")
 COLORS = {"0.5": "#0072b2", "16.0": "#d55e00"}  # of the com in use
 
