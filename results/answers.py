@@ -431,6 +431,9 @@ def advise_claims(experiment):
         experiment.add(name, text, found, seeds, "not less", SMALLEST_EFFECT, name == "V1")
 
 
+WAYS = ("more minibatches", "bigger", "bigger, sqrt rate")
+
+
 def ways(experiment):
     """{(way, N): configuration} of outer_loop: how the batch of N environments is cut into minibatches."""
     by_size = {num_envs: {} for num_envs, *_ in experiment.configs}
@@ -440,8 +443,8 @@ def ways(experiment):
     found = {}
     for num_envs, minibatch_size, rate in experiment.configs:
         config = (num_envs, minibatch_size, rate)
-        way = "more minibatches" if minibatch_size == base[1] else "bigger" if rate == base[2] else "bigger, sqrt rate"
-        for name in ("more minibatches", "bigger", "bigger, sqrt rate") if config == base else (way,):
+        way = WAYS[0] if minibatch_size == base[1] else WAYS[1] if rate == base[2] else WAYS[2]
+        for name in WAYS if config == base else (way,):
             found[name, num_envs] = config
     return found
 
@@ -453,7 +456,7 @@ def outer_loop_claims(experiment):
     def beats(name, text, first, second, num_envs):
         experiment.test(name, text, gain, [config_of[first, num_envs], config_of[second, num_envs]])
 
-    more, bigger, sqrt = dict.fromkeys(way for way, _ in config_of)
+    more, bigger, sqrt = WAYS
     beats("O1", f"at N = {most:.0f} more minibatches beat bigger ones", more, bigger, most)
     beats("O2", f"at N = {most:.0f} more minibatches beat bigger ones with the square-root rule", more, sqrt, most)
     text = "the score is an inverted U in log DDR"
@@ -654,7 +657,7 @@ def draw_schedule(experiment):
 def draw_outer_loop(experiment):
     config_of = ways(experiment)
     numbers = sorted({num_envs for _, num_envs in config_of})
-    lines = {way: [config_of[way, n] for n in numbers] for way in dict.fromkeys(way for way, _ in config_of)}
+    lines = {way: [config_of[way, n] for n in numbers] for way in WAYS}
     names = [f"{n:.0f}" for n in numbers]
     return draw(experiment, "Three ways to use N environments at T = 32, 100,000 steps", names, "N_envs", lines)
 

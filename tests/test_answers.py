@@ -54,6 +54,36 @@ def test_the_top_moves_as_planted():
     assert answers.move_of_the_top(samples) == pytest.approx(1)
 
 
+def test_the_three_ways_are_told_apart(tmp_path, capsys):
+    """At N = 128 more minibatches have 0.8, bigger ones 0.1, with the root of the rate 0.6; at N = 2: 0.4, 0.9, 0.7.
+
+    The noise scale is 4 in one game and 400 in the other, where few and many environments have the largest return.
+    """
+    ways = {(8, 64, 2.5e-4): 0.5}
+    ways |= {(128, 64, 2.5e-4): 0.8, (128, 1024, 2.5e-4): 0.1, (128, 1024, 1e-3): 0.6}
+    ways |= {(2, 64, 2.5e-4): 0.4, (2, 16, 2.5e-4): 0.9, (2, 16, 1.25e-4): 0.7}
+    parts = [f"{part}_{q}" for q in answers.QUARTERS for part in ("return", "signal", "noise")]
+    rows = [
+        ",".join(["game", "seed", "num_envs", "minibatch_size", "learning_rate", "score", "ddr", "ddr_mean", *parts])
+    ]
+    rng = np.random.default_rng(0)
+    for game, sign in (("Acrobot-v1", 1), ("CartPole-v1", -1)):
+        for (num_envs, size, rate), score in ways.items():
+            for seed in range(1, 6):
+                own = [num_envs * sign if size == 64 else 0, 1, 32 * 20 * 10**sign] * len(answers.QUARTERS)
+                values = [num_envs, size, rate, score + rng.normal(0, 0.01), *rng.uniform(1e4, 1e5, 2), *own]
+                rows.append(",".join(map(str, [game, seed, *values])))
+    (tmp_path / "scores.csv").write_text("\n".join(rows))
+    answers.main(["outer_loop", "--out", str(tmp_path)])
+    output = capsys.readouterr().out
+    found = {
+        name: float(re.search(rf"^{name}.*?: ([-+][\d.]+) \[", output, re.MULTILINE)[1]) for name in ("O1", "O2", "O5")
+    }
+    assert found == pytest.approx({"O1": 0.7, "O2": 0.2, "O5": -0.5}, abs=0.02)
+    assert "Acrobot-v1, quarter 1: noise scale 200 environments, best N 128" in output
+    assert "CartPole-v1, quarter 1: noise scale 2 environments, best N 2" in output and "+1.000" in output
+
+
 def test_the_rates_find_a_planted_difference(tmp_path, capsys):
     """The base is best at 2.5e-4, more minibatches at 1e-3 and 0.3 higher, bigger ones at 1e-3 and 0.1 higher."""
     best = {(8, 64): (2.5e-4, 0.5), (128, 64): (1e-3, 0.8), (128, 1024): (1e-3, 0.6)}
