@@ -57,7 +57,7 @@ def test_the_top_moves_as_planted():
 def test_the_three_ways_are_told_apart(tmp_path, capsys):
     """At N = 128 more minibatches have 0.8, bigger ones 0.1, with the root of the rate 0.6; at N = 2: 0.4, 0.9, 0.7.
 
-    The noise scale is 4 in one game and 400 in the other, where few and many environments have the largest return.
+    The noise scale is 200 environments in one game, where many have the largest return, and 2 in the other.
     """
     ways = {(8, 64, 2.5e-4): 0.5}
     ways |= {(128, 64, 2.5e-4): 0.8, (128, 1024, 2.5e-4): 0.1, (128, 1024, 1e-3): 0.6}

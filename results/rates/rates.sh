@@ -3,7 +3,7 @@
 # Grid:  CartPole-v1, Acrobot-v1, DoorKey-5x5 x {base 8x32, 128x32 with more minibatches, 128x32 with bigger ones} x the
 #        learning rate 2.5e-4 times {1/2, 1, 2, 4}, of bigger minibatches times 8 and 16 too, x 10 seeds. Four times the
 #        rate is the square-root rule.
-# Cost:  420 runs, 42 million steps: an hour on two cores.
+# Cost:  420 runs, 42 million steps: 80 minutes on two cores.
 GAMES=${GAMES:-CartPole-v1 Acrobot-v1 MiniGrid-DoorKey-5x5-v0} SEEDS=${SEEDS:-1 2 3 4 5 6 7 8 9 10}
 STEPS=${STEPS:-100000} EVAL_EPISODES=${EVAL_EPISODES:-50} FLAGS=${FLAGS:---num-logs 20}
 . "$(dirname "$0")/../../sweeps/lib.sh"
