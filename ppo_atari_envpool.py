@@ -41,10 +41,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 import torch.optim as optim
 
-import devices
 import metrics
-import rundir
-from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
+from support import devices, rundir
+from support.rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 OBS_SHAPE = (84, 84, 4)  # channels last
 

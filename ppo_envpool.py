@@ -41,12 +41,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 import torch.optim as optim
 
-import devices
 import metrics
-import recipe
-import rundir
-import worlds
-from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
+from support import devices, recipe, rundir, worlds
+from support.rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 GRID_VALUES, GRID_STARTS = 20, (0, 11, 17)  # MiniGrid's 11 objects, 6 colours and 3 states, and where each begin
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac", "grad_norm")

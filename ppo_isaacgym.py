@@ -43,17 +43,15 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Literal, Optional, Tuple
 
-import simulators  # isort: skip - before torch, as Isaac Gym demands
+from support import simulators  # isort: skip - before torch, as Isaac Gym demands
 import numpy as np
 import torch
 import torch.nn as nn
 import torch.optim as optim
 
-import devices
 import metrics
-import recipe
-import rundir
-from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
+from support import devices, recipe, rundir
+from support.rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 MIN_LEARNING_RATE, MAX_LEARNING_RATE = 1e-5, 1e-2  # of --desired-kl, as in rsl_rl
 KL_EPSILON = 1e-9  # a smaller KL is rounding: the network is still the one that acted

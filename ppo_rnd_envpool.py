@@ -38,10 +38,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 import torch.optim as optim
 
-import devices
 import metrics
-import rundir
-from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
+from support import devices, rundir
+from support.rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 OBS_SHAPE = (84, 84, 4)  # channels last
 ROOM_BYTES = {"MontezumaRevenge-v5": [3, 57], "PrivateEye-v5": [92], "Venture-v5": [90]}  # in the RAM (AtariARI)

@@ -49,10 +49,9 @@ import torch.nn.functional as F
 import torch.optim as optim
 from typing_extensions import Annotated
 
-import devices
 import metrics
-import rundir
-from rundir import Count, Evaluation, Fraction, NonNegative, Positive, Range, Seed, Steps, Threads
+from support import devices, rundir
+from support.rundir import Count, Evaluation, Fraction, NonNegative, Positive, Range, Seed, Steps, Threads
 
 OBS_SHAPE = (84, 84, 4)  # channels last
 

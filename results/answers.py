@@ -31,10 +31,8 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 sys.path.insert(0, str(HERE.parent / "scripts"))
-import analysis  # noqa: E402
-import estimates  # noqa: E402
-import suite  # noqa: E402
-from estimates import (  # noqa: E402
+from analysis import estimates, suite, training_runs  # noqa: E402
+from analysis.estimates import (  # noqa: E402
     ALPHA,
     comparable_pairs,
     evidence,
@@ -45,7 +43,7 @@ from estimates import (  # noqa: E402
     verdict,
 )
 
-import rundir  # noqa: E402
+from support import rundir  # noqa: E402
 
 NORMAL = statistics.NormalDist()
 FEWEST_SEEDS = 5  # fewer give no verdict (CLAIMS.md)
@@ -78,7 +76,7 @@ PROBED = {  # P1's diagnostics, and how it says that they move when N grows
 # ---- from runs to scores.csv -----------------------------------------------------------------------------------------
 def collect(experiment, runs_dir):
     """Yields a dict for each finished run below `runs_dir` that played final games."""
-    references = analysis.small_table()
+    references = training_runs.small_table()
     for run_dir in rundir.find_runs(runs_dir):
         done = rundir.read_json(run_dir / "done.json")
         if "final_return" not in done:
@@ -90,7 +88,7 @@ def collect(experiment, runs_dir):
                 continue
             parent = rundir.read_json(run_dir.parent / Path(arguments["resume_from"]).name / "manifest.json")
             arguments["com_before"] = parent["arguments"]["prox_com"]
-        game = analysis.game_name(arguments["env_id"])
+        game = training_runs.game_name(arguments["env_id"])
         low, high = references[game]
         curves = rundir.read_curves(run_dir.glob("events*"))
         half = up_to(curves, "charts/episodic_return", arguments["total_timesteps"] / 2)
@@ -115,7 +113,7 @@ def read_searches(folder):
         words = re.search(r"^  python (.*)$", text, re.MULTILINE)[1].split()
         found = dict(zip(words[1::2], words[2::2]))
         yield {
-            "game": analysis.game_name(found["--env-id"]),
+            "game": training_runs.game_name(found["--env-id"]),
             "seed": int(path.parent.name),
             **{name: found["--" + name.replace("_", "-")] for name in VARIES["advise"]},
             "decided": "undecided" not in text,
@@ -589,7 +587,7 @@ def pyplot():
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    from look import LOOK
+    from analysis.look import LOOK
 
     plt.rcParams.update(LOOK)
     return plt

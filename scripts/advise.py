@@ -24,6 +24,8 @@ The runs are carried out as scripts/launch.py does it: finished ones are skipped
 advise_GAME.png, .csv (a row for each candidate and rung) and .txt, which it also prints.
 """
 
+from launching.root import ROOT
+
 import os
 import re
 import signal
@@ -32,18 +34,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Optional, Tuple
 
-import analysis
 import launch
 import numpy as np
 import pandas as pd
-from analysis import ROOT
-from claims import RUNS_NEEDED
-from estimates import ALPHA, Estimate, evidence, holm, interval, mean, p_values
+from analysis import training_runs
+from analysis.claims import RUNS_NEEDED
+from analysis.estimates import ALPHA, Estimate, evidence, holm, interval, mean, p_values
 from typing_extensions import Annotated
 
-import rundir  # analysis has put the repository's root on sys.path
-import worlds
-from rundir import Evaluation, Positive, Range, Seed, fail
+from support import rundir, worlds
+from support.rundir import Evaluation, Positive, Range, Seed, fail
 
 LENGTHS, RATES = (256, 128, 64, 32, 16, 8, 4), (2.5e-4, 5e-4, 1e-3)  # T and learning rates of the default candidates
 MIN_ITERATIONS = 8  # of the shortest runs: below that they say nothing
@@ -75,7 +75,7 @@ def script_of(env_id):
     """The script that plays a task. Exits 2 with one line if none does."""
     if env_id.startswith("Mjlab-"):
         return "ppo_isaacgym.py"
-    if env_id.lower() in analysis.PROCGEN:
+    if env_id.lower() in training_runs.PROCGEN:
         return "ppo_procgen.py"
     script = None if env_id.startswith("gymnasium:") else worlds.PIXELS.get(worlds.families().get(env_id))
     if not script:
@@ -326,7 +326,7 @@ def read_result(jobs):
     for job in jobs:
         if not (job.path / "manifest.json").exists():  # it has failed before its first step
             continue
-        run = analysis.read_run(job.path, job.name, analysis.Cache([]))
+        run = training_runs.read_run(job.path, job.name, training_runs.Cache([]))
         score = run.done.get("final_return", run.done.get("episodic_return"))
         if run.diverged:
             scores.append(np.nan)
@@ -455,7 +455,7 @@ def reasons(args, candidate, measured):
 
 def draw(args, table, path):
     """Return against steps, against hours, and of the first rung against N; the frontier and its intervals in blue."""
-    from drawing import BLUES, PAGE, plt, ramp  # matplotlib takes a second: not for --help
+    from analysis.drawing import BLUES, PAGE, plt, ramp  # matplotlib takes a second: not for --help
 
     figure, axes = plt.subplots(1, 3, figsize=(PAGE, 2.5), sharey=True)
     for ax, axis, x in zip(axes, ("steps", "hours"), ("run_steps", "hours")):
@@ -504,7 +504,7 @@ def main(args):
     )
     table = table_of(args, found)
     lines = list(report(args, found, table))
-    name = f"advise_{analysis.game_name(args.env_id).replace(':', '_')}"
+    name = f"advise_{training_runs.game_name(args.env_id).replace(':', '_')}"
     try:
         args.out.mkdir(parents=True, exist_ok=True)
         table.to_csv(args.out / f"{name}.csv", index=False, float_format="%.6g")

@@ -74,11 +74,10 @@ from benchmark_peers import (
     sb3_peer,
     why_it_failed,
 )
-from benchmark_tables import LEFT_OUT, limit, render, summarize, title
+from studies.benchmark_tables import LEFT_OUT, limit, render, summarize, title
 from tqdm import tqdm
 
-import devices  # benchmark_peers has put the repository's root on sys.path
-import rundir
+from support import devices, rundir
 
 SECTIONS = ("env", "network", "scripts", "peers", "pairs", "busy", "ranks", "growth", "storage")
 PRECISIONS = {"fp32": [], "bf16": ["--bf16"]}

@@ -6,6 +6,8 @@ benchmark.py starts this file itself, in two ways:
     python scripts/benchmark_peers.py storage PROGRAM.py ARGUMENTS     # runs PROGRAM.py and prints what a rollout takes
 """
 
+from launching.root import ROOT  # noqa: F401
+
 import argparse
 import contextlib
 import importlib
@@ -26,9 +28,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-sys.path.append(str(Path(__file__).resolve().parent.parent))  # where the scripts and rundir.py are
-import rundir
-import worlds
+from support import rundir, worlds
 
 SCRIPTS = ("ppo_atari_envpool.py", "pqn_atari_envpool.py", "ppo_procgen.py", "ppo_rnd_envpool.py", "ppo_envpool.py")
 ATARI, SMALL = (

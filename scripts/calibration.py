@@ -9,17 +9,18 @@ with a margin counted is how often they are *supported* at the edge of the margi
 often the claim is supported if it is true by the stated effect.
 """
 
+from launching.root import ROOT  # noqa: F401
+
 import sys
 from dataclasses import dataclass
 from typing import Tuple
 
-import analysis  # noqa: F401 (puts the repository's root on sys.path)
 import numpy as np
-from estimates import NOT_SUPPORTED, SUPPORTED, evidence, iqm, kendall, reversals, verdict
-from sweep_claims import quadratic, split
+from analysis.estimates import NOT_SUPPORTED, SUPPORTED, evidence, iqm, kendall, reversals, verdict
+from analysis.sweep_claims import quadratic, split
 
-import rundir
-from rundir import Count, Seed
+from support import rundir
+from support.rundir import Count, Seed
 
 SIGMA = 0.5  # of the logarithm of a score
 EFFECT = 0.3  # of the base's IQM: the true difference where power is counted

@@ -15,6 +15,8 @@ Prints one line of JSON: the mean score with its 95 % bootstrap interval, both a
 of scripts/human_at30.csv, (score - random) / (human - random), and the score of every game.
 """
 
+from launching.root import ROOT  # noqa: F401
+
 import contextlib
 import ctypes.util
 import importlib
@@ -29,17 +31,16 @@ from types import SimpleNamespace
 from typing import Annotated, Optional
 
 import ale_py
-import analysis
 import cv2
-import estimates
 import gymnasium
 import imageio.v2 as imageio
 import numpy as np
 import torch
 import tyro
+from analysis import estimates, training_runs
 
-import rundir  # analysis has put the repository's root on sys.path
-from rundir import Range, fail
+from support import rundir
+from support.rundir import Range, fail
 
 MAX_STEPS = 27000  # time limit of an Atari game, 108,000 frames: EnvPool's, and that of the human scores
 FILMED_STEPS = 100  # of mjlab: a second each where no GPU draws them
@@ -329,15 +330,15 @@ def summarize(env_id, scores):
     if len(scores) > 1:
         draws = estimates.bootstrap(estimates.mean, [[np.asarray(scores, float)]], reps=2000)
         interval = estimates.percentile_interval(draws)
-    in_table = analysis.human_scores(env_id) is not None
+    in_table = training_runs.human_scores(env_id) is not None
     return {
         "mean": mean,
         "ci95": None if interval is None else interval.tolist(),
-        "human_normalized": analysis.human_normalized(mean, env_id),
-        "human_normalized_ci95": analysis.human_normalized(interval, env_id).tolist()
+        "human_normalized": training_runs.human_normalized(mean, env_id),
+        "human_normalized_ci95": training_runs.human_normalized(interval, env_id).tolist()
         if in_table and interval is not None
         else None,
-        "human_table": analysis.HUMAN_TABLE.stem if in_table else None,
+        "human_table": training_runs.HUMAN_TABLE.stem if in_table else None,
     }
 
 

@@ -16,6 +16,8 @@ and its CSV), one in sweep_claims.py that adds the claims, and give both their l
 itself states its base and what it varies (statement.py).
 """
 
+from launching.root import ROOT
+
 import difflib
 import os
 import re
@@ -27,14 +29,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Optional, Tuple
 
-import analysis
 import numpy as np
-import page
-import statement
-import sweep_claims
-from analysis import RETURN
-from claims import Claims
-from drawing import (
+from analysis import page, statement, sweep_claims, training_runs
+from analysis.claims import Claims
+from analysis.drawing import (
     BLACK,
     BLUES,
     DASH_DOTTED,
@@ -55,13 +53,14 @@ from drawing import (
     scores_at_own_rates,
     styles,
 )
-from suite import Suite, short
-from sweep_claims import BIGGER, BIGGER_SQRT, MORE_MINIBATCHES, settings_of
-from tables import report
+from analysis.suite import Suite, short
+from analysis.sweep_claims import BIGGER, BIGGER_SQRT, MORE_MINIBATCHES, settings_of
+from analysis.tables import report
+from analysis.training_runs import RETURN
 from tyro.conf import Positional
 
-import rundir
-from rundir import Count, Seed
+from support import rundir
+from support.rundir import Count, Seed
 
 ALL = "all"
 
@@ -435,7 +434,7 @@ def draw(sweep, judged, unread, args):
 
 def draw_umap(runs_dir, out):
     """Runs scripts/umap_coverage.py; if it fails, the returns take its figure's place."""
-    script = analysis.ROOT / "scripts" / "umap_coverage.py"
+    script = ROOT / "scripts" / "umap_coverage.py"
     if subprocess.run([sys.executable, script, "--runs", runs_dir, "--out", out]).returncode:
         print("! scripts/umap_coverage.py failed: coverage.png shows returns only")
         for path in out.glob("coverage_returns.*"):
@@ -449,12 +448,12 @@ def read(args):
         folders = {sweep: args.runs / sweep for sweep in FIGURES if (args.runs / sweep).is_dir()}
     if args.wandb_dir:
         what = "offline-run-*/run-*.wandb"
-        found = {sweep: (folder, *analysis.read_offline(folder)) for sweep, folder in folders.items()}
+        found = {sweep: (folder, *training_runs.read_offline(folder)) for sweep, folder in folders.items()}
     else:
         what = "manifest.json of a run"
         cache_name = ".figures_cache.npz"
-        cache = analysis.Cache([args.cache] if args.cache else [args.runs / cache_name, args.out / cache_name])
-        found = {sweep: (folder, *analysis.read_runs(folder, cache)) for sweep, folder in folders.items()}
+        cache = training_runs.Cache([args.cache] if args.cache else [args.runs / cache_name, args.out / cache_name])
+        found = {sweep: (folder, *training_runs.read_runs(folder, cache)) for sweep, folder in folders.items()}
         cache.save()
     unread = [line for *_, lines in found.values() for line in lines]
     found = {sweep: (folder, runs, unread) for sweep, (folder, runs, unread) in found.items() if runs}

@@ -31,6 +31,8 @@ ascent. The post's has the other sign, which changes no cosine and no variance. 
 gradient_measures.py trains and measures, gradient_claims.py decides the post's claims, gradient_figures.py draws.
 """
 
+from launching.root import ROOT  # noqa: F401
+
 import contextlib
 import io
 import multiprocessing
@@ -44,11 +46,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Tuple
 
-import analysis  # noqa: F401 (puts the repository's root on sys.path)
 import pandas as pd
-from gradient_claims import as_text, find
-from gradient_figures import RC, draw_all, plt
-from gradient_measures import (
+from studies.gradient_claims import as_text, find
+from studies.gradient_figures import RC, draw_all, plt
+from studies.gradient_measures import (
     BATCH,
     SETTINGS,
     checkpoint_iterations,
@@ -60,8 +61,8 @@ from gradient_measures import (
 )
 from tqdm import tqdm
 
-import rundir
-from rundir import Count, Fraction, NonNegative, Positive, Range, fail
+from support import rundir
+from support.rundir import Count, Fraction, NonNegative, Positive, Range, fail
 
 TABLES = ("returns", "lag_curve", "lag_density", "mean_cosine", "mean_density", "batch_cosines", "variance", "bias")
 

@@ -20,6 +20,8 @@ directory; the other gets a relative link to it. The owners' names are in `<runs
 A command with `--resume-from` another run of the same list waits until that run is done.
 """
 
+from launching.root import ROOT
+
 import argparse
 import ast
 import contextlib
@@ -40,15 +42,12 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from analysis import statement
+from launching import slurm_array
+from launching.machines import slurm_machine, this_machine, too_large
 from tqdm import tqdm
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-import slurm_array  # noqa: E402
-import statement  # noqa: E402
-from machines import slurm_machine, this_machine, too_large  # noqa: E402
-
-from rundir import BUSY, PLACE, default_arguments, fail, find_runs, log_end, progress, read_json, state  # noqa: E402
+from support.rundir import BUSY, PLACE, default_arguments, fail, find_runs, log_end, progress, read_json, state
 
 tqdm.monitor_interval = 0  # no second thread: a child dies with the thread that started it (die_with_parent)
 LIBC = ctypes.CDLL(None)

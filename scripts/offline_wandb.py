@@ -8,6 +8,8 @@ of 7 bytes, then blocks of 32 kB with records of CRC-32 (4 bytes), length (2), k
 fit into its block goes on in the next one.
 """
 
+from launching.root import ROOT  # noqa: F401
+
 import json
 import shlex
 import struct

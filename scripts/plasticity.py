@@ -31,6 +31,8 @@ are not finished are named and left out. At the defaults a network of ppo_envpoo
 core, one of Atari minutes.
 """
 
+from launching.root import ROOT  # noqa: F401
+
 import copy
 import importlib
 import os
@@ -38,20 +40,20 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import analysis
 import evaluate
 import numpy as np
 import pandas as pd
 import torch
-from claims import RUNS_NEEDED
-from drawing import PAGE, plt
-from estimates import ALPHA, UNDECIDED, evidence, holm, interval, nothing, p_values, verdict
+from analysis import training_runs
+from analysis.claims import RUNS_NEEDED
+from analysis.drawing import PAGE, plt
+from analysis.estimates import ALPHA, UNDECIDED, evidence, holm, interval, nothing, p_values, verdict
+from analysis.suite import DIAGNOSTICS, label_of
 from scipy.stats import rankdata
-from suite import DIAGNOSTICS, label_of
 from typing_extensions import Annotated
 
-import rundir  # analysis has put the repository's root on sys.path
-from rundir import Count, Positive, Range, Seed, Threads
+from support import rundir
+from support.rundir import Count, Positive, Range, Seed, Threads
 
 SCRIPTS = ("ppo_envpool", "ppo_atari_envpool")
 COSINES, COMPONENTS = 32, 8  # of a target
@@ -93,8 +95,8 @@ def note(message):
 # ---- runs and networks -----------------------------------------------------------------------------------------------
 def finished_runs(args):
     """The TrainingRuns that can be measured: finished, of one of SCRIPTS, with a checkpoint. Names the others."""
-    cache = analysis.Cache([args.runs / ".figures_cache.npz", args.out / ".figures_cache.npz"])
-    found, unread = analysis.read_runs(args.runs, cache)
+    cache = training_runs.Cache([args.runs / ".figures_cache.npz", args.out / ".figures_cache.npz"])
+    found, unread = training_runs.read_runs(args.runs, cache)
     cache.save()
     for line in unread:
         note(line)
@@ -241,7 +243,9 @@ def fresh_losses(agent, arguments, script, bank, targets, args):
 
 def measure(runs, args):
     """A table with a row a run: its loss, that of fresh networks, the slowdown, and P1's diagnostics."""
-    varied = analysis.differing_arguments([[run.arguments for run in runs if run.game == game] for game in games(runs)])
+    varied = training_runs.differing_arguments(
+        [[run.arguments for run in runs if run.game == game] for game in games(runs)]
+    )
     rows, bank, of_fresh, place = [], None, {}, None
     with rundir.progress_bar(len(runs), "run", "fits") as bar:
         for run in runs:
@@ -255,7 +259,7 @@ def measure(runs, args):
                 of_fresh[key] = fresh_losses(agent, arguments, script, bank, targets, args)
             found = np.array([log_loss([copy.deepcopy(agent)], bank, target, args) for target in targets])
             slowdown = np.exp((found - of_fresh[key]).mean(0))
-            config = analysis.configuration(run.arguments, varied)
+            config = training_runs.configuration(run.arguments, varied)
             row = {"run": run.name, "script": run.script, "game": run.game, **dict(config.items)}
             row.update(configuration=label_of(config), seed=run.arguments["seed"], states=len(bank))
             row.update(loss=np.exp(found.mean(0))[0], fresh_loss=np.exp(of_fresh[key].mean(0))[0], slowdown=slowdown[0])

@@ -6,17 +6,16 @@ Prints for each game its name, the mean, and the half-width of its 95 % interval
 small_worlds.csv. Each of 1000 environments plays one whole game, so that short games do not count more than long ones.
 """
 
+from launching.root import ROOT  # noqa: F401
+
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Tuple
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import rundir
-import worlds
-from rundir import Range
+from support import rundir, worlds
+from support.rundir import Range
 
 
 @dataclass

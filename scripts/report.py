@@ -9,13 +9,14 @@ then the figures, the scores, and a table of the runs (a click on a column's hea
 with the command that makes each run again. figures.py writes the images as files.
 """
 
+from launching.root import ROOT  # noqa: F401
+
 import sys
 from dataclasses import dataclass
 from typing import Literal
 
 import figures
-import page
-import statement
+from analysis import page, statement
 
 
 @dataclass

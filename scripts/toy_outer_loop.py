@@ -22,6 +22,8 @@ expectation, and the measured and analytic plateaus). Prints the plateaus: the m
 steps and over all paths, with its 95 % bootstrap interval over paths. Ten seconds on one core.
 """
 
+from launching.root import ROOT  # noqa: F401
+
 import math
 import os
 import sys
@@ -31,12 +33,12 @@ from typing import Tuple
 
 import numpy as np
 import pandas as pd
-from drawing import BLUES, ORANGES, PAGE, plt, ramp
-from estimates import interval, mean
+from analysis.drawing import BLUES, ORANGES, PAGE, plt, ramp
+from analysis.estimates import interval, mean
 from typing_extensions import Annotated
 
-import rundir  # drawing has put the repository's root on sys.path
-from rundir import Range, Seed
+from support import rundir
+from support.rundir import Range, Seed
 
 DIMENSIONS, NOISE = 50, 3.0  # the noise's norm: 3 / sqrt(50) in each of 50 coordinates
 POINTS = 60  # of a drawn curve, at most

@@ -24,6 +24,8 @@ one a line) and coverage_claims.csv; prints both tables. Intervals and verdicts 
 over seeds within games, n - 1 of n seeds for claims. Below three seeds there are none, and claims are undecided.
 """
 
+from launching.root import ROOT  # noqa: F401
+
 import math
 import os
 import sys
@@ -36,12 +38,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Tuple
 
-import analysis
 import matplotlib
 import numpy as np
 import pandas as pd
 import torch
-from estimates import MIN_SEEDS, interval, mean, verdict, verdict_interval
+from analysis import training_runs
+from analysis.estimates import MIN_SEEDS, interval, mean, verdict, verdict_interval
 from tqdm import tqdm
 from typing_extensions import Annotated
 
@@ -49,8 +51,8 @@ matplotlib.use("Agg")  # draws without a screen
 import matplotlib.pyplot as plt
 
 import metrics
-import rundir
-from rundir import Range, Seed
+from support import rundir
+from support.rundir import Range, Seed
 
 COMPONENTS = 50  # of the principal components that UMAP gets
 # UMAP's default of min_dist, 0.1, packs each scene of a game into one cell: on Breakout it halves Cvg and the
@@ -148,7 +150,7 @@ def read_arrays(path):
 def load_run(path):
     """The CoverageRun of a directory, or None after a note if it cannot be used."""
     try:
-        manifest = analysis.Manifest(rundir.read_json(path / "manifest.json"))
+        manifest = training_runs.Manifest(rundir.read_json(path / "manifest.json"))
         arrays = read_arrays(path)
     except ValueError as error:
         note(f"{path} left out: {error}")
@@ -190,13 +192,13 @@ def set_variants(runs):
     groups = [[run.arguments for run in runs if run.shape == shape] for shape in {run.shape for run in runs}]
     several_scripts = len({run.script for run in runs}) > 1
     usual = {}
-    for name in sorted(analysis.differing_arguments(groups)):
-        values = Counter(analysis.hashable(run.arguments.get(name)) for run in runs)
+    for name in sorted(training_runs.differing_arguments(groups)):
+        values = Counter(training_runs.hashable(run.arguments.get(name)) for run in runs)
         usual[name] = values.most_common(1)[0][0]
     for run in runs:
         words = [run.script] if several_scripts else []
         for name, usual_value in usual.items():
-            value = analysis.hashable(run.arguments.get(name))
+            value = training_runs.hashable(run.arguments.get(name))
             words += [f"{name.replace('_', '-')} {value}"] if value != usual_value else []
         run.variant = ", ".join(words)
 

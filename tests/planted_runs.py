@@ -1,18 +1,14 @@
 """Run directories with known curves, for the tests of what reads and draws runs."""
 
 import json
-import sys
 
+import figures
 import numpy as np
 import pandas as pd
-from conftest import ROOT
+from analysis import training_runs
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
-
-sys.path.insert(0, str(ROOT / "scripts"))
-import analysis
-import figures
 
 GAMES = ["Breakout", "Qbert", "Pong"]
 POINTS = 8
@@ -49,7 +45,7 @@ def write_run(
     parent: (directory, last step) of the run that it goes on from.
     """
     path.mkdir(parents=True)
-    suffix = "-v5" if game in analysis.human_table() else ""
+    suffix = "-v5" if game in training_runs.human_table() else ""
     arguments = {
         "env_id": game + suffix,
         "seed": seed,
@@ -63,7 +59,7 @@ def write_run(
         arguments["resume_from"], first = str(parent[0]), parent[1]
         content["parent"] = {"run": str(parent[0]), "global_step": first}
     (path / "manifest.json").write_text(json.dumps(content))
-    zero, one = analysis.human_table().get(game, (0, 1))
+    zero, one = training_runs.human_table().get(game, (0, 1))
     batch = arguments["num_envs"] * arguments["num_steps"]
     steps = steps // batch * batch or steps  # whole iterations
     rows = []

@@ -18,13 +18,11 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 # isort: split
-import analysis
-import estimates
 import launch
-import statement
-from suite import Suite
+from analysis import estimates, statement, training_runs
+from analysis.suite import Suite
 
-import rundir
+from support import rundir
 
 
 # ---- statistics ------------------------------------------------------------------------------------------------------
@@ -124,10 +122,10 @@ def test_verdicts(low, high, side, margin, word):
 
 
 def test_the_regression_estimate_of_57_games():
-    for weights in (analysis.ATARI_10, analysis.ATARI_5):  # human everywhere: 101^(sum of the weights) - 1
-        estimate = analysis.median_57([np.ones(3)] * len(weights), list(weights), weights)
+    for weights in (training_runs.ATARI_10, training_runs.ATARI_5):  # human everywhere: 101^(sum of the weights) - 1
+        estimate = training_runs.median_57([np.ones(3)] * len(weights), list(weights), weights)
         assert estimate == pytest.approx(101 ** sum(weights.values()) - 1)
-    assert analysis.median_57([np.full(3, -1.0)] * 5, list(analysis.ATARI_5), analysis.ATARI_5) == 0
+    assert training_runs.median_57([np.full(3, -1.0)] * 5, list(training_runs.ATARI_5), training_runs.ATARI_5) == 0
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
@@ -182,8 +180,8 @@ def test_the_cache_answers_until_an_event_file_changes(tmp_path):
     runs = plant(tmp_path / "runs", [(8, 16)], lambda shape: 1.0, seeds=2, games=["Pong"])
 
     def read():
-        cache = analysis.Cache([runs / "cache.npz"])
-        found, _ = analysis.read_runs(runs, cache)
+        cache = training_runs.Cache([runs / "cache.npz"])
+        found, _ = training_runs.read_runs(runs, cache)
         cache.save()
         return {run.name: run.curves for run in found}
 
@@ -201,7 +199,7 @@ def test_the_cache_answers_until_an_event_file_changes(tmp_path):
     assert "new" in read()["x1"]
     (runs / "cache.npz").write_bytes(b"PK\x03\x04 broken")
     assert "new" in read()["x1"]
-    analysis.Cache([runs / "cache.npz"])
+    training_runs.Cache([runs / "cache.npz"])
     assert json.loads(str(np.load(runs / "cache.npz")["index"]))
 
 
@@ -221,7 +219,7 @@ def test_links_nesting_partial_manifests_and_what_is_no_run(tmp_path):
     (runs / "broken" / "manifest.json").write_text("{")
     (runs / "odd").mkdir()
     (runs / "odd" / "manifest.json").write_text('{"arguments": {"num_envs": "many"}}')
-    found, unread = analysis.read_runs(runs, analysis.Cache([]))
+    found, unread = training_runs.read_runs(runs, training_runs.Cache([]))
     with_curves = sorted((run.game, run.arguments["seed"]) for run in found if run.curves)
     assert with_curves == [("Breakout", 1), ("Breakout", 2)]
     partial = next(run for run in found if run.name == "partial").arguments
@@ -232,11 +230,11 @@ def test_links_nesting_partial_manifests_and_what_is_no_run(tmp_path):
 def test_hours_count_only_the_time_that_the_run_ran():
     steps = np.array([100, 200, 300])
     curves = {"charts/SPS": (steps, np.array([1.0, 2.0, 4.0])), "charts/gradient_steps": (steps, np.array([5, 10, 15]))}
-    run = analysis.TrainingRun("", "", "", {}, curves, {})
+    run = training_runs.TrainingRun("", "", "", {}, curves, {})
     assert run.on_axis(np.array([100, 150, 300]), "hours") * 3600 == pytest.approx([100, 125, 175])
     assert run.on_axis(np.array([50, 300]), "gradient_steps") == pytest.approx([2.5, 15])
     arguments = {"num_envs": 2, "num_steps": 5, "update_epochs": 3, "num_minibatches": 4}
-    run = analysis.TrainingRun("", "", "", arguments, {}, {})
+    run = training_runs.TrainingRun("", "", "", arguments, {}, {})
     assert run.on_axis(np.array([100]), "gradient_steps") == [120]
 
 
@@ -253,16 +251,16 @@ def test_hours_count_only_the_time_that_the_run_ran():
     ],
 )
 def test_names_of_games(env_id, game):
-    assert analysis.game_name(env_id) == game
+    assert training_runs.game_name(env_id) == game
 
 
 def test_human_normalisation():
     """By hand, from the published table: Breakout 1.7 and 30.5."""
-    assert analysis.human_scores("Breakout-v5") == (1.7, 30.5)
-    assert analysis.human_normalized(np.array([1.7, 16.1, 30.5]), "Breakout-v5") == pytest.approx([0.0, 0.5, 1.0])
-    assert analysis.human_scores("bigfish") is analysis.human_normalized(1.0, "CartPole-v1") is None
-    low, high = analysis.small_table()["CartPole-v1"]
-    assert 20 < low < 25 and high == 500 and analysis.small_table()["Catch"][1] == 1
+    assert training_runs.human_scores("Breakout-v5") == (1.7, 30.5)
+    assert training_runs.human_normalized(np.array([1.7, 16.1, 30.5]), "Breakout-v5") == pytest.approx([0.0, 0.5, 1.0])
+    assert training_runs.human_scores("bigfish") is training_runs.human_normalized(1.0, "CartPole-v1") is None
+    low, high = training_runs.small_table()["CartPole-v1"]
+    assert 20 < low < 25 and high == 500 and training_runs.small_table()["Catch"][1] == 1
 
 
 # ---- what a sweep states ---------------------------------------------------------------------------------------------
@@ -287,18 +285,20 @@ def test_a_sweep_states_a_base_that_it_runs_and_all_that_it_varies(tmp_path, swe
     for words in (line.split() for line in text.splitlines() if not line.startswith("#")):
         arguments = launch.parse_flags(words[2:])
         defaults = rundir.default_arguments(str(ROOT / words[1]), arguments["env_id"])
-        full = analysis.fill_in_minibatches({**defaults, **arguments})
+        full = training_runs.fill_in_minibatches({**defaults, **arguments})
         by_script.setdefault(words[1].removesuffix(".py"), []).append(full)
     assert set(stated["base"]) >= set(by_script)  # GAMES may bring other scripts
     for script, runs in by_script.items():
         of_game = [run for run in runs if run["env_id"] == runs[0]["env_id"]]
-        varied = analysis.differing_arguments([of_game])
+        varied = training_runs.differing_arguments([of_game])
         assert varied <= set(stated["varies"])
         for name in ("num_envs", "num_steps"):
             assert (len({run[name] for run in of_game}) > 1) == (name in stated["varies"])
         defaults = rundir.default_arguments(str(ROOT / f"{script}.py"), runs[0]["env_id"])
-        base = analysis.fill_in_minibatches({**defaults, **stated["base"][script]})
-        assert analysis.configuration(base, varied) in {analysis.configuration(run, varied) for run in of_game}
+        base = training_runs.fill_in_minibatches({**defaults, **stated["base"][script]})
+        assert training_runs.configuration(base, varied) in {
+            training_runs.configuration(run, varied) for run in of_game
+        }
 
 
 def test_the_launcher_keeps_what_a_sweep_states_beside_its_runs(tmp_path):
@@ -336,7 +336,7 @@ def test_the_launcher_keeps_what_a_sweep_states_beside_its_runs(tmp_path):
 def test_the_base(tmp_path, shapes, expected):
     for i, (N, T) in enumerate(shapes):
         write_run(tmp_path / str(i), 1.0, num_envs=N, num_steps=T, points=1)
-    runs, _ = analysis.read_runs(tmp_path, analysis.Cache([]))
+    runs, _ = training_runs.read_runs(tmp_path, training_runs.Cache([]))
     suite = Suite("fixed_budget", "ppo_atari_envpool", runs)
     assert (suite.base["num_envs"], suite.base["num_steps"]) == expected
     suite = Suite("fixed_budget", "ppo_atari_envpool", runs, bases=shapes[-1:])
@@ -356,7 +356,7 @@ def test_configurations_are_what_differs_within_a_game(tmp_path):
                 run_name=f"{epochs}",
                 num_minibatches=4,
             )
-    runs, _ = analysis.read_runs(tmp_path, analysis.Cache([]))
+    runs, _ = training_runs.read_runs(tmp_path, training_runs.Cache([]))
     suite = Suite("data_reuse", "ppo_atari_envpool", runs)
     assert suite.names == ["num_envs", "num_steps", "update_epochs"] and len(suite.configs) == 2
     assert suite.base["update_epochs"] == 4
@@ -379,9 +379,9 @@ def test_configurations_are_what_differs_within_a_game(tmp_path):
 )
 def test_arguments_that_make_configurations(others, names):
     runs = [{"num_envs": 8 * (i + 1), "num_steps": 16, **other} for i, other in enumerate(others)]
-    assert analysis.differing_arguments([runs]) == names
-    assert analysis.differing_arguments([runs[:1], runs[1:]]) == set()  # each in a game of its own
-    one, other = (analysis.configuration(run, names) for run in runs)
+    assert training_runs.differing_arguments([runs]) == names
+    assert training_runs.differing_arguments([runs[:1], runs[1:]]) == set()  # each in a game of its own
+    one, other = (training_runs.configuration(run, names) for run in runs)
     assert one != other and len({one, other}) == 2 and one.batch_size == 128
     assert other.replace(**dict(one.items)) == one
 
@@ -393,7 +393,7 @@ def test_scores_of_each_kind_of_script(tmp_path):
         write_run(tmp_path / f"p{seed}", 20 * score, seed=seed, script="ppo_procgen", game="bigfish")
         for N in (8, 16):
             write_run(tmp_path / f"c{N}{seed}", 100 * score * N / 8, seed=seed, game="CartPole-v1", num_envs=N)
-    runs, _ = analysis.read_runs(tmp_path, analysis.Cache([]))
+    runs, _ = training_runs.read_runs(tmp_path, training_runs.Cache([]))
     by_game = {game: [run for run in runs if run.game == game] for game in ("Breakout", "bigfish", "CartPole-v1")}
     atari = Suite("any", "ppo_atari_envpool", by_game["Breakout"])
     assert atari.human and atari.finals(atari.base, "Breakout") == pytest.approx([0.5, 1.5])
@@ -410,7 +410,7 @@ def test_before_the_first_finished_game_a_run_counts_as_the_random_policy(tmp_pa
     write_run(tmp_path / "b", 1.0, seed=2, done=False)
     (tmp_path / "b" / "failed.json").write_text('{"global_step": 512}')
     write_events(next((tmp_path / "b").glob("events*")), [(512, {"charts/SPS": 1.0})])
-    runs, _ = analysis.read_runs(tmp_path, analysis.Cache([]))
+    runs, _ = training_runs.read_runs(tmp_path, training_runs.Cache([]))
     suite = Suite("any", "ppo_atari_envpool", runs)
     area = np.interp(np.arange(1, 101) / 100, [0.5, 1], [0.5**0.5, 1], left=0).mean()
     assert suite.values(suite.base, "Breakout", "area") == pytest.approx([area, 0])

@@ -13,14 +13,12 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import benchmark
+import benchmark_peers
 import numpy as np
 import pytest
 from conftest import ROOT, wait_for
-
-sys.path.insert(0, str(ROOT / "scripts"))
-import benchmark
-import benchmark_peers
-import benchmark_tables
+from studies import benchmark_tables
 
 PPO = benchmark_peers.ATARI
 PRINTS = shlex.join([sys.executable, "-c", "for i in range(4): print('SPS:', 100)"])

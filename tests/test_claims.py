@@ -5,14 +5,11 @@ import pytest
 from planted_runs import GAMES, claim, draw, plant, plant_pair, write_events, write_run  # puts scripts/ on the path
 
 # isort: split
-import analysis
-import drawing
 import launch
-import statement
-import sweep_claims
-from claims import Claim
-from estimates import Estimate, Evidence, improvement
-from suite import Suite
+from analysis import drawing, statement, sweep_claims, training_runs
+from analysis.claims import Claim
+from analysis.estimates import Estimate, Evidence, improvement
+from analysis.suite import Suite
 
 
 # ---- what an audit found wrong, planted ------------------------------------------------------------------------------
@@ -147,7 +144,7 @@ def test_a_diverged_run_of_a_task_without_a_table_of_scores(tmp_path):
             write_events(next(path.glob("events*")), returns)
             if N == 16 and seed <= 2:
                 (path / "failed.json").write_text('{"global_step": 640}')
-    runs, _ = analysis.read_runs(tmp_path / "runs", analysis.Cache([]))
+    runs, _ = training_runs.read_runs(tmp_path / "runs", training_runs.Cache([]))
     suite = Suite("any", "ppo_atari_envpool", runs)
     assert suite.random == {"Pendulum-v1": -800.0}
     assert suite.finals(suite.configs[1], "Pendulum-v1").tolist() == [-8.0, -8.0, -1.0, -1.0, -1.0]
@@ -229,7 +226,7 @@ def test_each_shape_at_its_own_learning_rate(tmp_path):
         assert claim(table, f"16×8 beats 8×16 at lr 2.5e-4: {game}").verdict == "not supported"
         assert claim(table, f"is about the best at its own rate: {game}").verdict == f"{stays}supported"
 
-    runs, _ = analysis.read_runs(tmp_path / "runs", analysis.Cache([]))
+    runs, _ = training_runs.read_runs(tmp_path / "runs", training_runs.Cache([]))
     suite = Suite("shape_rate", "ppo_atari_envpool", runs, [(8, 16)], reps=100)
     sheet = drawing.map_of_scores(suite, sweep_claims.shapes_and_rates(suite))
     rows = {(row["game"], row["num_envs"], row["x"]): row for row, _ in sheet.rows}
@@ -303,7 +300,7 @@ def test_holm_counts_the_rows_and_a_contradiction_is_remarked(tmp_path):
     for seed in range(1, 13):  # each game: 7 of 12 runs slightly worse, 5 much better
         write_run(tmp_path / "odd" / f"a{seed}", 1.0, seed=seed)
         write_run(tmp_path / "odd" / f"b{seed}", 0.99 if seed < 8 else 2.0, seed=seed, num_envs=16)
-    runs, _ = analysis.read_runs(tmp_path / "odd", analysis.Cache([]))
+    runs, _ = training_runs.read_runs(tmp_path / "odd", training_runs.Cache([]))
     suite = Suite("mine", "ppo_atari_envpool", runs, [(8, 16)], reps=300)
     sure = Evidence(0.3, np.full(300, 0.3))
     row = Claim("better", "", sure, "more", improvement=improvement_of(suite))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import devices
+from support import devices
 
 CPU = torch.device("cpu")
 

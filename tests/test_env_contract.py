@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-import worlds
+from support import worlds
 
 RESET_FIELDS = ("elapsed_step", "lives", "reward", "terminated")
 

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 
+import evaluate
 import gymnasium
 import numpy as np
 import pytest
@@ -13,14 +14,9 @@ import torch.distributed as dist
 import torch.nn as nn
 from conftest import ROOT, Recorder, curves, load_checkpoint, refusal
 
-sys.path.insert(0, str(ROOT / "scripts"))
-import evaluate
-
-import devices
 import ppo_atari_envpool
 import ppo_envpool as ppo
-import rundir
-import worlds
+from support import devices, rundir, worlds
 
 SIZE = "--num-envs 4 --num-steps 64 --total-timesteps 256 --run-name r --num-logs 4"
 

@@ -6,21 +6,17 @@ The runs are directories with an untrained network; tests/test_procgen.py evalua
 import dataclasses
 import importlib
 import json
-import sys
 from types import SimpleNamespace
 
 import envpool
+import evaluate
 import imageio.v2 as imageio
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
+from analysis import training_runs
 
-sys.path.insert(0, str(ROOT / "scripts"))
-import analysis
-import evaluate
-
-import rundir
+from support import rundir
 
 ATARI = ("ppo_atari_envpool", "pqn_atari_envpool", "ppo_rnd_envpool")
 
@@ -165,7 +161,7 @@ def test_human_normalized_scores():
 
 
 def test_every_game_of_the_human_table_can_be_trained_on():
-    with open(analysis.HUMAN_TABLE) as file:
+    with open(training_runs.HUMAN_TABLE) as file:
         names = [line.split(",")[0] for line in file if line[0] != "#"][1:]
     assert len(names) == 57 and {f"{name}-v5" for name in names} <= set(envpool.list_all_envs())
 

@@ -12,17 +12,15 @@ from conftest import ROOT
 from planted_runs import GAMES, claim, draw, plant, plant_pair, write_events, write_run  # puts scripts/ on the path
 
 # isort: split
-import analysis
-import drawing
 import figures
 import launch
-import statement
-from suite import DIAGNOSTICS, Suite
+from analysis import drawing, statement, training_runs
+from analysis.suite import DIAGNOSTICS, Suite
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-import tags
+from support import tags
 
 
 # ---- verdicts of whole sweeps ----------------------------------------------------------------------------------------
@@ -157,7 +155,7 @@ def test_unfinished_sweeps_are_judged_where_all_runs_have_been(tmp_path, capsys)
     assert finals.value.tolist() == pytest.approx([0.5**0.5] * 3, abs=1e-3)
 
 
-@pytest.mark.parametrize("kind", analysis.AXES)
+@pytest.mark.parametrize("kind", training_runs.AXES)
 def test_runs_in_which_no_game_has_ended(tmp_path, capsys, kind):
     for i, N in enumerate((8, 16)):
         path = write_run(tmp_path / "runs" / str(i), 1.0, num_envs=N, scalars={"diagnostics/ess": 90.0})
@@ -192,7 +190,7 @@ def test_unknown_scalars_and_the_records_of_arguments_change_nothing(tmp_path, c
             for event in events:
                 writer.write(event.SerializeToString())
     assert shown() == before
-    curves, _ = analysis.read_runs(runs, analysis.Cache([]))
+    curves, _ = training_runs.read_runs(runs, training_runs.Cache([]))
     assert set(curves[0].curves) == {"charts/episodic_return", "charts/SPS", "charts/gradient_steps", "charts/unknown"}
 
 
@@ -248,7 +246,7 @@ def test_curves_are_dotted_until_every_environment_has_finished_two_games(tmp_pa
         write_run(tmp_path / "runs" / f"old{seed}", 1.0, seed=seed, num_envs=32, num_steps=4)
     draw("fixed_budget", tmp_path / "runs", tmp_path / "out", "--x", kind, images=True)
     suffix = "" if kind == "steps" else f"_{kind}"
-    for metric, name in (("IQM", "fixed_budget"), (analysis.RETURN, "fixed_budget_games")):
+    for metric, name in (("IQM", "fixed_budget"), (training_runs.RETURN, "fixed_budget_games")):
         drawn = pd.read_csv(tmp_path / "out" / f"{name}{suffix}.csv").query(f"metric == '{metric}'")
         base, old = drawn[drawn.num_envs == 8], drawn[drawn.num_envs == 32]
         x = "step" if kind == "steps" else kind
@@ -516,7 +514,7 @@ def test_the_other_axes(tmp_path, kind):
 def test_the_base_is_black_and_the_families_differ(tmp_path):
     for i, (N, T) in enumerate([(8, 16), (16, 16), (32, 16), (8, 32), (4, 16)]):
         write_run(tmp_path / str(i), 1.0, num_envs=N, num_steps=T)
-    runs, _ = analysis.read_runs(tmp_path, analysis.Cache([]))
+    runs, _ = training_runs.read_runs(tmp_path, training_runs.Cache([]))
     suite = Suite("scaling_data", "ppo_atari_envpool", runs, [(8, 16)])
     style = {suite.shape(config): line for config, line in drawing.styles(suite, suite.configs).items()}
     assert style["8×16"]["color"] == "black" and "base" in style["8×16"]["label"]
@@ -566,7 +564,7 @@ def test_many_curves_are_thinned_out_in_images_which_say_what_is_not_there(tmp_p
     for i in range(9):
         write_run(tmp_path / str(i), 1.0, num_envs=2**i, steps=2**13)
     write_run(tmp_path / "qbert", 1.0, game="Qbert", steps=2**13)
-    runs, _ = analysis.read_runs(tmp_path, analysis.Cache([]))
+    runs, _ = training_runs.read_runs(tmp_path, training_runs.Cache([]))
     suite = Suite("num_envs_trend", "ppo_atari_envpool", runs, [(8, 16)])
     family = suite.family("num_envs")
     kept = [config["num_envs"] for config in drawing.fewer(suite, family)]

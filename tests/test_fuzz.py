@@ -14,17 +14,14 @@ import os
 import random
 import re
 import shutil
-import sys
 import traceback
 import typing
 
 import pytest
 import typing_extensions
-from conftest import ROOT
 
-import rundir
+from support import rundir
 
-sys.path.insert(0, str(ROOT / "scripts"))
 LINES, SEED = int(os.environ.get("FUZZ_LINES", 600)), os.environ.get("FUZZ_SEED", "1")
 PROGRAMS = {  # share of the lines, words that most lines begin with
     "ppo_atari_envpool": (52, ()),

@@ -5,19 +5,17 @@ import signal
 import subprocess
 import sys
 
+import gradient_correlation as gc
 import matplotlib.image
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from conftest import ROOT
+from studies import gradient_claims as claims
+from studies import gradient_measures as measures
 
 import ppo_atari_envpool
-
-sys.path.insert(0, str(ROOT / "scripts"))
-import gradient_claims as claims
-import gradient_correlation as gc
-import gradient_measures as measures
 
 SCRIPT = str(ROOT / "scripts" / "gradient_correlation.py")
 COMMITTED = ROOT / "results" / "gradient_correlation"

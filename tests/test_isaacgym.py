@@ -21,9 +21,7 @@ import torch
 from conftest import ROOT, Forked, curves, environment, load_checkpoint, raw_steps, two_ranks, wait_for
 
 import ppo_isaacgym as ppo
-import recipe
-import rundir
-import simulators
+from support import recipe, rundir, simulators
 
 SCRIPT = "ppo_isaacgym.py"
 STAND_IN = ROOT / "tests" / "stand_in"
@@ -536,7 +534,7 @@ import sys
 import torch
 import torch.distributed as dist
 sys.path.insert(1, {root!r})
-import devices
+from support import devices
 import ppo_isaacgym as ppo
 rank, num_ranks = devices.RANK, devices.NUM_RANKS
 if num_ranks > 1:
@@ -761,7 +759,8 @@ def test_bad_input(words, says, isaacgym, tmp_path, capsys):
 
 # ---- Python 3.8 ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    "name", [SCRIPT, "simulators.py", "metrics.py", "rundir.py", "devices.py", "recipe.py", "tags.py"]
+    "name",
+    [SCRIPT, "metrics.py", *(f"support/{name}.py" for name in ("simulators", "rundir", "devices", "recipe", "tags"))],
 )
 def test_python_3_8(name):
     """Isaac Gym ends at Python 3.8: by the grammar and, where there is one, by such an interpreter."""

@@ -14,14 +14,11 @@ import sys
 import termios
 from collections import Counter
 
+import launch
 import pytest
 from conftest import ROOT, environment, raw_steps, refusal, wait_for
 
-sys.path.insert(0, str(ROOT / "scripts"))
-import launch
-
-import rundir
-import worlds
+from support import rundir, worlds
 
 BILLION = 10**9
 SWEEPS = {  # runs, and environment steps of all of them

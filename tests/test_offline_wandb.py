@@ -5,10 +5,10 @@ import signal
 import numpy as np
 import planted_runs  # noqa: F401 - puts scripts/ on the path
 import pytest
+from analysis import training_runs
 from conftest import load_checkpoint, raw_steps, run, start, wait_for
 
 # isort: split
-import analysis
 import figures
 import offline_wandb
 
@@ -31,8 +31,8 @@ def tracked(tmp_path_factory):
 def test_a_resumed_run_is_read_as_from_its_event_files(tracked, tmp_path):
     files = offline_wandb.find(tracked)
     assert len(files) == 2
-    (offline,), unread = analysis.read_offline(tracked)
-    (expected,), _ = analysis.read_runs(tracked, analysis.Cache([]))
+    (offline,), unread = training_runs.read_offline(tracked)
+    (expected,), _ = training_runs.read_runs(tracked, training_runs.Cache([]))
     assert not unread and len(expected.curves["losses/grad_norm"][0]) == 8
     assert offline.curves.keys() == expected.curves.keys()
     for tag, (steps, values) in expected.curves.items():
@@ -57,7 +57,7 @@ def test_a_file_that_breaks_off_gives_what_comes_before(tracked, tmp_path):
 
     def read(data):
         path.write_bytes(data)
-        return analysis.read_offline(tmp_path)
+        return training_runs.read_offline(tmp_path)
 
     (whole,), _ = read(last)
     begin = last.rindex(b"losses/grad_norm")  # in the last point, or the summary after it

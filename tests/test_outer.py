@@ -14,14 +14,11 @@ import torch.nn as nn
 from conftest import ROOT, Forked, curves, environment, load_checkpoint, refusal, run_forked, wait_for
 from test_envpool import SIZE, run_here
 
-import devices
 import metrics
 import ppo_atari_envpool
 import ppo_envpool
 import ppo_isaacgym
-import recipe
-import rundir
-import worlds
+from support import devices, recipe, rundir, worlds
 
 
 # ---- the recipe ------------------------------------------------------------------------------------------------------

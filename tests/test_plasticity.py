@@ -13,7 +13,7 @@ from planted_runs import write_run  # puts scripts/ on the path
 # isort: split
 import plasticity
 
-import rundir
+from support import rundir
 
 CHEAP = "--states 64 --steps 40 --learning-rate 0.01 --targets 2 --fresh 2 --reps 200".split()
 COMMON = dict(shared_encoder=False, bf16=True, hidden_sizes=[32], activation="relu", norm_obs=True)

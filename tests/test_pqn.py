@@ -10,7 +10,7 @@ import torch.nn as nn
 from conftest import Recorder
 
 import pqn_atari_envpool as pqn
-import rundir
+from support import rundir
 
 
 def columns(*rows):

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from conftest import refusal
 
-import devices
-import rundir
+from support import devices, rundir
 
 
 @dataclass

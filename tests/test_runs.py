@@ -32,9 +32,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_SCALAR
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-import rundir
-import tags
-import worlds
+from support import rundir, tags, worlds
 
 STEPS = [128 * i for i in range(1, 9)]  # where the curves of a small run have their points
 NETWORK = ("feature_rank", "dormant_neurons", "weight_norm", "gradient_kurtosis")

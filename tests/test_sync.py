@@ -131,7 +131,7 @@ def passage(text, first, last):
 # ---- what is shared --------------------------------------------------------------------------------------------------
 def test_what_is_no_algorithm_knows_none():
     """rundir.py and devices.py are handed dicts and tensors; they have no word for what is in them."""
-    for module in ("rundir.py", "devices.py"):
+    for module in ("support/rundir.py", "support/devices.py"):
         words = {word for name in identifiers(ROOT / module) for word in name.lower().split("_")}
         assert not words & {"obs", "reward", "rewards", "loss", "losses", "gradient", "gradients"}, module
     assert imports(ROOT / "metrics.py") == {"__future__", "math", "torch", "typing"}
@@ -144,7 +144,11 @@ def test_a_script_touches_no_file(script):
 
 def test_reading_runs_needs_neither_torch_nor_tensorboard():
     done = subprocess.run(
-        [sys.executable, "-c", "import rundir, sys; print({'torch', 'tensorboard', 'numpy'} & set(sys.modules))"],
+        [
+            sys.executable,
+            "-c",
+            "import sys; from support import rundir; print({'torch', 'tensorboard', 'numpy'} & set(sys.modules))",
+        ],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -193,7 +197,8 @@ def test_form(script):
     for name, (_, comment) in arguments(text).items():
         assert len(comment) > 10, f"--{name} is not documented"
         read_elsewhere = re.search(
-            rf"\bargs\.{name}\b", "".join((ROOT / x).read_text() for x in ("rundir.py", "devices.py", "recipe.py"))
+            rf"\bargs\.{name}\b",
+            "".join((ROOT / x).read_text() for x in ("support/rundir.py", "support/devices.py", "support/recipe.py")),
         )
         assert re.search(rf"\bargs\.{name}\b", text) or read_elsewhere, f"--{name} is read nowhere"
     departures = re.findall(r"^(\d+)\. ", ast.get_docstring(ast.parse(text)), re.M)

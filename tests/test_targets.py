@@ -10,7 +10,7 @@ from torch.distributions.categorical import Categorical
 
 import ppo_atari_envpool as ppo
 import ppo_rnd_envpool as rnd
-import rundir
+from support import rundir
 
 
 # ---- gae -------------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ import sys
 import torch
 import torch.distributed as dist
 sys.path.insert(0, {root!r})
-import devices
+from support import devices
 import ppo_atari_envpool as ppo
 torch.set_num_threads(1)
 if devices.NUM_RANKS > 1:

@@ -1,13 +1,8 @@
 """scripts/toy_outer_loop.py against P3's plateau, and its picture from its table alone."""
 
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT
-
-sys.path.insert(0, str(ROOT / "scripts"))
 import toy_outer_loop as toy
 
 

@@ -15,11 +15,9 @@ import matplotlib.image
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT, environment, run
-
-sys.path.insert(0, str(ROOT / "scripts"))
-import estimates
 import umap_coverage
+from analysis import estimates
+from conftest import ROOT, environment, run
 
 RNG = np.random.default_rng(0)
 ROOMS = np.kron(RNG.integers(0, 256, (24, 12, 12)), np.ones((7, 7))).astype(np.uint8)  # 24 pictures, far apart

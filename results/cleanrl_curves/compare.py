@@ -23,9 +23,9 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
-from estimates import mean, verdict_interval  # noqa: E402
+from analysis.estimates import mean, verdict_interval  # noqa: E402
 
-import rundir  # noqa: E402
+from support import rundir  # noqa: E402
 
 GAMES = {  # game: (CleanRL's script, shape, steps)
     "CartPole-v1": ("ppo.py", (8, 128), 200000),
@@ -123,7 +123,7 @@ def main():
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    from look import LOOK
+    from analysis.look import LOOK
 
     plt.rcParams.update(LOOK)
     figure, axes = plt.subplots(1, len(GAMES), figsize=(2.6 * len(GAMES), 2.4))

@@ -184,7 +184,7 @@ def train_ours(cartpole, seed, iterations):
 def train_and_play(num_envs, seed, steps, *flags):
     """Trains once. Returns the curves as rundir.read_curves does, and the final return."""
     import ppo_isaacgym as ppo
-    import rundir
+    from support import rundir
 
     ppo.make_envs = lambda args, number, seed, device: Ours(Cartpole(number, seed))
     with tempfile.TemporaryDirectory() as folder:
@@ -287,7 +287,7 @@ def read_finals(name, *columns):
 
 def verdicts():
     sys.path.insert(0, str(ROOT / "scripts"))
-    from estimates import evidence, holm, mean, p_values, verdict
+    from analysis.estimates import evidence, holm, mean, p_values, verdict
 
     def difference(x, y):
         return mean(x) - mean(y)

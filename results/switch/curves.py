@@ -19,9 +19,9 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
-import analysis  # noqa: E402
+from analysis import training_runs  # noqa: E402
 
-import rundir  # noqa: E402
+from support import rundir  # noqa: E402
 
 SEEDS = 10  # a point is drawn where all have one
 COLUMNS = ("game", "seed", "com_before", "com", "step", "score")
@@ -30,12 +30,12 @@ COLORS = {"0.5": "#0072b2", "16.0": "#d55e00"}  # of the com in use
 
 def points(runs_dir):
     """Yields the rows of curves.csv; a child's begin after its parent's last step."""
-    references = analysis.small_table()
+    references = training_runs.small_table()
     manifests = {path.name: rundir.read_json(path / "manifest.json") for path in rundir.find_runs(runs_dir)}
     for name, manifest in sorted(manifests.items()):
         arguments = manifest["arguments"]
         parent = manifests[Path(arguments["resume_from"]).name]["arguments"] if arguments["resume_from"] else None
-        game = analysis.game_name(arguments["env_id"])
+        game = training_runs.game_name(arguments["env_id"])
         low, high = references[game]
         com = arguments["prox_com"]
         whose = (parent["prox_com"], com) if parent else (com, "")
@@ -62,7 +62,7 @@ def draw(curves, games):
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    from look import LOOK
+    from analysis.look import LOOK
 
     plt.rcParams.update(LOOK)
     figure, axes = plt.subplots(1, len(games), figsize=(2.6 * len(games), 2.6), sharey=True)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-from estimates import (
+
+from analysis.estimates import (
     ALPHA,
     MARGIN,
     NO_ESTIMATE,
@@ -35,7 +36,7 @@ from estimates import (
     reversals,
     verdict,
 )
-from suite import DIAGNOSTICS
+from analysis.suite import DIAGNOSTICS
 
 NO_FINAL_SCORES = "no final scores of these configurations"
 RUNS_NEEDED = 5  # of a configuration, over all games: with fewer, nulls are found too often (scripts/calibration.py)

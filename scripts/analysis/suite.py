@@ -1,15 +1,17 @@
 """The runs of one script in a sweep: grouped into configurations, judged at one budget, normalised, and aggregated."""
 
+from launching.root import ROOT
+
 import copy
 from functools import lru_cache
 from pathlib import Path
 
-import analysis
 import numpy as np
-from analysis import RETURN, ROOT
-from estimates import Estimate, interval, iqm, mean
 
-import rundir
+from analysis import training_runs
+from analysis.estimates import Estimate, interval, iqm, mean
+from analysis.training_runs import RETURN
+from support import rundir
 
 POINTS = 100  # of a drawn curve
 BAND_REPS = 500  # resamples behind the band of a curve, at most
@@ -134,21 +136,26 @@ class Suite:
     """
 
     def __init__(self, sweep, script, runs, bases=(), reps=2000, seed=0, axis="steps", stated=None, shown=()):
-        """bases: shapes (N, T), one of them the base's, or none. reps, seed: of bootstraps. axis: the x-axis of curves,
-        one of analysis.AXES. stated: as statement.read gives it, or None. shown: games, or none for four of them."""
+        """bases: shapes (N, T), one of them the base's, or none. reps, seed: of bootstraps. axis: the x-axis of
+        curves, one of training_runs.AXES. stated: as statement.read gives it, or None. shown: games, or none
+        for four of them."""
         self.sweep, self.script, self.reps, self.seed, self.axis = sweep, script, reps, seed, axis
         self.notes, self.counts_diverged = [], True
         stated = stated or {"base": {}, "varies": []}
         self.parents, games = parents_of(runs), {run.game for run in runs}
-        differing = analysis.differing_arguments([run.arguments for run in runs if run.game == game] for game in games)
+        differing = training_runs.differing_arguments(
+            [run.arguments for run in runs if run.game == game] for game in games
+        )
         own = {id(run): self._with_parent(run, differing - {"resume_from"}) for run in runs}
-        differing = analysis.differing_arguments([own[id(run)] for run in runs if run.game == game] for game in games)
+        differing = training_runs.differing_arguments(
+            [own[id(run)] for run in runs if run.game == game] for game in games
+        )
         varied = differing | READS.get(sweep, set()) | (set(stated["varies"]) - {"num_envs", "num_steps"})
         self._note_mixed(differing, stated["varies"])
         self.names = ["num_envs", "num_steps", *sorted(varied)]
         self.runs = {}
         for run in sorted(runs, key=lambda run: (run.end, bool(run.done))):  # of two with one seed the longer is kept
-            key = analysis.configuration(own[id(run)], varied), run.game, run.arguments["seed"]
+            key = training_runs.configuration(own[id(run)], varied), run.game, run.arguments["seed"]
             if key in self.runs:
                 self.notes.append(f"{self.runs[key].name}: left out, {run.name} has the same arguments")
             self.runs[key] = run
@@ -168,7 +175,7 @@ class Suite:
             return run.arguments
         words, parent = "another run", self.parents.get(run.name)
         if parent:
-            config = analysis.configuration(self._with_parent(parent, names), {*names, "resume_from"})
+            config = training_runs.configuration(self._with_parent(parent, names), {*names, "resume_from"})
             words = label_of(config)
             if config.shape == (run.arguments["num_envs"], run.arguments["num_steps"]):  # what it shares is not said
                 words = words.partition(" ")[2] or words
@@ -191,7 +198,7 @@ class Suite:
         env_id = next(iter(self.runs.values())).arguments["env_id"]
         defaults = rundir.default_arguments(str(ROOT / f"{self.script}.py"), env_id)
         if stated:
-            base = analysis.configuration(analysis.fill_in_minibatches({**defaults, **stated}), varied)
+            base = training_runs.configuration(training_runs.fill_in_minibatches({**defaults, **stated}), varied)
             if not shapes or base.shape in shapes:
                 if base not in self.configs:
                     self.notes.append(f"the base, {label_of(base)}, has no runs yet")
@@ -239,7 +246,7 @@ class Suite:
                 )
             )
         if ends and not any(run.finished for run in runs):
-            equally_far = np.median(ends) >= analysis.REACHED * max(ends)
+            equally_far = np.median(ends) >= training_runs.REACHED * max(ends)
             reached = max(ends) if equally_far else min(ends)
             for run in runs:
                 run.judge(reached)
@@ -255,8 +262,8 @@ class Suite:
         ]
         for config in self.too_few_games:
             self.notes.append(
-                f"{label_of(config)}: some environments have finished fewer than {analysis.ENOUGH_GAMES} games; its "
-                "final score is mostly of short games, and claims on it are undecided (--eval-episodes cures this)"
+                f"{label_of(config)}: some environments have finished fewer than {training_runs.ENOUGH_GAMES} games; "
+                "its final score is mostly of short games, and claims on it are undecided (--eval-episodes cures this)"
             )
 
     @staticmethod
@@ -317,14 +324,14 @@ class Suite:
         if self.script == "ppo_procgen":
             hard = any(run.arguments.get("distribution_mode") == "hard" for run in self.runs.values())
             mode = "hard" if hard else "easy"
-            ranges = {game: modes[mode] for game, modes in analysis.PROCGEN.items()}
+            ranges = {game: modes[mode] for game, modes in training_runs.PROCGEN.items()}
             self.scale = f"normalised by Cobbe et al. 2020's R_min and R_max ({mode})"
             self.unit_words = "0 R_min, 1 R_max"
-        elif self.script == "ppo_envpool" and set(self.games) & set(analysis.small_table()):
-            ranges = analysis.small_table()
+        elif self.script == "ppo_envpool" and set(self.games) & set(training_runs.small_table()):
+            ranges = training_runs.small_table()
             self.scale = "normalised by the random policy and the best known return (scripts/small_worlds.csv)"
             self.unit_words = "0 random, 1 best known"
-        elif self.script == "ppo_isaacgym" or not set(self.games) & set(analysis.human_table()):
+        elif self.script == "ppo_isaacgym" or not set(self.games) & set(training_runs.human_table()):
             ranges = {game: (0.0, self._mean_final_of_base(game)) for game in self.games}
             self.scale = (
                 "returns over the base's mean final return in each task (there is no human reference); the CI holds "
@@ -333,7 +340,7 @@ class Suite:
             self.unit_words = "return / base's"
         else:
             self.human = True
-            ranges = analysis.human_table()
+            ranges = training_runs.human_table()
             self.scale = "human-normalised by human_at30 (dqn_zoo; scripts/human_at30.csv)"
             self.unit_words = "human-normalised"
         table = {"ppo_procgen": "R_min", "ppo_envpool": "small_worlds.csv's"}.get(self.script, "human_at30's")
@@ -490,7 +497,7 @@ class Suite:
             return ""
         until = "" if measure == "final" else " by half the budget"
         labels = ", ".join(dict.fromkeys(doubtful))
-        return f"fewer than {analysis.ENOUGH_GAMES} finished games an environment{until}: {labels}"
+        return f"fewer than {training_runs.ENOUGH_GAMES} finished games an environment{until}: {labels}"
 
     def _is_doubtful(self, config, measure):
         if measure == "final":
@@ -566,7 +573,7 @@ class Suite:
             if not len(x):
                 columns.append(np.full((len(grid), 1), np.nan))
                 continue
-            if axis == "steps" and x[-1] >= analysis.REACHED * grid[-1]:
+            if axis == "steps" and x[-1] >= training_runs.REACHED * grid[-1]:
                 x[-1] = max(x[-1], grid[-1])  # the last whole iteration ends up to a batch before the budget
             columns.append(np.interp(grid, x, y, left=np.nan, right=np.nan)[:, None])
         return np.concatenate(columns, axis=1)

@@ -31,7 +31,7 @@ except ImportError as error:
     isaacgymenvs, no_isaacgym = None, str(error)
 import torch
 
-import rundir
+from support import rundir
 
 # Isaac Gym's tasks that reset one step late and observe plain vectors. AnymalTerrain and the HumanoidAMP tasks reset in
 # another way, AllegroHandDextreme's observations are a dict, and some of the files in cfg/task are no tasks.

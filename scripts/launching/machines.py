@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-import slurm_array
+from launching import slurm_array
 
 # Bytes of a process, of an environment, of a row of the batch and of a row of the minibatch, measured as peak RSS
 ATARI, PROCGEN = (1.0e9, 1.3e6, 28.3e3, 150e3), (1.2e9, 0.4e6, 12.4e3, 1.2e6)

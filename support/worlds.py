@@ -24,7 +24,7 @@ import io
 import warnings
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-import rundir
+from support import rundir
 
 FAMILIES = {  # EnvPool's modules whose games have such observations, and what a user calls them
     "envpool.classic_control": "classic control",

@@ -9,9 +9,10 @@ A function a sweep, with the same name as the function in figures.py that draws 
 import itertools
 
 import numpy as np
-from claims import NO_FINAL_SCORES, PRIMARY, rank_correlation
-from estimates import MARGIN, SUPPORTED, UNDECIDED, evidence, iqm, mean, nothing
-from suite import MEASURES, SHORT_NAMES, label_of, name_of_schedule, short
+
+from analysis.claims import NO_FINAL_SCORES, PRIMARY, rank_correlation
+from analysis.estimates import MARGIN, SUPPORTED, UNDECIDED, evidence, iqm, mean, nothing
+from analysis.suite import MEASURES, SHORT_NAMES, label_of, name_of_schedule, short
 
 # P3's three ways to spend a batch that is c times larger
 MORE_MINIBATCHES, BIGGER, BIGGER_SQRT = "more minibatches", "bigger minibatches", "bigger, lr × √c"

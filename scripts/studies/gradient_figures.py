@@ -4,7 +4,9 @@ import itertools
 
 import matplotlib
 import numpy as np
-from gradient_claims import (
+from analysis.look import LOOK
+
+from studies.gradient_claims import (
     NAMES,
     bias_squares,
     by_policy,
@@ -14,8 +16,7 @@ from gradient_claims import (
     seed_interval,
     select,
 )
-from gradient_measures import BATCH, BIAS_STEPS, focus_iterations
-from look import LOOK
+from studies.gradient_measures import BATCH, BIAS_STEPS, focus_iterations
 
 matplotlib.use("Agg")  # draws without a screen
 import matplotlib.pyplot as plt

@@ -8,10 +8,11 @@ import itertools
 from dataclasses import dataclass
 from typing import Callable
 
-import estimates
 import numpy as np
 import pandas as pd
-from gradient_measures import BATCH, SETTINGS, focus_iterations
+from analysis import estimates
+
+from studies.gradient_measures import BATCH, SETTINGS, focus_iterations
 
 NAMES = LONG, SHORT = tuple(f"{N}x{T}" for N, T in SETTINGS)
 NEAR_ZERO = 0.05  # a correlation between minus and plus this is close to zero

@@ -4,10 +4,11 @@ A table is (header, rows): lists of words. `as_text` and `as_latex` write it.
 """
 
 import numpy as np
-from analysis import ATARI_5, ATARI_10, ENOUGH_GAMES, median_57
-from claims import PRIMARY, RUNS_NEEDED, correlations
-from estimates import MIN_SEEDS, interval, iqm, median, optimality_gap
-from suite import label_of
+
+from analysis.claims import PRIMARY, RUNS_NEEDED, correlations
+from analysis.estimates import MIN_SEEDS, interval, iqm, median, optimality_gap
+from analysis.suite import label_of
+from analysis.training_runs import ATARI_5, ATARI_10, ENOUGH_GAMES, median_57
 
 
 def number(value):

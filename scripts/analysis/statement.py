@@ -12,7 +12,7 @@ sweep with runs of several scripts has a base for each.
 import json
 from pathlib import Path
 
-import rundir
+from support import rundir
 
 NAME = "sweep.json"
 

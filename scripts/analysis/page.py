@@ -13,10 +13,11 @@ from html import escape
 from pathlib import Path
 
 import numpy as np
-from claims import PRIMARY
-from estimates import NOT_SUPPORTED, SUPPORTED
-from suite import SHORT_NAMES, short
-from tables import (
+
+from analysis.claims import PRIMARY
+from analysis.estimates import NOT_SUPPORTED, SUPPORTED
+from analysis.suite import SHORT_NAMES, short
+from analysis.tables import (
     ABOUT_CLAIMS,
     ABOUT_CORRELATIONS,
     about,

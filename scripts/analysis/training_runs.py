@@ -9,6 +9,8 @@ Statistics and verdicts are in estimates.py. This module imports neither torch n
     steps, returns = runs[0].curve(analysis.RETURN)
 """
 
+from launching.root import ROOT
+
 import contextlib
 import csv
 import json
@@ -19,15 +21,11 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import offline_wandb
 from tqdm import tqdm
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import offline_wandb
+from support import recipe, rundir
 
-import recipe
-import rundir
-
-ROOT = Path(__file__).resolve().parent.parent
 RETURN, MIN_EPISODES, EPISODES = "charts/episodic_return", "charts/min_episodes", "charts/episodes"
 HUMAN_TABLE = ROOT / "scripts" / "human_at30.csv"
 SMALL_TABLE = ROOT / "scripts" / "small_worlds.csv"

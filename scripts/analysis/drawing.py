@@ -9,13 +9,14 @@ A sheet records every number that it draws, one row a point, so that the CSV is 
 import io
 import textwrap
 
-import analysis
 import matplotlib
 import numpy as np
-from analysis import RETURN
-from estimates import evidence, interval, iqm, mean
-from look import LOOK
-from suite import BAND_REPS, DIAGNOSTICS, SHORT_NAMES, label_of, short
+
+from analysis import training_runs
+from analysis.estimates import evidence, interval, iqm, mean
+from analysis.look import LOOK
+from analysis.suite import BAND_REPS, DIAGNOSTICS, SHORT_NAMES, label_of, short
+from analysis.training_runs import RETURN
 
 matplotlib.use("Agg")  # draws without a screen
 import matplotlib.pyplot as plt
@@ -250,7 +251,7 @@ class Sheet:
             ax.xaxis.set_major_locator(MaxNLocator(3))
         number = FuncFormatter(lambda y, _: (short(y) if abs(y) >= 10000 else f"{y:g}").replace("-", "−"))
         ax.yaxis.set_major_formatter(number)
-        ax.set_xlabel(analysis.AXES[self.axis] if x_label else "")
+        ax.set_xlabel(training_runs.AXES[self.axis] if x_label else "")
         self.finish(ax, "no points\nlogged yet")
 
     def finish(self, ax, text_if_empty):

@@ -38,11 +38,9 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, No
 
 from typing_extensions import Annotated, get_args, get_type_hints
 
-import devices
-import recipe
-import tags
+from support import devices, recipe, tags
 
-ROOT = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parent.parent
 FORMAT = 2  # of checkpoint.pt; raised when an older one can no longer be resumed
 COVERAGE_ROWS = 4096  # in coverage.npz, over the whole run: as many as UMAP takes with ease
 PLACE = frozenset({"run_name", "runs_dir", "num_threads"})  # where a run is carried out, not what it does
@@ -849,7 +847,7 @@ def default_arguments(script: str, env_id: str = "") -> Dict[str, Any]:
     if Path(script).stem == "ppo_isaacgym":
         values.update(recipe.task_defaults(env_id))
     elif Path(script).stem == "ppo_envpool":
-        import worlds
+        from support import worlds
 
         values.update(recipe.CONTINUOUS if worlds.has_continuous_actions(env_id) else {})
     return values
