@@ -42,8 +42,8 @@ import torch.nn.functional as F
 import torch.optim as optim
 
 import metrics
-from support import devices, rundir
-from support.rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
+from support import arguments, devices, rundir
+from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 OBS_SHAPE = (84, 84, 4)  # channels last
 
@@ -100,9 +100,9 @@ class Args:
 
 def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
-    args = rundir.parse(Args, argv, __doc__)
-    rundir.check_env_id(args.env_id, "envpool.atari", "an Atari game")
-    return rundir.check(args, argv, row_bytes=math.prod(OBS_SHAPE))
+    args = arguments.parse(Args, argv, __doc__)
+    arguments.check_env_id(args.env_id, "envpool.atari", "an Atari game")
+    return arguments.check(args, argv, row_bytes=math.prod(OBS_SHAPE))
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------

@@ -42,8 +42,8 @@ import torch.nn.functional as F
 import torch.optim as optim
 
 import metrics
-from support import devices, recipe, rundir, worlds
-from support.rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
+from support import arguments, devices, recipe, rundir, worlds
+from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 GRID_VALUES, GRID_STARTS = 20, (0, 11, 17)  # MiniGrid's 11 objects, 6 colours and 3 states, and where each begin
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac", "grad_norm")
@@ -108,9 +108,9 @@ def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
     env_id = ([Args.env_id] + re.findall(r"--env[-_]id[= ](\S+)", " ".join(argv)))[-1]
     default = Args(**recipe.CONTINUOUS) if worlds.has_continuous_actions(env_id) else Args()
-    args = rundir.parse(Args, argv, __doc__, default=default)
+    args = arguments.parse(Args, argv, __doc__, default=default)
     args.num_threads = args.num_threads or torch.get_num_threads()
-    return rundir.check(args, argv, row_bytes=100 + worlds.check(args))
+    return arguments.check(args, argv, row_bytes=100 + worlds.check(args), default=default)
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------

@@ -50,8 +50,8 @@ import torch.nn as nn
 import torch.optim as optim
 
 import metrics
-from support import devices, recipe, rundir
-from support.rundir import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
+from support import arguments, devices, recipe, rundir
+from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 MIN_LEARNING_RATE, MAX_LEARNING_RATE = 1e-5, 1e-2  # of --desired-kl, as in rsl_rl
 KL_EPSILON = 1e-9  # a smaller KL is rounding: the network is still the one that acted
@@ -114,13 +114,14 @@ class Args:
 def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
     env_id = ([Args.env_id] + re.findall(r"--env[-_]id[= ](\S+)", " ".join(argv)))[-1]
-    args = rundir.parse(Args, argv, __doc__, default=Args(**recipe.task_defaults(env_id)))
+    default = Args(**recipe.task_defaults(env_id))
+    args = arguments.parse(Args, argv, __doc__, default=default)
     simulators.check_env_id(args.env_id)
     if args.desired_kl is not None and args.anneal_lr:
-        rundir.fail("--desired-kl and --anneal-lr exclude each other: expected --desired-kl None or --no-anneal-lr")
+        arguments.fail("--desired-kl and --anneal-lr exclude each other: expected --desired-kl None or --no-anneal-lr")
     if args.eval_episodes and not args.env_id.startswith("Mjlab-"):
-        rundir.fail("--eval-episodes needs a second simulator, which Isaac Gym cannot have: expected 0")
-    return rundir.check(args, argv)
+        arguments.fail("--eval-episodes needs a second simulator, which Isaac Gym cannot have: expected 0")
+    return arguments.check(args, argv, default=default)
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------

@@ -45,8 +45,8 @@ import torch.optim as optim
 from typing_extensions import Annotated
 
 import metrics
-from support import devices, rundir
-from support.rundir import Count, Evaluation, Fraction, NonNegative, Positive, Range, Seed, Steps, Threads
+from support import arguments, devices, rundir
+from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Range, Seed, Steps, Threads
 
 OBS_SHAPE = (64, 64, 3)  # channels last
 
@@ -103,9 +103,9 @@ class Args:
 
 def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
-    args = rundir.parse(Args, argv, __doc__)
+    args = arguments.parse(Args, argv, __doc__)
     check_levels(args)
-    return rundir.check(args, argv, row_bytes=math.prod(OBS_SHAPE))
+    return arguments.check(args, argv, row_bytes=math.prod(OBS_SHAPE))
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------
@@ -118,19 +118,19 @@ def task_id(args):
 
 def check_levels(args):
     """Refuses what is not one of EnvPool's Procgen games, and levels that make no sense."""
-    rundir.check_env_id(args.env_id, "envpool.procgen", "a Procgen game", task_id(args))
+    arguments.check_env_id(args.env_id, "envpool.procgen", "a Procgen game", task_id(args))
     if (args.distribution_mode or "").capitalize() not in task_id(args):
-        rundir.fail(
+        arguments.fail(
             f"--distribution-mode {args.distribution_mode} contradicts --env-id {args.env_id}: give one of them"
         )
     if args.start_level and not args.num_levels:
-        rundir.fail(f"--start-level {args.start_level} without --num-levels: expected --num-levels of 1 or more")
+        arguments.fail(f"--start-level {args.start_level} without --num-levels: expected --num-levels of 1 or more")
     import envpool
 
     try:
         envpool.make_spec(task_id(args))
     except ImportError:  # Procgen draws with Qt, which EnvPool's wheel includes only from Python 3.12 on
-        rundir.fail(f"--env-id {args.env_id} needs Qt 5: `sudo apt-get install -y libqt5gui5` installs it on Debian")
+        arguments.fail(f"--env-id {args.env_id} needs Qt 5: `sudo apt-get install -y libqt5gui5` installs it on Debian")
 
 
 def make_envs(args, seeds):

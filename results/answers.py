@@ -43,7 +43,8 @@ from analysis.estimates import (  # noqa: E402
     verdict,
 )
 
-from support import rundir  # noqa: E402
+from support import reading  # noqa: E402
+from support.arguments import fail  # noqa: E402
 
 NORMAL = statistics.NormalDist()
 FEWEST_SEEDS = 5  # fewer give no verdict (CLAIMS.md)
@@ -77,20 +78,20 @@ PROBED = {  # P1's diagnostics, and how it says that they move when N grows
 def collect(experiment, runs_dir):
     """Yields a dict for each finished run below `runs_dir` that played final games."""
     references = training_runs.small_table()
-    for run_dir in rundir.find_runs(runs_dir):
-        done = rundir.read_json(run_dir / "done.json")
+    for run_dir in reading.find_runs(runs_dir):
+        done = reading.read_json(run_dir / "done.json")
         if "final_return" not in done:
             continue
-        manifest = rundir.read_json(run_dir / "manifest.json")
+        manifest = reading.read_json(run_dir / "manifest.json")
         arguments = manifest["arguments"]
         if experiment == "switch":  # the children only
             if not arguments["resume_from"]:
                 continue
-            parent = rundir.read_json(run_dir.parent / Path(arguments["resume_from"]).name / "manifest.json")
+            parent = reading.read_json(run_dir.parent / Path(arguments["resume_from"]).name / "manifest.json")
             arguments["com_before"] = parent["arguments"]["prox_com"]
         game = training_runs.game_name(arguments["env_id"])
         low, high = references[game]
-        curves = rundir.read_curves(run_dir.glob("events*"))
+        curves = reading.read_curves(run_dir.glob("events*"))
         half = up_to(curves, "charts/episodic_return", arguments["total_timesteps"] / 2)
         yield {
             "game": game,
@@ -193,7 +194,7 @@ class Experiment:
         }
         for game, seeds in self.seeds.items():
             if not seeds:
-                rundir.fail(f"{game}: expected a seed with a score in each of the {len(self.configs)} configurations")
+                fail(f"{game}: expected a seed with a score in each of the {len(self.configs)} configurations")
         self.scores, self.folder = scores, folder
         self.claims = []
 
@@ -758,14 +759,14 @@ def main(argv=None):
     if args.runs:
         rows = sorted(collect(args.experiment, args.runs), key=lambda row: [str(value) for value in row.values()])
         if not rows:
-            rundir.fail(f"--runs {args.runs}: expected finished runs with final games")
+            fail(f"--runs {args.runs}: expected finished runs with final games")
         write_csv(out / "scores.csv", rows)
     if not (out / "scores.csv").exists():
-        rundir.fail(f"{out / 'scores.csv'} does not exist: expected --runs, or --out with that file")
+        fail(f"{out / 'scores.csv'} does not exist: expected --runs, or --out with that file")
     if args.searches:
         searches = list(read_searches(args.searches)) if args.experiment == "advise" else []
         if not searches:
-            rundir.fail(f"--searches {args.searches}: expected advise, and SEED/advise_GAME.txt below the directory")
+            fail(f"--searches {args.searches}: expected advise, and SEED/advise_GAME.txt below the directory")
         write_csv(out / "searches.csv", searches)
     experiment = Experiment(read_scores(out / "scores.csv", VARIES[args.experiment]), out, args.first_seed)
     judge, draw_experiment = EXPERIMENTS[args.experiment]

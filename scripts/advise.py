@@ -42,8 +42,8 @@ from analysis.claims import RUNS_NEEDED
 from analysis.estimates import ALPHA, Estimate, evidence, holm, interval, mean, p_values
 from typing_extensions import Annotated
 
-from support import rundir, worlds
-from support.rundir import Evaluation, Positive, Range, Seed, fail
+from support import reading, worlds
+from support.arguments import Evaluation, Positive, Range, Seed, fail, parse
 
 LENGTHS, RATES = (256, 128, 64, 32, 16, 8, 4), (2.5e-4, 5e-4, 1e-3)  # T and learning rates of the default candidates
 MIN_ITERATIONS = 8  # of the shortest runs: below that they say nothing
@@ -85,7 +85,7 @@ def script_of(env_id):
 
 def parse_args(argv):
     """Returns checked Args, with `script` and `candidates`; exits 2 with one line on bad input. Touches no file."""
-    args = rundir.parse(Args, argv, __doc__)
+    args = parse(Args, argv, __doc__)
     args.steps = int(args.steps)
     if not re.fullmatch(r"[\w:./-]{1,150}", args.env_id, re.ASCII):
         fail(f"--env-id {args.env_id!r}: expected the name of a task")
@@ -96,7 +96,7 @@ def parse_args(argv):
         if not 1 <= size < 2**31:
             fail(f"--minibatch-sizes {size}: expected whole numbers from 1 to 2,147,483,647")
     args.script = script_of(args.env_id)
-    args.candidates = candidates_of(args, rundir.default_arguments(str(ROOT / args.script), args.env_id))
+    args.candidates = candidates_of(args, reading.default_arguments(str(ROOT / args.script), args.env_id))
     args.rungs = plan(args, len(args.candidates))
     if not args.rungs:
         fail(
@@ -438,7 +438,7 @@ def answer(args, results):
 
 def reasons(args, candidate, measured):
     """Yields what was measured of a candidate's runs that explains its rank."""
-    arguments = rundir.default_arguments(str(ROOT / args.script), args.env_id)
+    arguments = reading.default_arguments(str(ROOT / args.script), args.env_id)
     horizon = 1 / max(1 - arguments["gamma"] * arguments["gae_lambda"], 1e-9)
     yield f"  T: {candidate.num_steps / horizon:.2g} times GAE's horizon 1 / (1 - gamma lambda) = {horizon:.3g} steps"
     if "game_steps" in measured:

@@ -77,7 +77,7 @@ from benchmark_peers import (
 from studies.benchmark_tables import LEFT_OUT, limit, render, summarize, title
 from tqdm import tqdm
 
-from support import devices, rundir
+from support import arguments, devices, reading, rundir
 
 SECTIONS = ("env", "network", "scripts", "peers", "pairs", "busy", "ranks", "growth", "storage")
 PRECISIONS = {"fp32": [], "bf16": ["--bf16"]}
@@ -123,10 +123,10 @@ def parse_args(argv):
     parser.add_argument("--no-sb3", action="store_true", help="leaves stable-baselines3 out")
     args = parser.parse_args(argv)
     if args.out.suffix != ".json" or os.path.isdir(args.out):
-        rundir.fail(f"--out {args.out}: expected the name of a .json file")
+        arguments.fail(f"--out {args.out}: expected the name of a .json file")
     names = [peer.name for peer in args.peer]
     if len({"sb3", "ours", *names}) < len(names) + 2:
-        rundir.fail(f"--peer {' '.join(names)}: expected names that differ from each other, from sb3 and from ours")
+        arguments.fail(f"--peer {' '.join(names)}: expected names that differ from each other, from sb3 and from ours")
     for script, shape, flags in itertools.product(args.scripts, args.shapes, ["", *args.flags]):
         load(script, shape, *shlex.split(flags))  # what a script would refuse is refused now
     for shape in args.growth:
@@ -230,7 +230,7 @@ def measure_script(script, shape, iterations, seconds, num_threads, flags=(), ra
     with tempfile.TemporaryDirectory(prefix="benchmark-") as runs_dir:
         words = [*python, *script_words(script, shape, iterations, runs_dir, *flags)]
         ended = run_process(words, seconds, num_threads)
-        curves = rundir.read_curves(Path(runs_dir, "measured").glob("events.out.tfevents.*"))
+        curves = reading.read_curves(Path(runs_dir, "measured").glob("events.out.tfevents.*"))
     if ended["code"] != 0:
         return {"error": why_it_failed(ended, seconds)}
     return {
@@ -506,7 +506,7 @@ def main(args):
     try:
         args.out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        rundir.fail(f"--out {args.out} ({error.strerror}): expected a file in a directory that can be written to")
+        arguments.fail(f"--out {args.out} ({error.strerror}): expected a file in a directory that can be written to")
     code = 0
     try:
         with noted_interrupts():

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from support import rundir, worlds
+from support import arguments, rundir, worlds
 
 SCRIPTS = ("ppo_atari_envpool.py", "pqn_atari_envpool.py", "ppo_procgen.py", "ppo_rnd_envpool.py", "ppo_envpool.py")
 ATARI, SMALL = (
@@ -77,7 +77,7 @@ class Parser(argparse.ArgumentParser):
     """An ArgumentParser that reports bad input in one line, `error: --flag value: expected ...`."""
 
     def error(self, message):
-        rundir.fail(re.sub(r"^argument (\S+): ", r"\1 ", message))
+        arguments.fail(re.sub(r"^argument (\S+): ", r"\1 ", message))
 
 
 def number(kind, low):
@@ -393,7 +393,7 @@ def parse_args(argv):
     storage.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     args = parser.parse_args(argv)
     if args.way == "storage" and not Path(args.program).is_file():
-        rundir.fail(f"storage {args.program}: expected a Python file")
+        arguments.fail(f"storage {args.program}: expected a Python file")
     return args
 
 

@@ -19,8 +19,8 @@ import numpy as np
 from analysis.estimates import NOT_SUPPORTED, SUPPORTED, evidence, iqm, kendall, reversals, verdict
 from analysis.sweep_claims import quadratic, split
 
-from support import rundir
-from support.rundir import Count, Seed
+from support import arguments
+from support.arguments import Count, Seed
 
 SIGMA = 0.5  # of the logarithm of a score
 EFFECT = 0.3  # of the base's IQM: the true difference where power is counted
@@ -107,11 +107,11 @@ AT_THE_MARGIN = (little, not_less)
 
 def parse_args(argv):
     """Returns checked Args, with `sizes` as [(seeds, games), …]; exits 2 with one line on bad input."""
-    args = rundir.parse(Args, argv, __doc__)
+    args = arguments.parse(Args, argv, __doc__)
     sizes = [tuple(int(side) if side.isdigit() else 0 for side in size.split("x")) for size in args.sizes]
     for size, words in zip(sizes, args.sizes):
         if len(size) != 2 or not 3 <= size[0] <= 1000 or not 1 <= size[1] <= 1000:
-            rundir.fail(f"--sizes {words}: expected seeds x games, as 5x3, with 3 to 1000 seeds and 1 to 1000 games")
+            arguments.fail(f"--sizes {words}: expected seeds x games, as 5x3, with 3 to 1000 seeds and 1 to 1000 games")
     args.sizes = sizes
     return args
 

@@ -39,8 +39,8 @@ import torch
 import tyro
 from analysis import estimates, training_runs
 
-from support import rundir
-from support.rundir import Range, fail
+from support import reading, rundir
+from support.arguments import Range, fail, parse
 
 MAX_STEPS = 27000  # time limit of an Atari game, 108,000 frames: EnvPool's, and that of the human scores
 FILMED_STEPS = 100  # of mjlab: a second each where no GPU draws them
@@ -68,7 +68,7 @@ class Args:
 
 def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
-    args = rundir.parse(Args, argv, __doc__)
+    args = parse(Args, argv, __doc__)
     if args.video and args.video.suffix not in (".mp4", ".gif"):
         fail(f"--video {args.video}: expected a .mp4 or .gif file")
     if args.video and not os.access(args.video.parent, os.W_OK):
@@ -81,16 +81,16 @@ def load(run_dir):
 
     Exits 2 with one line if the directory holds no run of one of SCRIPTS, or no readable checkpoint.
     """
-    manifest = rundir.read_json(run_dir / "manifest.json")
-    script, arguments = rundir.script_of(manifest), manifest.get("arguments")
+    manifest = reading.read_json(run_dir / "manifest.json")
+    script, arguments = reading.script_of(manifest), manifest.get("arguments")
     if not isinstance(arguments, dict) or "env_id" not in arguments:
         fail(f"{run_dir} has no manifest.json of a run: expected a run directory")
     if script not in SCRIPTS:
         fail(f"{run_dir} is a run of {script}.py: expected one of {' '.join(SCRIPTS)}")
-    for path in rundir.checkpoints(run_dir):
-        checkpoint = rundir.try_to_load(path, "cpu")
+    for path in reading.checkpoints(run_dir):
+        checkpoint = reading.try_to_load(path, "cpu")
         if checkpoint:
-            rundir.check_format(path, checkpoint)
+            reading.check_format(path, checkpoint)
             return checkpoint, SimpleNamespace(**arguments), script
     fail(f"{run_dir} has no readable checkpoint.pt: expected a run directory with a checkpoint")
 

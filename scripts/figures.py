@@ -59,8 +59,8 @@ from analysis.tables import report
 from analysis.training_runs import RETURN
 from tyro.conf import Positional
 
-from support import rundir
-from support.rundir import Count, Seed
+from support import arguments
+from support.arguments import Count, Seed
 
 ALL = "all"
 
@@ -83,24 +83,24 @@ class Args:
 
 def parse_args(argv, args_class=Args, description=__doc__):
     """Returns checked Args; exits 2 with one line on bad input. `runs` is the directory to read, `base` [(N, T), …]."""
-    args = rundir.parse(args_class, argv, description)
+    args = arguments.parse(args_class, argv, description)
     shapes = [re.fullmatch("([1-9][0-9]{0,9})x([1-9][0-9]{0,9})", word) for word in (args.base or "1x1").split(",")]
     if not all(shapes):
-        rundir.fail(f"--base {args.base}: expected N x T, as 8x128, or one a script, as 8x128,4096x16")
+        arguments.fail(f"--base {args.base}: expected N x T, as 8x128, or one a script, as 8x128,4096x16")
     args.base = [(int(shape[1]), int(shape[2])) for shape in shapes] if args.base else []
     if args.runs and args.wandb_dir:
-        rundir.fail("--runs and --wandb-dir exclude each other: give one")
+        arguments.fail("--runs and --wandb-dir exclude each other: give one")
     args.runs = args.wandb_dir or args.runs or (Path("runs") if args.sweep == ALL else Path("runs", args.sweep))
     if Path(args.sweep).name != args.sweep:
-        rundir.fail(f"{args.sweep} is a path: expected a name for what is drawn; the directory is given by --runs")
+        arguments.fail(f"{args.sweep} is a path: expected a name for what is drawn; the directory is given by --runs")
     if not os.path.isdir(args.runs):  # Path.is_dir raises OSError if a name is too long
         near = difflib.get_close_matches(args.sweep, [*FIGURES, ALL], 1)
         hint = f" (near {args.sweep}: {near[0]})" if near and near[0] != args.sweep else ""
-        rundir.fail(f"{source_of(args)} {args.runs}: expected the directory of a sweep's runs{hint}")
+        arguments.fail(f"{source_of(args)} {args.runs}: expected the directory of a sweep's runs{hint}")
     try:
         args.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        rundir.fail(f"--out {args.out} ({error.strerror}): expected a directory that can be written to")
+        arguments.fail(f"--out {args.out} ({error.strerror}): expected a directory that can be written to")
     return args
 
 
@@ -397,7 +397,7 @@ def judge(sweep, runs, stated, args):
         judged.append((suite, claims))
     games = {game for suite, _ in judged for game in suite.games}
     if not games >= set(args.games):
-        rundir.fail(f"--games {' '.join(args.games)}: expected some of {' '.join(sorted(games))}")
+        arguments.fail(f"--games {' '.join(args.games)}: expected some of {' '.join(sorted(games))}")
     return judged
 
 
@@ -459,7 +459,7 @@ def read(args):
     found = {sweep: (folder, runs, unread) for sweep, (folder, runs, unread) in found.items() if runs}
     if not found:
         why = f"no run below it can be read, {unread[0]}" if unread else f"no {what} below it"
-        rundir.fail(f"{source_of(args)} {args.runs}: {why}; expected the directory of a sweep's runs")
+        arguments.fail(f"{source_of(args)} {args.runs}: {why}; expected the directory of a sweep's runs")
     return found
 
 

@@ -61,8 +61,8 @@ from studies.gradient_measures import (
 )
 from tqdm import tqdm
 
-from support import rundir
-from support.rundir import Count, Fraction, NonNegative, Positive, Range, fail
+from support import arguments
+from support.arguments import Count, Fraction, NonNegative, Positive, Range, fail
 
 TABLES = ("returns", "lag_curve", "lag_density", "mean_cosine", "mean_density", "batch_cosines", "variance", "bias")
 
@@ -93,7 +93,7 @@ class Args:
 
 def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
-    args = rundir.parse(Args, argv, __doc__)
+    args = arguments.parse(Args, argv, __doc__)
 
     def given(values):
         return " ".join(map(str, values))

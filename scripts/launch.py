@@ -47,7 +47,9 @@ from launching import slurm_array
 from launching.machines import slurm_machine, this_machine, too_large
 from tqdm import tqdm
 
-from support.rundir import BUSY, PLACE, default_arguments, fail, find_runs, log_end, progress, read_json, state
+from support.arguments import PLACE, fail
+from support.reading import default_arguments, find_runs, log_end, progress, read_json, state
+from support.rundir import BUSY
 
 tqdm.monitor_interval = 0  # no second thread: a child dies with the thread that started it (die_with_parent)
 LIBC = ctypes.CDLL(None)

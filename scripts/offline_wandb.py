@@ -33,13 +33,13 @@ class OfflineRun:
     run_id: str
     folder: Path  # of its last attempt
     manifest: dict = field(default_factory=dict)  # as in manifest.json, as far as W&B knows it
-    curves: dict = field(default_factory=dict)  # as rundir.read_curves gives them
+    curves: dict = field(default_factory=dict)  # as reading.read_curves gives them
     summary: dict = field(default_factory=dict)
     exit_code: int = None  # None if the last attempt did not end in an orderly way
 
     @property
     def state(self):
-        """In the words of rundir.state."""
+        """In the words of reading.state."""
         words = {0: "done", 3: "diverged", None: "stale", **dict.fromkeys(STOPPED, "stale")}
         return words.get(self.exit_code, "failed")
 

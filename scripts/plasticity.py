@@ -52,8 +52,8 @@ from analysis.suite import DIAGNOSTICS, label_of
 from scipy.stats import rankdata
 from typing_extensions import Annotated
 
-from support import rundir
-from support.rundir import Count, Positive, Range, Seed, Threads
+from support import reading, rundir
+from support.arguments import Count, Positive, Range, Seed, Threads, fail, parse
 
 SCRIPTS = ("ppo_envpool", "ppo_atari_envpool")
 COSINES, COMPONENTS = 32, 8  # of a target
@@ -80,11 +80,11 @@ class Args:
 
 def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
-    args = rundir.parse(Args, argv, __doc__)
+    args = parse(Args, argv, __doc__)
     if not os.path.isdir(args.runs):  # Path.is_dir raises OSError if a name is too long
-        rundir.fail(f"--runs {args.runs}: expected a directory with runs below it")
+        fail(f"--runs {args.runs}: expected a directory with runs below it")
     if args.reps > 10**6:
-        rundir.fail(f"--reps {args.reps} is out of range: expected 1 to 1,000,000")
+        fail(f"--reps {args.reps} is out of range: expected 1 to 1,000,000")
     return args
 
 
@@ -104,12 +104,12 @@ def finished_runs(args):
     for run in found:
         if run.script not in SCRIPTS:
             note(f"{run.name}: left out, a run of {run.script}.py: expected one of {', '.join(SCRIPTS)}")
-        elif not run.done or not rundir.checkpoints(args.runs / run.name):
+        elif not run.done or not reading.checkpoints(args.runs / run.name):
             note(f"{run.name}: left out, it is not finished or has no checkpoint")
         else:
             kept.append(run)
     if not kept:
-        rundir.fail(f"--runs {args.runs}: expected finished runs of {' or '.join(SCRIPTS)} with checkpoints")
+        fail(f"--runs {args.runs}: expected finished runs of {' or '.join(SCRIPTS)} with checkpoints")
     return sorted(kept, key=lambda run: (run.game, run.name))
 
 
@@ -168,9 +168,7 @@ def bank_of(runs, args):
             with np.load(args.runs / run.name / "coverage.npz") as data:
                 rows = data["obs"]
         except (OSError, ValueError, KeyError) as error:
-            rundir.fail(
-                f"{args.runs / run.name} has no coverage.npz that can be read ({error}): expected a finished run"
-            )
+            fail(f"{args.runs / run.name} has no coverage.npz that can be read ({error}): expected a finished run")
         parts.append(rows[rng.permutation(len(rows))[:quota]])
     rows = np.concatenate(parts)
     return torch.from_numpy(rows[rng.permutation(len(rows))[: args.states]])
@@ -406,7 +404,7 @@ def main(args):
     try:
         args.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        rundir.fail(f"--out {args.out} ({error.strerror}): expected a directory that can be written to")
+        fail(f"--out {args.out} ({error.strerror}): expected a directory that can be written to")
     torch.set_num_threads(args.num_threads or os.cpu_count())
     table = measure(finished_runs(args), args)
     found = correlations(table, args)

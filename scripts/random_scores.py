@@ -14,8 +14,8 @@ from typing import Annotated, Tuple
 
 import numpy as np
 
-from support import rundir, worlds
-from support.rundir import Range
+from support import arguments, rundir, worlds
+from support.arguments import Range
 
 
 @dataclass
@@ -27,12 +27,12 @@ class Args:
 
 def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input."""
-    args = rundir.parse(Args, argv, __doc__)
+    args = arguments.parse(Args, argv, __doc__)
     for env_id in args.games:
         try:
             worlds.observation(env_id), worlds.num_actions(env_id)
         except worlds.Unplayable as error:
-            rundir.fail(f"--games {env_id} {error}")
+            arguments.fail(f"--games {env_id} {error}")
     return args
 
 

@@ -37,8 +37,8 @@ from analysis.drawing import BLUES, ORANGES, PAGE, plt, ramp
 from analysis.estimates import interval, mean
 from typing_extensions import Annotated
 
-from support import rundir
-from support.rundir import Range, Seed
+from support import arguments, rundir
+from support.arguments import Range, Seed
 
 DIMENSIONS, NOISE = 50, 3.0  # the noise's norm: 3 / sqrt(50) in each of 50 coordinates
 POINTS = 60  # of a drawn curve, at most
@@ -61,19 +61,19 @@ class Args:
 
 def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
-    args = rundir.parse(Args, argv, __doc__)
+    args = arguments.parse(Args, argv, __doc__)
     for h in args.step_sizes:
         if not 1e-6 <= h <= 0.999:
-            rundir.fail(
+            arguments.fail(
                 f"--step-sizes {h}: expected numbers from 1e-6 to 0.999; at 1 and above the noise has no plateau"
             )
     for count in args.samples:
         if not 1 <= count <= 10**9:
-            rundir.fail(f"--samples {count}: expected whole numbers from 1 to 1,000,000,000")
+            arguments.fail(f"--samples {count}: expected whole numbers from 1 to 1,000,000,000")
     if not args.step_sizes or not args.samples:
-        rundir.fail("--step-sizes and --samples: expected at least one number each")
+        arguments.fail("--step-sizes and --samples: expected at least one number each")
     if args.steps * args.paths > 10**8:
-        rundir.fail(f"--steps {args.steps} x --paths {args.paths}: expected a product of at most 100,000,000")
+        arguments.fail(f"--steps {args.steps} x --paths {args.paths}: expected a product of at most 100,000,000")
     args.step_sizes, args.samples = sorted(set(args.step_sizes)), sorted(set(args.samples))
     return args
 
@@ -199,7 +199,9 @@ def main(args):
         table.to_csv(args.out / "toy_outer_loop.csv", index=False, float_format="%.5g")
         draw(pd.read_csv(args.out / "toy_outer_loop.csv"), args.out / "toy_outer_loop.png")
     except OSError as error:
-        rundir.fail(f"--out {args.out} ({os.strerror(error.errno or 0)}): expected a directory that can be written to")
+        arguments.fail(
+            f"--out {args.out} ({os.strerror(error.errno or 0)}): expected a directory that can be written to"
+        )
     print(*describe(table, args.steps), sep="\n")
 
 

@@ -51,8 +51,8 @@ matplotlib.use("Agg")  # draws without a screen
 import matplotlib.pyplot as plt
 
 import metrics
-from support import rundir
-from support.rundir import Range, Seed
+from support import reading
+from support.arguments import Range, Seed, fail, parse
 
 COMPONENTS = 50  # of the principal components that UMAP gets
 # UMAP's default of min_dist, 0.1, packs each scene of a game into one cell: on Breakout it halves Cvg and the
@@ -76,19 +76,19 @@ class Args:
 
 def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input."""
-    args = rundir.parse(Args, argv, __doc__)
+    args = parse(Args, argv, __doc__)
     if not os.path.isdir(args.runs):  # Path.is_dir raises OSError if a name is too long
-        rundir.fail(f"--runs {args.runs}: expected a directory with runs below it")
+        fail(f"--runs {args.runs}: expected a directory with runs below it")
     for grid in args.grids:
         if not 2 <= grid <= 1000:
-            rundir.fail(f"--grids {grid} is out of range: expected 2 to 1,000")
+            fail(f"--grids {grid} is out of range: expected 2 to 1,000")
     args.grids = sorted(set(args.grids))
     if not args.grids:
-        rundir.fail("--grids is empty: expected at least one number")
+        fail("--grids is empty: expected at least one number")
     try:
         args.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        rundir.fail(f"--out {args.out} ({error.strerror}): expected a directory that can be written to")
+        fail(f"--out {args.out} ({error.strerror}): expected a directory that can be written to")
     return args
 
 
@@ -150,7 +150,7 @@ def read_arrays(path):
 def load_run(path):
     """The CoverageRun of a directory, or None after a note if it cannot be used."""
     try:
-        manifest = training_runs.Manifest(rundir.read_json(path / "manifest.json"))
+        manifest = training_runs.Manifest(reading.read_json(path / "manifest.json"))
         arrays = read_arrays(path)
     except ValueError as error:
         note(f"{path} left out: {error}")
@@ -166,12 +166,12 @@ def load_run(path):
 def load_runs(root):
     """{game: its runs}, each with its variant, sorted by configuration and seed."""
     games = defaultdict(list)
-    for path in rundir.find_runs(root):
+    for path in reading.find_runs(root):
         run = load_run(path)
         if run:
             games[run.arguments["env_id"]].append(run)
     if not games:
-        rundir.fail(f"--runs {root}: no run with a coverage.npz below it; expected a directory of runs")
+        fail(f"--runs {root}: no run with a coverage.npz below it; expected a directory of runs")
     for game, runs in games.items():
         set_variants(runs)
         kept = {}
@@ -620,9 +620,7 @@ def rows_per_run(game, runs, most):
         note(f"{game}: the runs end between steps {span(steps)}: a longer one has had time to see more")
     count = min(min(counts), most // len(runs))
     if count * len(runs) < 10 or count < 2:
-        rundir.fail(
-            f"{game}: {count} rows of each of {len(runs)} runs are too few: expected longer runs or more --rows"
-        )
+        fail(f"{game}: {count} rows of each of {len(runs)} runs are too few: expected longer runs or more --rows")
     return count
 
 
@@ -648,7 +646,7 @@ def main(args):
     games = load_runs(args.runs)
     for game, runs in games.items():
         if len({run.row_shapes[args.input] for run in runs}) > 1:
-            rundir.fail(f"--runs {args.runs}: {args.input} of {game} differ in shape: expected runs of one script")
+            fail(f"--runs {args.runs}: {args.input} of {game} differ in shape: expected runs of one script")
     num_rows = {game: rows_per_run(game, runs, args.rows) for game, runs in games.items()}
     if args.input == "features":
         note("each run has its own encoder: coverage of features compares encoders as much as states")

@@ -1,11 +1,7 @@
-"""What a run leaves on disk: how it begins, resumes, is watched, stops and finishes, and how it is read again.
+"""A run while it trains: how it begins, resumes, is watched, stops and finishes.
 
-Two halves. The first serves the training scripts: `parse` and `check` turn a command line into checked arguments, and
-`Run` owns a run directory while a script trains. The script keeps control: it calls `run.log(...)`,
-`run.end_iteration()` and so on from its own loop, and nothing here knows what the numbers mean.
-
-The second half reads run directories, for everything in scripts/. It imports neither torch nor tensorboard until a
-function needs them, so that a program that only reads starts at once.
+`Run` owns the run directory. The script keeps control: it calls `run.log(...)`, `run.end_iteration()` and so on from
+its own loop, and nothing here knows what the numbers mean.
 
 A run directory holds `manifest.json`, TensorBoard event files, `checkpoint.pt` and the one before it, `coverage.npz`,
 and at the end `done.json` or `failed.json`. Each file is replaced as a whole: a crash at any time leaves a readable
@@ -14,222 +10,38 @@ directory. Python 3.8, for Isaac Gym.
 
 from __future__ import annotations
 
-import ast
-import collections
 import contextlib
-import difflib
 import errno
 import fcntl
-import functools
 import io
 import json
 import os
 import platform
-import re
 import shlex
 import signal
-import struct
 import subprocess
 import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, NoReturn, Optional, Set, Tuple
-
-from typing_extensions import Annotated, get_args, get_type_hints
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NoReturn, Optional, Set, Tuple
 
 from support import devices, recipe, tags
+from support.arguments import NETWORK, PLACE, fail
+from support.reading import (
+    FORMAT,
+    check_format,
+    checkpoints,
+    load_checkpoint,
+    read_json,
+    script_of,
+    try_to_load,
+    write_atomically,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
-FORMAT = 2  # of checkpoint.pt; raised when an older one can no longer be resumed
 COVERAGE_ROWS = 4096  # in coverage.npz, over the whole run: as many as UMAP takes with ease
-PLACE = frozenset({"run_name", "runs_dir", "num_threads"})  # where a run is carried out, not what it does
-NETWORK = ("env_id", "hidden_sizes", "activation", "shared_encoder", "norm_obs")  # what --resume-from may not change
 BUSY = "is being written by a live process"  # part of the message when a directory is taken
-
-
-class Range(NamedTuple):
-    """The values that an argument may have, both ends included."""
-
-    low: float
-    high: float
-
-
-# Types for the fields of Args, each with its Range; `Optional[Count]` works too.
-Count = Annotated[int, Range(1, 2**31 - 1)]
-Steps = Annotated[int, Range(1, 2**63 - 1)]
-Seed = Annotated[int, Range(0, 2**31 - 1)]
-Threads = Annotated[int, Range(0, 1024)]
-Evaluation = Annotated[int, Range(0, 100000)]
-Fraction = Annotated[float, Range(0, 1)]
-NonNegative = Annotated[float, Range(0, 1e12)]
-Positive = Annotated[float, Range(1e-12, 1e12)]
-
-
-# ---- arguments -------------------------------------------------------------------------------------------------------
-def fail(message: object) -> NoReturn:
-    """Ends the program with one line on stderr and exit code 2: bad input."""
-    print("error:", " ".join(str(message).split()), file=sys.stderr)
-    sys.exit(2)
-
-
-def check_env_id(env_id: str, family: str, what: str, full_name: str = "") -> None:
-    """Refuses a name that is no task of `family`, a module of EnvPool such as envpool.atari, and shows the nearest.
-
-    full_name: EnvPool's name of the task, if the user's is shorter.
-    """
-    import envpool
-
-    names = [name for name, (module, *_) in envpool.registration.registry.specs.items() if module == family]
-    name = full_name or env_id
-    if name not in names:
-        near = difflib.get_close_matches(name.replace("NoFrameskip-v4", "").split("/")[-1], names, 3, 0.3) or names[:3]
-        said = f"{env_id} ({full_name})" if full_name else env_id
-        fail(f"--env-id {said} is not {what} of EnvPool; near: {' '.join(near)}")
-
-
-def _ranges(hint: Any) -> Iterator[Range]:
-    for part in get_args(hint):
-        if isinstance(part, Range):
-            yield part
-        else:
-            yield from _ranges(part)
-
-
-def parse(args_class: type, argv: List[str], description: str, default: Any = None) -> Any:
-    """Parses `argv` into the dataclass `args_class` with tyro and checks each field against its Range.
-
-    `default`: an instance whose values replace the defaults of the class. Exits 2 with one line on bad input.
-    """
-    import tyro
-
-    defaults = {} if default is None else {"default": default}
-    box = io.StringIO()  # tyro draws a box around its complaint: put what it says on one line
-    try:
-        with contextlib.redirect_stderr(box):
-            args = tyro.cli(args_class, args=argv, description=description.split("\n")[0], **defaults)
-    except SystemExit as end:
-        if end.code:
-            flag = re.search(r"--(?:no-)?([\w-]+) (?:true|false)\b", " ".join(argv), re.I)  # as CleanRL once had it
-            if flag:
-                fail(f"--{flag[1]} takes no value: expected --{flag[1]} or --no-{flag[1]}")
-            text = box.getvalue().split("For full helptext")[0].partition("\n")[2]
-            fail(re.sub("[│─|]|-{3,}", " ", text))
-        raise
-    for name, hint in get_type_hints(args_class, include_extras=True).items():
-        value = getattr(args, name)
-        for low, high in _ranges(hint):
-            if value is not None and not low <= value <= high:  # NaN fails this too
-                limits = f"{low:,} to {high:,}" if isinstance(value, int) else f"{low:,.15g} to {high:,.15g}"
-                fail(f"--{name.replace('_', '-')} {value} is out of range: expected {limits}")
-    return args
-
-
-def check(args: Any, argv: List[str], row_bytes: int = 0) -> Any:
-    """Checks what concerns several arguments, and fills in `run_name`, `num_minibatches` and `minibatch_size`.
-
-    `row_bytes`: memory of one stored step, to refuse a batch that cannot fit. Exits 2 with one line on bad input;
-    touches no file. Returns `args`.
-    """
-    words = {word.split("=")[0].replace("_", "-") for word in argv}
-    phases = _schedule(args, words)
-    batch_size = args.num_envs * args.num_steps
-    if args.total_timesteps < batch_size:
-        fail(f"--total-timesteps {args.total_timesteps} is less than one batch: expected at least {batch_size}")
-    if {"--num-minibatches", "--minibatch-size"} <= words:
-        fail("--num-minibatches and --minibatch-size exclude each other: give one")
-    if getattr(args, "scale_from", None) or getattr(args, "scaling", None):
-        _scale(args)
-    rows_that_fit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // max(row_bytes, 1)
-    for num_envs, num_steps in phases:
-        if num_envs * num_steps > rows_that_fit:
-            fail(
-                f"--num-envs {num_envs} x --num-steps {num_steps} does not fit in memory: "
-                f"expected a batch of at most {rows_that_fit}"
-            )
-    flag = "minibatch_size" if args.minibatch_size else "num_minibatches"
-    if batch_size % getattr(args, flag):
-        fail(
-            f"--{flag.replace('_', '-')} {getattr(args, flag)} does not divide the batch of {batch_size} = "
-            f"{args.num_envs} envs x {args.num_steps} steps: expected a divisor of it"
-        )
-    args.minibatch_size = args.minibatch_size or batch_size // args.num_minibatches
-    args.num_minibatches = batch_size // args.minibatch_size
-    for num_envs, num_steps in phases:
-        if num_envs * num_steps % args.minibatch_size:
-            fail(
-                f"--schedule {args.schedule}: the minibatches of {args.minibatch_size} rows do not divide the batch of "
-                f"{num_envs}x{num_steps}: expected another --minibatch-size, or --num-minibatches of the first batch"
-            )
-        if num_envs % devices.NUM_RANKS or args.minibatch_size % devices.NUM_RANKS:
-            fail(
-                f"--num-envs {num_envs} or the minibatch size {args.minibatch_size} is not divisible by the "
-                f"{devices.NUM_RANKS} processes of torchrun"
-            )
-    missing = devices.missing(args)
-    if missing:
-        fail(missing)
-    sizes = getattr(args, "hidden_sizes", None)
-    if sizes is not None:
-        args.hidden_sizes = list(sizes)  # as a manifest gives it back
-        if not sizes or min(sizes) < 1 or max(sizes) > 65536:
-            fail(f"--hidden-sizes {args.hidden_sizes}: expected one number or more, each 1 to 65,536")
-    args.run_name = args.run_name or f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
-    parts = Path(args.run_name).parts
-    if Path(args.run_name).is_absolute() or ".." in parts or not parts:
-        fail(f"--run-name {args.run_name} is not a directory below --runs-dir: expected a relative path without ..")
-    if args.track:
-        import wandb  # only when asked for: importing it is enough to have it capture the console
-
-        if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False):
-            fail("--track needs an account: expected `wandb login`, WANDB_API_KEY=... or WANDB_MODE=offline")
-    return args
-
-
-def _schedule(args: Any, words: Set[str]) -> List[Tuple[int, int]]:
-    """The shapes (N, T) of the batches of a run; N and T of the arguments become those of the first.
-
-    words: the flags of the command.
-    """
-    if not getattr(args, "schedule", None):
-        return [(args.num_envs, args.num_steps)]
-    excluded = sorted(words & {"--num-envs", "--num-steps", "--scale-from", "--scaling"})
-    if excluded:
-        fail(f"--schedule and {excluded[0]} exclude each other: give one")
-    if args.schedule == "noise":
-        args.schedule = f"noise:{args.num_envs}-{16 * args.num_envs}x{args.num_steps}"
-    try:
-        schedule = recipe.Schedule(args.schedule, args.total_timesteps)
-    except ValueError as error:
-        fail(error)
-    if schedule.bounds and not args.diagnostics:
-        fail("--schedule noise needs the diagnostics, which measure the noise: expected no --no-diagnostics")
-    _, args.num_envs, args.num_steps = schedule.phases[0]
-    shapes = [(num_envs, num_steps) for _, num_envs, num_steps in schedule.phases]
-    return [*shapes, *((num_envs, args.num_steps) for num_envs in (schedule.bounds or ()))]
-
-
-def _scale(args: Any) -> None:
-    """Sets the minibatches and the learning rate that --scaling asks for, and says so.
-
-    The number of minibatches and the rate of the command, or their defaults, are those of the base.
-    """
-    if args.minibatch_size:
-        fail("--scaling and --minibatch-size exclude each other: expected --num-minibatches of the base, or neither")
-    args.scale_from = args.scale_from or default_arguments(_script(args), args.env_id)["num_envs"]
-    args.scaling = args.scaling or recipe.WAYS[0]
-    try:
-        args.minibatch_size, number, args.learning_rate = recipe.scaled(
-            args.num_envs, args.scale_from, args.num_steps, args.num_minibatches, args.learning_rate, args.scaling
-        )
-    except ValueError as error:
-        fail(error)
-    if devices.RANK == 0:
-        print(
-            f"--scaling {args.scaling} from {args.scale_from} to {args.num_envs} environments: {number} minibatches of "
-            f"{args.minibatch_size} rows, learning rate {args.learning_rate:g}",
-            flush=True,
-        )
 
 
 @contextlib.contextmanager
@@ -244,32 +56,6 @@ def full_disk_in_one_line() -> Iterator[None]:
         os._exit(1)  # nothing is left to flush to a full disk
 
 
-# ---- a run that is under way -----------------------------------------------------------------------------------------
-def write_atomically(path: Path, data: bytes, previous: Optional[Path] = None) -> None:
-    """Writes a file so that a reader, or a crash at any time, finds the old content or the new, never a part.
-
-    `previous`: where the old file is kept.
-    """
-    partial = path.with_name(f".{path.name}.partial")  # hidden from globs and from TensorBoard
-    try:
-        with open(partial, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:  # a full disk: give the room back
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise
-    if previous and path.exists():
-        os.replace(path, previous)
-    os.replace(partial, path)
-
-
-def _script(args: Any) -> str:
-    """The path of the script whose arguments these are."""
-    return str(sys.modules[type(args).__module__].__file__)
-
-
 def _parent(args: Any) -> Tuple[bytes, int]:
     """The newest checkpoint of --resume-from's run, and its step. Exits 2 with one line if this run cannot use it.
 
@@ -277,7 +63,7 @@ def _parent(args: Any) -> Tuple[bytes, int]:
     """
     parent = Path(args.resume_from)
     manifest = read_json(parent / "manifest.json")
-    before, script = manifest.get("arguments"), Path(_script(args)).stem
+    before, script = manifest.get("arguments"), Path(str(sys.modules[type(args).__module__].__file__)).stem
     if not isinstance(before, dict) or script_of(manifest) != script:
         fail(f"--resume-from {parent}: expected the directory of a run of {script}.py")
     for name in NETWORK:
@@ -798,258 +584,3 @@ def play(workers: Any, play_piece: Callable, seeds: List[int], description: str)
     pieces = [games[piece] for piece in workers.pieces(len(games))]
     with progress_bar(len(games), "game", description) as bar:
         return sum(workers.map(lambda piece: play_piece(seeds, piece, bar), pieces), [])
-
-
-# ---- reading run directories -----------------------------------------------------------------------------------------
-def find_runs(root: Path) -> List[Path]:
-    """Every run directory at any depth below `root`, sorted, each once. Follows links, but never in a circle."""
-    seen, found = set(), []
-    for folder, below, files in os.walk(root, followlinks=True):
-        real = os.path.realpath(folder)
-        below[:] = sorted(name for name in below if not name.startswith(".")) if real not in seen else []
-        if real not in seen and "manifest.json" in files:
-            found.append(Path(folder))
-        seen.add(real)
-    return sorted(found)
-
-
-def read_json(path: Path) -> Dict[str, Any]:
-    """The object in a JSON file; {} if there is none that can be read."""
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def script_of(manifest: Dict[str, Any]) -> Optional[str]:
-    """The name of the script that a manifest's command ran, without .py; None if it names none."""
-    try:
-        words = shlex.split(str(manifest.get("command", "")))
-    except ValueError:
-        return None
-    return next((Path(word).stem for word in words if word.endswith(".py")), None)
-
-
-@functools.lru_cache(maxsize=None)
-def default_arguments(script: str, env_id: str = "") -> Dict[str, Any]:
-    """The defaults of a script's Args, and what recipe.py changes for `env_id`, read without importing it.
-
-    `script`: the path of the file; {} if it is missing.
-    """
-    values: Dict[str, Any] = {}
-    for node in ast.parse(Path(script).read_text()).body if Path(script).exists() else []:
-        if isinstance(node, ast.ClassDef) and node.name == "Args":
-            for field in node.body:
-                if isinstance(field, ast.AnnAssign) and field.value is not None:
-                    with contextlib.suppress(ValueError):  # not a literal: exp_name
-                        values[field.target.id] = ast.literal_eval(field.value)  # type: ignore[union-attr]
-    if Path(script).stem == "ppo_isaacgym":
-        values.update(recipe.task_defaults(env_id))
-    elif Path(script).stem == "ppo_envpool":
-        from support import worlds
-
-        values.update(recipe.CONTINUOUS if worlds.has_continuous_actions(env_id) else {})
-    return values
-
-
-def checkpoints(run_dir: Path) -> List[Path]:
-    """The checkpoints of a run that exist, newest first."""
-    return [path for path in (run_dir / "checkpoint.pt", run_dir / "checkpoint.prev.pt") if path.exists()]
-
-
-def try_to_load(path: Path, device: Any) -> Optional[Dict[str, Any]]:
-    """The content of a checkpoint file, or None after a note if it is not whole."""
-    import torch
-
-    try:
-        return torch.load(path, map_location=device, weights_only=True)
-    except Exception as error:  # a file that is not whole breaks in many ways
-        print(f"note: {path} cannot be read ({type(error).__name__})", file=sys.stderr)
-        return None
-
-
-def check_format(path: Path, checkpoint: Dict[str, Any]) -> None:
-    """Exits 2 with one line if a checkpoint was written in another format."""
-    found = checkpoint.get("format", 1)
-    if found != FORMAT:
-        commit = (read_json(path.parent / "manifest.json").get("git") or {}).get("commit")
-        fail(
-            f"{path} has format {found}, this version reads {FORMAT}: continue it with the code that began it"
-            + (f" (commit {commit})" if commit else "")
-            + ", or choose another --run-name"
-        )
-
-
-def load_checkpoint(path: Path, device: Any) -> Dict[str, Any]:
-    """The content of a checkpoint file that is known to be whole."""
-    checkpoint = try_to_load(path, device)
-    if checkpoint is None:
-        fail(f"{path} cannot be read")
-    check_format(path, checkpoint)
-    return checkpoint
-
-
-def is_locked(path: Path) -> bool:
-    """Whether a live process holds a lock on the file."""
-    try:
-        with open(path) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass
-    return False
-
-
-def is_alive(run_dir: Path) -> bool:
-    """Whether a process works on the run, started by launch.py (which locks the log) or by hand (`.lock`)."""
-    return is_locked(run_dir / "log.txt") or is_locked(run_dir / ".lock")
-
-
-def log_end(run_dir: Path) -> Tuple[str, Optional[int]]:
-    """The last line that the run wrote to log.txt, and the exit code of its last attempt (None: it has not ended)."""
-    try:
-        lines = (run_dir / "log.txt").read_bytes()[-65536:].decode(errors="replace").replace("\r", "\n").split("\n")
-    except OSError:
-        return "", None
-    lines = [line.strip() for line in lines if line.strip()]
-    code = re.fullmatch(r"\[launch .*\] exit code (-?\d+)", lines[-1]) if lines else None
-    written = [line for line in lines if not re.match(r"\[launch |srun: error: .* Exited with exit code", line)]
-    return (written[-1] if written else "no output"), int(code[1]) if code else None
-
-
-def state(run_dir: Path) -> str:
-    """done, running, diverged, failed, stale (begun, not done, not alive: the next launch resumes it) or missing."""
-    if (run_dir / "done.json").exists():
-        return "done"
-    if is_alive(run_dir):
-        return "running"
-    if (run_dir / "failed.json").exists():
-        return "diverged"
-    if log_end(run_dir)[1] not in (None, 0, 130, 143):
-        return "failed"
-    return "stale" if (run_dir / "manifest.json").exists() else "missing"
-
-
-# Event files are TFRecords: length (8 bytes), its CRC (4), a protocol buffer (Event), its CRC (4). A torn tail, as
-# kill -9 leaves it, ends a file.
-def _frames(path: Path) -> Iterator[Tuple[bytes, bytes]]:
-    """(frame, its Event) of each whole record, undecoded."""
-    data, at = Path(path).read_bytes(), 0
-    while at + 12 <= len(data):
-        end = at + 12 + struct.unpack_from("<Q", data, at)[0]
-        if end + 4 > len(data) or end == at + 12:
-            return
-        yield data[at : end + 4], data[at + 12 : end]
-        at = end + 4
-
-
-def _head(event: bytes) -> Optional[Tuple[float, int, int]]:
-    """Wall time and step of a serialised Event, without the slow import of tensorboard, and where they end.
-
-    None if it is malformed.
-    """
-    if len(event) < 9 or event[0] != 0x09:  # field 1, a double: wall_time
-        return None
-    step = shift = 0
-    end = 9
-    if len(event) > 9 and event[9] == 0x10:  # field 2, a varint: step; absent at step 0
-        for byte in event[10:]:
-            step |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        end = 10 + shift // 7
-    return struct.unpack("<d", event[1:9])[0], step, end
-
-
-class _Layout(NamedTuple):
-    """Where the numbers of a serialised Summary are. Other points of the same curves differ in these bytes only."""
-
-    form: struct.Struct  # what is between the numbers, and the numbers, in turns
-    between: Tuple[bytes, ...]
-    tags: List[str]
-
-
-def _layout_of(summary: bytes) -> Optional[_Layout]:
-    """The _Layout of a Summary of plain scalars, with its field of Event; None for any other."""
-    form, tags, at = "<", [], 1
-    try:
-        while summary[at] > 0x7F:  # its length, a varint
-            at += 1
-        start, at = 0, at + 1
-        while at < len(summary):  # 0a, length of the value, 0a, length of the tag, tag, 15, the number as a float
-            value_size, tag_size = summary[at + 1], summary[at + 3]
-            number = at + 5 + tag_size
-            marks = summary[at], summary[at + 2], summary[number - 1]
-            if marks != (0x0A, 0x0A, 0x15) or max(value_size, tag_size) > 0x7F or value_size != tag_size + 7:
-                return None
-            tags.append(summary[at + 4 : number - 1].decode())
-            form += f"{number - start}sf"
-            start = at = number + 4
-        read = struct.Struct(form)
-        return _Layout(read, read.unpack(summary)[::2], tags) if summary[0] == 0x2A and tags else None
-    except (IndexError, struct.error, UnicodeDecodeError):
-        return None
-
-
-def progress(run_dir: Path) -> Tuple[int, float]:
-    """The last step on the curves, and steps per second of the run's latest process (0: not yet known)."""
-    files = sorted(run_dir.glob("events.out.tfevents.*"), key=lambda path: path.stat().st_mtime)
-    heads = [[head for _, event in _frames(path) for head in [_head(event)] if head] for path in files]
-    points = [[(at, step) for at, step, _ in points if step] for points in heads]  # the first record has none
-    step = max((step for some in points for _, step in some), default=0)
-    if points and len(points[-1]) > 1:
-        (first_time, first), (last_time, last) = points[-1][0], points[-1][-1]
-        return step, (last - first) / max(last_time - first_time, 1e-9)
-    return step, 0.0
-
-
-def read_curves(paths: Iterable[Path]) -> Dict[str, Tuple[Any, Any]]:
-    """{tag: (steps (P,) int64, values (P,) float32)} of one run's event files, oldest first.
-
-    Of two points at one step the later written one is kept. tensorboard's own readers give the same, many times slower.
-    """
-    import numpy as np
-    from google.protobuf.message import DecodeError
-    from tensorboard.compat.proto.event_pb2 import Event
-
-    kinds = {1: "f4", 2: "f8"}  # TensorFlow's DT_FLOAT and DT_DOUBLE
-    columns: Dict[str, Dict[int, float]] = collections.defaultdict(dict)
-    layouts: Dict[int, Tuple[_Layout, List[Dict[int, float]]]] = {}  # by length: the latest, and its columns
-    for path in paths:
-        for _, data in _frames(path):
-            _, step, begin = _head(data) or (0.0, 0, 0)
-            summary = data[begin:]
-            layout, targets = layouts.get(len(summary), (None, []))
-            numbers = layout.form.unpack(summary) if layout else ()
-            if layout and numbers[::2] == layout.between:  # most points: no message has to be built
-                for points, number in zip(targets, numbers[1::2]):
-                    points[step] = number
-                continue
-            try:
-                event = Event.FromString(data)
-            except DecodeError:
-                break
-            layout = _layout_of(summary)
-            if layout:
-                layouts[len(summary)] = layout, [columns[tag] for tag in layout.tags]
-            for value in event.summary.value:
-                kind = value.WhichOneof("value")
-                if value.metadata.plugin_data.plugin_name not in ("", "scalars"):
-                    continue  # the run's arguments and its text
-                if kind == "simple_value":
-                    columns[value.tag][event.step] = value.simple_value
-                elif kind == "tensor" and value.tensor.dtype in kinds:  # as TensorFlow 2 writes scalars
-                    content = [*value.tensor.float_val, *value.tensor.double_val] or np.frombuffer(
-                        value.tensor.tensor_content, kinds[value.tensor.dtype]
-                    )
-                    if len(content) == 1:
-                        columns[value.tag][event.step] = content[0]
-    curves = {}
-    for tag, points in columns.items():
-        steps = np.fromiter(points, np.int64, len(points))
-        order = steps.argsort()
-        curves[tag] = steps[order], np.fromiter(points.values(), np.float32, len(points))[order]
-    return curves

@@ -31,7 +31,7 @@ except ImportError as error:
     isaacgymenvs, no_isaacgym = None, str(error)
 import torch
 
-from support import rundir
+from support import arguments
 
 # Isaac Gym's tasks that reset one step late and observe plain vectors. AnymalTerrain and the HumanoidAMP tasks reset in
 # another way, AllegroHandDextreme's observations are a dict, and some of the files in cfg/task are no tasks.
@@ -61,10 +61,10 @@ def check_env_id(env_id):
     """Refuses a task whose simulator is not installed, and what is not a task of it, with the nearest names."""
     tasks, missing = tasks_of(env_id)
     if missing:
-        rundir.fail(f"--env-id {env_id} {missing}")
+        arguments.fail(f"--env-id {env_id} {missing}")
     if env_id not in tasks:
         near = " ".join(difflib.get_close_matches(env_id, tasks, 3, 0.3) or tasks)
-        rundir.fail(f"--env-id {env_id} is not a task that runs here; near: {near}")
+        arguments.fail(f"--env-id {env_id} is not a task that runs here; near: {near}")
 
 
 class Episodes:

@@ -24,7 +24,7 @@ import io
 import warnings
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from support import rundir
+from support import arguments
 
 FAMILIES = {  # EnvPool's modules whose games have such observations, and what a user calls them
     "envpool.classic_control": "classic control",
@@ -156,7 +156,7 @@ def check_env_id(env_id: str) -> None:
     try:
         observation(env_id), num_actions(env_id)
     except Unplayable as error:
-        rundir.fail(f"--env-id {env_id} {error}")
+        arguments.fail(f"--env-id {env_id} {error}")
 
 
 def check(args: Any) -> int:
@@ -169,7 +169,7 @@ def check(args: Any) -> int:
     check_env_id(args.env_id)
     seen = observation(args.env_id)
     if args.norm_obs and seen.kind != "vector":
-        rundir.fail(f"--norm-obs: {args.env_id} observes no vector of real numbers: expected --no-norm-obs")
+        arguments.fail(f"--norm-obs: {args.env_id} observes no vector of real numbers: expected --no-norm-obs")
     return seen.width * np.dtype(seen.dtype).itemsize
 
 

@@ -22,7 +22,7 @@ import launch
 from analysis import estimates, statement, training_runs
 from analysis.suite import Suite
 
-from support import rundir
+from support import reading
 
 
 # ---- statistics ------------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def test_reads_what_tensorboard_reads(tmp_path):
     path = next(tmp_path.glob("events*"))
     with open(path, "ab") as file:
         RecordWriter(file).write(Event(step=9, summary=Summary(value=[tensor, other])).SerializeToString())
-    curves = rundir.read_curves([path])
+    curves = reading.read_curves([path])
     assert list(zip(*map(list, curves["a"]))) == conftest.curves(tmp_path)["a"] and len(curves["a"][0]) == 5
     assert [list(column) for column in curves["b"]] == [[0, 1, 2, 3, 4], [0, -1, -2, -3, -4]]  # a tensor
     assert set(curves) == set("abd") and curves["d"][1] == [7]
@@ -158,7 +158,7 @@ def test_points_of_equal_length_whose_tags_differ(tmp_path):
     ]
     rows += [(80000 + i, {"x": float(i), "ÿ" * 70: 1e30}) for i in range(3)]  # a tag whose length takes two bytes
     write_events(tmp_path / "events.out.tfevents.1", rows)
-    curves = rundir.read_curves([tmp_path / "events.out.tfevents.1"])
+    curves = reading.read_curves([tmp_path / "events.out.tfevents.1"])
     for tag in {tag for _, scalars in rows for tag in scalars}:
         steps, values = zip(*((step, scalars[tag]) for step, scalars in rows if tag in scalars))
         assert curves[tag][0].tolist() == list(steps) and curves[tag][0].dtype == np.int64
@@ -170,10 +170,10 @@ def test_several_files_torn_tails_and_order(tmp_path):
     write_events(one, [(1, {"x": 1.0}), (3, {"x": 3.0}), (2, {"x": 2.0}), (4, {"x": 4.0})])
     write_events(two, [(4, {"x": 40.0}), (5, {"x": 5.0}), (6, {"x": 6.0})])
     two.write_bytes(two.read_bytes()[:-9])
-    steps, values = rundir.read_curves([one, two])["x"]
+    steps, values = reading.read_curves([one, two])["x"]
     assert steps.tolist() == [1, 2, 3, 4, 5] and values.tolist() == [1, 2, 3, 40, 5]
     two.write_bytes(b"not an event file at all, but long enough")
-    assert rundir.read_curves([one, two])["x"][0].tolist() == [1, 2, 3, 4]
+    assert reading.read_curves([one, two])["x"][0].tolist() == [1, 2, 3, 4]
 
 
 def test_the_cache_answers_until_an_event_file_changes(tmp_path):
@@ -284,7 +284,7 @@ def test_a_sweep_states_a_base_that_it_runs_and_all_that_it_varies(tmp_path, swe
     by_script = {}
     for words in (line.split() for line in text.splitlines() if not line.startswith("#")):
         arguments = launch.parse_flags(words[2:])
-        defaults = rundir.default_arguments(str(ROOT / words[1]), arguments["env_id"])
+        defaults = reading.default_arguments(str(ROOT / words[1]), arguments["env_id"])
         full = training_runs.fill_in_minibatches({**defaults, **arguments})
         by_script.setdefault(words[1].removesuffix(".py"), []).append(full)
     assert set(stated["base"]) >= set(by_script)  # GAMES may bring other scripts
@@ -294,7 +294,7 @@ def test_a_sweep_states_a_base_that_it_runs_and_all_that_it_varies(tmp_path, swe
         assert varied <= set(stated["varies"])
         for name in ("num_envs", "num_steps"):
             assert (len({run[name] for run in of_game}) > 1) == (name in stated["varies"])
-        defaults = rundir.default_arguments(str(ROOT / f"{script}.py"), runs[0]["env_id"])
+        defaults = reading.default_arguments(str(ROOT / f"{script}.py"), runs[0]["env_id"])
         base = training_runs.fill_in_minibatches({**defaults, **stated["base"][script]})
         assert training_runs.configuration(base, varied) in {
             training_runs.configuration(run, varied) for run in of_game

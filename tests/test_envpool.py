@@ -16,7 +16,7 @@ from conftest import ROOT, Recorder, curves, load_checkpoint, refusal
 
 import ppo_atari_envpool
 import ppo_envpool as ppo
-from support import devices, rundir, worlds
+from support import devices, reading, worlds
 
 SIZE = "--num-envs 4 --num-steps 64 --total-timesteps 256 --run-name r --num-logs 4"
 
@@ -456,7 +456,7 @@ def test_defaults_by_the_kind_of_actions():
     """…also where the launcher and the figures read them, without an import of the script."""
     for env_id, continuous in (("CartPole-v1", False), ("Hopper-v5", True), ("CheetahRun-v1", True)):
         args = vars(ppo.parse_args(["--env-id", env_id]))
-        table = rundir.default_arguments(str(ROOT / "ppo_envpool.py"), env_id)
+        table = reading.default_arguments(str(ROOT / "ppo_envpool.py"), env_id)
         for name in ("learning_rate", "num_minibatches", "update_epochs", "ent_coef", "norm_obs", "total_timesteps"):
             assert args[name] == table[name], name
         assert (args["learning_rate"], args["num_minibatches"]) == ((3e-4, 32) if continuous else (2.5e-4, 4))

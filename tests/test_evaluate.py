@@ -16,7 +16,7 @@ import pytest
 import torch
 from analysis import training_runs
 
-from support import rundir
+from support import reading
 
 ATARI = ("ppo_atari_envpool", "pqn_atari_envpool", "ppo_rnd_envpool")
 
@@ -30,7 +30,7 @@ def make_run(folder, script="ppo_atari_envpool", **arguments):
     folder.mkdir(exist_ok=True)
     manifest = {"arguments": arguments, "command": f"python {script}.py --seed 1"}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    checkpoint = {"format": rundir.FORMAT, "run": {"global_step": 7}, "agent": agent.state_dict()}
+    checkpoint = {"format": reading.FORMAT, "run": {"global_step": 7}, "agent": agent.state_dict()}
     torch.save(checkpoint, folder / "checkpoint.pt")
     return folder
 

@@ -20,7 +20,7 @@ import typing
 import pytest
 import typing_extensions
 
-from support import rundir
+from support import arguments
 
 LINES, SEED = int(os.environ.get("FUZZ_LINES", 600)), os.environ.get("FUZZ_SEED", "1")
 PROGRAMS = {  # share of the lines, words that most lines begin with
@@ -125,7 +125,7 @@ def flags_of(module):
 
 def limits_of(hint):
     """The values at the ends of a type's Range and just outside it, and the values of a Literal."""
-    if isinstance(hint, rundir.Range):
+    if isinstance(hint, arguments.Range):
         low, high = hint
         return [low, high, low - 1, high + 1, high * 2]
     if typing.get_origin(hint) is typing.Literal:

@@ -21,7 +21,7 @@ import torch
 from conftest import ROOT, Forked, curves, environment, load_checkpoint, raw_steps, two_ranks, wait_for
 
 import ppo_isaacgym as ppo
-from support import recipe, rundir, simulators
+from support import reading, recipe, rundir, simulators
 
 SCRIPT = "ppo_isaacgym.py"
 STAND_IN = ROOT / "tests" / "stand_in"
@@ -521,7 +521,7 @@ def test_defaults_are_mjlabs():
         assert args.hidden_sizes == [*actor.hidden_dims] == [*critic.hidden_dims]
         assert args.activation == actor.activation == critic.activation and not args.orthogonal_init
         assert args.norm_obs == actor.obs_normalization == critic.obs_normalization
-        from_table = rundir.default_arguments(str(ROOT / SCRIPT), task)
+        from_table = reading.default_arguments(str(ROOT / SCRIPT), task)
         assert {name: from_table[name] for name in recipe.TASKS["Mjlab-"]}.items() <= {
             **vars(args),
             "hidden_sizes": tuple(args.hidden_sizes),
@@ -760,7 +760,11 @@ def test_bad_input(words, says, isaacgym, tmp_path, capsys):
 # ---- Python 3.8 ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "name",
-    [SCRIPT, "metrics.py", *(f"support/{name}.py" for name in ("simulators", "rundir", "devices", "recipe", "tags"))],
+    [
+        SCRIPT,
+        "metrics.py",
+        *(f"support/{x}.py" for x in ("simulators", "arguments", "reading", "rundir", "devices", "recipe", "tags")),
+    ],
 )
 def test_python_3_8(name):
     """Isaac Gym ends at Python 3.8: by the grammar and, where there is one, by such an interpreter."""

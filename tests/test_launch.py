@@ -18,7 +18,7 @@ import launch
 import pytest
 from conftest import ROOT, environment, raw_steps, refusal, wait_for
 
-from support import rundir, worlds
+from support import reading, worlds
 
 BILLION = 10**9
 SWEEPS = {  # runs, and environment steps of all of them
@@ -315,7 +315,7 @@ def test_status(faulty):
     assert out.splitlines()[-1].startswith("5 runs: 2 done, 0 running, 0 stale, 1 failed, 1 diverged, 1 missing")
     scanned = finish(start([], "status", "--runs-dir", runs))
     assert f"done      s/killed  {LONG:,}/{LONG:,} steps" in scanned
-    assert rundir.progress(runs / "s/killed")[0] == LONG
+    assert reading.progress(runs / "s/killed")[0] == LONG
 
 
 def test_an_identical_run_is_shared(faulty):
@@ -418,8 +418,8 @@ def test_ctrl_c(tmp_path):
     process.send_signal(signal.SIGINT)
     out = finish(process, code=130)
     assert "stopped   s/run  at step" in out and "the same command resumes" in out and "starts    s/next" not in out
-    assert "exit code 143" in (run_dir / "log.txt").read_text() and not rundir.is_locked(run_dir / "log.txt")
-    assert rundir.state(run_dir) == "stale" and rundir.state(tmp_path / "s/next") == "missing"
+    assert "exit code 143" in (run_dir / "log.txt").read_text() and not reading.is_locked(run_dir / "log.txt")
+    assert reading.state(run_dir) == "stale" and reading.state(tmp_path / "s/next") == "missing"
     assert "1 done" in finish(start(lines[:1]))
     assert "resumes at step" in (run_dir / "log.txt").read_text() and attempts(run_dir) == 2
 

@@ -18,7 +18,7 @@ import metrics
 import ppo_atari_envpool
 import ppo_envpool
 import ppo_isaacgym
-from support import devices, recipe, rundir, worlds
+from support import devices, reading, recipe, rundir, worlds
 
 
 # ---- the recipe ------------------------------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ def test_a_scheduled_run_that_is_killed(tmp_path):
     words += ["--no-diagnostics", "--checkpoint-minutes", "0"]
     for edge in EDGES:
         process = Forked(words, tmp_path, environment())
-        wait_for(lambda edge=edge: rundir.progress(tmp_path / "r")[0] > edge - 300, process)
+        wait_for(lambda edge=edge: reading.progress(tmp_path / "r")[0] > edge - 300, process)
         process.kill()
         process.wait()
     assert run_forked(words, tmp_path, environment()).returncode == 0

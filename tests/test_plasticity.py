@@ -13,7 +13,7 @@ from planted_runs import write_run  # puts scripts/ on the path
 # isort: split
 import plasticity
 
-from support import rundir
+from support import reading
 
 CHEAP = "--states 64 --steps 40 --learning-rate 0.01 --targets 2 --fresh 2 --reps 200".split()
 COMMON = dict(shared_encoder=False, bf16=True, hidden_sizes=[32], activation="relu", norm_obs=True)
@@ -22,7 +22,7 @@ COMMON = dict(shared_encoder=False, bf16=True, hidden_sizes=[32], activation="re
 def plant_network(path, weights, script, env_id, scalars=None, **args):
     """A finished run whose checkpoint has these weights, and whose coverage.npz has 100 random states."""
     write_run(path, 1.0, script=script, game=env_id, scalars=scalars, **args)
-    torch.save({"format": rundir.FORMAT, "run": {"global_step": 1024}, "agent": weights}, path / "checkpoint.pt")
+    torch.save({"format": reading.FORMAT, "run": {"global_step": 1024}, "agent": weights}, path / "checkpoint.pt")
     obs = np.random.default_rng(0).normal(5, size=(100, 4)).astype(np.float32)
     np.savez(path / "coverage.npz", obs=obs, step=np.arange(100))
 

@@ -16,7 +16,7 @@ from conftest import ROOT, Recorder, command, curves, environment, run
 
 import metrics
 import ppo_procgen as procgen
-from support import rundir
+from support import reading
 
 GAMES = (
     "bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper maze miner ninja "
@@ -164,7 +164,7 @@ def test_rollout(tmp_path, monkeypatch, signals):
     # one normaliser for the whole run: its sums and moments pass from one rollout to the next
     expected, _, moments = procgen.normalize_rewards(paid, done, valid, np.zeros(8), (0.0, 1.0, 1e-4), args.gamma)
     np.testing.assert_allclose(rewards, expected, rtol=1e-6)
-    checkpoint = rundir.load_checkpoint(tmp_path / "run/checkpoint.pt", "cpu")
+    checkpoint = reading.load_checkpoint(tmp_path / "run/checkpoint.pt", "cpu")
     assert paid.any() and checkpoint["state"]["reward_moments"] == pytest.approx(moments)
     # V of what each step led to: the next row's value within a rollout, and a value of its own at the end of each
     agent = agent_class(15)

@@ -1,4 +1,4 @@
-"""rundir.py without a training run: ranges of arguments, seeds of games, log points, the interval of a mean."""
+"""support/ without a training run: ranges of arguments, seeds of games, log points, the interval of a mean."""
 
 import sys
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from conftest import refusal
 
-from support import devices, rundir
+from support import arguments, devices, reading, rundir
 
 
 @dataclass
 class Args:
-    num_envs: rundir.Count = 8  # how many
-    rate: rundir.Fraction = 0.5  # how fast
-    target: Optional[rundir.Positive] = None  # how far
+    num_envs: arguments.Count = 8  # how many
+    rate: arguments.Fraction = 0.5  # how fast
+    target: Optional[arguments.Positive] = None  # how far
 
 
 @pytest.mark.parametrize(
@@ -30,12 +30,12 @@ class Args:
     ],
 )
 def test_ranges(words, says, capsys):
-    assert says in refusal(capsys, rundir.parse, Args, words.split(), "What it does.")
+    assert says in refusal(capsys, arguments.parse, Args, words.split(), "What it does.")
 
 
 def test_values_inside_their_ranges():
-    assert rundir.parse(Args, ["--num-envs", "1", "--rate", "1"], "") == Args(1, 1.0, None)
-    assert rundir.parse(Args, ["--target", "None"], "", default=Args(target=2.0)).target is None
+    assert arguments.parse(Args, ["--num-envs", "1", "--rate", "1"], "") == Args(1, 1.0, None)
+    assert arguments.parse(Args, ["--target", "None"], "", default=Args(target=2.0)).target is None
 
 
 def test_seeds_of_games():
@@ -100,9 +100,9 @@ def test_interval_of_a_mean():
 
 
 def test_defaults_are_read_without_an_import():
-    values = rundir.default_arguments(str(rundir.ROOT / "ppo_atari_envpool.py"))
+    values = reading.default_arguments(str(rundir.ROOT / "ppo_atari_envpool.py"))
     import ppo_atari_envpool
 
     theirs = vars(ppo_atari_envpool.Args())
     assert {**values, "exp_name": theirs["exp_name"]} == theirs
-    assert rundir.default_arguments("no/such/script.py") == {} and "ppo_atari_envpool" in sys.modules
+    assert reading.default_arguments("no/such/script.py") == {} and "ppo_atari_envpool" in sys.modules

@@ -32,7 +32,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_SCALAR
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from support import rundir, tags, worlds
+from support import reading, rundir, tags, worlds
 
 STEPS = [128 * i for i in range(1, 9)]  # where the curves of a small run have their points
 NETWORK = ("feature_rank", "dormant_neurons", "weight_norm", "gradient_kurtosis")
@@ -174,7 +174,7 @@ def test_the_network_has_moved(finished, script):
         if name.endswith("weight"):
             assert (tensor - start_weights[name]).norm() < 0.5 * start_weights[name].norm() + 0.1, name
     checkpoint = load_checkpoint(run_dir)
-    assert checkpoint["format"] == rundir.FORMAT and checkpoint["run"]["global_step"] == 1024
+    assert checkpoint["format"] == reading.FORMAT and checkpoint["run"]["global_step"] == 1024
     norms = curves(run_dir)["diagnostics/weight_norm"]
     total = torch.stack([w.double().square().sum() for w in weights.values()]).sum().sqrt().item()
     assert norms[-1][1] == pytest.approx(total, rel=1e-6) and norms[0][1] != norms[-1][1]
@@ -229,7 +229,7 @@ def test_what_tensorboard_shows_beside_the_curves(finished):
     content = accumulator.SummaryMetadata("_hparams_/experiment").plugin_data.content
     columns = HParamsPluginData.FromString(content).experiment.hparam_infos
     assert {info.name for info in columns if info.differs} == set(tags.SHOWN) < {info.name for info in columns}
-    assert rundir.read_curves(finished[0].glob("events*")).keys() == set(accumulator.Tags()["scalars"])
+    assert reading.read_curves(finished[0].glob("events*")).keys() == set(accumulator.Tags()["scalars"])
 
 
 @pytest.mark.once

@@ -1,6 +1,6 @@
 """The rule of what is shared: an algorithm is written out in its script, the same text where it is the same job.
 
-Everything else is in rundir.py and devices.py, once. CONTRIBUTING.md explains the rule.
+Everything else is in support/, once. CONTRIBUTING.md explains the rule.
 """
 
 import ast
@@ -147,7 +147,7 @@ def test_reading_runs_needs_neither_torch_nor_tensorboard():
         [
             sys.executable,
             "-c",
-            "import sys; from support import rundir; print({'torch', 'tensorboard', 'numpy'} & set(sys.modules))",
+            "import sys; from support import reading; print({'torch', 'tensorboard', 'numpy'} & set(sys.modules))",
         ],
         capture_output=True,
         text=True,
@@ -198,7 +198,7 @@ def test_form(script):
         assert len(comment) > 10, f"--{name} is not documented"
         read_elsewhere = re.search(
             rf"\bargs\.{name}\b",
-            "".join((ROOT / x).read_text() for x in ("support/rundir.py", "support/devices.py", "support/recipe.py")),
+            "".join((ROOT / f"support/{x}.py").read_text() for x in ("arguments", "rundir", "devices", "recipe")),
         )
         assert re.search(rf"\bargs\.{name}\b", text) or read_elsewhere, f"--{name} is read nowhere"
     departures = re.findall(r"^(\d+)\. ", ast.get_docstring(ast.parse(text)), re.M)

@@ -10,7 +10,7 @@ from torch.distributions.categorical import Categorical
 
 import ppo_atari_envpool as ppo
 import ppo_rnd_envpool as rnd
-from support import rundir
+from support import reading, rundir
 
 
 # ---- gae -------------------------------------------------------------------------------------------------------------
@@ -395,7 +395,7 @@ def test_rollout(tmp_path, monkeypatch):
     assert valid[0].all() and torch.equal(valid[1:], ~done[:-1]) and done.any()
     # V of what each step led to: the next row's value within a rollout, and a value of its own at the end of each
     agent = agent_class(18)
-    agent.load_state_dict(rundir.load_checkpoint(tmp_path / "r/checkpoint.pt", "cpu")["agent"])
+    agent.load_state_dict(reading.load_checkpoint(tmp_path / "r/checkpoint.pt", "cpu")["agent"])
     with torch.no_grad():
         expected = torch.stack([agent(frames.permute(0, 2, 3, 1))[1] for frames in games.obs])
     torch.testing.assert_close(next_values, expected, rtol=1e-4, atol=1e-5)

@@ -25,7 +25,7 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 from analysis.estimates import mean, verdict_interval  # noqa: E402
 
-from support import rundir  # noqa: E402
+from support import reading  # noqa: E402
 
 GAMES = {  # game: (CleanRL's script, shape, steps)
     "CartPole-v1": ("ppo.py", (8, 128), 200000),
@@ -65,12 +65,12 @@ def train(cleanrl, game, program, seed):
     with tempfile.TemporaryDirectory() as folder:
         if program == CLEANRL:
             run([cleanrl / "cleanrl" / script, "--env-id", game, *flags, "--no-cuda"], folder)
-            curves = rundir.read_curves(Path(folder).glob("runs/*/events*"))
+            curves = reading.read_curves(Path(folder).glob("runs/*/events*"))
         else:
             env_id = f"gymnasium::{game}" if program == OURS_GYMNASIUM else game
             words = f"--num-logs {POINTS} --num-threads 1 --no-cuda --runs-dir {folder} --run-name run".split()
             run([ROOT / "ppo_envpool.py", "--env-id", env_id, *flags, *words], folder)
-            curves = rundir.read_curves(Path(folder).glob("run/events*"))
+            curves = reading.read_curves(Path(folder).glob("run/events*"))
     steps, returns = curves["charts/episodic_return"]
     if program != CLEANRL:
         yield from zip(steps, returns, strict=True)

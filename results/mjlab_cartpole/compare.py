@@ -182,9 +182,9 @@ def train_ours(cartpole, seed, iterations):
 
 
 def train_and_play(num_envs, seed, steps, *flags):
-    """Trains once. Returns the curves as rundir.read_curves does, and the final return."""
+    """Trains once. Returns the curves as reading.read_curves does, and the final return."""
     import ppo_isaacgym as ppo
-    from support import rundir
+    from support import reading
 
     ppo.make_envs = lambda args, number, seed, device: Ours(Cartpole(number, seed))
     with tempfile.TemporaryDirectory() as folder:
@@ -193,7 +193,7 @@ def train_and_play(num_envs, seed, steps, *flags):
         with contextlib.suppress(SystemExit):
             ppo.main(ppo.parse_args([*words.split(), *flags]))
         run = Path(folder, "run")
-        return rundir.read_curves(run.glob("events*")), rundir.read_json(run / "done.json")["final_return"]
+        return reading.read_curves(run.glob("events*")), reading.read_json(run / "done.json")["final_return"]
 
 
 def train_theirs(cartpole, seed, iterations):

@@ -21,7 +21,7 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 from analysis import training_runs  # noqa: E402
 
-from support import rundir  # noqa: E402
+from support import reading  # noqa: E402
 
 SEEDS = 10  # a point is drawn where all have one
 COLUMNS = ("game", "seed", "com_before", "com", "step", "score")
@@ -31,7 +31,7 @@ COLORS = {"0.5": "#0072b2", "16.0": "#d55e00"}  # of the com in use
 def points(runs_dir):
     """Yields the rows of curves.csv; a child's begin after its parent's last step."""
     references = training_runs.small_table()
-    manifests = {path.name: rundir.read_json(path / "manifest.json") for path in rundir.find_runs(runs_dir)}
+    manifests = {path.name: reading.read_json(path / "manifest.json") for path in reading.find_runs(runs_dir)}
     for name, manifest in sorted(manifests.items()):
         arguments = manifest["arguments"]
         parent = manifests[Path(arguments["resume_from"]).name]["arguments"] if arguments["resume_from"] else None
@@ -39,7 +39,7 @@ def points(runs_dir):
         low, high = references[game]
         com = arguments["prox_com"]
         whose = (parent["prox_com"], com) if parent else (com, "")
-        curves = rundir.read_curves((runs_dir / name).glob("events*"))
+        curves = reading.read_curves((runs_dir / name).glob("events*"))
         fewest = dict(zip(*curves["charts/min_episodes"], strict=True))
         for step, value in zip(*curves["charts/episodic_return"], strict=True):
             if fewest[step] >= 2 and (not parent or step > parent["total_timesteps"]):

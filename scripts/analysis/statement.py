@@ -12,7 +12,7 @@ sweep with runs of several scripts has a base for each.
 import json
 from pathlib import Path
 
-from support import rundir
+from support import reading
 
 NAME = "sweep.json"
 
@@ -40,12 +40,12 @@ def record(folder, stated):
     }
     if merged != before:
         folder.mkdir(parents=True, exist_ok=True)
-        rundir.write_atomically(folder / NAME, json.dumps(merged, indent=1).encode())
+        reading.write_atomically(folder / NAME, json.dumps(merged, indent=1).encode())
 
 
 def read(folder):
     """What `record` has written there: {"base": {…}, "varies": […]}, both empty if there is nothing readable."""
-    content = rundir.read_json(folder / NAME)
+    content = reading.read_json(folder / NAME)
     base, varies = content.get("base"), content.get("varies")
     return {
         "base": base if isinstance(base, dict) else {},

@@ -11,7 +11,7 @@ import numpy as np
 from analysis import training_runs
 from analysis.estimates import Estimate, interval, iqm, mean
 from analysis.training_runs import RETURN
-from support import rundir
+from support import arguments, reading
 
 POINTS = 100  # of a drawn curve
 BAND_REPS = 500  # resamples behind the band of a curve, at most
@@ -194,9 +194,9 @@ class Suite:
         if not candidates:
             given = ",".join(f"{N}x{T}" for N, T in shapes)
             there = " ".join(f"{N}x{T}" for N, T in sorted({config.shape for config in self.configs}))
-            rundir.fail(f"--base {given} has no runs of {self.script}.py in {self.sweep}: expected {there}")
+            arguments.fail(f"--base {given} has no runs of {self.script}.py in {self.sweep}: expected {there}")
         env_id = next(iter(self.runs.values())).arguments["env_id"]
-        defaults = rundir.default_arguments(str(ROOT / f"{self.script}.py"), env_id)
+        defaults = reading.default_arguments(str(ROOT / f"{self.script}.py"), env_id)
         if stated:
             base = training_runs.configuration(training_runs.fill_in_minibatches({**defaults, **stated}), varied)
             if not shapes or base.shape in shapes:
@@ -391,7 +391,7 @@ class Suite:
         """The games of the images by game: those that are wanted, or four. Ends the program if one has no runs."""
         for game in wanted:
             if game not in self.games:
-                rundir.fail(f"--games {game} has no runs of {self.script}.py: expected {' '.join(self.games)}")
+                arguments.fail(f"--games {game} has no runs of {self.script}.py: expected {' '.join(self.games)}")
         if wanted or len(self.games) <= len(P1_GAMES):
             return [game for game in self.games if not wanted or game in wanted]
         first = [game for game in P1_GAMES if game in self.games]

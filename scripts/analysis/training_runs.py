@@ -24,7 +24,8 @@ import numpy as np
 import offline_wandb
 from tqdm import tqdm
 
-from support import recipe, rundir
+from support import reading, recipe
+from support.arguments import PLACE
 
 RETURN, MIN_EPISODES, EPISODES = "charts/episodic_return", "charts/min_episodes", "charts/episodes"
 HUMAN_TABLE = ROOT / "scripts" / "human_at30.csv"
@@ -34,7 +35,7 @@ REACHED = 0.98  # of its budget: a run that has come so far counts as finished
 ENOUGH_GAMES = 2  # of each environment: before that the last 100 games are mostly short ones
 
 # Arguments that say where and how a run is carried out, or what follows from others: they make no configuration.
-NO_CONFIGURATION = rundir.PLACE | {
+NO_CONFIGURATION = PLACE | {
     "seed",
     "env_id",
     "exp_name",
@@ -208,12 +209,12 @@ class Manifest:
         given = content.get("arguments")
         if not isinstance(given, dict):
             raise ValueError("its manifest.json is not that of a run")
-        self.script = rundir.script_of(content) or str(given.get("exp_name") or "")
+        self.script = reading.script_of(content) or str(given.get("exp_name") or "")
         if not (ROOT / f"{self.script}.py").exists():
             self.script = "ppo_isaacgym" if "Mjlab" in str(given.get("env_id")) else "ppo_atari_envpool"
         path = str(ROOT / f"{self.script}.py")
-        self.env_id = str(given.get("env_id") or rundir.default_arguments(path)["env_id"])
-        self.arguments = {**rundir.default_arguments(path, self.env_id), "env_id": self.env_id, **given}
+        self.env_id = str(given.get("env_id") or reading.default_arguments(path)["env_id"])
+        self.arguments = {**reading.default_arguments(path, self.env_id), "env_id": self.env_id, **given}
         try:
             self.arguments = fill_in_minibatches(self.arguments)
             self.batch_size = self.arguments["num_envs"] * self.arguments["num_steps"]
@@ -248,10 +249,10 @@ class TrainingRun:
     script: str
     game: str  # as game_name gives it
     arguments: dict  # of the manifest, over the script's defaults
-    curves: dict  # as rundir.read_curves gives them
+    curves: dict  # as reading.read_curves gives them
     done: dict  # the content of done.json, {} without it
     manifest: dict = field(default_factory=dict)  # the content of manifest.json
-    state: str = "done"  # in the words of rundir.state
+    state: str = "done"  # in the words of reading.state
     failure: str = ""  # why it has failed or diverged, in one line
     diverged: bool = False  # whether there is a failed.json, or its last return is not finite
     diverged_at: int = 0  # the step of that
@@ -374,16 +375,16 @@ def training_run(name, manifest, curves, done, state, failed, failure=""):
 
 def read_run(run_dir, name, cache):
     """The TrainingRun in a directory. ValueError if its manifest is not that of a run."""
-    manifest, done, failed = (rundir.read_json(run_dir / f"{file}.json") for file in ("manifest", "done", "failed"))
-    state = rundir.state(run_dir)
-    failure = rundir.log_end(run_dir)[0] if state == "failed" else ""
+    manifest, done, failed = (reading.read_json(run_dir / f"{file}.json") for file in ("manifest", "done", "failed"))
+    state = reading.state(run_dir)
+    failure = reading.log_end(run_dir)[0] if state == "failed" else ""
     return training_run(name, manifest, cache.curves(run_dir), done, state, failed, failure)
 
 
 def read_runs(root, cache):
     """All TrainingRuns below a directory, links included, each once; and a line for each that cannot be read."""
     runs, unread = [], []
-    found = rundir.find_runs(root)
+    found = reading.find_runs(root)
     for run_dir in tqdm(found, desc="reading", unit=" runs", disable=not sys.stderr.isatty(), leave=False):
         name = str(run_dir.relative_to(root))
         try:
@@ -442,14 +443,14 @@ class Cache:
         return stored
 
     def curves(self, run_dir):
-        """rundir.read_curves of all event files in the directory, from the cache if nothing has changed."""
+        """reading.read_curves of all event files in the directory, from the cache if nothing has changed."""
         key = os.path.realpath(run_dir)
         if key not in self._used:
             files = sorted(entry.path for entry in os.scandir(key) if entry.name.startswith("events.out.tfevents"))
             signature = [[os.path.basename(path), os.stat(path).st_size, os.stat(path).st_mtime_ns] for path in files]
             stored = self._stored.get(key)
             if not stored or stored[0] != signature:
-                stored, self._changed = (signature, rundir.read_curves(map(Path, files))), True
+                stored, self._changed = (signature, reading.read_curves(map(Path, files))), True
             self._used[key] = stored
         return self._used[key][1]
 

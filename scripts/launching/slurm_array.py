@@ -14,7 +14,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from support.rundir import fail, state
+from support.arguments import fail
+from support.reading import state
 
 MAX_REQUEUES = 100  # a run that has reached so many time limits makes no progress
 TIME = r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}|infinite|unlimited"  # of --time

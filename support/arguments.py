@@ -1,0 +1,207 @@
+"""Command lines: the types of arguments with their ranges, and how a command line becomes checked arguments.
+
+Python 3.8, for Isaac Gym.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import io
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any, Iterator, List, NamedTuple, NoReturn, Set, Tuple
+
+from typing_extensions import Annotated, get_args, get_type_hints
+
+from support import devices, recipe
+
+PLACE = frozenset({"run_name", "runs_dir", "num_threads"})  # where a run is carried out, not what it does
+NETWORK = ("env_id", "hidden_sizes", "activation", "shared_encoder", "norm_obs")  # what --resume-from may not change
+
+
+class Range(NamedTuple):
+    """The values that an argument may have, both ends included."""
+
+    low: float
+    high: float
+
+
+# Types for the fields of Args, each with its Range; `Optional[Count]` works too.
+Count = Annotated[int, Range(1, 2**31 - 1)]
+Steps = Annotated[int, Range(1, 2**63 - 1)]
+Seed = Annotated[int, Range(0, 2**31 - 1)]
+Threads = Annotated[int, Range(0, 1024)]
+Evaluation = Annotated[int, Range(0, 100000)]
+Fraction = Annotated[float, Range(0, 1)]
+NonNegative = Annotated[float, Range(0, 1e12)]
+Positive = Annotated[float, Range(1e-12, 1e12)]
+
+
+# ---- arguments -------------------------------------------------------------------------------------------------------
+def fail(message: object) -> NoReturn:
+    """Ends the program with one line on stderr and exit code 2: bad input."""
+    print("error:", " ".join(str(message).split()), file=sys.stderr)
+    sys.exit(2)
+
+
+def check_env_id(env_id: str, family: str, what: str, full_name: str = "") -> None:
+    """Refuses a name that is no task of `family`, a module of EnvPool such as envpool.atari, and shows the nearest.
+
+    full_name: EnvPool's name of the task, if the user's is shorter.
+    """
+    import envpool
+
+    names = [name for name, (module, *_) in envpool.registration.registry.specs.items() if module == family]
+    name = full_name or env_id
+    if name not in names:
+        near = difflib.get_close_matches(name.replace("NoFrameskip-v4", "").split("/")[-1], names, 3, 0.3) or names[:3]
+        said = f"{env_id} ({full_name})" if full_name else env_id
+        fail(f"--env-id {said} is not {what} of EnvPool; near: {' '.join(near)}")
+
+
+def _ranges(hint: Any) -> Iterator[Range]:
+    for part in get_args(hint):
+        if isinstance(part, Range):
+            yield part
+        else:
+            yield from _ranges(part)
+
+
+def parse(args_class: type, argv: List[str], description: str, default: Any = None) -> Any:
+    """Parses `argv` into the dataclass `args_class` with tyro and checks each field against its Range.
+
+    `default`: an instance whose values replace the defaults of the class. Exits 2 with one line on bad input.
+    """
+    import tyro
+
+    defaults = {} if default is None else {"default": default}
+    box = io.StringIO()  # tyro draws a box around its complaint: put what it says on one line
+    try:
+        with contextlib.redirect_stderr(box):
+            args = tyro.cli(args_class, args=argv, description=description.split("\n")[0], **defaults)
+    except SystemExit as end:
+        if end.code:
+            flag = re.search(r"--(?:no-)?([\w-]+) (?:true|false)\b", " ".join(argv), re.I)  # as CleanRL once had it
+            if flag:
+                fail(f"--{flag[1]} takes no value: expected --{flag[1]} or --no-{flag[1]}")
+            text = box.getvalue().split("For full helptext")[0].partition("\n")[2]
+            fail(re.sub("[│─|]|-{3,}", " ", text))
+        raise
+    for name, hint in get_type_hints(args_class, include_extras=True).items():
+        value = getattr(args, name)
+        for low, high in _ranges(hint):
+            if value is not None and not low <= value <= high:  # NaN fails this too
+                limits = f"{low:,} to {high:,}" if isinstance(value, int) else f"{low:,.15g} to {high:,.15g}"
+                fail(f"--{name.replace('_', '-')} {value} is out of range: expected {limits}")
+    return args
+
+
+def check(args: Any, argv: List[str], row_bytes: int = 0, default: Any = None) -> Any:
+    """Checks what concerns several arguments, and fills in `run_name`, `num_minibatches` and `minibatch_size`.
+
+    `row_bytes`: memory of one stored step, to refuse a batch that cannot fit. `default`: as it was given to `parse`.
+    Exits 2 with one line on bad input; touches no file. Returns `args`.
+    """
+    words = {word.split("=")[0].replace("_", "-") for word in argv}
+    phases = _schedule(args, words)
+    batch_size = args.num_envs * args.num_steps
+    if args.total_timesteps < batch_size:
+        fail(f"--total-timesteps {args.total_timesteps} is less than one batch: expected at least {batch_size}")
+    if {"--num-minibatches", "--minibatch-size"} <= words:
+        fail("--num-minibatches and --minibatch-size exclude each other: give one")
+    if getattr(args, "scale_from", None) or getattr(args, "scaling", None):
+        _scale(args, default or type(args)())
+    rows_that_fit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // max(row_bytes, 1)
+    for num_envs, num_steps in phases:
+        if num_envs * num_steps > rows_that_fit:
+            fail(
+                f"--num-envs {num_envs} x --num-steps {num_steps} does not fit in memory: "
+                f"expected a batch of at most {rows_that_fit}"
+            )
+    flag = "minibatch_size" if args.minibatch_size else "num_minibatches"
+    if batch_size % getattr(args, flag):
+        fail(
+            f"--{flag.replace('_', '-')} {getattr(args, flag)} does not divide the batch of {batch_size} = "
+            f"{args.num_envs} envs x {args.num_steps} steps: expected a divisor of it"
+        )
+    args.minibatch_size = args.minibatch_size or batch_size // args.num_minibatches
+    args.num_minibatches = batch_size // args.minibatch_size
+    for num_envs, num_steps in phases:
+        if num_envs * num_steps % args.minibatch_size:
+            fail(
+                f"--schedule {args.schedule}: the minibatches of {args.minibatch_size} rows do not divide the batch of "
+                f"{num_envs}x{num_steps}: expected another --minibatch-size, or --num-minibatches of the first batch"
+            )
+        if num_envs % devices.NUM_RANKS or args.minibatch_size % devices.NUM_RANKS:
+            fail(
+                f"--num-envs {num_envs} or the minibatch size {args.minibatch_size} is not divisible by the "
+                f"{devices.NUM_RANKS} processes of torchrun"
+            )
+    missing = devices.missing(args)
+    if missing:
+        fail(missing)
+    sizes = getattr(args, "hidden_sizes", None)
+    if sizes is not None:
+        args.hidden_sizes = list(sizes)  # as a manifest gives it back
+        if not sizes or min(sizes) < 1 or max(sizes) > 65536:
+            fail(f"--hidden-sizes {args.hidden_sizes}: expected one number or more, each 1 to 65,536")
+    args.run_name = args.run_name or f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
+    parts = Path(args.run_name).parts
+    if Path(args.run_name).is_absolute() or ".." in parts or not parts:
+        fail(f"--run-name {args.run_name} is not a directory below --runs-dir: expected a relative path without ..")
+    if args.track:
+        import wandb  # only when asked for: importing it is enough to have it capture the console
+
+        if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False):
+            fail("--track needs an account: expected `wandb login`, WANDB_API_KEY=... or WANDB_MODE=offline")
+    return args
+
+
+def _schedule(args: Any, words: Set[str]) -> List[Tuple[int, int]]:
+    """The shapes (N, T) of the batches of a run; N and T of the arguments become those of the first.
+
+    words: the flags of the command.
+    """
+    if not getattr(args, "schedule", None):
+        return [(args.num_envs, args.num_steps)]
+    excluded = sorted(words & {"--num-envs", "--num-steps", "--scale-from", "--scaling"})
+    if excluded:
+        fail(f"--schedule and {excluded[0]} exclude each other: give one")
+    if args.schedule == "noise":
+        args.schedule = f"noise:{args.num_envs}-{16 * args.num_envs}x{args.num_steps}"
+    try:
+        schedule = recipe.Schedule(args.schedule, args.total_timesteps)
+    except ValueError as error:
+        fail(error)
+    if schedule.bounds and not args.diagnostics:
+        fail("--schedule noise needs the diagnostics, which measure the noise: expected no --no-diagnostics")
+    _, args.num_envs, args.num_steps = schedule.phases[0]
+    shapes = [(num_envs, num_steps) for _, num_envs, num_steps in schedule.phases]
+    return [*shapes, *((num_envs, args.num_steps) for num_envs in (schedule.bounds or ()))]
+
+
+def _scale(args: Any, default: Any) -> None:
+    """Sets the minibatches and the learning rate that --scaling asks for, and says so.
+
+    The number of minibatches and the rate of the command, or their defaults, are those of the base.
+    """
+    if args.minibatch_size:
+        fail("--scaling and --minibatch-size exclude each other: expected --num-minibatches of the base, or neither")
+    args.scale_from = args.scale_from or default.num_envs
+    args.scaling = args.scaling or recipe.WAYS[0]
+    try:
+        args.minibatch_size, number, args.learning_rate = recipe.scaled(
+            args.num_envs, args.scale_from, args.num_steps, args.num_minibatches, args.learning_rate, args.scaling
+        )
+    except ValueError as error:
+        fail(error)
+    if devices.RANK == 0:
+        print(
+            f"--scaling {args.scaling} from {args.scale_from} to {args.num_envs} environments: {number} minibatches of "
+            f"{args.minibatch_size} rows, learning rate {args.learning_rate:g}",
+            flush=True,
+        )
