@@ -69,7 +69,6 @@ ALL = "all"
 class Args:
     sweep: Positional[str]  # a sweep, also one of your own; or `all`: those of the papers with runs below --runs
     runs: Optional[Path] = None  # the directory of its runs (default runs/<sweep>; for all: runs)
-    wandb_dir: Optional[Path] = None  # reads Weights and Biases' offline runs below it, in place of --runs
     out: Path = Path("figures")  # the directory for what is drawn
     x: Literal["steps", "gradient_steps", "hours"] = "steps"  # the x-axis of curves
     base: Optional[str] = None  # the base's shape, as 8x128, or one a script, as 8x128,4096x16 (default: sweep.json's)
@@ -88,25 +87,18 @@ def parse_args(argv, args_class=Args, description=__doc__):
     if not all(shapes):
         arguments.fail(f"--base {args.base}: expected N x T, as 8x128, or one a script, as 8x128,4096x16")
     args.base = [(int(shape[1]), int(shape[2])) for shape in shapes] if args.base else []
-    if args.runs and args.wandb_dir:
-        arguments.fail("--runs and --wandb-dir exclude each other: give one")
-    args.runs = args.wandb_dir or args.runs or (Path("runs") if args.sweep == ALL else Path("runs", args.sweep))
+    args.runs = args.runs or (Path("runs") if args.sweep == ALL else Path("runs", args.sweep))
     if Path(args.sweep).name != args.sweep:
         arguments.fail(f"{args.sweep} is a path: expected a name for what is drawn; the directory is given by --runs")
     if not os.path.isdir(args.runs):  # Path.is_dir raises OSError if a name is too long
         near = difflib.get_close_matches(args.sweep, [*FIGURES, ALL], 1)
         hint = f" (near {args.sweep}: {near[0]})" if near and near[0] != args.sweep else ""
-        arguments.fail(f"{source_of(args)} {args.runs}: expected the directory of a sweep's runs{hint}")
+        arguments.fail(f"--runs {args.runs}: expected the directory of a sweep's runs{hint}")
     try:
         args.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         arguments.fail(f"--out {args.out} ({error.strerror}): expected a directory that can be written to")
     return args
-
-
-def source_of(args):
-    """The flag that says what is read."""
-    return "--wandb-dir" if args.wandb_dir else "--runs"
 
 
 # ---- parts of several figures ----------------------------------------------------------------------------------------
@@ -446,20 +438,15 @@ def read(args):
     folders = {args.sweep: args.runs}
     if args.sweep == ALL:
         folders = {sweep: args.runs / sweep for sweep in FIGURES if (args.runs / sweep).is_dir()}
-    if args.wandb_dir:
-        what = "offline-run-*/run-*.wandb"
-        found = {sweep: (folder, *training_runs.read_offline(folder)) for sweep, folder in folders.items()}
-    else:
-        what = "manifest.json of a run"
-        cache_name = ".figures_cache.npz"
-        cache = training_runs.Cache([args.cache] if args.cache else [args.runs / cache_name, args.out / cache_name])
-        found = {sweep: (folder, *training_runs.read_runs(folder, cache)) for sweep, folder in folders.items()}
-        cache.save()
+    cache_name = ".figures_cache.npz"
+    cache = training_runs.Cache([args.cache] if args.cache else [args.runs / cache_name, args.out / cache_name])
+    found = {sweep: (folder, *training_runs.read_runs(folder, cache)) for sweep, folder in folders.items()}
+    cache.save()
     unread = [line for *_, lines in found.values() for line in lines]
     found = {sweep: (folder, runs, unread) for sweep, (folder, runs, unread) in found.items() if runs}
     if not found:
-        why = f"no run below it can be read, {unread[0]}" if unread else f"no {what} below it"
-        arguments.fail(f"{source_of(args)} {args.runs}: {why}; expected the directory of a sweep's runs")
+        why = f"no run below it can be read, {unread[0]}" if unread else "no manifest.json of a run below it"
+        arguments.fail(f"--runs {args.runs}: {why}; expected the directory of a sweep's runs")
     return found
 
 
@@ -472,7 +459,7 @@ def main(args):
         if sweep == "coverage" and args.images:
             draw_umap(folder, args.out)
         if args.sweep == ALL:
-            how = f"python scripts/figures.py all {source_of(args)} {args.runs} --out {args.out}"
+            how = f"python scripts/figures.py all --runs {args.runs} --out {args.out}"
             (args.out / f"{sweep}.html").write_text(page.html(sweep, reference_of(sweep), judged, unread, svgs, how))
     if args.sweep != "coverage":  # its claims are those of umap_coverage.py
         import pandas as pd  # half a second: not for a report

@@ -38,7 +38,7 @@ def main(args):
             for name, sheet in figures.sheets_of(sweep, judged, args.x) if args.images else ():
                 svgs[name] = sheet.svg(name)
                 sheet.close()
-            how = f"python scripts/report.py {sweep} {figures.source_of(args)} {folder} --out {args.out}"
+            how = f"python scripts/report.py {sweep} --runs {folder} --out {args.out}"
             path = args.out / f"{sweep}.html"
             text = page.html(sweep, figures.reference_of(sweep), judged, unread, svgs, how)
         path.write_text(text)

@@ -5,7 +5,6 @@ Statistics and verdicts are in estimates.py. This module imports neither torch n
     cache = analysis.Cache([runs_dir / ".figures_cache.npz"])
     runs, unread = analysis.read_runs(runs_dir, cache)
     cache.save()
-    runs, unread = analysis.read_offline(wandb_dir)             # the same from the files of Weights and Biases
     steps, returns = runs[0].curve(analysis.RETURN)
 """
 
@@ -21,7 +20,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import offline_wandb
 from tqdm import tqdm
 
 from support import reading, recipe
@@ -350,19 +348,20 @@ class TrainingRun:
         return self.finished and not self.by_evaluation and self.enough_games_from() > self.target
 
 
-def training_run(name, manifest, curves, done, state, failed, failure=""):
-    """The TrainingRun of what is known of it; failed: the content of failed.json. ValueError if it is no manifest."""
-    known = Manifest(manifest)
+def read_run(run_dir, name, cache):
+    """The TrainingRun in a directory. ValueError if its manifest is not that of a run."""
+    manifest, done, failed = (reading.read_json(run_dir / f"{file}.json") for file in ("manifest", "done", "failed"))
+    known, state = Manifest(manifest), reading.state(run_dir)
     run = TrainingRun(
         name=name,
         script=known.script,
         game=known.game,
         arguments=known.arguments,
-        curves=curves,
+        curves=cache.curves(run_dir),
         done=done,
         manifest=manifest,
         state=state,
-        failure=failure,
+        failure=reading.log_end(run_dir)[0] if state == "failed" else "",
         diverged=state == "diverged",
         target=done.get("global_step") or known.total_steps,
     )
@@ -371,14 +370,6 @@ def training_run(name, manifest, curves, done, state, failed, failure=""):
         run.failure = f"{failed.get('tensor', 'a number')} is not finite at step {run.diverged_at:,}"
     run.diverged |= run.ends_in_nan
     return run
-
-
-def read_run(run_dir, name, cache):
-    """The TrainingRun in a directory. ValueError if its manifest is not that of a run."""
-    manifest, done, failed = (reading.read_json(run_dir / f"{file}.json") for file in ("manifest", "done", "failed"))
-    state = reading.state(run_dir)
-    failure = reading.log_end(run_dir)[0] if state == "failed" else ""
-    return training_run(name, manifest, cache.curves(run_dir), done, state, failed, failure)
 
 
 def read_runs(root, cache):
@@ -390,24 +381,6 @@ def read_runs(root, cache):
         try:
             runs.append(read_run(run_dir, name, cache))
         except (OSError, ValueError) as error:
-            unread.append(f"{name}: not read ({error})")
-    return runs, unread
-
-
-def read_offline(root):
-    """As read_runs, of the runs below a directory that Weights and Biases has tracked offline."""
-    found, unread = offline_wandb.read(root)
-    runs = []
-    for offline in found:
-        name = str(offline.manifest["arguments"].get("run_name") or offline.run_id)
-        done = {}
-        if offline.state == "done":
-            last = max((int(steps[-1]) for steps, _ in offline.curves.values()), default=0)
-            done = {"global_step": last, **offline.summary}
-        failure = f"exit code {offline.exit_code}" if offline.state == "failed" else ""
-        try:
-            runs.append(training_run(name, offline.manifest, offline.curves, done, offline.state, {}, failure))
-        except ValueError as error:
             unread.append(f"{name}: not read ({error})")
     return runs, unread
 
