@@ -1,6 +1,6 @@
-"""The tables of a sweep: of its configurations, its claims and its correlations, as text and for LaTeX.
+"""The tables of a sweep: of its configurations, its claims and its correlations.
 
-A table is (header, rows): lists of words. `as_text` and `as_latex` write it.
+A table is (header, rows): lists of words. `as_text` writes it.
 """
 
 import numpy as np
@@ -19,44 +19,11 @@ def bounds(low, high):
     return f"[{number(low)}, {number(high)}]" if np.isfinite(low) else "no CI"
 
 
-# ---- ways to write a table -------------------------------------------------------------------------------------------
 def as_text(table):
     """Lines of columns as wide as their contents."""
     header, rows = table
     widths = [max(len(str(row[i])) for row in [header, *rows]) for i in range(len(header))]
     return ["  ".join(str(word).ljust(width) for word, width in zip(row, widths)).rstrip() for row in [header, *rows]]
-
-
-LATEX = {
-    "&": r"\&",
-    "%": r"\%",
-    "_": r"\_",
-    "#": r"\#",
-    "×": r"$\times$",
-    "γ": r"$\gamma$",
-    "τ": r"$\tau$",
-    "√": r"$\surd$",
-    "±": r"$\pm$",
-    "²": r"$^2$",
-    ">": r"$>$",
-    "<": r"$<$",
-    "−": r"$-$",
-}
-
-
-def as_latex(table, caption):
-    """A table environment that needs the package booktabs."""
-    header, rows = ([[_latex_cell(word) for word in row] for row in part] for part in ([table[0]], table[1]))
-    lines = [r"\begin{table}", r"\centering\small", rf"\caption{{{_latex_cell(caption)}}}"]
-    lines += [rf"\begin{{tabular}}{{{'l' * len(table[0])}}}", r"\toprule", " & ".join(header[0]) + r" \\", r"\midrule"]
-    lines += [" & ".join(row) + r" \\" for row in rows]
-    return [*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]
-
-
-def _latex_cell(word):
-    text = str(word)
-    indent = r"\quad " if text.startswith("  ") else ""
-    return indent + "".join(LATEX.get(letter, letter) for letter in text.strip())
 
 
 # ---- the tables ------------------------------------------------------------------------------------------------------
