@@ -22,14 +22,13 @@ pairs    ppo_envpool.py, which takes one thread: one run, and the sum of two at 
 busy     each script in its fastest precision, and each peer: alone and then beside one process that keeps a core busy.
 ranks    ppo_atari_envpool.py under torchrun with one and two processes on the same cores or GPUs.
 growth   how time and memory grow with N at a fixed T.
-storage  bytes per stored transition: NumPy and torch arrays of shape (T, N, ...) that a program allocates with zeros,
-         ones or empty, the most that it keeps at a time.
 
 Memory is the peak resident size of a process (VmHWM), summed over the processes of torchrun. On a GPU with tensordict
 installed, `network` is replayed as CUDA graphs.
 """
 
-import argparse
+from launching.root import ROOT
+
 import contextlib
 import importlib.metadata
 import importlib.util
@@ -44,31 +43,25 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Callable, NamedTuple
+from typing import Callable, NamedTuple, Tuple
 
 import numpy as np
 import torch
-from benchmark_peers import (
+from studies.benchmark_peers import (
     ATARI,
     EXTRA_ARGUMENTS,
     GPU,
     SCRIPTS,
     SMALL,
-    TINY,
-    Parser,
     Shape,
-    comma_separated,
     last_line,
     load,
     measure_peer,
-    measure_storage,
     noted_interrupts,
-    number,
-    one_of,
     parse_peer,
-    parse_shape,
     raise_if_interrupted,
     run_process,
     sb3_peer,
@@ -76,10 +69,13 @@ from benchmark_peers import (
 )
 from studies.benchmark_tables import LEFT_OUT, limit, render, summarize, title
 from tqdm import tqdm
+from typing_extensions import Annotated
+from tyro.conf import UseAppendAction
 
-from support import arguments, devices, reading, rundir
+from support import devices, reading, rundir
+from support.arguments import Count, NonNegative, Pattern, Range, Threads, fail, parse
 
-SECTIONS = ("env", "network", "scripts", "peers", "pairs", "busy", "ranks", "growth", "storage")
+SECTIONS = ("env", "network", "scripts", "peers", "pairs", "busy", "ranks", "growth")
 PRECISIONS = {"fp32": [], "bf16": ["--bf16"]}
 # keeps a core busy until its parent ends
 BUSY = [sys.executable, "-c", "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"]
@@ -88,50 +84,53 @@ CUDA_GRAPHS = GPU and importlib.util.find_spec("tensordict") is not None
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
+def words_of(choices):
+    """The Pattern of one or several of these words, with commas between them."""
+    one = "|".join(map(re.escape, choices))
+    return Pattern(f"({one})(,({one}))*", f"some of {','.join(choices)}, with commas between them")
+
+
+SHAPE = r"[1-9]\d{0,5}x[1-9]\d{0,5}"
+Shapes = Annotated[str, Pattern(f"{SHAPE}(,{SHAPE})*", "ENVSxSTEPS, such as 128x8, or several: 8x128,128x8")]
+
+
+@dataclass
+class Args:
+    sections: Annotated[str, words_of(SECTIONS)] = ",".join(SECTIONS)  # what to measure: the head of this file says
+    scripts: Annotated[str, words_of(SCRIPTS)] = ",".join(SCRIPTS)  # which scripts
+    shapes: Shapes = "128x8"  # environments x steps of a rollout
+    precisions: Annotated[str, words_of(PRECISIONS)] = "fp32,bf16"  # without and with the scripts' --bf16
+    growth: Shapes = ",".join(f"{2**k}x8" for k in range(3, 11))  # the shapes of `growth`
+    rounds: Count = 3  # repeats of everything but `growth`
+    seconds: Annotated[float, Range(0.1, 1e9)] = 10.0  # of training of one process, as the limit promises them
+    minutes: NonNegative = 18.0  # of the whole: what would not end in time is left out
+    num_threads: Threads = 0  # CPU threads of every program; 0 leaves it to the program
+    out: Path = Path("results/benchmark/results.json")  # the JSON file; the tables are written beside it, as .md
+    # SCRIPT:NAME=COMMAND or NAME=COMMAND: a command that prints its steps/s; {env_id} {num_envs} {num_steps}
+    # {total_timesteps} are filled in
+    peer: UseAppendAction[Tuple[str, ...]] = ()
+    flags: UseAppendAction[Tuple[str, ...]] = ()  # measures the scripts with these flags too: --flags=--compile
+    sb3: bool = True  # measures stable-baselines3 too, where it is installed
+
+
 def parse_args(argv):
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
-
-    def option(flag, parse, default, text):
-        parser.add_argument(f"--{flag}", type=parse, default=parse(default), help=f"{text} (default {default})")
-
-    option("sections", comma_separated(one_of(SECTIONS)), ",".join(SECTIONS), "what to measure")
-    option("scripts", comma_separated(one_of(SCRIPTS)), ",".join(SCRIPTS), "which scripts")
-    option("shapes", comma_separated(parse_shape), "128x8", "environments x steps of a rollout")
-    option("precisions", comma_separated(one_of(PRECISIONS)), "fp32,bf16", "without and with the scripts' --bf16")
-    growth = ",".join(str(Shape(2**k, 8)) for k in range(3, 11))
-    option("growth", comma_separated(parse_shape), growth, "the shapes of `growth`")
-    option("rounds", number(int, 1), "3", "repeats of everything but `growth` and `storage`")
-    option("seconds", number(float, 0.1), "10", "seconds of training of one process, as the limit promises them")
-    option("minutes", number(float, 0), "18", "minutes of the whole: what would not end in time is left out")
-    option("num-threads", number(int, 0), "0", "CPU threads of every program; 0 leaves it to the program")
-    option("out", Path, "results/benchmark/results.json", "the JSON file; the tables are written beside it, as .md")
-    parser.add_argument(
-        "--peer",
-        type=parse_peer,
-        action="append",
-        default=[],
-        metavar="[SCRIPT:]NAME=COMMAND",
-        help="a command that prints its steps/s; {env_id} {num_envs} {num_steps} {total_timesteps} are filled in",
-    )
-    parser.add_argument(
-        "--flags",
-        action="append",
-        default=[],
-        metavar="FLAGS",
-        help="measures the scripts with these flags too: --flags=--compile; may be repeated",
-    )
-    parser.add_argument("--no-sb3", action="store_true", help="leaves stable-baselines3 out")
-    args = parser.parse_args(argv)
+    """Returns checked Args, with lists in place of words; exits 2 with one line on bad input."""
+    args = parse(Args, argv, __doc__)
+    for name in ("sections", "scripts", "precisions"):
+        setattr(args, name, getattr(args, name).split(","))
+    for name in ("shapes", "growth"):
+        setattr(args, name, [Shape(*map(int, shape.split("x"))) for shape in getattr(args, name).split(",")])
+    args.peer = [parse_peer(text) for text in args.peer]
     if args.out.suffix != ".json" or os.path.isdir(args.out):
-        arguments.fail(f"--out {args.out}: expected the name of a .json file")
+        fail(f"--out {args.out}: expected the name of a .json file")
     names = [peer.name for peer in args.peer]
     if len({"sb3", "ours", *names}) < len(names) + 2:
-        arguments.fail(f"--peer {' '.join(names)}: expected names that differ from each other, from sb3 and from ours")
+        fail(f"--peer {' '.join(names)}: expected names that differ from each other, from sb3 and from ours")
     for script, shape, flags in itertools.product(args.scripts, args.shapes, ["", *args.flags]):
         load(script, shape, *shlex.split(flags))  # what a script would refuse is refused now
     for shape in args.growth:
         load(ATARI, shape)
-    if not args.no_sb3 and importlib.util.find_spec("stable_baselines3"):
+    if args.sb3 and importlib.util.find_spec("stable_baselines3"):
         args.peer += [sb3_peer(script) for script in (ATARI, SMALL) if script in args.scripts]
     return args
 
@@ -210,7 +209,7 @@ def measure_network(script, shape, precision, seconds):
 # ---- scripts ---------------------------------------------------------------------------------------------------------
 def script_words(script, shape, iterations, runs_dir, *flags):
     """The command line, after python, of a training run whose directory is runs_dir/measured."""
-    words = [rundir.ROOT / script, "--num-envs", shape.num_envs, "--num-steps", shape.num_steps]
+    words = [ROOT / script, "--num-envs", shape.num_envs, "--num-steps", shape.num_steps]
     words += ["--total-timesteps", iterations * shape.batch_size, "--num-logs", min(2, iterations)]
     words += ["--runs-dir", runs_dir, "--run-name", "measured", *EXTRA_ARGUMENTS.get(script, []), *flags]
     return [str(word) for word in words]
@@ -258,14 +257,6 @@ def beside(neighbours, measure):
         for process in busy:
             process.kill()
             process.wait()
-
-
-def measure_script_storage(script):
-    """Bytes per transition that a script stores, from one iteration of shape TINY."""
-    flags = ["--minibatch-size", TINY.batch_size]
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as runs_dir:
-        words = [sys.executable, *script_words(script, TINY, 1, runs_dir, *flags)]
-        return measure_storage(shlex.join(words), 300)
 
 
 # ---- the measurements ------------------------------------------------------------------------------------------------
@@ -392,16 +383,6 @@ class Plan:
             iterations, sps = self.iterations(ATARI, shape, self.fastest), self.estimate(ATARI, shape, self.fastest)
             yield self.training_task({**what, "ranks": ranks}, shape, iterations, sps, flags, ranks)
 
-    def storage_tasks(self):
-        for script in self.args.scripts:
-            what = {"section": "storage", "script": script, "name": "ours"}
-            yield Task(what, START_SECONDS, partial(measure_script_storage, script))
-        for peer in self.args.peer:
-            what = {"section": "storage", "script": peer.script, "name": peer.name}
-            module, _ = load(peer.script, TINY)
-            command = peer.command_for(module.Args.env_id, TINY, TINY.batch_size)
-            yield Task(what, START_SECONDS, partial(measure_storage, command, 300))
-
     def growth_tasks(self):
         """Half as long as the others; a single iteration of a batch that would take longer than that."""
         for shape in self.args.growth:
@@ -430,8 +411,6 @@ class Plan:
                 yield from self.busy_tasks(shape)
             if "ranks" in sections:
                 yield from self.rank_tasks(shape)
-        if "storage" in sections and first_round:
-            yield from self.storage_tasks()
         if "growth" in sections and first_round:
             yield from self.growth_tasks()
 
@@ -468,13 +447,13 @@ def in_words(found):
     """The main results of a measurement, for the screen."""
     if "error" in found:
         return f"error: {found['error']}"
-    names = [name for name in ("sps", "inference", "training", "bytes_per_transition") if name in found]
+    names = [name for name in ("sps", "inference", "training") if name in found]
     return "  ".join(f"{name} {found[name]:,.0f}" for name in names)
 
 
 # ---- main ------------------------------------------------------------------------------------------------------------
 def describe_machine():
-    git = ["git", "-C", str(rundir.ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     commit, dirty, _ = subprocess.run(git, capture_output=True, text=True).stdout.strip().partition("-dirty")
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     versions = {}
@@ -506,7 +485,7 @@ def main(args):
     try:
         args.out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        arguments.fail(f"--out {args.out} ({error.strerror}): expected a file in a directory that can be written to")
+        fail(f"--out {args.out} ({error.strerror}): expected a file in a directory that can be written to")
     code = 0
     try:
         with noted_interrupts():

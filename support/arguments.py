@@ -1,4 +1,4 @@
-"""Command lines: the types of arguments with their ranges, and how a command line becomes checked arguments.
+"""Command lines: the types of arguments with what they accept, and how a command line becomes checked arguments.
 
 Python 3.8, for Isaac Gym.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import difflib
 import io
+import itertools
 import os
 import re
 import sys
 import time
 from pathlib import Path
-from typing import Any, Iterator, List, NamedTuple, NoReturn, Set, Tuple
+from typing import Any, Iterator, List, NamedTuple, NoReturn, Set, Tuple, Union
 
 from typing_extensions import Annotated, get_args, get_type_hints
 
@@ -29,8 +30,26 @@ class Range(NamedTuple):
     low: float
     high: float
 
+    def objection(self, value: Any) -> str:
+        """What is wrong with the value, as the end of a sentence; "" if nothing is."""
+        if self.low <= value <= self.high:  # NaN fails this
+            return ""
+        form = "," if isinstance(value, int) else ",.15g"
+        return f"is out of range: expected {self.low:{form}} to {self.high:{form}}"
 
-# Types for the fields of Args, each with its Range; `Optional[Count]` works too.
+
+class Pattern(NamedTuple):
+    """The texts that an argument may have: a regular expression for the whole text, and the same in words."""
+
+    regex: str
+    words: str
+
+    def objection(self, text: str) -> str:
+        """What is wrong with the text, as the end of a sentence; "" if nothing is."""
+        return "" if re.fullmatch(self.regex, text, re.ASCII) else f"is not accepted: expected {self.words}"
+
+
+# Types for the fields of Args, each with its Range; `Optional[Count]` and `Tuple[Count, ...]` work too.
 Count = Annotated[int, Range(1, 2**31 - 1)]
 Steps = Annotated[int, Range(1, 2**63 - 1)]
 Seed = Annotated[int, Range(0, 2**31 - 1)]
@@ -63,16 +82,16 @@ def check_env_id(env_id: str, family: str, what: str, full_name: str = "") -> No
         fail(f"--env-id {said} is not {what} of EnvPool; near: {' '.join(near)}")
 
 
-def _ranges(hint: Any) -> Iterator[Range]:
+def _limits(hint: Any) -> Iterator[Union[Range, Pattern]]:
     for part in get_args(hint):
-        if isinstance(part, Range):
+        if isinstance(part, (Range, Pattern)):
             yield part
         else:
-            yield from _ranges(part)
+            yield from _limits(part)
 
 
 def parse(args_class: type, argv: List[str], description: str, default: Any = None) -> Any:
-    """Parses `argv` into the dataclass `args_class` with tyro and checks each field against its Range.
+    """Parses `argv` into the dataclass `args_class` with tyro and checks each field against its Range or Pattern.
 
     `default`: an instance whose values replace the defaults of the class. Exits 2 with one line on bad input.
     """
@@ -92,11 +111,11 @@ def parse(args_class: type, argv: List[str], description: str, default: Any = No
             fail(re.sub("[│─|]|-{3,}", " ", text))
         raise
     for name, hint in get_type_hints(args_class, include_extras=True).items():
-        value = getattr(args, name)
-        for low, high in _ranges(hint):
-            if value is not None and not low <= value <= high:  # NaN fails this too
-                limits = f"{low:,} to {high:,}" if isinstance(value, int) else f"{low:,.15g} to {high:,.15g}"
-                fail(f"--{name.replace('_', '-')} {value} is out of range: expected {limits}")
+        given = getattr(args, name)
+        values = given if isinstance(given, (list, tuple)) else [] if given is None else [given]
+        for limit, value in itertools.product(_limits(hint), values):
+            if limit.objection(value):
+                fail(f"--{name.replace('_', '-')} {value} {limit.objection(value)}")
     return args
 
 

@@ -14,11 +14,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import benchmark
-import benchmark_peers
 import numpy as np
 import pytest
-from conftest import ROOT, wait_for
-from studies import benchmark_tables
+from conftest import ROOT, refusal, wait_for
+from studies import benchmark_peers, benchmark_tables
 
 PPO = benchmark_peers.ATARI
 PRINTS = shlex.join([sys.executable, "-c", "for i in range(4): print('SPS:', 100)"])
@@ -58,7 +57,6 @@ def planted():
         ]
     records.append(record(3, "env", error="left out: --minutes 1"))  # not missing: there are other rounds
     records.append(record(1, "growth", precision="bf16", sps=32.0, peak_bytes=1e9, iterations=2))
-    records.append({"round": 1, "section": "storage", "script": PPO, "name": "ours", "bytes_per_transition": 28275.0})
     return records
 
 
@@ -96,7 +94,7 @@ def test_ratios_are_of_each_round():
     assert len(summary["errors"]) == 2 and "no module" in summary["errors"][0]
     text = benchmark_tables.render(summary, benchmark.describe_machine())
     assert max(map(len, text.splitlines()[2:])) <= 120
-    for expected in ("2.25 (2.00 to 2.50)", "0.75 (0.75 to 0.75)", "28,275", "1,000", "no module"):
+    for expected in ("2.25 (2.00 to 2.50)", "0.75 (0.75 to 0.75)", "1,000", "no module"):
         assert expected in text
 
 
@@ -104,7 +102,10 @@ def test_ratios_are_of_each_round():
 def test_committed_tables_are_of_the_committed_records(path):
     results = json.loads(path.read_text())
     summary = benchmark_tables.summarize(results["records"])
-    assert {name: summary[name] for name in results["summary"]} == results["summary"]  # sections may be newer
+    both = summary.keys() & results["summary"].keys()  # sections may be newer, and `storage` is gone
+    assert len(both) >= 6 and {name: summary[name] for name in both} == {
+        name: results["summary"][name] for name in both
+    }
     assert benchmark_tables.render(summary, results["machine"]) == path.with_suffix(".md").read_text()
 
 
@@ -161,23 +162,6 @@ def test_a_peer_that_fails_says_why(command, why):
     assert why in benchmark_peers.measure_peer(command, 60, 0)["error"]
 
 
-def test_storage_counts_what_has_the_shape_of_a_rollout(tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import sys\nimport numpy as np\nimport torch\n"
-        "assert sys.argv[1] == '--shape'\n"
-        "N, T = map(int, sys.argv[2:])\n"
-        "obs = torch.zeros((T, N, 84), dtype=torch.uint8)\n"
-        "rewards = np.zeros((T, N), dtype=np.float32)\n"
-        "rewards = np.ones((T, N), dtype=np.float32)  # replaces: not 4 bytes more\n"
-        "other = torch.zeros(1000, N)\n"
-    )
-    tiny = benchmark_peers.TINY
-    command = f"{sys.executable} {program} --shape {tiny.num_envs} {tiny.num_steps}"
-    assert benchmark_peers.measure_storage(command, 300) == {"bytes_per_transition": 88}
-    assert "runs no .py" in benchmark_peers.measure_storage("echo hello", 60)["error"]
-
-
 def test_sb3_adapter():
     pytest.importorskip("stable_baselines3")
     module, args = benchmark_peers.load(PPO, benchmark_peers.Shape(4, 8))
@@ -211,31 +195,26 @@ def test_sb3_adapter_at_a_time_limit():
 
 
 @pytest.mark.parametrize(
-    "program, flags, message",
+    "flags, message",
     [
-        (benchmark, "--shapes 128", "--shapes 128: expected"),
-        (benchmark, "--sections all", "env, network"),
-        (benchmark, "--rounds 0", "--rounds 0: expected a whole number, at least 1"),
-        (benchmark, "--rounds 1.5", "--rounds 1.5: expected a whole number, at least 1"),
-        (benchmark, "--seconds nan", "at least 0.1"),
-        (benchmark, "--scripts x.py", "ppo_procgen.py"),
-        (benchmark, "--shapes 3x3", "does not divide"),
-        (benchmark, "--flags=--frobnicate", "--frobnicate"),
-        (benchmark, "--peer echo", "NAME=COMMAND"),
-        (benchmark, "--peer x={game}", "{env_id}"),
-        (benchmark, "--peer sb3=x", "differ"),
-        (benchmark, "--out results", ".json"),
-        (benchmark, "--frobnicate", "--frobnicate"),
-        (benchmark_peers, "", "way"),
-        (benchmark_peers, "sb3 Pong-v5 8 100", "shape 8: expected ENVSxSTEPS"),
-        (benchmark_peers, "storage no-such-program.py", "no-such-program.py: expected"),
+        ("--shapes 128", "--shapes 128 is not accepted: expected ENVSxSTEPS"),
+        ("--sections all", "env,network"),
+        ("--rounds 0", "--rounds 0 is out of range: expected 1 to"),
+        ("--rounds 1.5", "--rounds"),
+        ("--seconds nan", "expected 0.1 to"),
+        ("--scripts x.py", "ppo_procgen.py"),
+        ("--shapes 3x3", "does not divide"),
+        ("--flags=--frobnicate", "--frobnicate"),
+        ("--peer echo", "NAME=COMMAND"),
+        ("--peer x={game}", "{env_id}"),
+        ("--peer x.py:a=b", "expected one of ppo_atari"),
+        ("--peer sb3=x", "differ"),
+        ("--out results", ".json"),
+        ("--frobnicate", "--frobnicate"),
     ],
 )
-def test_bad_input_is_one_line(program, flags, message, capsys):
-    with pytest.raises(SystemExit) as end:
-        program.parse_args(flags.split())
-    printed = capsys.readouterr().err
-    assert end.value.code == 2 and printed.startswith("error: ") and printed.count("\n") == 1 and message in printed
+def test_bad_input_is_one_line(flags, message, capsys):
+    assert message in refusal(capsys, benchmark.parse_args, flags.split())
 
 
 SMALL = f"--scripts {PPO} --shapes 4x8 --seconds 0.1 --rounds 1 --precisions fp32 --num-threads 1".split()
@@ -247,7 +226,7 @@ def test_a_small_measurement(tmp_path):
     assert benchmark.main(benchmark.parse_args([*words, "--peer", f"good={PRINTS}", "--peer", "failing=exit 3"])) == 0
     results = json.loads(out.read_text())
     assert set(results) == {"command", "machine", "settings", "summary", "records"}
-    assert set(results["summary"]) == set("parts end_to_end diagnostics pairs busy ranks growth storage errors".split())
+    assert set(results["summary"]) == set("parts end_to_end diagnostics pairs busy ranks growth errors".split())
     assert results["machine"]["cores"] >= 1 and results["machine"]["versions"]["torch"]
     rows = {(row["name"], row.get("diagnostics")): row for row in results["summary"]["end_to_end"]}
     for diagnostics in (True, False):

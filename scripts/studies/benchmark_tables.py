@@ -169,14 +169,14 @@ def summarize_processes(records, section, number):
     return rows
 
 
-def measured_once(records, section):
-    """The records of a section that is measured in the first round only."""
-    rows = [record for record in records if record["section"] == section and "error" not in record]
+def summarize_growth(records):
+    """How cost grows with N: the records themselves, since it is measured in the first round only."""
+    rows = [record for record in records if record["section"] == "growth" and "error" not in record]
     return [{name: value for name, value in row.items() if name != "section"} for row in rows]
 
 
 def summarize(records):
-    """{"parts", "end_to_end", "diagnostics", "pairs", "busy", "ranks", "growth", "storage", "errors"}: a list each.
+    """{"parts", "end_to_end", "diagnostics", "pairs", "busy", "ranks", "growth", "errors"}: a list each.
 
     What was left out in one round only, for lack of time, is no error.
     """
@@ -189,8 +189,7 @@ def summarize(records):
         "busy": summarize_busy(records),
         "pairs": summarize_processes(records, "pairs", "runs"),
         "ranks": summarize_processes(records, "ranks", "ranks"),
-        "growth": measured_once(records, "growth"),
-        "storage": measured_once(records, "storage"),
+        "growth": summarize_growth(records),
         "errors": [
             f"round {record['round']} {title(record)}: {record['error']}"
             for record in failed
@@ -284,14 +283,6 @@ TABLES = {
             "SPS": lambda row: f"{row['sps']:,.0f}",
             "ms per iteration": lambda row: f"{1e3 * batch_size(row['shape']) / row['sps']:,.0f}",
             "peak GB": lambda row: f"{row['peak_bytes'] / 1e9:.1f}",
-        },
-    ),
-    "storage": (
-        "Memory of a rollout.",
-        {
-            "script": lambda row: row["script"],
-            "": lambda row: row["name"],
-            "bytes per stored transition": lambda row: f"{row['bytes_per_transition']:,.0f}",
         },
     ),
 }

@@ -1,27 +1,21 @@
 """The programs that benchmark.py compares the scripts with, and the processes in which it runs any program.
 
-benchmark.py starts this file itself, in two ways:
-
-    python scripts/benchmark_peers.py sb3 Breakout-v5 128x8 100000     # stable-baselines3's PPO; prints `SPS: ...`
-    python scripts/benchmark_peers.py storage PROGRAM.py ARGUMENTS     # runs PROGRAM.py and prints what a rollout takes
+benchmark.py runs stable-baselines3's PPO in a process of its own, `python -m studies.benchmark_peers Breakout-v5 128 8
+100000` in scripts/, which prints its speed as it goes.
 """
 
-from launching.root import ROOT  # noqa: F401
+from launching.root import ROOT
 
-import argparse
 import contextlib
 import importlib
-import itertools
 import os
 import re
-import runpy
 import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-import weakref
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,9 +50,6 @@ class Shape(NamedTuple):
         return self.num_envs * self.num_steps
 
 
-TINY = Shape(5, 8)  # for measuring storage: arrays that are not part of a rollout do not have this shape
-
-
 class Peer(NamedTuple):
     """A program of others that does the same work as one of the scripts."""
 
@@ -72,61 +63,20 @@ class Peer(NamedTuple):
         )
 
 
-# ---- arguments -------------------------------------------------------------------------------------------------------
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that reports bad input in one line, `error: --flag value: expected ...`."""
-
-    def error(self, message):
-        arguments.fail(re.sub(r"^argument (\S+): ", r"\1 ", message))
-
-
-def number(kind, low):
-    """A parser of numbers from `low` up: int or float."""
-
-    def parse(text):
-        with contextlib.suppress(ValueError):
-            if low <= kind(text) < 1e9:  # NaN fails this too
-                return kind(text)
-        raise argparse.ArgumentTypeError(f"{text}: expected {'a whole' if kind is int else 'a'} number, at least {low}")
-
-    return parse
-
-
-def parse_shape(text):
-    """The Shape that "128x8" means."""
-    if not re.fullmatch(r"[1-9]\d{0,5}x[1-9]\d{0,5}", text):
-        raise argparse.ArgumentTypeError(f"{text}: expected ENVSxSTEPS, such as 128x8")
-    return Shape(*map(int, text.split("x")))
-
-
-def one_of(choices):
-    """A parser of one of these words."""
-
-    def parse(text):
-        if text not in choices:
-            raise argparse.ArgumentTypeError(f"{text}: expected {', '.join(choices)}")
-        return text
-
-    return parse
-
-
-def comma_separated(parse):
-    """A parser of several words, with `parse` for each."""
-    return lambda text: [parse(word) for word in text.split(",")]
-
-
 def parse_peer(text):
-    """The Peer that "[SCRIPT.py:]NAME=COMMAND" means."""
+    """The Peer that "[SCRIPT.py:]NAME=COMMAND" means. Exits 2 with one line if it means none."""
     match = re.fullmatch(r"(?:([\w.]+\.py):)?([\w. -]+)=(.+)", text, re.DOTALL)
     if not match:
-        raise argparse.ArgumentTypeError(f"{text}: expected NAME=COMMAND or SCRIPT.py:NAME=COMMAND")
-    peer = Peer(one_of(SCRIPTS)(match[1] or ATARI), match[2], " ".join(match[3].split()))
+        arguments.fail(f"--peer {text}: expected NAME=COMMAND or SCRIPT.py:NAME=COMMAND")
+    peer = Peer(match[1] or ATARI, match[2], " ".join(match[3].split()))
+    if peer.script not in SCRIPTS:
+        arguments.fail(f"--peer {text}: expected one of {', '.join(SCRIPTS)}")
     try:
-        peer.command_for("Breakout-v5", TINY, TINY.batch_size)
+        peer.command_for("Breakout-v5", Shape(1, 1), 1)
     except (KeyError, IndexError, ValueError):
-        raise argparse.ArgumentTypeError(
-            f"{text}: expected no braces but {{env_id}}, {{num_envs}}, {{num_steps}} and {{total_timesteps}}"
-        ) from None
+        arguments.fail(
+            f"--peer {text}: expected no braces but {{env_id}}, {{num_envs}}, {{num_steps}} and {{total_timesteps}}"
+        )
     return peer
 
 
@@ -251,8 +201,9 @@ def measure_peer(command, seconds, num_threads):
 
 def sb3_peer(script):
     """stable-baselines3's PPO as a Peer of one of the scripts."""
-    program = shlex.join([sys.executable, os.path.abspath(__file__)])
-    return Peer(script, "sb3", program + " sb3 {env_id} {num_envs}x{num_steps} {total_timesteps}")
+    folder, python = shlex.quote(str(ROOT / "scripts")), shlex.quote(sys.executable)
+    program = f"PYTHONPATH={folder}:$PYTHONPATH {python} -m studies.benchmark_peers"
+    return Peer(script, "sb3", program + " {env_id} {num_envs} {num_steps} {total_timesteps}")
 
 
 def sb3_adapter(envs, num_envs):
@@ -341,65 +292,5 @@ def run_sb3(env_id, shape, total_timesteps):
     model.learn(total_timesteps, callback=Speed(), log_interval=None)
 
 
-# ---- storage ---------------------------------------------------------------------------------------------------------
-def trace_storage(program, argv):
-    """Runs a Python program and prints the most bytes that its arrays of shape (T, N, ...) = TINY took at a time."""
-    living, most = {}, 0
-
-    def counted(allocate):
-        def call(*args, **kwargs):
-            nonlocal most
-            most = max(most, sum(living.values()))  # before the call: an array that replaces another counts once
-            array = allocate(*args, **kwargs)
-            if tuple(array.shape[:2]) == (TINY.num_steps, TINY.num_envs):
-                living[id(array)] = array.nbytes
-                weakref.finalize(array, living.pop, id(array), None)
-            return array
-
-        return call
-
-    for library, name in itertools.product((np, torch), ("zeros", "ones", "empty")):
-        setattr(library, name, counted(getattr(library, name)))
-    sys.argv[:] = [program, *argv]
-    sys.path[0] = str(Path(program).resolve().parent)
-    try:
-        runpy.run_path(program, run_name="__main__")
-    finally:
-        print(f"storage: {most / TINY.batch_size} bytes per transition")
-
-
-def measure_storage(command, seconds):
-    """Runs a command of shape TINY with its Python program under trace_storage. Returns its bytes, or {"error"}."""
-    tracer = f"{shlex.quote(os.path.abspath(__file__))} storage"
-    traced, num_programs = re.subn(r"(\S+\.py)(?=\s|$)", rf"{tracer} \1", command, count=1)
-    if not num_programs:
-        return {"error": "runs no .py program whose arrays could be counted"}
-    ended = run_process(["/bin/sh", "-c", traced], seconds, num_threads=1)
-    found = re.findall(r"^storage: ([\d.]+) bytes", ended["output"], re.MULTILINE)
-    if ended["code"] or not found:
-        return {"error": why_it_failed(ended, seconds)}
-    return {"bytes_per_transition": float(found[-1])}
-
-
-def parse_args(argv):
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
-    ways = parser.add_subparsers(dest="way", required=True, parser_class=Parser)
-    sb3 = ways.add_parser("sb3", help="trains stable-baselines3's PPO")
-    sb3.add_argument("env_id", help="EnvPool's id of an Atari game or a small world")
-    sb3.add_argument("shape", type=parse_shape, help="environments x steps of a rollout")
-    sb3.add_argument("total_timesteps", type=number(int, 1), help="environment steps, over all environments")
-    storage = ways.add_parser("storage", help="counts what the rollout of a Python program takes")
-    storage.add_argument("program", help="the file to run")
-    storage.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
-    args = parser.parse_args(argv)
-    if args.way == "storage" and not Path(args.program).is_file():
-        arguments.fail(f"storage {args.program}: expected a Python file")
-    return args
-
-
 if __name__ == "__main__":
-    args = parse_args(sys.argv[1:])
-    if args.way == "sb3":
-        run_sb3(args.env_id, args.shape, args.total_timesteps)
-    else:
-        trace_storage(args.program, args.arguments)
+    run_sb3(sys.argv[1], Shape(int(sys.argv[2]), int(sys.argv[3])), int(sys.argv[4]))
