@@ -38,7 +38,7 @@ import launch
 import numpy as np
 import pandas as pd
 from analysis import training_runs
-from analysis.claims import RUNS_NEEDED
+from analysis.comparisons import RUNS_FOR_A_VERDICT
 from analysis.estimates import ALPHA, Estimate, evidence, holm, interval, mean, p_values
 from typing_extensions import Annotated
 
@@ -62,7 +62,9 @@ class Args:
     runs_dir: Path = Path("runs")  # the directory that holds the run directories, below advise/
     workers: Optional[Annotated[int, Range(1, 10000)]] = None  # runs at a time; default: GPUs or cores
     budget: Annotated[float, Range(0.001, 1000)] = 0.25  # of the steps of the exhaustive grid, at most
-    seeds: Annotated[int, Range(RUNS_NEEDED, 1000)] = 5  # runs of each candidate in the last rung; half of it before
+    seeds: Annotated[int, Range(RUNS_FOR_A_VERDICT, 1000)] = (
+        5  # runs of each candidate in the last rung; half of it before
+    )
     seed: Seed = 1  # the first of them: another one repeats the whole search
     shapes: Tuple[str, ...] = ()  # N x T of the candidates, such as 8x128 32x32
     rates: Tuple[float, ...] = RATES  # learning rates of the candidates

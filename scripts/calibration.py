@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Tuple
 
 import numpy as np
-from analysis.estimates import NOT_SUPPORTED, SUPPORTED, evidence, iqm, kendall, reversals, verdict
-from analysis.sweep_claims import quadratic, split
+from analysis.comparisons import quadratic, split
+from analysis.estimates import CONTRADICTED, SUPPORTED, evidence, iqm, kendall, reversals, verdict
 
 from support import arguments
 from support.arguments import Count, Seed
@@ -82,7 +82,7 @@ def trend(rng, size, effect, reps):
     groups = [[sample[game] for sample in samples] for game in range(size[1])]
     seed = rng.randint(2**31)
     word = verdict(*kendall(LEVELS, groups, None, reps, seed).estimate[1:], "more")
-    return NOT_SUPPORTED if word == SUPPORTED and reversals(LEVELS, groups, "more", reps, seed) else word
+    return CONTRADICTED if word == SUPPORTED and reversals(LEVELS, groups, "more", reps, seed) else word
 
 
 def inverted_u(rng, size, effect, reps):
@@ -119,7 +119,7 @@ def parse_args(argv):
 def rate(kind, size, effect, args):
     """The share of simulated sweeps, in percent, in which the claim is decided for (or, in a null, either way)."""
     rng = np.random.RandomState(args.seed)
-    wrong = {SUPPORTED} if effect or kind in AT_THE_MARGIN else {SUPPORTED, NOT_SUPPORTED}
+    wrong = {SUPPORTED} if effect or kind in AT_THE_MARGIN else {SUPPORTED, CONTRADICTED}
     return 100 * np.mean([kind(rng, size, effect, args.reps) in wrong for _ in range(args.simulations)])
 
 

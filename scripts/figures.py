@@ -31,7 +31,7 @@ from typing import Literal, Optional, Tuple
 
 import numpy as np
 from analysis import page, statement, sweep_claims, training_runs
-from analysis.claims import Claims
+from analysis.claims import SweepClaims
 from analysis.drawing import (
     BLACK,
     BLUES,
@@ -268,7 +268,7 @@ def gamma(suite):
 
 def shape_rate(suite):
     grid = sweep_claims.shapes_and_rates(suite)
-    yield scores_at_own_rates(suite, grid, sweep_claims.at_own_rates)
+    yield scores_at_own_rates(suite, grid)
     yield map_of_scores(suite, grid)
     yield curve_panels(
         suite, [(f"lr {short(suite.base['learning_rate'])}", suite.same_batch(), "shape")], part="curves"
@@ -384,7 +384,7 @@ def judge(sweep, runs, stated, args):
         of_script = [run for run in runs if run.script == script]
         shown = [game for game in args.games if game in {run.game for run in of_script}]
         suite = Suite(sweep, script, of_script, args.base, args.reps, args.seed, args.x, stated, shown)
-        claims = Claims(suite, args.by_game)
+        claims = SweepClaims(suite, args.by_game)
         sweep_claims.CLAIMS.get(sweep, sweep_claims.any_sweep)(suite, claims)
         judged.append((suite, claims))
     games = {game for suite, _ in judged for game in suite.games}

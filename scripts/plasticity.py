@@ -45,7 +45,7 @@ import numpy as np
 import pandas as pd
 import torch
 from analysis import training_runs
-from analysis.claims import RUNS_NEEDED
+from analysis.comparisons import RUNS_FOR_A_VERDICT
 from analysis.drawing import PAGE, plt
 from analysis.estimates import ALPHA, UNDECIDED, evidence, holm, interval, nothing, p_values, verdict
 from analysis.suite import DIAGNOSTICS, label_of
@@ -342,10 +342,10 @@ def evidence_of(statistic, sample, args):
         return nothing("not logged")
     if all(np.ptp(x[0]) == 0 for x in sample):
         return nothing("constant")
-    if min(x.shape[-1] for x in sample) < RUNS_NEEDED:
-        return nothing(f"expected at least {RUNS_NEEDED} runs of each game")
-    if statistic is spearman_within and min(x.shape[-1] / len(set(x[2])) for x in sample) < RUNS_NEEDED:
-        return nothing(f"expected at least {RUNS_NEEDED} runs of a configuration")
+    if min(x.shape[-1] for x in sample) < RUNS_FOR_A_VERDICT:
+        return nothing(f"expected at least {RUNS_FOR_A_VERDICT} runs of each game")
+    if statistic is spearman_within and min(x.shape[-1] / len(set(x[2])) for x in sample) < RUNS_FOR_A_VERDICT:
+        return nothing(f"expected at least {RUNS_FOR_A_VERDICT} runs of a configuration")
     return evidence(statistic, [sample], args.reps, args.seed)
 
 

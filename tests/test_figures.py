@@ -41,10 +41,10 @@ def test_a_planted_effect_is_found_and_a_null_is_undecided(tmp_path):
     assert better.p_improvement > 0.9 and better.budget == 1024
     assert claim(table, "feature rank rises with N (native").verdict == "supported"
     assert claim(table, "feature rank rises with N (probe").verdict == "undecided"
-    assert claim(table, "weight norm falls with N (native").verdict == "not supported"
+    assert claim(table, "weight norm falls with N (native").verdict == "contradicted"
 
     plant(tmp_path / "worse", shapes, lambda shape: 1.0 - 0.3 * (shape[0] > 8))
-    assert claim(draw("fixed_budget", tmp_path / "worse", tmp_path / "2"), "beats").verdict == "not supported"
+    assert claim(draw("fixed_budget", tmp_path / "worse", tmp_path / "2"), "beats").verdict == "contradicted"
     plant(tmp_path / "same", shapes, lambda shape: 1.0, noise=0.2)
     same = claim(draw("fixed_budget", tmp_path / "same", tmp_path / "3"), "beats")
     assert same.verdict == "undecided" and same.ci_low < 0 < same.ci_high
@@ -82,7 +82,7 @@ def test_the_claims_of_the_other_sweeps_find_what_is_planted(tmp_path):
     assert claim(table, "gain more").value == pytest.approx(0.7, abs=0.01)
     table = draw("learning_rate", tmp_path / "l", tmp_path / "out")
     assert claim(table, "lr 1e-4 changes little").verdict == "supported"
-    assert claim(table, "lr 1e-3 changes little").verdict == "not supported"
+    assert claim(table, "lr 1e-3 changes little").verdict == "contradicted"
     table = draw("data_reuse", tmp_path / "r", tmp_path / "out")
     assert claim(table, "8 epochs cost performance").verdict == "supported"
     assert claim(table, "doubling N undoes the loss").verdict == "supported"
@@ -206,7 +206,7 @@ def test_the_final_score_is_that_of_the_final_games_if_all_runs_have_it(tmp_path
     done = tmp_path / "runs" / "base1" / "done.json"
     done.write_text(json.dumps({"global_step": 1024}))  # one run without them: the curves' ends compare
     beats = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out"), "beats")
-    assert beats.value == pytest.approx(-0.5, abs=1e-6) and beats.verdict == "not supported"
+    assert beats.value == pytest.approx(-0.5, abs=1e-6) and beats.verdict == "contradicted"
     text = (tmp_path / "out" / "fixed_budget.txt").read_text()
     assert "final: the mean of the last 100 finished games, for all runs: only 13 of 14 have a final_return" in text
 
@@ -230,7 +230,7 @@ def test_a_score_of_unfinished_games_judges_nothing(tmp_path, capsys):
     assert "! 8×16" not in text
 
     plant_pair(tmp_path / "enough", fewest=[*few[:-1], 2])
-    assert claim(draw("fixed_budget", tmp_path / "enough", tmp_path / "out"), "beats").verdict == "not supported"
+    assert claim(draw("fixed_budget", tmp_path / "enough", tmp_path / "out"), "beats").verdict == "contradicted"
     plant_pair(tmp_path / "evaluated", fewest=few, final=1.5)
     assert claim(draw("fixed_budget", tmp_path / "evaluated", tmp_path / "out"), "beats").verdict == "supported"
     plant_pair(tmp_path / "trend", fewest=few)
@@ -391,7 +391,7 @@ def test_all_lists_what_has_no_runs(all_sweeps):
 
 
 def test_a_sweep_without_a_figure_of_its_own(tmp_path, capsys):
-    """Curves, final IQM, diagnostics, claims and tables of any directory of runs: here of two precisions."""
+    """Curves, final scores, diagnostics, claims and tables of any directory of runs: here of two precisions."""
     for bf16, score in ((False, 1.0), (True, 1.02)):
         for seed in range(5):
             scalars = {"diagnostics/ess": 90.0, "diagnostics/feature_rank": 100.0}
@@ -403,7 +403,7 @@ def test_a_sweep_without_a_figure_of_its_own(tmp_path, capsys):
     assert "== precision" in text and "8×16 bf16 False (base)" in text and "8×16 bf16 True" in text
     for name in ("precision", "precision_games", "precision_policy"):
         check_image(tmp_path / "out" / f"{name}.png")
-    drawn = pd.read_csv(tmp_path / "out" / "precision.csv").query("metric == 'final IQM'")
+    drawn = pd.read_csv(tmp_path / "out" / "precision.csv").query("metric == 'final mean'")
     assert drawn.set_index("bf16").value.to_dict() == pytest.approx({False: 1.02, True: 1.04}, abs=1e-6)
 
 
@@ -466,7 +466,7 @@ def test_the_claims_on_a_switch(tmp_path):
 
     scores.update({(8,): 1.0, (8, 512): 0.4, (512, 8): 1.4})  # each child ends where P3's other one does, and beyond
     table = draw("switch", plant_switch(tmp_path / "other", scores), tmp_path / "out")
-    assert len(table) == 5 and set(table.verdict) == {"not supported"}
+    assert len(table) == 5 and set(table.verdict) == {"contradicted"}
     plant_switch(tmp_path / "begun", {(8,): 0.5, (512,): 0.9, (8, 8): 0.6})
     table = draw("switch", tmp_path / "begun", tmp_path / "out")
     assert dict(table.verdict.value_counts()) == {"undecided": 4, "supported": 1}
@@ -497,7 +497,7 @@ def test_the_claims_on_schedules(tmp_path):
     for name, value in values.items():
         found = claim(table, f"{name} beats the best fixed shape")
         assert found.value == pytest.approx(value, abs=1e-6) and found.family == "primary"
-        assert found.verdict == ("supported" if value > 0 else "not supported")
+        assert found.verdict == ("supported" if value > 0 else "contradicted")
     assert claim(table, "growing N beats growing T").value == pytest.approx(0.3, abs=1e-6)
 
 

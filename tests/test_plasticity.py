@@ -55,7 +55,7 @@ def test_networks_with_dead_units_are_slow_and_what_follows_the_damage_correlate
     found = plasticity.correlations(table, args)
     rows = found[found["kind"] == "all runs"].set_index("diagnostic")
     assert rows["rho"]["diagnostics/weight_norm"] == 1 and rows["verdict"]["diagnostics/weight_norm"] == "supported"
-    assert rows["rho"]["probe/feature_rank"] == 1 and rows["verdict"]["probe/feature_rank"] == "not supported"
+    assert rows["rho"]["probe/feature_rank"] == 1 and rows["verdict"]["probe/feature_rank"] == "contradicted"
     assert rows["verdict"]["probe/ess"] == "supported"
     assert rows["why"]["probe/dormant_neurons"] == "constant" and rows["why"]["probe/policy_variance"] == "not logged"
     lines = "\n".join(plasticity.describe(table, found))

@@ -232,7 +232,7 @@ FIRST, SECOND = "(128, 8) covers more than (8, 128)", "coverage rises with N = 8
     "rooms, first, second",
     [
         ((3, 14, 7, 22), "supported", "supported"),
-        ((22, 3, 10, 3), "not supported", "not supported"),
+        ((22, 3, 10, 3), "contradicted", "contradicted"),
         ((9, 9, 9, 9), "undecided", "undecided"),
     ],
 )

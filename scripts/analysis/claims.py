@@ -1,46 +1,43 @@
-"""The claims of a sweep, with their numbers and verdicts.
+"""The claims of a sweep or of an experiment, with their numbers and verdicts.
 
-sweep_claims.py fills a `Claims` with the rows of a sweep; tables.py prints it. A row is a difference or a correlation,
-its interval from n - 1 of n seeds (estimates.evidence), and the verdict that follows from where the interval lies.
+`Claims` collects rows, whatever they were read from, and corrects them for their number. `SweepClaims` makes them from
+the runs of a sweep (sweep_claims.py fills it, tables.py prints it); experiment.py from the scores.csv of results/.
 
-One row of a sweep is primary: what the paper claims of the figure. Its verdict is not adjusted. The other rows have a
-second verdict, by Holm's correction over all of them; the rows of single games are a family of their own.
+Every row has the verdict of its own test. A second one, and the p-values beside it, are adjusted by Holm's method
+within its family: the primary rows, which say what was claimed before the runs; the other rows; those of single games.
 """
 
 import math
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, partial
 
 import numpy as np
 
+from analysis.comparisons import RUNS_FOR_A_VERDICT, Tested, gain_difference, judge, judge_each, with_reversals
 from analysis.estimates import (
     ALPHA,
+    CONTRADICTED,
     MARGIN,
     NO_ESTIMATE,
-    NOT_SUPPORTED,
     SUPPORTED,
     UNDECIDED,
     Estimate,
     Evidence,
     bootstrap,
+    detectable,
     enough_seeds,
     equivalence_power,
     evidence,
     holm,
     improvement,
-    iqm,
     kendall,
     nothing,
-    p_values,
     percentile_interval,
-    reversals,
-    verdict,
 )
 from analysis.suite import DIAGNOSTICS
 
 NO_FINAL_SCORES = "no final scores of these configurations"
-RUNS_NEEDED = 5  # of a configuration, over all games: with fewer, nulls are found too often (scripts/calibration.py)
-SMALLEST_MARGIN = 0.01  # of a score: a tenth of the base's IQM says nothing where that is nearly 0
+SMALLEST_MARGIN = 0.01  # of a score: a tenth of the base's score says nothing where that is nearly 0
 PRIMARY, SECONDARY, BY_GAME = "primary", "secondary", "by game"
 
 
@@ -51,30 +48,22 @@ class Claim:
 
     text: str  # the claim; indented if it is part of the one above
     quantity: str  # what the number is
-    evidence: Evidence
+    tested: Tested
     side: str  # what is claimed of the number, as for estimates.verdict
     margin: float = 0.0
     improvement: Estimate = NO_ESTIMATE  # P(improvement), where two sides are compared
     family: str = SECONDARY
     needs: str = ""  # the seeds without which there is no verdict; "" if there are enough
-    remark: str = ""
-    verdict: str = field(default="", init=False)
-    p: float = field(default=1.0, init=False)  # of the verdict; of an undecided row the smaller of both
-
-    def __post_init__(self):
-        if self.needs:
-            self.verdict = UNDECIDED
-            return
-        self.verdict = verdict(self.estimate.low, self.estimate.high, self.side, self.margin)
-        holds, fails = p_values(self.evidence.draws, self.side, self.margin)
-        self.p = {SUPPORTED: holds, NOT_SUPPORTED: fails, UNDECIDED: min(holds, fails)}[self.verdict]
-        against = self.improvement.value < 0.5 if self.side == "more" else self.improvement.value > 0.5
-        if self.verdict == SUPPORTED and self.side in ("more", "less") and against:
-            self.remark = f"P(improvement) is {self.improvement.value:.2f}: single runs order them the other way"
+    name: str = ""  # as "S1"
+    seeds: int = 0  # of each game
 
     @property
     def estimate(self):
-        return self.evidence.estimate
+        return self.tested.estimate
+
+    @property
+    def verdict(self):
+        return UNDECIDED if self.needs else self.tested.verdict
 
     @property
     def is_tested(self):
@@ -82,32 +71,96 @@ class Claim:
         return bool(np.isfinite(self.estimate.low)) and not self.needs
 
     @property
-    def power(self):
+    def power_if_equal(self):
         """Of a row with a margin: the chance of *supported* if there is no difference."""
-        return equivalence_power(self.evidence.draws, self.margin) if self.margin else math.nan
+        return equivalence_power(self.estimate, self.margin) if self.margin else np.nan
+
+    @property
+    def remark(self):
+        """What the reader has to know beside the verdict; "" if nothing."""
+        against = self.improvement.value < 0.5 if self.side == "more" else self.improvement.value > 0.5
+        if self.verdict == SUPPORTED and self.side in ("more", "less") and against:
+            return f"P(improvement) is {self.improvement.value:.2f}: single runs order them the other way"
+        return self.tested.remark
 
 
 class Claims(list):
-    """Collects the claims of a suite."""
+    """Collects claims, and corrects their verdicts for their number."""
+
+    def chances(self):
+        """Of each row the p-values of the claim and of its opposite after Holm's correction within its family."""
+        adjusted = [(1.0, 1.0)] * len(self)
+        for family in (PRIMARY, SECONDARY, BY_GAME):
+            places = [i for i, claim in enumerate(self) if claim.family == family and claim.is_tested]
+            sides = [holm([self[i].tested.chances[side] for i in places]) for side in (0, 1)]
+            for i, *pair in zip(places, *sides):
+                adjusted[i] = tuple(pair)
+        return adjusted
+
+    def adjusted(self):
+        """The verdict of each row after Holm's correction within its family."""
+        pairs = [(claim.verdict, *pair) for claim, pair in zip(self, self.chances())]
+        return [
+            word if {SUPPORTED: holds, CONTRADICTED: fails}.get(word, 1.0) < ALPHA else UNDECIDED
+            for word, holds, fails in pairs
+        ]
+
+    def verdict_rows(self):
+        """The rows of verdicts.csv, as dicts of words. A row without the seeds for a verdict has none."""
+        for claim, (holds, fails) in zip(self, self.chances()):
+            estimate, needs = claim.estimate, f"no verdict: it needs {claim.needs}" if claim.needs else ""
+            yield {
+                "name": claim.name,
+                "primary": claim.family == PRIMARY,
+                "claim": claim.text.strip(),
+                "seeds": claim.seeds,
+                **{name: _signed(value) for name, value in zip(("value", "low", "high"), estimate)},
+                "half_width": _plain((estimate.high - estimate.low) / 2),
+                "verdict": "" if claim.needs else claim.verdict,
+                "remark": "; ".join(filter(None, [needs, claim.tested.why, claim.remark])),
+                "p_holm": f"{holds:.4f}" if claim.is_tested else "",
+                "p_holm_opposite": f"{fails:.4f}" if claim.is_tested else "",
+                "detectable": _plain(detectable(estimate)),
+            }
+
+
+def _signed(value):
+    """With three decimals, or three digits where that says more; "" of NaN."""
+    if not np.isfinite(value):
+        return ""
+    return f"{value:+.3g}" if 1e-9 < abs(value) < 0.1 else f"{value:+.3f}"
+
+
+def _plain(value):
+    return _signed(value).lstrip("+")
+
+
+# ---- claims of a sweep -----------------------------------------------------------------------------------------------
+class SweepClaims(Claims):
+    """Collects the claims of a suite. P1's sweeps pool runs into an IQM, all others into a mean over games."""
 
     def __init__(self, suite, by_game=False):
         """by_game: whether each comparison is followed by the same in each game."""
         super().__init__()
         self.suite, self.by_game = suite, by_game
 
-    def add(self, text, quantity, evidence, side, suite=None, configs=(), measure="final", **more):
-        """configs: those of the final scores behind the number; it has no interval if they judge nothing.
+    def add(self, text, quantity, found, side, suite=None, configs=(), measure="final", margin=0.0, **more):
+        """found: Evidence, or Tested. configs: those of the final scores behind the number; it has no interval if they
+        judge nothing.
 
         suite: the one that was judged, if not that of these claims. more: further fields of Claim.
         """
         suite = suite or self.suite
         doubt = suite.reason_to_doubt(configs, measure)
         if doubt:
-            evidence = Evidence(evidence.value, np.zeros(0), doubt)
+            value = found.estimate.value if isinstance(found, Tested) else found.value
+            found = Evidence(value, np.zeros(0), doubt)
             more["improvement"] = NO_ESTIMATE
         if configs and "needs" not in more:
             more["needs"] = needed([suite.sample(config, measure) for config in configs])
-        self.append(Claim(text, quantity, evidence, side, **more))
+        tested = found if isinstance(found, Tested) else judge(found, side, margin)
+        self.append(Claim(text, quantity, tested, side, margin, **more))
+        return found
 
     def versions(self, text, configs, primary, by_game):
         """(suite, text, family) of a row, of its version without diverged runs, and of those in single games."""
@@ -120,80 +173,76 @@ class Claims(list):
                 yield suite.in_game(game), f"  {text.strip()}: {game}", BY_GAME
 
     def compare(self, text, better, worse, quantity, side="more", measure="final", primary=False, by_game=False):
-        """Adds the mean IQM of the configurations in `better` minus that of those in `worse`.
+        """Adds the mean score of the configurations in `better` minus that of those in `worse`.
 
         With as many of one as of the other also P(improvement), pair by pair. `little` and `not less` have a margin of
-        MARGIN times the base's IQM.
+        MARGIN times the base's score. Returns the Evidence of the first row.
         """
-        for suite, words, family in self.versions(text, [*better, *worse], primary, by_game):
-            if not better or not worse or not suite.can_compare([*better, *worse]):
-                self.add(words, quantity, nothing(NO_FINAL_SCORES), side, suite, family=family)
-                continue
-            configs = list(dict.fromkeys([*better, *worse]))  # one that occurs twice is resampled once
+        configs = list(dict.fromkeys([*better, *worse]))  # one that occurs twice is resampled once
+
+        def evidence_of(suite):
             samples = [suite.sample(config, measure) for config in configs]
-            paired = NO_ESTIMATE
-            if len(better) == len(worse) and measure == "final":
-                paired = _paired_improvement(suite, configs, samples, better, worse)
-            self.add(
-                words,
-                quantity,
-                evidence(_difference(configs, better, worse), samples, suite.reps, suite.seed),
-                side,
-                suite,
-                self.judging(configs, side),
-                measure,
-                margin=self.margin(suite, side, measure),
-                improvement=paired,
-                family=family,
-            )
+            statistic = _difference(configs, better, worse, suite.pool)
+            return evidence(statistic, samples, suite.reps, suite.seed)
+
+        def improvement_of(suite):
+            if len(better) != len(worse) or measure != "final":
+                return NO_ESTIMATE
+            return _paired_improvement(suite, configs, [suite.sample(config) for config in configs], better, worse)
+
+        able = configs if better and worse else []
+        return self.test(text, able, evidence_of, quantity, side, measure, primary, by_game, improvement_of)
 
     def compare_gains(self, text, pair, other_pair, quantity, side, primary=False):
-        """Adds the gain of a pair, the IQM of its first configuration minus that of its second, over another pair's."""
+        """Adds the gain of a pair, the score of its first configuration minus that of its second, over another pair's.
+
+        Returns the Evidence of the first row.
+        """
         configs = [*pair, *other_pair]
-        for suite, words, family in self.versions(text, configs, primary, by_game=False):
-            if len(configs) != 4 or not suite.can_compare(configs):
-                self.add(words, quantity, nothing(NO_FINAL_SCORES), side, suite, family=family)
-                continue
 
-            def difference(first, second, other_first, other_second):
-                return iqm(first) - iqm(second) - iqm(other_first) + iqm(other_second)
+        def evidence_of(suite):
+            statistic = partial(gain_difference, pool=suite.pool)
+            return evidence(statistic, [suite.sample(config) for config in configs], suite.reps, suite.seed)
 
-            samples = [suite.sample(config) for config in configs]
-            self.add(
-                words,
-                quantity,
-                evidence(difference, samples, suite.reps, suite.seed),
-                side,
-                suite,
-                self.judging(configs, side),
-                margin=self.margin(suite, side),
-                family=family,
-            )
+        return self.test(text, configs if len(configs) == 4 else [], evidence_of, quantity, side, primary=primary)
 
-    def all_together(self, text, rows, primary=False):
-        """Adds a claim that holds if all of the rows hold, and fails if one of them fails, by Holm's correction."""
+    def test(
+        self,
+        text,
+        configs,
+        found_in,
+        quantity,
+        side,
+        measure="final",
+        primary=False,
+        by_game=False,
+        improvement_in=lambda suite: NO_ESTIMATE,
+    ):
+        """Adds a claim on final scores, and its versions; returns what the first of them rests on.
+
+        found_in: a function of a suite that gives the Evidence, or the Tested, of the configurations. It is not called
+        if they cannot be compared.
+        """
+        first = None
+        for suite, words, family in self.versions(text, configs, primary, by_game):
+            if suite.can_compare(configs):
+                found, judging = found_in(suite), self.judging(configs, side)
+                more = {"margin": self.margin(suite, side, measure), "improvement": improvement_in(suite)}
+            else:
+                found, judging, more = nothing(NO_FINAL_SCORES), (), {}
+            found = self.add(words, quantity, found, side, suite, judging, measure, family=family, **more)
+            first = first or found
+        return first
+
+    def all_together(self, text, rows, side, primary=False):
+        """Adds a claim that holds if all of the rows hold (judge_each). rows: [(Evidence, Claim)] of rows above."""
         if not rows:
             return
-        estimates, verdicts = [row.estimate for row in rows], [row.verdict for row in rows]
-        side = rows[0].side
-        farthest = min if side == "not less" else lambda values: max(values, key=abs)
-        span = Estimate(
-            farthest([estimate.value for estimate in estimates]),
-            np.min([estimate.low for estimate in estimates]),  # NaN if one of them is
-            np.max([estimate.high for estimate in estimates]),
-        )
-        why = next((row.evidence.why for row in rows if row.evidence.why), "")
-        claim = Combined(text, "the farthest; the span of all CIs", Evidence(span.value, np.zeros(0), why), side)
-        claim.span, claim.family = span, PRIMARY if primary else SECONDARY
-        claim.needs = next((row.needs for row in rows if row.needs), "")
-        adjusted = holm([row.p for row in rows])
-        failing = [p for p, word in zip(adjusted, verdicts) if word == NOT_SUPPORTED]
-        if failing and min(failing) < ALPHA:
-            claim.verdict, claim.p = NOT_SUPPORTED, min(failing)
-        elif set(verdicts) == {SUPPORTED}:
-            claim.verdict, claim.p = SUPPORTED, max(row.p for row in rows)
-        claim.margin = rows[0].margin
-        self.append(claim)
+        margin = rows[0][1].margin
+        tested = judge_each([found for found, _ in rows], side, margin)
+        needs = next((claim.needs for _, claim in rows if claim.needs), "")
+        family = PRIMARY if primary else SECONDARY
+        self.append(Claim(text, "the farthest, with its CI", tested, side, margin, family=family, needs=needs))
 
     def trend(self, text, tau, levels, groups, side, configs=(), **more):
         """Adds Kendall's tau of levels with a quantity. A trend that turns back at its last level does not hold.
@@ -201,13 +250,9 @@ class Claims(list):
         tau: as rank_correlation gives it for levels and groups.
         """
         runs = [[group[i] for group in groups] for i in range(len(levels))]
-        self.add(text, "Kendall's τ with N", tau, side, None, configs, needs=needed(runs), **more)
-        back = reversals(levels, groups, side, min(self.suite.reps, 1000), self.suite.seed)
-        if back and self[-1].verdict == SUPPORTED:
-            beyond = "larger" if side == "more" else "smaller"
-            levels_back = " ".join(f"{level:g}" for level in back)
-            self[-1].verdict, self[-1].p = NOT_SUPPORTED, min(back.values())
-            self[-1].remark = f"the trend turns back: {beyond} at {levels_back} than at {max(levels):g}"
+        suite = self.suite
+        tested = with_reversals(judge(tau, side), levels, groups, side, min(suite.reps, 1000), suite.seed)
+        self.add(text, "Kendall's τ with N", tested, side, None, configs, needs=needed(runs), **more)
 
     def judging(self, configs, side):
         """The configurations whose final scores a verdict rests on: with a margin also the base."""
@@ -215,10 +260,10 @@ class Claims(list):
         return [*configs, self.suite.base] if has_margin else configs
 
     def margin(self, suite, side, measure="final"):
-        """MARGIN times the base's IQM for the sides that have a margin, else 0."""
+        """MARGIN times the base's score for the sides that have a margin, else 0."""
         if side not in ("little", "not less") or suite.base not in suite.scored:
             return 0.0
-        return max(MARGIN * abs(float(iqm(suite.sample(suite.base, measure)))), SMALLEST_MARGIN)
+        return max(MARGIN * abs(float(suite.pool(suite.sample(suite.base, measure)))), SMALLEST_MARGIN)
 
     def diagnostics(self):
         """Adds P1's six claims on N-scaling, each on the native batch and on the probe."""
@@ -236,15 +281,6 @@ class Claims(list):
                 "more" if sign > 0 else "less",
             )
 
-    def adjusted(self):
-        """The verdict of each row after Holm's correction within its family; that of a primary row as it is."""
-        words = [claim.verdict for claim in self]
-        for family in (SECONDARY, BY_GAME):
-            places = [i for i, claim in enumerate(self) if claim.family == family and claim.is_tested]
-            for i, p in zip(places, holm([self[i].p for i in places])):
-                words[i] = self[i].verdict if p < ALPHA else UNDECIDED
-        return words
-
     def as_rows(self):
         """The rows of the CSV of claims, as dicts."""
         return [
@@ -261,11 +297,11 @@ class Claims(list):
                 "p_ci_high": claim.improvement.high,
                 "verdict": claim.verdict,
                 "holm_verdict": adjusted,
-                "p_value": claim.p,
-                "power": claim.power,
+                "p_value": claim.tested.p,
+                "power_if_equal": claim.power_if_equal,
                 "budget": self.suite.budget,
                 "margin": claim.margin,
-                "no_ci": claim.evidence.why,
+                "no_ci": claim.tested.why,
                 "needs": claim.needs,
                 "remark": claim.remark,
                 "value_is": claim.quantity,
@@ -274,29 +310,18 @@ class Claims(list):
         ]
 
 
-@dataclass
-class Combined(Claim):
-    """A claim about several rows: its interval is the span of theirs, its verdict follows from theirs."""
-
-    span: Estimate = NO_ESTIMATE
-
-    @property
-    def estimate(self):
-        return self.span
-
-
 def needed(samples):
-    """The seeds that a verdict on the samples needs, e.g. "5 seeds"; "" if there are RUNS_NEEDED runs in each."""
+    """The seeds that a verdict on the samples needs, e.g. "5 seeds"; "" if each has RUNS_FOR_A_VERDICT runs."""
     runs = min((sum(x.shape[-1] for x in sample) for sample in samples), default=0)
     games = max(1, max((len(sample) for sample in samples), default=1))
-    return "" if runs >= RUNS_NEEDED or not runs else f"{max(3, math.ceil(RUNS_NEEDED / games))} seeds"
+    return "" if runs >= RUNS_FOR_A_VERDICT or not runs else f"{max(3, math.ceil(RUNS_FOR_A_VERDICT / games))} seeds"
 
 
-def _difference(configs, better, worse):
+def _difference(configs, better, worse, pool):
     """The statistic of a comparison; its samples are those of `configs`."""
 
     def difference(*samples):
-        score = {config: iqm(sample) for config, sample in zip(configs, samples)}
+        score = {config: pool(sample) for config, sample in zip(configs, samples)}
         mean_better = np.mean([score[config] for config in better], axis=0)
         mean_worse = np.mean([score[config] for config in worse], axis=0)
         return mean_better - mean_worse

@@ -8,12 +8,14 @@ A sheet records every number that it draws, one row a point, so that the CSV is 
 
 import io
 import textwrap
+from functools import partial
 
 import matplotlib
 import numpy as np
 
 from analysis import training_runs
-from analysis.estimates import evidence, interval, iqm, mean
+from analysis.comparisons import at_best, difference
+from analysis.estimates import evidence, interval, mean
 from analysis.look import LOOK
 from analysis.suite import BAND_REPS, DIAGNOSTICS, SHORT_NAMES, label_of, short
 from analysis.training_runs import RETURN
@@ -182,15 +184,15 @@ class Sheet:
             bars = np.nan_to_num(np.stack([value - low, high - value])).clip(0)
             ax.errorbar(x, value, bars, marker="o", capsize=2, elinewidth=0.8, **style)
 
-    def final_iqms(self, ax, configs, x, style, places):
-        """The final IQM of those of the configurations that have one, drawn at `places`; the base in black."""
+    def final_scores(self, ax, configs, x, style, places):
+        """The final score of those of the configurations that have one, drawn at `places`; the base in black."""
         base, drawn, estimates = self.suite.base, [], []
         for config, value, place in zip(configs, x, places):
             if self.suite.can_compare([config]):
                 lines_meet = config == base and value > 0 and ax.get_xscale() == "log"
                 drawn.append(value if lines_meet else place)
-                estimates.append(self.suite.final_iqm(config))
-                self.record(config, "all", "final IQM", value, *estimates[-1], x_column="x")
+                estimates.append(self.suite.final_score(config))
+                self.record(config, "all", f"final {self.suite.pool_name}", value, *estimates[-1], x_column="x")
                 if config == base and style.get("ls") != "none":
                     self.points(ax, drawn[-1:], estimates[-1:], dict(color="black", ls="none", zorder=4))
         self.points(ax, drawn, estimates, style)
@@ -334,7 +336,7 @@ def mark_ticks(ax, values, base=2):
 
 # ---- panels ----------------------------------------------------------------------------------------------------------
 def curve_panels(suite, panels, finals=(), part="", axis=None):
-    """IQM curves in panels (title, configs, by) that share y, then final IQM in panels (xlabel, scale, lines).
+    """Curves of the score in panels (title, configs, by), which share y; final scores in panels (xlabel, scale, lines).
 
     by: as for `styles`. A line is (configs, x, style). scale: `log`; `free`, log without marks at the values; `each`,
     the values as equally spaced marks; or `none`, no marks. The CSV also has every run's own curve and final score.
@@ -348,14 +350,14 @@ def curve_panels(suite, panels, finals=(), part="", axis=None):
         style = styles(suite, drawn, by)
         for config in drawn:
             until = suite.dotted_until(config, suite.common, sheet.axis)
-            sheet.curve(ax, config, "all", "IQM", suite.aggregate(config, sheet.axis), style[config], until)
+            sheet.curve(ax, config, "all", suite.pool_name, suite.aggregate(config, sheet.axis), style[config], until)
         ax.set_title(_with_count(title, drawn, configs))
         sheet.finish_curves(ax)
-    sheet.axes[0][0].set_ylabel(f"IQM ({suite.unit_words})")
+    sheet.axes[0][0].set_ylabel(f"{suite.pool_name} ({suite.unit_words})")
     sheet.label_directly(curve_axes)
     for ax, (xlabel, scale, lines) in zip(final_axes, finals):
-        _draw_final_iqms(sheet, ax, scale, lines)
-        ax.set(xlabel=xlabel, ylabel="final IQM" if panels else f"final IQM ({suite.unit_words})")
+        _draw_final_scores(sheet, ax, scale, lines)
+        ax.set(xlabel=xlabel, ylabel=f"final {suite.pool_name}" + ("" if panels else f" ({suite.unit_words})"))
         sheet.finish(ax, "no final\nscores yet")
     sheet.has_runs = True
     return sheet
@@ -369,14 +371,14 @@ def _with_count(title, drawn, configs):
     return f"{title} ({count})" if title else f"{count} configurations"
 
 
-def _draw_final_iqms(sheet, ax, scale, lines):
+def _draw_final_scores(sheet, ax, scale, lines):
     marks = sorted({value for _, x, _ in lines for value in x})
     for i, (configs, x, style) in enumerate(lines):
         beside = i - (len(lines) - 1) / 2 if scale in ("log", "each") else 0  # so that lines do not cover each other
         if scale == "log":
             ax.set_xscale("log", base=2)
         places = [marks.index(value) + 0.08 * beside for value in x] if scale == "each" else None
-        sheet.final_iqms(ax, configs, x, style, places or [value * 1.05**beside for value in x])
+        sheet.final_scores(ax, configs, x, style, places or [value * 1.05**beside for value in x])
     if scale == "each":
         ax.set_xticks(range(len(marks)), [short(mark) for mark in marks])
     elif scale == "none":
@@ -456,27 +458,27 @@ def _sheet_of_games(suite, part, height, row_height, **options):
 
 
 def curves_by_game(suite, style, mark=None):
-    """IQM curves in all games together, if there are several, and in each. mark: the x of a vertical line, or None.
+    """Curves of the score in all games together, if there are several, and in each.
 
-    style: {configuration: Line2D properties}.
+    mark: the x of a vertical line, or None. style: {configuration: Line2D properties}.
     """
     sheet, panels = _sheet_of_games(suite, "", 1.0, 1.5, sharex=suite.axis != "steps")
     for ax, game, view, leftmost, lowest in panels:
         for config, line in style.items():
             until = view.dotted_until(config, view.common, sheet.axis)
-            sheet.curve(ax, config, game, "IQM", view.aggregate(config, sheet.axis), line, until)
+            sheet.curve(ax, config, game, suite.pool_name, view.aggregate(config, sheet.axis), line, until)
         if mark is not None:
             ax.axvline(mark, color="#777777", lw=0.8, ls=DOTTED, zorder=1)
-        ax.set_ylabel(f"IQM ({suite.unit_words})" if leftmost else "")
+        ax.set_ylabel(f"{suite.pool_name} ({suite.unit_words})" if leftmost else "")
         sheet.finish_curves(ax, x_label=lowest)
     sheet.has_runs = True
     return sheet
 
 
-def scores_at_own_rates(suite, grid, at_own_rates):
-    """Final IQM against N at one batch, in all games and in each: each shape at its best rate, and at the base's.
+def scores_at_own_rates(suite, grid):
+    """Final scores against N at one batch, in all games and in each: each shape at its best rate, and at the base's.
 
-    grid: {(N, T): {learning rate: configuration}}. at_own_rates: as of sweep_claims.py; draws choose the rates anew.
+    grid: {(N, T): {learning rate: configuration}}. Each draw of the bootstrap chooses the rates anew.
     """
     default = suite.base["learning_rate"]
     sheet, panels = _sheet_of_games(suite, "", 0.8, 1.5, sharex=True)
@@ -487,19 +489,26 @@ def scores_at_own_rates(suite, grid, at_own_rates):
     for ax, game, view, leftmost, lowest in panels:
         for shapes, fixed, label in lines:
             of_line = {shape: {default: rates[default]} if fixed else rates for shape, rates in shapes.items()}
-            configs, best = at_own_rates(of_line)
+            configs = [config for rates in of_line.values() for config in rates.values()]
             if not view.can_compare(configs):
                 continue
-            estimate = interval(best, [view.sample(config) for config in configs], BAND_REPS, view.seed)
+            estimate = interval(
+                at_best([len(rates) for rates in of_line.values()], suite.pool),
+                [view.sample(config) for config in configs],
+                BAND_REPS,
+                view.seed,
+            )
             for rates, *numbers in zip(of_line.values(), *estimate):
-                chosen = max(rates.values(), key=lambda config: view.final_iqm(config).value)
-                sheet.record(chosen, game, f"final IQM, {label}", chosen["num_envs"], *numbers, x_column="x")
+                chosen = max(rates.values(), key=lambda config: view.final_score(config).value)
+                sheet.record(
+                    chosen, game, f"final {suite.pool_name}, {label}", chosen["num_envs"], *numbers, x_column="x"
+                )
             style = dict(color="black", ls=DASHED, zorder=2) if fixed else dict(color=BLUES[1], zorder=3)
             beside = 0.96 if fixed else 1.04  # so that bars do not cover each other
             x = [N * beside for N, _ in of_line]
             sheet.points(ax, x, list(zip(*estimate)), {**style, "label": label})
         ax.set_xlabel("N at one batch" if lowest else "")
-        ax.set_ylabel(f"final IQM\n({suite.unit_words})" if leftmost else "")
+        ax.set_ylabel(f"final {suite.pool_name}\n({suite.unit_words})" if leftmost else "")
         sheet.finish(ax, "no final\nscores yet")
         mark_ticks(ax, [N for N, _ in grid] or [1])
     sheet.has_runs = True
@@ -507,7 +516,7 @@ def scores_at_own_rates(suite, grid, at_own_rates):
 
 
 def map_of_scores(suite, grid):
-    """Final IQM of each shape (rows) at each learning rate (columns), in all games and in each.
+    """Final score of each shape (rows) at each learning rate (columns), in all games and in each.
 
     The best cell is framed. `≈`: the interval (n - 1 of n seeds) of the best minus this one includes 0. The best is the
     best of these runs, which flatters it a little. grid: as for `scores_at_own_rates`.
@@ -521,9 +530,9 @@ def map_of_scores(suite, grid):
             continue
         scores = np.full((len(shapes), len(rates)), np.nan)
         for config in found:
-            scores[shapes.index(config.shape), rates.index(config["learning_rate"])] = view.final_iqm(config).value
+            scores[shapes.index(config.shape), rates.index(config["learning_rate"])] = view.final_score(config).value
         ax.imshow(scores, cmap="Blues", aspect="auto")
-        best = max(found, key=lambda config: view.final_iqm(config).value)
+        best = max(found, key=lambda config: view.final_score(config).value)
         for config in found:
             row, column = shapes.index(config.shape), rates.index(config["learning_rate"])
             tied = config != best and _is_tied(view, best, config)
@@ -533,7 +542,9 @@ def map_of_scores(suite, grid):
             if config == best:
                 ax.add_patch(plt.Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, ec="#D55E00", lw=1.5, zorder=3))
             more = {"best": config == best, "tied": tied}
-            sheet.record(config, game, "final IQM", rates[column], *view.final_iqm(config), x_column="x", **more)
+            sheet.record(
+                config, game, f"final {suite.pool_name}", rates[column], *view.final_score(config), x_column="x", **more
+            )
         ax.grid(False)
         ax.set_xticks(range(len(rates)), [short(rate) for rate in rates])
         ax.set_yticks(range(len(shapes)), ["{}×{}".format(*shape) for shape in shapes] if leftmost else [])
@@ -546,7 +557,7 @@ def map_of_scores(suite, grid):
 def _is_tied(suite, best, config):
     """Whether the interval of the best minus this one includes 0. False where there are too few seeds for one."""
     samples = [suite.sample(best), suite.sample(config)]
-    return bool(evidence(lambda one, other: iqm(one) - iqm(other), samples, BAND_REPS, suite.seed).estimate.low <= 0)
+    return bool(evidence(partial(difference, pool=suite.pool), samples, BAND_REPS, suite.seed).estimate.low <= 0)
 
 
 def profiles(suite):

@@ -1,8 +1,11 @@
 """Aggregates over games and seeds, their bootstrap intervals, and the verdicts that rest on them.
 
 A *sample* holds the scores of one configuration: a list with one array a game, (…, seeds). Games may have different
-numbers of seeds, and every statistic gives each game the same weight. On equal numbers of seeds the statistics are
-exactly those of rliable (Agarwal et al. 2021, arXiv 2108.13264); tests/test_figures.py compares them.
+numbers of seeds, and every statistic gives each game the same weight.
+
+A pooled number is the `mean` over games of each game's mean; the games are taken as fixed. Only the figures of P1 pool
+runs of different games into one `iqm`, as P1 does with rliable (Agarwal et al. 2021, arXiv 2108.13264);
+tests/test_analysis.py compares both.
 
 Two intervals, both 95 % percentile bootstraps that draw whole runs within each game:
 
@@ -12,16 +15,17 @@ Two intervals, both 95 % percentile bootstraps that draw whole runs within each 
 equal configurations too often (docs/reproducing.md has the rates).
 """
 
-import math
+import statistics
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
+NORMAL = statistics.NormalDist()
 MIN_SEEDS = 3  # seeds a game, on average: below that an interval says too little to be shown
 ALPHA = 0.05  # of intervals and of p-values
-MARGIN = 0.1  # of the base's IQM: a difference inside it is "little"
-SUPPORTED, NOT_SUPPORTED, UNDECIDED = "supported", "not supported", "undecided"
+MARGIN = 0.1  # of the base's score: a difference inside it is "little"
+SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 
 
 class Estimate(NamedTuple):
@@ -55,17 +59,22 @@ def nothing(why):
 
 # ---- statistics of a sample ------------------------------------------------------------------------------------------
 def iqm(sample):
-    """The mean of the middle half of all runs of all games, (…,), as rliable.metrics.aggregate_iqm."""
+    """The mean of the middle half of all runs of all games, (…,).
+
+    Exactly a quarter of the weight is cut at each end, so that the estimate and the draws of a bootstrap with fewer
+    runs trim the same share: of 15 runs 3.75, the fourth and the twelfth counting by a quarter. It equals
+    rliable.metrics.aggregate_iqm where the number of runs is divisible by 4; elsewhere rliable cuts whole runs only
+    (3 of 15).
+    """
     values = np.concatenate(sample, axis=-1)
     weights = np.concatenate([np.full(x.shape[-1], 1 / x.shape[-1] / len(sample)) for x in sample])
-    cut = len(weights) // 4 / len(weights)
     if np.all(weights == weights[0]):  # then it does not matter whose value it is, and sorting is enough
         values.sort(-1)
     else:
         order = values.argsort(-1)
         values, weights = np.take_along_axis(values, order, -1), weights[order]
     ends = weights.cumsum(-1)
-    kept = np.clip(ends, cut, 1 - cut) - np.clip(ends - weights, cut, 1 - cut)
+    kept = np.clip(ends, 0.25, 0.75) - np.clip(ends - weights, 0.25, 0.75)
     return (values * kept).sum(-1) / kept.sum(-1)
 
 
@@ -126,11 +135,11 @@ def bootstrap(statistic, samples, reps, seed=0, left_out=0):
     return statistic(*[[x[..., next(places)] for x in sample] for sample in samples])
 
 
-def percentile_interval(draws):
-    """The 2.5 % and 97.5 % percentiles of draws (…, reps)."""
+def percentile_interval(draws, alpha=ALPHA):
+    """The percentiles of draws (…, reps) that leave alpha / 2 outside at each end: 2.5 % and 97.5 %."""
     # between two infinite draws there is nothing to interpolate
     method = "linear" if np.isfinite(draws).all() else "inverted_cdf"
-    return np.percentile(draws, [2.5, 97.5], axis=-1, method=method)
+    return np.percentile(draws, [50 * alpha, 100 - 50 * alpha], axis=-1, method=method)
 
 
 def interval(statistic, samples, reps=2000, seed=0):
@@ -158,6 +167,15 @@ def evidence(statistic, samples, reps=2000, seed=0):
     if not enough_seeds(samples):
         return Evidence(value, np.zeros(0), too_few_seeds(samples))
     return Evidence(value, bootstrap(statistic, samples, reps, seed, left_out=1))
+
+
+def several(statistic, samples, reps=2000, seed=0):
+    """The Evidence of each number of a statistic that is (K, …), all from the same draws: a list of K."""
+    values = statistic(*samples)
+    if not enough_seeds(samples):
+        return [Evidence(float(value), np.zeros(0), too_few_seeds(samples)) for value in values]
+    draws = bootstrap(statistic, samples, reps, seed, left_out=1)
+    return [Evidence(float(value), of_one) for value, of_one in zip(values, draws)]
 
 
 def comparable_pairs(levels, control=None):
@@ -218,7 +236,7 @@ def reversals(levels, groups, side="more", reps=2000, seed=0):
 
 # ---- verdicts --------------------------------------------------------------------------------------------------------
 def verdict(low, high, side, margin=0.0):
-    """*supported*, *not supported* or *undecided*, from the interval of a difference.
+    """*supported*, *contradicted* or *undecided*, from the interval of a difference.
 
     side: what is claimed of the difference: `more` (above 0), `less` (below 0), `little` (inside ±margin), `not less`
     (above -margin).
@@ -233,20 +251,20 @@ def verdict(low, high, side, margin=0.0):
         holds, fails = low > -margin, high < -margin
     else:
         holds, fails = low > 0, high < 0
-    return SUPPORTED if holds else NOT_SUPPORTED if fails else UNDECIDED
+    return SUPPORTED if holds else CONTRADICTED if fails else UNDECIDED
 
 
 def p_values(draws, side, margin=0.0):
-    """(p of the claim, p of its opposite): below 0.05 exactly where `verdict` of the 95 % interval decides so.
+    """(p of the claim, p of its opposite), each (…,) of draws (…, reps): below 0.05 where `verdict` decides so.
 
     Twice the share of the draws on the wrong side, counting one draw more (Davison and Hinkley 1997, eq. 4.11): at
-    least 2 / (reps + 1).
+    least 2 / (reps + 1). A p-value above 0.05 may belong to an interval whose end is within a draw of the bound.
     """
     if not draws.size:
         return 1.0, 1.0
 
     def chance(*wrong):
-        return [min(1.0, 2 * (1 + int(count)) / (1 + draws.size)) for count in (where.sum() for where in wrong)]
+        return [np.minimum(1.0, 2 * (1 + where.sum(-1)) / (1 + draws.shape[-1])) for where in wrong]
 
     if side == "less":
         draws = -draws
@@ -254,7 +272,7 @@ def p_values(draws, side, margin=0.0):
         below, above, not_below, not_above = chance(
             draws <= -margin, draws >= margin, draws >= -margin, draws <= margin
         )
-        return max(below, above), min(not_below, not_above)
+        return np.maximum(below, above), np.minimum(not_below, not_above)
     if side == "not less":
         return tuple(chance(draws <= -margin, draws >= -margin))
     return tuple(chance(draws <= 0, draws >= 0))
@@ -269,14 +287,25 @@ def holm(chances):
     return adjusted
 
 
-def equivalence_power(draws, margin):
-    """The chance that "changes little" is supported if there is no difference at all; NaN without draws.
+def standard_error(estimate):
+    """The standard error that a 95 % interval implies if the estimate is normal; NaN without one or of zero width."""
+    width = float(estimate.high - estimate.low)
+    return width / 2 / NORMAL.inv_cdf(1 - ALPHA / 2) if width > 0 else np.nan
 
-    2 Phi(margin / SE - 1.96) - 1 with the standard error of the draws, at least 0.
+
+def detectable(estimate):
+    """The difference that a test with such an interval finds in 80 % of all tries; NaN where nothing varies.
+
+    (1.96 + 0.84) SE. A width of zero says that all runs are equal, not that the smallest difference would be found.
     """
-    if not draws.size:
-        return np.nan
-    error = float(np.std(draws))
-    if not error:
-        return 1.0
-    return max(0.0, math.erf((margin / error - 1.96) / math.sqrt(2)))
+    return (NORMAL.inv_cdf(1 - ALPHA / 2) + NORMAL.inv_cdf(0.8)) * standard_error(estimate)
+
+
+def equivalence_power(estimate, margin):
+    """The chance that "changes little" is supported if there is no difference at all; NaN without an interval.
+
+    2 Phi(margin / SE - 1.96) - 1 with the standard error of the interval, at least 0; 1 where the width is zero.
+    """
+    if not estimate.high > estimate.low:
+        return 1.0 if estimate.high == estimate.low else np.nan
+    return max(0.0, 2 * NORMAL.cdf(margin / standard_error(estimate) - NORMAL.inv_cdf(1 - ALPHA / 2)) - 1)

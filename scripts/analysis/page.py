@@ -17,7 +17,7 @@ import jinja2
 import numpy as np
 
 from analysis.claims import PRIMARY
-from analysis.estimates import NOT_SUPPORTED, SUPPORTED
+from analysis.estimates import CONTRADICTED, SUPPORTED
 from analysis.suite import SHORT_NAMES, short
 from analysis.tables import (
     ABOUT_CLAIMS,
@@ -32,7 +32,7 @@ from analysis.tables import (
 )
 
 PACKAGES = ("python", "torch", "numpy", "envpool", "mjlab", "mujoco", "tensorboard")  # whose versions are listed
-SIGNS = {SUPPORTED: ("✓", "yes"), NOT_SUPPORTED: ("✗", "no")}  # of verdicts: (mark, class)
+SIGNS = {SUPPORTED: ("✓", "yes"), CONTRADICTED: ("✗", "no")}  # of verdicts: (mark, class)
 MATH = {  # what LaTeX's text fonts lack
     "×": r"$\times$",
     "γ": r"$\gamma$",
@@ -63,11 +63,11 @@ def claim_rows(claims):
                 "needs": claim.needs,
                 "adjusted": adjusted,
                 "places": forest(claim) if np.isfinite(low) else None,
-                "value": f"{number(value)} {bounds(low, high) if np.isfinite(low) else f'no CI: {claim.evidence.why}'}",
+                "value": f"{number(value)} {bounds(low, high) if np.isfinite(low) else f'no CI: {claim.tested.why}'}",
                 "improvement": f"{number(improvement.value)} {bounds(*improvement[1:])}"
                 if np.isfinite(improvement.value)
                 else "",
-                "power": number(claim.power) if np.isfinite(claim.power) else "",
+                "power": number(claim.power_if_equal) if np.isfinite(claim.power_if_equal) else "",
                 "quantity": claim.quantity,
             }
         )

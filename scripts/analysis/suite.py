@@ -36,6 +36,20 @@ READS = {
     "switch": {"prox_com", "total_timesteps", "resume_from"},
     "schedule": {"schedule"},
 }
+P1_SWEEPS = {  # the figures of P1: their aggregates are IQMs over the runs of all games, as P1's are
+    "fixed_budget",
+    "scaling_data",
+    "data_reuse",
+    "coverage",
+    "decoupled",
+    "learning_rate",
+    "gamma",
+    "pqn",
+    "procgen",
+    "isaacgym",
+    "hard_exploration",
+    "rnd",
+}
 DIAGNOSTICS = {  # tag below diagnostics/ and probe/: (label, P1's claim: the sign of its correlation with N)
     "feature_rank": ("feature rank", 1),
     "dormant_neurons": ("dormant neurons (%)", -1),
@@ -132,7 +146,8 @@ class Suite:
     `scored` and `common`, the configurations and the games of the aggregates; `shown`, the games of the images by game;
     `scale`, what a score is, in words; `final_is`, what a final score is, in words; `too_few_games`, the configurations
     whose final scores judge nothing; `notes`, what a reader has to know of the runs; `counts_diverged`, whether a
-    diverged run has the score of a random policy, or else none.
+    diverged run has the score of a random policy, or else none; `pool`, the statistic that makes one number of the runs
+    of all games, and `pool_name`, its name.
     """
 
     def __init__(self, sweep, script, runs, bases=(), reps=2000, seed=0, axis="steps", stated=None, shown=()):
@@ -141,6 +156,7 @@ class Suite:
         for four of them."""
         self.sweep, self.script, self.reps, self.seed, self.axis = sweep, script, reps, seed, axis
         self.notes, self.counts_diverged = [], True
+        self.pool, self.pool_name = (iqm, "IQM") if sweep in P1_SWEEPS else (mean, "mean")
         stated = stated or {"base": {}, "varies": []}
         self.parents, games = parents_of(runs), {run.game for run in runs}
         differing = training_runs.differing_arguments(
@@ -486,9 +502,9 @@ class Suite:
         return bool(configs and self.common) and set(configs) <= set(self.scored)
 
     @lru_cache(maxsize=None)  # noqa: B019
-    def final_iqm(self, config):
-        """The Estimate of the final IQM over the common games."""
-        return Estimate(*map(float, interval(iqm, [self.sample(config)], self.reps, self.seed)))
+    def final_score(self, config):
+        """The Estimate of the final score over the common games: P1's IQM, or the mean over games."""
+        return Estimate(*map(float, interval(self.pool, [self.sample(config)], self.reps, self.seed)))
 
     def reason_to_doubt(self, configs, measure="final"):
         """Why a measure of the configurations judges nothing; "" if it does."""
@@ -585,7 +601,7 @@ class Suite:
 
     @lru_cache(maxsize=None)  # noqa: B019
     def aggregate(self, config, axis):
-        """x (P,) and the Estimate of the IQM over the common games, where every run of the curve has a value."""
+        """x (P,) and the Estimate of the score over the common games, where every run of the curve has a value."""
         runs = {game: self.drawn(config, game) for game in self.common}
         all_runs = sum(runs.values(), [])
         if not self.common or not all(run.end for run in all_runs):
@@ -593,7 +609,7 @@ class Suite:
         grid = self.grid(all_runs, RETURN, axis)
         sample = [self.score(self.curves(runs[game], RETURN, grid, axis), game) for game in self.common]
         keep = np.all([np.isfinite(x).all(-1) for x in sample], axis=0)
-        return grid[keep], interval(iqm, [[x[keep] for x in sample]], min(self.reps, BAND_REPS), self.seed)
+        return grid[keep], interval(self.pool, [[x[keep] for x in sample]], min(self.reps, BAND_REPS), self.seed)
 
     def mean_curve(self, config, game, tag, axis):
         """x (P,) and the Estimate of the mean over the seeds of one game, in the tag's own unit."""

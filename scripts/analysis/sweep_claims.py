@@ -1,6 +1,6 @@
 """What the papers claim of each sweep, as rows with numbers and verdicts (claims.py).
 
-    claims = Claims(suite)
+    claims = SweepClaims(suite)
     sweep_claims.fixed_budget(suite, claims)
 
 A function a sweep, with the same name as the function in figures.py that draws it. The first row is the primary one.
@@ -11,7 +11,18 @@ import itertools
 import numpy as np
 
 from analysis.claims import NO_FINAL_SCORES, PRIMARY, rank_correlation
-from analysis.estimates import MARGIN, SUPPORTED, UNDECIDED, evidence, iqm, mean, nothing
+from analysis.comparisons import (
+    best_place,
+    curvature,
+    judge,
+    judge_best,
+    judge_default,
+    judge_each,
+    over_each,
+    quadratic,
+    split,
+)
+from analysis.estimates import MARGIN, evidence, nothing, several
 from analysis.suite import MEASURES, SHORT_NAMES, label_of, name_of_schedule, short
 
 # P3's three ways to spend a batch that is c times larger
@@ -74,10 +85,10 @@ def any_sweep(suite, claims):
     """A sweep of one's own: every configuration against the base."""
     others = [config for config in suite.configs if config != suite.base]
     for config in others:
-        quantity = f"IQM({label_of(config)}) - IQM(base)"
+        quantity = f"mean({label_of(config)}) - mean(base)"
         claims.compare(f"{label_of(config)} beats the base", [config], [suite.base], quantity, primary=len(others) == 1)
     for config in others:
-        quantity = f"IQM({label_of(config)}) - IQM(base) inside ±{MARGIN:.0%} of the base"
+        quantity = f"mean({label_of(config)}) - mean(base) inside ±{MARGIN:.0%} of the base"
         claims.compare(f"{label_of(config)} is close to the base", [config], [suite.base], quantity, "little")
     claims.diagnostics()
 
@@ -168,7 +179,7 @@ def num_envs_trend(suite, claims):
             f"N beyond {start} still gains",
             above,
             at * len(above),
-            f"IQM(N > {start}) - IQM(N = {start}), mean over N = {' '.join(str(c['num_envs']) for c in above)}",
+            f"mean(N > {start}) - mean(N = {start}), mean over N = {' '.join(str(c['num_envs']) for c in above)}",
         )
     claims.diagnostics()
 
@@ -238,17 +249,16 @@ def learning_rate(suite, claims):
     for setting in settings:
         default = setting["learning_rate"]
         for config in [config for config in families[setting] if config != setting]:
-            value = short(config["learning_rate"])
-            first = len(claims)
-            claims.compare(
+            value, place = short(config["learning_rate"]), len(claims)
+            found = claims.compare(
                 f"  lr {value} is no better than lr {short(default)} at {shape_of(setting)}",
                 [setting],
                 [config],
                 f"IQM({short(default)}) - IQM({value}) > -{MARGIN:.0%} of the base",
                 "not less",
             )
-            rows.append(claims[first])
-    claims.all_together(f"lr {short(suite.base['learning_rate'])} is about the best", rows, primary=True)
+            rows.append((found, claims[place]))
+    claims.all_together(f"lr {short(suite.base['learning_rate'])} is about the best", rows, "not less", primary=True)
     _changes_little(suite, claims, "learning_rate")
 
 
@@ -263,19 +273,12 @@ def shapes_and_rates(suite):
     return found
 
 
-def at_own_rates(grid):
-    """The configurations of such a grid, and a statistic of their samples: each shape's IQM at its best rate, (C, …).
-
-    Each draw of a bootstrap chooses its own rates, so that the choice is part of the noise.
-    """
-    configs = [config for rates in grid.values() for config in rates.values()]
-    ends = np.cumsum([len(rates) for rates in grid.values()])[:-1]
-
-    def best(*samples):
-        scores = np.stack([iqm(sample) for sample in samples])
-        return np.stack([of_shape.max(0) for of_shape in np.split(scores, ends)])
-
-    return configs, best
+def samples_at_rates(suite, grid):
+    """{shape's name: {learning rate: sample}} of such a grid, as comparisons.py takes it."""
+    return {
+        "{}×{}".format(*shape): {rate: suite.sample(config) for rate, config in rates.items()}
+        for shape, rates in grid.items()
+    }
 
 
 def shape_rate(suite, claims):
@@ -285,25 +288,24 @@ def shape_rate(suite, claims):
     exchanged = base.shape[::-1] if base.shape[::-1] in grid else shapes[-1] if shapes else base.shape
     long, wide = sorted([base.shape, exchanged])
     pair = {shape: grid[shape] for shape in (wide, long) if shape in grid}
-    configs, best = at_own_rates(pair)
+    configs = [config for rates in pair.values() for config in rates.values()]
 
-    def gain(*drawn):
-        of_wide, of_long = best(*drawn)
-        return of_wide - of_long
+    def wide_over_long(view):
+        return judge_best(*samples_at_rates(view, pair).items(), reps=min(view.reps, 1000), seed=view.seed)
 
     names = ["{}×{}".format(*shape) for shape in (wide, long)]
-    _compare_at_own_rates(
-        claims,
+    claims.test(
         f"N beats T at a fixed batch: {names[0]} beats {names[1]}, each at its own best rate",
         configs if len(pair) == 2 else [],
-        gain,
-        f"max over rates of IQM({names[0]}) - max over rates of IQM({names[1]})",
+        wide_over_long,
+        f"max over rates of mean({names[0]}) - max over rates of mean({names[1]})",
         "more",
         primary=True,
     )
     for rate in sorted(set.intersection(*map(set, pair.values()))) if len(pair) == 2 else []:
         of_rate = [[grid[shape][rate]] for shape in (wide, long)]
-        claims.compare(f"  {names[0]} beats {names[1]} at lr {short(rate)}", *of_rate, f"IQM - IQM at lr {short(rate)}")
+        quantity = f"mean - mean at lr {short(rate)}"
+        claims.compare(f"  {names[0]} beats {names[1]} at lr {short(rate)}", *of_rate, quantity)
     _best_shape_stays(claims, {shape: rates for shape, rates in grid.items() if base["learning_rate"] in rates}, base)
     claims.diagnostics()
 
@@ -311,32 +313,18 @@ def shape_rate(suite, claims):
 def _best_shape_stays(claims, grid, base):
     """The claim that who tunes the shape at the default rate finds the best shape. grid: with that rate in each."""
     default = base["learning_rate"]
-    configs, best = at_own_rates(grid)
-    places = [configs.index(rates[default]) for rates in grid.values()]
 
-    def loss(*drawn):
-        own, at_default = best(*drawn), np.stack([iqm(drawn[place]) for place in places])
-        return np.take_along_axis(own, at_default.argmax(0)[None], 0)[0] - own.max(0)
+    def loss(view):
+        margin, samples = claims.margin(view, "not less"), samples_at_rates(view, grid)
+        return judge_default(samples, default, margin, reps=min(view.reps, 1000), seed=view.seed)
 
-    _compare_at_own_rates(
-        claims,
+    claims.test(
         f"the best shape at the default rate ({short(default)}) is about the best at its own rate",
-        configs if len(grid) > 1 else [],
+        [config for rates in grid.values() for config in rates.values()] if len(grid) > 1 else [],
         loss,
-        f"max over rates of IQM(best shape at {short(default)}) - max over all of IQM > -{MARGIN:.0%} of the base",
+        f"that shape at its best rate - the best other shape > -{MARGIN:.0%} of the base",
         "not less",
     )
-
-
-def _compare_at_own_rates(claims, text, configs, statistic, quantity, side, primary=False):
-    """Adds the statistic of the configurations' samples, and its versions in single games."""
-    for view, words, family in claims.versions(text, configs, primary, by_game=False):
-        if not view.can_compare(configs):
-            claims.add(words, quantity, nothing(NO_FINAL_SCORES), side, view, family=family)
-            continue
-        found = evidence(statistic, [view.sample(config) for config in configs], min(view.reps, 1000), view.seed)
-        judging, margin = claims.judging(configs, side), claims.margin(view, side)
-        claims.add(words, quantity, found, side, view, judging, margin=margin, family=family)
 
 
 def gamma(suite, claims):
@@ -345,17 +333,16 @@ def gamma(suite, claims):
     base, default, rows = suite.base, suite.base["gamma"], []
     for setting in [setting for setting in settings if setting != base]:
         for config in [config for config in families[base] if config["gamma"] != default]:
-            value = short(config["gamma"])
-            first = len(claims)
-            claims.compare_gains(
+            value, place = short(config["gamma"]), len(claims)
+            found = claims.compare_gains(
                 f"  the gain of {suite.shape(setting)} is the same at γ {value}",
                 [setting.replace(gamma=config["gamma"]), config],
                 [setting, base],
                 f"gain({value}) - gain({short(default)}) inside ±{MARGIN:.0%} of the base",
                 "little",
             )
-            rows.append(claims[first])
-    claims.all_together("the gain of a longer rollout does not depend on γ", rows, primary=True)
+            rows.append((found, claims[place]))
+    claims.all_together("the gain of a longer rollout does not depend on γ", rows, "little", primary=True)
     _changes_little(suite, claims, "gamma")
 
 
@@ -375,16 +362,16 @@ def _changes_little(suite, claims, name):
     settings, families = settings_of(suite, name)
     for setting in settings:
         for config in [config for config in families[setting] if config[name] != default]:
-            first = len(claims)
-            claims.compare(
+            place = len(claims)
+            found = claims.compare(
                 f"  {SHORT_NAMES[name]} {short(config[name])} changes little at {shape_of(setting)}",
                 [config],
                 [setting],
                 f"IQM({short(config[name])}) - IQM({short(default)}) inside ±{MARGIN:.0%} of the base",
                 "little",
             )
-            rows.append(claims[first])
-    claims.all_together(f"{SHORT_NAMES[name]} changes little, all of these together", rows)
+            rows.append((found, claims[place]))
+    claims.all_together(f"{SHORT_NAMES[name]} changes little, all of these together", rows, "little")
 
 
 # ---- P3 --------------------------------------------------------------------------------------------------------------
@@ -422,7 +409,7 @@ def outer_loop(suite, claims):
             f"P3: {better} beats {worse}",
             [found[better][c] for c in above_one],
             [found[worse][c] for c in above_one],
-            f"IQM - IQM, mean over c = {' '.join(f'{c:g}' for c in above_one)}",
+            f"mean - mean, mean over c = {' '.join(f'{c:g}' for c in above_one)}",
             primary=not claims,
         )
     for c in sorted(c for c in found[BIGGER] if c < 1):
@@ -430,7 +417,7 @@ def outer_loop(suite, claims):
             f"P3: going down to N × {c:g} with the number of minibatches fixed hurts",
             [found[BIGGER][c]],
             [base],
-            "IQM(smaller minibatches) - IQM(base)",
+            "mean(smaller minibatches) - mean(base)",
             "less",
         )
         if c in found[MORE_MINIBATCHES]:
@@ -438,7 +425,7 @@ def outer_loop(suite, claims):
                 f"  at N × {c:g} it is better to fix the minibatches' size",
                 [found[MORE_MINIBATCHES][c]],
                 [found[BIGGER][c]],
-                "IQM(size fixed) - IQM(number fixed)",
+                "mean(size fixed) - mean(number fixed)",
             )
 
 
@@ -454,25 +441,6 @@ def by_budget(suite):
     return {budget: [config for config in with_ddr if config["total_timesteps"] == budget] for budget in budgets}
 
 
-def quadratic(scores, ddrs):
-    """Least squares of score = a + b x + c x² with x = log10 DDR over configurations, (C, …): (c, place of the top).
-
-    The place is -b / 2c; infinite where c is 0.
-    """
-    x, y = np.moveaxis(np.asarray(ddrs, float), 0, -1), np.moveaxis(np.asarray(scores, float), 0, -1)
-    center = x.mean(-1, keepdims=True)
-    powers = np.stack([np.ones_like(x), x - center, (x - center) ** 2], axis=-1)
-    _, slope, curvature = np.moveaxis((np.linalg.pinv(powers) @ y[..., None])[..., 0], -1, 0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return curvature, center[..., 0] - slope / (2 * curvature)
-
-
-def split(samples):
-    """IQMs and means of log DDR, each (C, …), of samples: the scores of each configuration, then their DDRs."""
-    half = len(samples) // 2
-    return np.stack([iqm(sample) for sample in samples[:half]]), np.stack([mean(sample) for sample in samples[half:]])
-
-
 def step_size(suite, claims):
     """P3: the score is an inverted U in log DDR, and its top moves up with the budget."""
     found = by_budget(suite)
@@ -483,17 +451,17 @@ def step_size(suite, claims):
     }
     _best_ddr_moves(suite, claims, {budget: found[budget] for budget in samples}, samples)
     for budget, sample in samples.items():
+        tested = judge(evidence(curvature, sample, min(suite.reps, 1000), suite.seed), "less")
+        edge = edge_of(*split(sample))
+        if edge:
+            tested = tested.undecided(f"at the edge: {edge}")
         claims.add(
             f"P3: at {short(budget)} steps the score is an inverted U in log DDR",
             "curvature of the parabola",
-            evidence(lambda *drawn: quadratic(*split(drawn))[0], sample, min(suite.reps, 1000), suite.seed),
+            tested,
             "less",
             configs=found[budget],
         )
-        edge = edge_of(*split(sample))
-        if edge and claims[-1].verdict == SUPPORTED:
-            claims[-1].verdict = UNDECIDED
-        claims[-1].remark = edge
 
 
 def edge_of(scores, ddrs):
@@ -506,32 +474,28 @@ def edge_of(scores, ddrs):
 
 def _best_ddr_moves(suite, claims, found, samples):
     """P3's claim that the best DDR rises with the budget."""
-    budgets, edges, estimate = sorted(samples), [], nothing(NO_FINAL_SCORES)
+    budgets, tested = sorted(samples), nothing(NO_FINAL_SCORES)
     if len(budgets) > 1:
         smallest, largest = samples[budgets[0]], samples[budgets[-1]]
 
-        def best(drawn):
-            """log10 DDR of the configuration with the highest IQM."""
-            scores, ddrs = split(drawn)
-            return np.take_along_axis(ddrs, scores.argmax(0)[None], 0)[0]
-
         def shift(*drawn):
-            return best(drawn[len(smallest) :]) - best(drawn[: len(smallest)])
+            return best_place(*drawn[len(smallest) :]) - best_place(*drawn[: len(smallest)])
 
-        estimate = evidence(shift, [*smallest, *largest], min(suite.reps, 1000), suite.seed)
+        tested = judge(evidence(shift, [*smallest, *largest], min(suite.reps, 1000), suite.seed), "more")
         edges = [
             f"{short(budget)} steps: {edge}"
             for budget in (budgets[0], budgets[-1])
             if (edge := edge_of(*split(samples[budget])))
         ]
+        if edges:
+            tested = tested.undecided(f"at the edge: {'; '.join(edges)}")
     claims.add(
         "P3: the best DDR (samples per unit of KL) rises with the budget",
         "log10 of the best DDR, at the largest - at the smallest budget",
-        estimate,
+        tested,
         "more",
         configs=[config for configs in found.values() for config in configs],
-        family="primary",
-        remark="; ".join(edges),
+        family=PRIMARY,
     )
 
 
@@ -545,17 +509,22 @@ def schedule(suite, claims):
     """P1's future work: do N and T that change in training beat the best shape that is kept?"""
     fixed, scheduled = by_schedule(suite)
 
-    def over_the_best(first, *others):
-        return iqm(first) - np.max([iqm(other) for other in others], axis=0)
-
     for name, config in scheduled.items():
-        configs, found = [config, *fixed], nothing(NO_FINAL_SCORES)
-        if fixed and suite.can_compare(configs):
-            found = evidence(over_the_best, [suite.sample(x) for x in configs], suite.reps, suite.seed)
-        text, quantity = f"{name} beats the best fixed shape", "IQM - IQM of the best, which each draw chooses anew"
-        claims.add(text, quantity, found, "more", configs=configs, family=PRIMARY)
+
+        def over_the_fixed(view, config=config):
+            samples = [view.sample(x) for x in (config, *fixed)]
+            return judge_each(several(over_each, samples, view.reps, view.seed), "more")
+
+        claims.test(
+            f"{name} beats the best fixed shape",
+            [config, *fixed] if fixed else [],
+            over_the_fixed,
+            "mean - mean of each fixed shape, the smallest",
+            "more",
+            primary=True,
+        )
     pair = [[scheduled[name]] if name in scheduled else [] for name in ("growing N", "growing T")]
-    claims.compare("growing N beats growing T", *pair, "IQM - IQM", primary=True)
+    claims.compare("growing N beats growing T", *pair, "mean - mean", primary=True)
 
 
 def by_com(suite):
@@ -583,35 +552,35 @@ def switch(suite, claims):
             f"P3: raising the com from {low:g} to {high:g} ends above staying at {low:g}",
             raised,
             low_throughout,
-            f"IQM({low:g}, then {high:g}) - IQM({low:g} throughout)",
+            f"mean({low:g}, then {high:g}) - mean({low:g} throughout)",
             primary=not claims,
         )
         claims.compare(
             f"  raised to {high:g} it ends no lower than {high:g} throughout",
             raised,
             high_throughout,
-            f"IQM({low:g}, then {high:g}) - IQM({high:g} throughout) > -{MARGIN:.0%} of the base",
+            f"mean({low:g}, then {high:g}) - mean({high:g} throughout) > -{MARGIN:.0%} of the base",
             "not less",
         )
         claims.compare(
             f"P3: lowering the com from {high:g} to {low:g} ends below staying at {high:g}",
             lowered,
             high_throughout,
-            f"IQM({high:g}, then {low:g}) - IQM({high:g} throughout)",
+            f"mean({high:g}, then {low:g}) - mean({high:g} throughout)",
             "less",
         )
         claims.compare(
             f"  lowered to {low:g} it ends close to {low:g} throughout",
             lowered,
             low_throughout,
-            f"IQM({high:g}, then {low:g}) - IQM({low:g} throughout) inside ±{MARGIN:.0%} of the base",
+            f"mean({high:g}, then {low:g}) - mean({low:g} throughout) inside ±{MARGIN:.0%} of the base",
             "little",
         )
         claims.compare(
             f"  at the switch com {low:g} is below com {high:g}",
             [parents[low]],
             [parents[high]],
-            f"IQM({low:g}) - IQM({high:g}) of the parents",
+            f"mean({low:g}) - mean({high:g}) of the parents",
             "less",
         )
 

@@ -5,8 +5,9 @@ A table is (header, rows): lists of words. `as_text` writes it.
 
 import numpy as np
 
-from analysis.claims import PRIMARY, RUNS_NEEDED, correlations
-from analysis.estimates import MIN_SEEDS, interval, iqm, median, optimality_gap
+from analysis.claims import PRIMARY, correlations
+from analysis.comparisons import RUNS_FOR_A_VERDICT
+from analysis.estimates import MIN_SEEDS, interval, median, optimality_gap
 from analysis.suite import label_of
 from analysis.training_runs import ATARI_5, ATARI_10, ENOUGH_GAMES, median_57
 
@@ -32,13 +33,13 @@ def as_text(table):
 def scores_table(suite):
     """Final aggregates of each configuration, and its number of updates."""
     weights = next((weights for weights in (ATARI_10, ATARI_5) if set(weights) <= set(suite.common)), None)
-    header, rows = ["configuration", "runs", "IQM", "95 % CI", "median", "opt. gap"], []
+    header, rows = ["configuration", "runs", suite.pool_name, "95 % CI", "median", "opt. gap"], []
     header += [f"57-game median (Atari-{len(weights)} regression), %"] if weights else []
     header += ["batch", "iterations", "gradient steps"]
 
     def aggregates(sample):
         regression = [median_57(sample, suite.common, weights)] if weights else []
-        return np.array([iqm(sample), median(sample), optimality_gap(sample), *regression])
+        return np.array([suite.pool(sample), median(sample), optimality_gap(sample), *regression])
 
     for config in suite.configs:
         runs = [run for key, run in suite.runs.items() if key[0] == config]
@@ -55,16 +56,21 @@ def scores_table(suite):
         else:
             row += ["-"] * (5 if weights else 4)
         iterations = runs[0].target / config.batch_size
-        gradient_steps = runs[0].on_axis(np.array([runs[0].target]), "gradient_steps")[0]
-        rows.append([*row, f"{config.batch_size:,}", f"{iterations:,.0f}", f"{gradient_steps:,.0f}"])
+        rows.append([*row, f"{config.batch_size:,}", f"{iterations:,.0f}", _gradient_steps(runs)])
     return header, rows
+
+
+def _gradient_steps(runs):
+    """At the end of the finished runs, in words; the runs of a schedule that the noise leads may differ."""
+    counts = [run.on_axis(np.array([run.target]), "gradient_steps")[0] for run in runs if run.finished]
+    return " to ".join(f"{count:,.0f}" for count in sorted({min(counts), max(counts)})) if counts else "-"
 
 
 def claims_table(claims):
     rows = []
     for claim, adjusted in zip(claims, claims.adjusted()):
         value, low, high = claim.estimate
-        ci = bounds(low, high) if np.isfinite(low) else f"no CI: {claim.evidence.why}"
+        ci = bounds(low, high) if np.isfinite(low) else f"no CI: {claim.tested.why}"
         chance = ""
         if np.isfinite(claim.improvement.value):
             chance = number(claim.improvement.value)
@@ -72,9 +78,9 @@ def claims_table(claims):
                 chance += f" {bounds(claim.improvement.low, claim.improvement.high)}"
         text = f"* {claim.text}" if claim.family == PRIMARY else claim.text
         words = f"{claim.verdict}: needs {claim.needs}" if claim.needs else claim.verdict
-        power = number(claim.power) if np.isfinite(claim.power) else ""
+        power = number(claim.power_if_equal) if np.isfinite(claim.power_if_equal) else ""
         rows.append([text, number(value), ci, chance, words, adjusted, power, claim.quantity])
-    header = ["claim", "value", "95 % CI", "P(improvement)", "verdict", "after Holm", "power", "value is"]
+    header = ["claim", "value", "95 % CI", "P(improvement)", "verdict", "after Holm", "power if equal", "value is"]
     return header, rows
 
 
@@ -132,9 +138,9 @@ def about(suite, reference):
 
 
 ABOUT_CLAIMS = (
-    "*: the primary claim. After Holm: the verdicts of the other rows, corrected for their number (those of games "
-    f"on their own). Power: the chance of *supported* if there is no difference. Verdicts need {RUNS_NEEDED} runs of a "
-    "configuration"
+    "*: the primary claim. After Holm: the verdicts corrected for their number, the primary ones, the other ones and "
+    "those of games each on their own. Power if equal: the chance of *supported* if there is no difference. Verdicts "
+    f"need {RUNS_FOR_A_VERDICT} runs of a configuration"
 )
 ABOUT_CORRELATIONS = (
     "rank correlation (Kendall's τ, mean over games) of each diagnostic, its mean over the second half of a run. "

@@ -1,0 +1,364 @@
+"""What a claim compares, and the tests whose rates of wrong verdicts are known (scripts/calibration.py).
+
+The statistics take samples (estimates.py), one a configuration, and work on all draws of a bootstrap at once. A test
+gives a `Tested`: the number, its interval, the verdict, and the p-values of the claim and of its opposite.
+
+Against the best of several a plain interval is wrong: the best of seven equal configurations, chosen by the scores that
+judge it, is above each of them. `judge_each` compares with each alternative on its own. Where the left side is chosen
+from the data too, `halves` leaves other seeds to judge it.
+"""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import rankdata
+
+from analysis.estimates import (
+    ALPHA,
+    CONTRADICTED,
+    MIN_SEEDS,
+    NORMAL,
+    SUPPORTED,
+    UNDECIDED,
+    Estimate,
+    evidence,
+    kendall,
+    mean,
+    nothing,
+    p_values,
+    percentile_interval,
+    reversals,
+    several,
+    verdict,
+)
+
+SEEDS_FOR_A_VERDICT = 10  # of each game, in results/: with fewer there is an estimate and its interval, no verdict
+RUNS_FOR_A_VERDICT = 5  # of a configuration, over all games, in the figures of the papers, which have 3 or 5 seeds
+SOLVED = 0.95  # the score from which a run counts as one that has solved its game
+NEIGHBOUR = 2.0  # the largest factor between a learning rate and its neighbour on the grid
+
+
+class Tested(NamedTuple):
+    """What a test says of a claim."""
+
+    estimate: Estimate
+    verdict: str = UNDECIDED
+    chances: tuple = (1.0, 1.0)  # the p-values of the claim and of its opposite
+    why: str = ""  # why there is no interval
+    remark: str = ""
+
+    @property
+    def p(self):
+        """The p-value of the verdict; of an undecided claim the smaller of both."""
+        holds, fails = self.chances
+        return {SUPPORTED: holds, CONTRADICTED: fails}.get(self.verdict, min(holds, fails))
+
+    def undecided(self, remark):
+        """The same number without a decision, and why."""
+        return self._replace(verdict=UNDECIDED, chances=(1.0, 1.0), remark=remark)
+
+
+# ---- tests -----------------------------------------------------------------------------------------------------------
+def judge(found, side, margin=0.0):
+    """The Tested of an Evidence. side, margin: as for estimates.verdict."""
+    estimate = found.estimate
+    word = verdict(estimate.low, estimate.high, side, margin)
+    return Tested(estimate, word, tuple(map(float, p_values(found.draws, side, margin))), found.why)
+
+
+def judge_each(found, side, margin=0.0):
+    """The Tested of a claim that holds if it holds of each of several numbers, from the list of their Evidence.
+
+    *Supported* if each number supports it at 5 %: since all of them have to, nothing is corrected (intersection-union
+    test). *Contradicted* if one of them contradicts it after Bonferroni's correction, the first step of Holm's. So no
+    rate of wrong verdicts grows with the number of alternatives.
+
+    The value is the number that is worst for the claim. The interval holds that worst number: its end on the claim's
+    side is the worst of all lower ends, the other end the worst of all corrected upper ends; of `little` it is the span
+    of all intervals.
+    """
+    if not found:
+        return judge(nothing("nothing to compare"), side, margin)
+    values = np.array([one.value for one in found])
+    worst = {"less": values.max(), "little": values[np.abs(values).argmax()]}.get(side, values.min())
+    why = next((one.why for one in found if one.why), "")
+    if why:
+        return Tested(Estimate(float(worst), np.nan, np.nan), why=why)
+    draws = np.stack([one.draws for one in found])
+    (low, high), corrected = percentile_interval(draws), percentile_interval(draws, ALPHA / len(found))
+    if side == "little":
+        low, high = low.min(), high.max()
+    elif side == "less":
+        low, high = corrected[0].max(), high.max()
+    else:
+        low, high = low.min(), corrected[1].min()
+    holds, fails = p_values(draws, side, margin)
+    holds, fails = float(holds.max()), float(min(1.0, len(found) * fails.min()))
+    word = SUPPORTED if holds < ALPHA else CONTRADICTED if fails < ALPHA else UNDECIDED
+    return Tested(Estimate(*map(float, (worst, low, high))), word, (holds, fails))
+
+
+def judge_trend(levels, groups, side, control=None, reps=2000, seed=0):
+    """The Tested of Kendall's tau of levels with a quantity; a trend that turns back is contradicted.
+
+    levels, groups, control: as for estimates.kendall. side: `more` or `less`. It turns back if the quantity at an
+    earlier level is significantly beyond that at the last one (estimates.reversals).
+    """
+    return with_reversals(judge(kendall(levels, groups, control, reps, seed), side), levels, groups, side, reps, seed)
+
+
+def with_reversals(tested, levels, groups, side, reps=2000, seed=0):
+    """A Tested tau, contradicted where the trend that it supports turns back."""
+    back = reversals(levels, groups, side, reps, seed) if tested.verdict == SUPPORTED else {}
+    if not back:
+        return tested
+    beyond, places = "larger" if side == "more" else "smaller", " ".join(f"{level:g}" for level in back)
+    remark = f"the trend turns back: {beyond} at {places} than at {max(levels):g}"
+    return tested._replace(verdict=CONTRADICTED, chances=(1.0, min(back.values())), remark=remark)
+
+
+def judge_ranks(x, y):
+    """The Tested of Spearman's correlation of two tables (games, cells) over all cells: is it positive?
+
+    The cells of one game depend on each other, so whole games are permuted: the p-values are twice the shares of all
+    orders of the games of x with a correlation at least, or at most, as large. 4 games have only 24 orders, so fewer
+    than 5 games decide nothing. The interval is that of the orders, so of no correlation.
+    """
+    ranks, other = rankdata(x).reshape(np.shape(x)), rankdata(y)
+    orders = np.array([np.corrcoef(ranks[list(order)].ravel(), other)[0, 1] for order in _orders(len(ranks))])
+    if not np.isfinite(orders).all():
+        return judge(nothing("constant"), "more")
+    found = orders[0]
+    chances = tuple(min(1.0, 2 * float(np.mean(beyond))) for beyond in (orders >= found - 1e-9, orders <= found + 1e-9))
+    word = SUPPORTED if chances[0] < ALPHA else CONTRADICTED if chances[1] < ALPHA else UNDECIDED
+    return Tested(Estimate(float(found), *map(float, percentile_interval(orders))), word, chances)
+
+
+def _orders(number):
+    """All orders of so many things, as they are first; 5,000 random ones of more than 7."""
+    if number <= 7:
+        return list(itertools.permutations(range(number)))
+    rng = np.random.RandomState(0)
+    return [range(number), *(rng.permutation(number) for _ in range(5000))]
+
+
+# ---- statistics of samples, one a configuration ----------------------------------------------------------------------
+def difference(first, second, pool=mean):
+    """The first score minus the second, (…,). pool: the statistic that makes one number of a sample."""
+    return pool(first) - pool(second)
+
+
+def gain_difference(first, second, other_first, other_second, pool=mean):
+    """The gain of the first over the second minus that of the other pair, (…,)."""
+    return difference(first, second, pool) - difference(other_first, other_second, pool)
+
+
+def over_each(first, *others, pool=mean):
+    """The first minus each of the others, (K, …): for `estimates.several` and `judge_each`."""
+    return np.stack([pool(first) - pool(other) for other in others])
+
+
+def at_best(counts, pool=mean):
+    """A statistic: the score of the best of each group of configurations, (groups, …). counts: the groups' sizes.
+
+    Each draw of a bootstrap chooses anew, so that the choice is part of the noise.
+    """
+    ends = np.cumsum(counts)[:-1]
+
+    def best(*samples):
+        scores = np.stack([pool(sample) for sample in samples])
+        return np.stack([of_group.max(0) for of_group in np.split(scores, ends)])
+
+    return best
+
+
+def best_over_best(count, pool=mean):
+    """A statistic: the best of the first `count` configurations minus the best of the others, (…,).
+
+    A best rate counts only if `edge` says nothing.
+    """
+
+    def gain(*samples):
+        first, second = at_best([count, len(samples) - count], pool)(*samples)
+        return first - second
+
+    return gain
+
+
+def quadratic(scores, places):
+    """Least squares of score = a + b x + c x² with x = `places` over configurations, (C, …): (c, place of the top).
+
+    The place is -b / 2c; infinite where c is 0.
+    """
+    x, y = np.moveaxis(np.asarray(places, float), 0, -1), np.moveaxis(np.asarray(scores, float), 0, -1)
+    center = x.mean(-1, keepdims=True)
+    powers = np.stack([np.ones_like(x), x - center, (x - center) ** 2], axis=-1)
+    _, slope, curvature = np.moveaxis((np.linalg.pinv(powers) @ y[..., None])[..., 0], -1, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return curvature, center[..., 0] - slope / (2 * curvature)
+
+
+def split(samples):
+    """Mean scores and mean places, each (C, …), of samples: the scores of each configuration, then their places."""
+    half = len(samples) // 2
+    return np.stack([mean(one) for one in samples[:half]]), np.stack([mean(one) for one in samples[half:]])
+
+
+def curvature(*samples):
+    """c of `quadratic`, (…,), of samples as `split` takes them, as scores and log DDR."""
+    return quadratic(*split(samples))[0]
+
+
+def best_place(*samples):
+    """The place of the configuration with the highest score, (…,), of samples as `split` takes them."""
+    scores, places = split(samples)
+    return np.take_along_axis(places, scores.argmax(0)[None], 0)[0]
+
+
+def effect(levels, groups, reps=2000, seed=0):
+    """How far a quantity moves: its mean at the largest level minus that at the smallest, in its own unit.
+
+    The Evidence of the mean over games. levels: (C,). groups: one list a game of C arrays (seeds,).
+    """
+    if not groups:
+        return nothing("nothing to compare")
+    ends = [[group[place] for group in groups] for place in (int(np.argmax(levels)), int(np.argmin(levels)))]
+    return evidence(difference, ends, reps, seed)
+
+
+def partial_correlation(levels, values, given, reps=2000, seed=0):
+    """Rank correlation of `levels` with a quantity at an equal third one, mean over games: Evidence.
+
+    Spearman's partial correlation over all runs of a game, (r_xy - r_xz r_yz) / sqrt((1 - r_xz²) (1 - r_yz²)), with
+    average ranks that are taken once, so that the ties of a bootstrap do not change them; 0 where one of them is
+    constant. levels: (C,). values, given: one list a game of C arrays (seeds,): the quantity, as a diagnostic, and what
+    it may follow, as the score, of the same runs.
+    """
+    ranked = []
+    for of_game, other in zip(values, given, strict=True):
+        ends = np.cumsum([len(x) for x in of_game])[:-1]
+        columns = [rankdata(np.concatenate(part)) for part in (of_game, other)]
+        columns = [rankdata(np.repeat(levels, [len(x) for x in of_game])), *columns]
+        ranked.append(np.split(np.stack(columns), ends, axis=-1))
+    if not ranked:
+        return nothing("nothing to compare")
+
+    def correlation(*games):
+        by_game = []
+        for arrays in games:
+            x, y, z = (part - part.mean(-1, keepdims=True) for part in np.concatenate(arrays, axis=-1))
+            xy, xz, yz = (_cosine(*pair) for pair in ((x, y), (x, z), (y, z)))
+            rest = (1 - xz**2) * (1 - yz**2)
+            by_game.append(np.where(rest > 1e-12, (xy - xz * yz) / np.sqrt(np.maximum(rest, 1e-12)), 0.0))
+        return np.mean(by_game, axis=0)
+
+    return evidence(correlation, ranked, reps, seed)
+
+
+def _cosine(x, y):
+    scale = np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
+    return np.where(scale > 1e-9, (x * y).sum(-1) / np.maximum(scale, 1e-9), 0.0)
+
+
+# ---- the best of several ---------------------------------------------------------------------------------------------
+def edge(rows):
+    """Which best rates say nothing, because a neighbour was not tried; "" if none.
+
+    rows: {name: {learning rate: observed mean score}}, one row a configuration that is taken at its own best rate. The
+    neighbours of a rate are at most a factor of NEIGHBOUR away, one below and one above. Of several rates with the best
+    mean one has to have both.
+    """
+    return "; ".join(words for name, scores in rows.items() if (words := _edge_of_row(name, scores)))
+
+
+def _edge_of_row(name, scores):
+    best = [rate for rate, score in scores.items() if score == max(scores.values())]
+    missing = {}
+    for rate in best:
+        below = any(rate / NEIGHBOUR * 0.99 < other < rate for other in scores)
+        above = any(rate < other < rate * NEIGHBOUR * 1.01 for other in scores)
+        missing[rate] = [words for words, tried in (("lower", below), ("higher", above)) if not tried]
+    if not all(missing.values()):
+        return ""
+    rate, sides = next(iter(missing.items()))
+    return f"{name} is best at {rate:g}, and no {' or '.join(sides)} neighbour was tried"
+
+
+def judge_best(first, second, side="more", margin=0.0, pool=mean, reps=2000, seed=0):
+    """The Tested of the best of some configurations minus the best of others: undecided where one is at the edge.
+
+    first, second: (name, {learning rate: sample}).
+    """
+    samples = [*first[1].values(), *second[1].values()]
+    found = judge(evidence(best_over_best(len(first[1]), pool), samples, reps, seed), side, margin)
+    return unless_at_the_edge(found, dict([first, second]), pool)
+
+
+def unless_at_the_edge(tested, grid, pool=mean):
+    """The Tested, undecided if a best rate of the grid, {name: {learning rate: sample}}, is at the edge."""
+    rows = {name: {rate: float(pool(sample)) for rate, sample in samples.items()} for name, samples in grid.items()}
+    at = edge(rows)
+    return tested.undecided(f"at the edge: {at}") if at else tested
+
+
+def halves(samples):
+    """(samples that choose, samples that judge): every second seed of each game; the first goes to the judges."""
+    return [[x[..., 1::2] for x in sample] for sample in samples], [[x[..., ::2] for x in sample] for sample in samples]
+
+
+def judge_default(grid, default, margin, pool=mean, reps=2000, seed=0):
+    """The Tested of: the best shape at the default rate is about the best of all, each at its own best rate.
+
+    grid: {shape's name: {learning rate: sample}}, the default rate in each. Half of the seeds choose the shape at the
+    default rate; on the other half its best rate is compared with that of each other shape (`judge_each`, not less).
+    """
+    parts = {name: list(zip(*(halves([sample]) for sample in rates.values()))) for name, rates in grid.items()}
+    choosing, judging = ({name: dict(zip(grid[name], (s for (s,) in parts[name][i]))) for name in grid} for i in (0, 1))
+    if min(x.shape[-1] for rates in judging.values() for sample in rates.values() for x in sample) < MIN_SEEDS:
+        return judge(nothing(f"expected at least {2 * MIN_SEEDS - 1} seeds: half of them choose"), "not less", margin)
+    chosen = max(grid, key=lambda name: float(pool(choosing[name][default])))
+    place, best = list(grid).index(chosen), at_best([len(rates) for rates in judging.values()], pool)
+
+    def losses(*samples):
+        scores = best(*samples)
+        return scores[place] - np.delete(scores, place, axis=0)
+
+    samples = [sample for rates in judging.values() for sample in rates.values()]
+    tested = judge_each(several(losses, samples, reps, seed), "not less", margin)
+    tested = unless_at_the_edge(tested, judging, pool)
+    return tested._replace(remark="; ".join(filter(None, [f"half of the seeds chose {chosen}", tested.remark])))
+
+
+def judge_choice(samples, picks, margin, reps=2000, seed=0):
+    """The Tested of: what a search picks is, in each game, less than `margin` below each cell of the grid.
+
+    samples: one a cell, a list with one array (seeds,) a game. picks: one array a game, (searches,), of the indices of
+    the cells that were picked; searches are drawn as seeds are.
+    """
+
+    def losses(*drawn):
+        *cells, picked = drawn
+        by_game = []
+        for game, places in enumerate(picked):
+            means = np.stack([cell[game].mean(-1) for cell in cells])
+            by_game.append(np.take_along_axis(means, np.moveaxis(places, -1, 0), 0).mean(0) - means)
+        return np.concatenate(by_game)
+
+    return judge_each(several(losses, [*samples, picks], reps, seed), "not less", margin)
+
+
+# ---- shares ----------------------------------------------------------------------------------------------------------
+def share_solved(scores):
+    """The Estimate of the share of runs with a score of at least SOLVED, (seeds,), with Wilson's 95 % interval."""
+    scores = np.asarray(scores, float)
+    return wilson(int((scores >= SOLVED).sum()), scores.size)
+
+
+def wilson(count, total):
+    """The Estimate of a share, count of total, with Wilson's 95 % score interval: never of zero width."""
+    z = NORMAL.inv_cdf(1 - ALPHA / 2)
+    share = count / total
+    center = (share + z * z / (2 * total)) / (1 + z * z / total)
+    half = z / (1 + z * z / total) * np.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
+    return Estimate(share, max(0.0, float(center - half)), min(1.0, float(center + half)))
