@@ -42,6 +42,7 @@ from analysis.estimates import (  # noqa: E402
     pair_correlation,
     verdict,
 )
+from analysis.look import COLORS, plt  # noqa: E402
 
 from support import reading  # noqa: E402
 from support.arguments import fail  # noqa: E402
@@ -580,18 +581,6 @@ def noise_against_best(experiment, config_of):
 
 # ---- pictures --------------------------------------------------------------------------------------------------------
 NAMES = {"dormant_neurons": "dormant neurons, %", "ess": "ESS, % of the rows"}
-COLORS = ("#0072b2", "#d55e00", "#009e73")
-
-
-def pyplot():
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from analysis.look import LOOK
-
-    plt.rcParams.update(LOOK)
-    return plt
 
 
 def errorbar(axis, places, found, color, label, ls="-"):
@@ -606,7 +595,6 @@ def draw(experiment, title, xs, label_of_x, lines):
 
     xs: values on the axis; lines: {label: [configuration of each x, or None]}. Values of a single line are in no order.
     """
-    plt = pyplot()
     games = [*experiment.games, None] if len(experiment.games) > 1 else experiment.games
     figure, axes = plt.subplots(1, len(games), figsize=(max(5.0, 2.4 * len(games)), 2.6), sharey=True, squeeze=False)
     for axis, game in zip(axes[0], games, strict=True):
@@ -696,7 +684,6 @@ def draw_diagnostics(experiment):
 
 def draw_probes(experiment, title, lines):
     """A row a game, a column a diagnostic: the mean over the seeds against N, with its 95 % interval."""
-    plt = pyplot()
     figure, axes = plt.subplots(
         len(experiment.games), len(PROBED), figsize=(1.8 * len(PROBED), 1.6 * len(experiment.games)), sharex=True
     )

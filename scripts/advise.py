@@ -457,7 +457,7 @@ def reasons(args, candidate, measured):
 
 def draw(args, table, path):
     """Return against steps, against hours, and of the first rung against N; the frontier and its intervals in blue."""
-    from analysis.drawing import BLUES, PAGE, plt, ramp  # matplotlib takes a second: not for --help
+    from analysis.look import BLUES, PAGE, plt, ramp  # matplotlib takes a second: not for --help
 
     figure, axes = plt.subplots(1, 3, figsize=(PAGE, 2.5), sharey=True)
     for ax, axis, x in zip(axes, ("steps", "hours"), ("run_steps", "hours")):

@@ -34,9 +34,6 @@ from analysis import page, statement, sweep_claims, training_runs
 from analysis.claims import SweepClaims
 from analysis.drawing import (
     BLACK,
-    BLUES,
-    DASH_DOTTED,
-    DASHED,
     DYNAMICS,
     N_LINE,
     POLICY,
@@ -49,10 +46,10 @@ from analysis.drawing import (
     map_of_scores,
     points_of_runs,
     profiles,
-    ramp,
     scores_at_own_rates,
     styles,
 )
+from analysis.look import BLUE, BLUES, DASH_DOTTED, DASHED, GREEN, VERMILLION, ramp
 from analysis.suite import Suite, short
 from analysis.sweep_claims import BIGGER, BIGGER_SQRT, MORE_MINIBATCHES, settings_of
 from analysis.tables import report
@@ -277,9 +274,9 @@ def shape_rate(suite):
 
 
 RECIPES = {
-    MORE_MINIBATCHES: dict(color="#0072B2", ls="-"),
-    BIGGER: dict(color="#D55E00", ls=DASHED),
-    BIGGER_SQRT: dict(color="#009E73", ls=DASH_DOTTED),
+    MORE_MINIBATCHES: dict(color=BLUE, ls="-"),
+    BIGGER: dict(color=VERMILLION, ls=DASHED),
+    BIGGER_SQRT: dict(color=GREEN, ls=DASH_DOTTED),
 }
 
 

@@ -48,7 +48,7 @@ from typing import Annotated, Tuple
 
 import pandas as pd
 from studies.gradient_claims import as_text, find
-from studies.gradient_figures import RC, draw_all, plt
+from studies.gradient_figures import draw_all, plt
 from studies.gradient_measures import (
     BATCH,
     SETTINGS,
@@ -194,7 +194,7 @@ def write(out, texts, figures):
         for name, text in texts.items():
             Path(partial, name).write_text(text)
         for name, figure in figures.items():
-            figure.savefig(Path(partial, f"{name}.png"), dpi=200)
+            figure.savefig(Path(partial, f"{name}.png"))
             figure.savefig(Path(partial, f"{name}.pdf"), metadata={"CreationDate": None})
             plt.close(figure)
         for file in Path(partial).iterdir():
@@ -232,8 +232,7 @@ def main(args):
         tables = {name: pd.read_csv(io.StringIO(texts[f"{name}.csv"])) for name in TABLES}
     findings = find(args, tables)
     text = as_text(args, findings)
-    with plt.rc_context(RC):
-        write(args.out, {"findings.csv": csv(findings), "findings.txt": text}, draw_all(args, tables))
+    write(args.out, {"findings.csv": csv(findings), "findings.txt": text}, draw_all(args, tables))
     print(text, end="")
 
 

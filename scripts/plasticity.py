@@ -46,8 +46,8 @@ import pandas as pd
 import torch
 from analysis import training_runs
 from analysis.comparisons import RUNS_FOR_A_VERDICT
-from analysis.drawing import PAGE, plt
 from analysis.estimates import ALPHA, UNDECIDED, evidence, holm, interval, nothing, p_values, verdict
+from analysis.look import BLUE, COLORS, PAGE, plt
 from analysis.suite import DIAGNOSTICS, label_of
 from scipy.stats import rankdata
 from typing_extensions import Annotated
@@ -60,7 +60,6 @@ COSINES, COMPONENTS = 32, 8  # of a target
 RANDOM_STEPS, RANDOM_ENVS = 128, 8  # of the random policy
 SIDES = {1: "less", -1: "more"}  # P1's sign of the correlation with N -> what it says of that with the slowdown
 MARKS = {"diagnostics": "o", "probe": "s"}
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
 
 
 @dataclass
@@ -388,7 +387,7 @@ def draw(table, found, path):
                 fill = "black" if kind == "all runs" else "white"
                 below.errorbar(x, row.rho, bars, fmt=MARKS[place], color="black", mfc=fill, ms=3.5, lw=0.8)
         below.axhline(0, color="black", lw=0.6, ls=":")
-        below.axhspan(*((-1, 0) if sign > 0 else (0, 1)), color="#0072B2", alpha=0.08, lw=0)
+        below.axhspan(*((-1, 0) if sign > 0 else (0, 1)), color=BLUE, alpha=0.08, lw=0)
         below.set(xlim=(-0.7, 3.7), ylim=(-1, 1), xticks=[])
     axes[0][0].set_ylabel("slowdown against\na fresh network")
     axes[1][0].set_ylabel("Spearman's ρ\nwith the slowdown")

@@ -33,8 +33,8 @@ from typing import Tuple
 
 import numpy as np
 import pandas as pd
-from analysis.drawing import BLUES, ORANGES, PAGE, plt, ramp
 from analysis.estimates import interval, mean
+from analysis.look import BLUES, ORANGES, PAGE, plt, ramp
 from typing_extensions import Annotated
 
 from support import arguments, rundir

@@ -38,17 +38,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Tuple
 
-import matplotlib
 import numpy as np
 import pandas as pd
 import torch
 from analysis import training_runs
 from analysis.estimates import MIN_SEEDS, interval, mean, verdict, verdict_interval
+from analysis.look import PAGE, plt
 from tqdm import tqdm
 from typing_extensions import Annotated
-
-matplotlib.use("Agg")  # draws without a screen
-import matplotlib.pyplot as plt
 
 import metrics
 from support import reading
@@ -60,7 +57,7 @@ COMPONENTS = 50  # of the principal components that UMAP gets
 NEIGHBORS, MIN_DIST, EPOCHS = 15, 0.5, 200
 NEAR = 5  # the distance to this neighbour measures how far apart the rows of a run lie
 MEASURES = ("umap_cvg", "pca_cvg", "distinct", "neighbor_distance")
-GAMES_A_PAGE, PANELS_A_ROW, WIDTH = 4, 6, 6.75  # the width of ICML's two columns, inches
+GAMES_A_PAGE, PANELS_A_ROW = 4, 6
 
 
 @dataclass
@@ -554,7 +551,7 @@ def draw(path, games, drawn, table, grid, args):
             indices[game][run.label].append(i)
     columns = min(PANELS_A_ROW, max(2, *map(len, indices.values())))
     num_rows = [-(-len(found) // columns) for found in indices.values()]
-    side = (WIDTH - 0.9) / columns  # of a panel, inches
+    side = (PAGE - 0.9) / columns  # of a panel, inches
     titles = {
         (game, label): panel_title(table, grid, game, label, side, columns)
         for game, found in indices.items()
@@ -562,7 +559,7 @@ def draw(path, games, drawn, table, grid, args):
     }
     title_lines = max(title.count("\n") + 1 for title in titles.values())
     height = sum(num_rows) * (side + 0.11 * title_lines + 0.2) + 0.3
-    figure = plt.figure(figsize=(WIDTH, height), layout="constrained")
+    figure = plt.figure(figsize=(PAGE, height), layout="constrained")
     figure.get_layout_engine().set(rect=(0, 0, 1, 1 - 0.06 / height))  # or the first titles touch the edge
     blocks = figure.subfigures(len(games), 1, squeeze=False, height_ratios=num_rows)[:, 0]
     for block, count, game in zip(blocks, num_rows, games):
@@ -604,6 +601,7 @@ def draw_game(axes, indices, points, values):
             rasterized=True,
         )
         axis.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xticks=[], yticks=[], aspect="equal")
+        axis.spines[:].set_visible(True)
     for axis in axes[len(indices) :]:
         axis.set_visible(False)
     return scatter
@@ -657,7 +655,6 @@ def main(args):
     if claims:
         pd.DataFrame(claims).to_csv(args.out / "coverage_claims.csv", index=False)
     print_tables(table, games, grid, claims)
-    plt.rcParams.update({"font.size": 8, "pdf.fonttype": 42, "axes.linewidth": 0.5})
     pages = {"coverage": list(games)[:GAMES_A_PAGE]}
     if len(games) > 1:
         pages.update({f"coverage_{game}": [game] for game in games})

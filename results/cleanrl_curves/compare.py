@@ -9,14 +9,15 @@ as both count them; the table has the mean over seeds of the point at the end an
 95 % interval of each difference.
 """
 
-import argparse
 import csv
 import itertools
 import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 
 import numpy as np
 
@@ -24,8 +25,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 from analysis.estimates import mean, verdict_interval  # noqa: E402
+from analysis.look import BLUE, GREEN, VERMILLION, plt  # noqa: E402
 
-from support import reading  # noqa: E402
+from support import arguments, reading  # noqa: E402
 
 GAMES = {  # game: (CleanRL's script, shape, steps)
     "CartPole-v1": ("ppo.py", (8, 128), 200000),
@@ -37,8 +39,12 @@ SEEDS = range(1, 6)
 POINTS = 20
 CLEANRL, OURS_GYMNASIUM = "CleanRL", "ppo_envpool.py, gymnasium's game"
 PROGRAMS = (CLEANRL, "ppo_envpool.py", OURS_GYMNASIUM)
-COLORS = ("#d55e00", "#0072b2", "#009e73")
 OF_BOTH_MAKERS = ("CartPole-v1", "Acrobot-v1")
+
+
+@dataclass
+class Args:
+    cleanrl: Optional[Path] = None  # a checkout of CleanRL, ported: trains what curves.csv lacks
 
 
 def run(command, folder):
@@ -96,10 +102,7 @@ def read(path):
     return curves
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cleanrl", type=Path, help="a checkout of CleanRL, ported: trains what curves.csv lacks")
-    args = parser.parse_args()
+def main(args):
     for game, program, seed in missing() if args.cleanrl else ():
         points = list(train(args.cleanrl.resolve(), game, program, seed))
         with open(HERE / "curves.csv", "a", newline="") as file:
@@ -119,17 +122,10 @@ def main():
                     f"{found.value:.1f} [{found.low:.1f}, {found.high:.1f}]"
                 )
 
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from analysis.look import LOOK
-
-    plt.rcParams.update(LOOK)
     figure, axes = plt.subplots(1, len(GAMES), figsize=(2.6 * len(GAMES), 2.4))
     for axis, (game, by_program) in zip(axes, curves.items(), strict=True):
         steps = np.arange(1, POINTS + 1) * GAMES[game][2] / POINTS
-        for (program, values), color in zip(by_program.items(), COLORS):
+        for (program, values), color in zip(by_program.items(), (VERMILLION, BLUE, GREEN)):
             there = ~np.isnan(values).any(0)
             for curve in values:
                 axis.plot(steps[there] / 1000, curve[there], color=color, lw=0.6, alpha=0.4)
@@ -138,8 +134,8 @@ def main():
         axis.set_xlabel("thousand steps")
     axes[0].set_ylabel("return, last 100 games\nmean and 5 seeds")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    figure.savefig(HERE / "curves.png", dpi=150)
+    figure.savefig(HERE / "curves.png")
 
 
 if __name__ == "__main__":
-    main()
+    main(arguments.parse(Args, sys.argv[1:], __doc__))

@@ -19,7 +19,6 @@ ways: the final returns of seeds 1 to 5 with 64 environments, and with 256 in th
 verdicts: the claims H1 to H3 and G1 to G3 of results/CLAIMS.md, from phase.csv and ways.csv.
 """
 
-import argparse
 import contextlib
 import csv
 import dataclasses
@@ -28,12 +27,16 @@ import math
 import sys
 import tempfile
 from pathlib import Path
+from typing import Literal, Tuple
 
 import numpy as np
 import torch
+from tyro.conf import Positional
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
+from support import arguments  # noqa: E402
+
 TASK = "Mjlab-Cartpole-Balance"
 FEWEST_SEEDS = 5  # for a verdict
 STEPS = 1310720  # of a run
@@ -322,11 +325,13 @@ def verdicts():
     judge(claims, enough)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("check", "returns", "lag", "phase", "ways", "verdicts"))
-    parser.add_argument("--seeds", type=int, nargs="+", default=range(1, 6), help="of ways")
-    args = parser.parse_args()
+@dataclasses.dataclass
+class Args:
+    part: Positional[Literal["check", "returns", "lag", "phase", "ways", "verdicts"]]  # what is run
+    seeds: Tuple[arguments.Seed, ...] = (1, 2, 3, 4, 5)  # of ways
+
+
+def main(args):
     torch.set_num_threads(1)
     table = csv.writer(sys.stdout, lineterminator="\n")
     if args.part in ("check", "verdicts"):
@@ -338,4 +343,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(arguments.parse(Args, sys.argv[1:], __doc__))

@@ -9,10 +9,11 @@ return of scripts/small_worlds.csv. Points before each environment has finished 
 have ended there. A child's games are new.
 """
 
-import argparse
 import csv
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 
 import numpy as np
 
@@ -20,12 +21,18 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 from analysis import training_runs  # noqa: E402
+from analysis.look import BLUE, VERMILLION, plt  # noqa: E402
 
-from support import reading  # noqa: E402
+from support import arguments, reading  # noqa: E402
 
 SEEDS = 10  # a point is drawn where all have one
 COLUMNS = ("game", "seed", "com_before", "com", "step", "score")
-COLORS = {"0.5": "#0072b2", "16.0": "#d55e00"}  # of the com in use
+COLORS = {"0.5": BLUE, "16.0": VERMILLION}  # of the com in use
+
+
+@dataclass
+class Args:
+    runs: Optional[Path] = None  # the sweep's run directories: reads them and writes curves.csv first
 
 
 def points(runs_dir):
@@ -33,17 +40,17 @@ def points(runs_dir):
     references = training_runs.small_table()
     manifests = {path.name: reading.read_json(path / "manifest.json") for path in reading.find_runs(runs_dir)}
     for name, manifest in sorted(manifests.items()):
-        arguments = manifest["arguments"]
-        parent = manifests[Path(arguments["resume_from"]).name]["arguments"] if arguments["resume_from"] else None
-        game = training_runs.game_name(arguments["env_id"])
+        given = manifest["arguments"]
+        parent = manifests[Path(given["resume_from"]).name]["arguments"] if given["resume_from"] else None
+        game = training_runs.game_name(given["env_id"])
         low, high = references[game]
-        com = arguments["prox_com"]
+        com = given["prox_com"]
         whose = (parent["prox_com"], com) if parent else (com, "")
         curves = reading.read_curves((runs_dir / name).glob("events*"))
         fewest = dict(zip(*curves["charts/min_episodes"], strict=True))
         for step, value in zip(*curves["charts/episodic_return"], strict=True):
             if fewest[step] >= 2 and (not parent or step > parent["total_timesteps"]):
-                yield game, arguments["seed"], *whose, step, f"{(value - low) / (high - low):.4f}"
+                yield game, given["seed"], *whose, step, f"{(value - low) / (high - low):.4f}"
 
 
 def read(path):
@@ -58,13 +65,6 @@ def read(path):
 
 def draw(curves, games):
     """A panel a game: the mean over the seeds. Full lines keep the com, dashed ones change it at the switch."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from analysis.look import LOOK
-
-    plt.rcParams.update(LOOK)
     figure, axes = plt.subplots(1, len(games), figsize=(2.6 * len(games), 2.6), sharey=True)
     for axis, game in zip(axes, games, strict=True):
         for (_, before, com), by_step in sorted(item for item in curves.items() if item[0][0] == game):
@@ -86,18 +86,15 @@ def draw(curves, games):
     return figure
 
 
-def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=Path, help="the sweep's run directories: reads them and writes curves.csv first")
-    args = parser.parse_args(argv)
+def main(args):
     if args.runs:
         rows = list(points(args.runs))
         with open(HERE / "curves.csv", "w", newline="") as file:
             table = csv.writer(file, lineterminator="\n")
             table.writerow(COLUMNS)
             table.writerows(rows)
-    draw(*read(HERE / "curves.csv")).savefig(HERE / "curves.png", dpi=150)
+    draw(*read(HERE / "curves.csv")).savefig(HERE / "curves.png")
 
 
 if __name__ == "__main__":
-    main()
+    main(arguments.parse(Args, sys.argv[1:], __doc__))

@@ -10,29 +10,21 @@ import io
 import textwrap
 from functools import partial
 
-import matplotlib
 import numpy as np
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from analysis import training_runs
 from analysis.comparisons import at_best, difference
 from analysis.estimates import evidence, interval, mean
-from analysis.look import LOOK
+from analysis.look import BLUES, COLUMN, DASHED, DOTTED, GRAY, ORANGES, PAGE, VERMILLION, plt, ramp
 from analysis.suite import BAND_REPS, DIAGNOSTICS, SHORT_NAMES, label_of, short
 from analysis.training_runs import RETURN
 
-matplotlib.use("Agg")  # draws without a screen
-import matplotlib.pyplot as plt
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
-
-COLUMN, PAGE = 3.25, 6.75  # widths in inches of a column and of a page (ICML)
-BLUES, ORANGES = ("#7CC4EE", "#0B3C6F"), ("#F2B134", "#8C2D04")  # of N and of T, light to dark: safe for colour-blind
 BAND_POINTS = 60  # of a performance profile
-DASHED, DASH_DOTTED = (0, (4, 1.5)), (0, (4, 1, 1, 1))
 MOST_CURVES = 6  # in a panel; the CSV has all
 BASE = " (base)"  # ends the base's label in a legend; at its curve the colour says it
 LONGEST_LABEL = 8  # letters of a label at the end of its curve: longer ones are in a legend
-DOTTED = (0, (1, 1.5))  # the start of a curve, while some environments have finished too few games
 BLACK = dict(color="black", ls="-")
 N_LINE, T_LINE = dict(color=BLUES[1], ls="-", label="N"), dict(color=ORANGES[1], ls=DASHED, label="T")
 
@@ -40,37 +32,8 @@ RETURNS = [(RETURN, "return")]
 DYNAMICS = [(f"diagnostics/{name}", DIAGNOSTICS[name][0]) for name in list(DIAGNOSTICS)[:4]]
 POLICY = [(f"diagnostics/{name}", DIAGNOSTICS[name][0]) for name in list(DIAGNOSTICS)[4:]]
 
-plt.rcParams.update(
-    {
-        **LOOK,
-        "axes.linewidth": 0.6,
-        "xtick.major.width": 0.6,
-        "ytick.major.width": 0.6,
-        "xtick.major.size": 2.5,
-        "ytick.major.size": 2.5,
-        "lines.markersize": 3.5,
-        "legend.handlelength": 1.8,
-        "legend.columnspacing": 1.2,
-        "legend.handletextpad": 0.5,
-        "savefig.dpi": 200,
-        "axes.grid": True,
-        "grid.color": "#E6E6E6",
-        "grid.linewidth": 0.4,
-        "axes.axisbelow": True,
-        "axes.formatter.useoffset": False,
-        "axes.titley": 1.0,  # where it is; else matplotlib measures all ticks to see whether one is in its way
-    }
-)
-
 
 # ---- colours ---------------------------------------------------------------------------------------------------------
-def ramp(ends, count):
-    """`count` colours from light to dark."""
-    first, last = (np.array(matplotlib.colors.to_rgb(color)) for color in ends)
-    places = np.linspace(0, 1, count) if count > 1 else [0.55]
-    return [tuple(first + (last - first) * place) for place in places]
-
-
 def styles(suite, configs, by="shape"):
     """{configuration: Line2D properties, with a label}. The base is black.
 
@@ -260,7 +223,7 @@ class Sheet:
         """Few ticks, and a text in a panel that has nothing to show."""
         ax.yaxis.set_major_locator(MaxNLocator(4))
         if not ax.lines and not ax.collections:
-            style = dict(ha="center", va="center", color="#777777", fontsize=7)
+            style = dict(ha="center", va="center", color=GRAY, fontsize=7)
             ax.text(0.5, 0.5, text_if_empty, transform=ax.transAxes, **style)
             ax.set_yticks([])
 
@@ -468,7 +431,7 @@ def curves_by_game(suite, style, mark=None):
             until = view.dotted_until(config, view.common, sheet.axis)
             sheet.curve(ax, config, game, suite.pool_name, view.aggregate(config, sheet.axis), line, until)
         if mark is not None:
-            ax.axvline(mark, color="#777777", lw=0.8, ls=DOTTED, zorder=1)
+            ax.axvline(mark, color=GRAY, lw=0.8, ls=DOTTED, zorder=1)
         ax.set_ylabel(f"{suite.pool_name} ({suite.unit_words})" if leftmost else "")
         sheet.finish_curves(ax, x_label=lowest)
     sheet.has_runs = True
@@ -540,7 +503,9 @@ def map_of_scores(suite, grid):
             text = f"{scores[row, column]:.2f}{' ≈' * tied}"
             ax.text(column, row, text, ha="center", va="center", fontsize=6.5, color="white" if dark else "black")
             if config == best:
-                ax.add_patch(plt.Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, ec="#D55E00", lw=1.5, zorder=3))
+                ax.add_patch(
+                    plt.Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, ec=VERMILLION, lw=1.5, zorder=3)
+                )
             more = {"best": config == best, "tied": tied}
             sheet.record(
                 config, game, f"final {suite.pool_name}", rates[column], *view.final_score(config), x_column="x", **more

@@ -2,9 +2,8 @@
 
 import itertools
 
-import matplotlib
 import numpy as np
-from analysis.look import LOOK
+from analysis.look import BLUE, COLUMN, GREEN, ORANGE, PAGE, SKY, VERMILLION, plt
 
 from studies.gradient_claims import (
     NAMES,
@@ -18,11 +17,7 @@ from studies.gradient_claims import (
 )
 from studies.gradient_measures import BATCH, BIAS_STEPS, focus_iterations
 
-matplotlib.use("Agg")  # draws without a screen
-import matplotlib.pyplot as plt
-
-# Okabe and Ito's colours. Settings differ in the line as well, kinds of pairs in the fill
-BLUE, VERMILLION, GREEN, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9"
+# Settings differ in the line as well, kinds of pairs in the fill
 SETTING_STYLE = {"4x256": ("black", "-", "o"), "16x64": (VERMILLION, "--", "s")}
 ACROSS_COLOR = {"4x256": "0.55", "16x64": ORANGE}
 START_COLOR = {
@@ -32,7 +27,6 @@ START_COLOR = {
     ("16x64", "together"): ORANGE,
 }
 LAMBDA_COLORS = (SKY, GREEN, ORANGE, "black")
-RC = {**LOOK, "lines.markersize": 3}
 
 
 # ---- parts of a figure -----------------------------------------------------------------------------------------------
@@ -81,7 +75,7 @@ def pair_distributions(ax, table):
 
 # ---- figures ---------------------------------------------------------------------------------------------------------
 def draw_returns(args, tables):
-    fig, ax = plt.subplots(figsize=(3.25, 2.1))
+    fig, ax = plt.subplots(figsize=(COLUMN, 2.1))
     table = tables["returns"].assign(bin=lambda x: x["step"] // (args.steps / 25))
     for setting, group in table.groupby("setting", sort=False):
         curve = group.groupby(["bin", "seed"])["return"].mean().unstack()
@@ -97,7 +91,7 @@ def draw_returns(args, tables):
 def draw_densities(args, tables, setting):
     table = select(tables["lag_density"], setting=setting, **{"lambda": args.main_lambda})
     steps, lags = sorted(table["step"].unique()), sorted(table["lag"].unique())
-    size = (6.75, 1.45 * len(steps) + 0.5)
+    size = (PAGE, 1.45 * len(steps) + 0.5)
     fig, axes = plt.subplots(len(steps), len(lags), figsize=size, sharex=True, sharey="row", squeeze=False)
     for row, step in zip(axes, steps):
         for ax, lag in zip(row, lags):
@@ -112,7 +106,7 @@ def draw_densities(args, tables, setting):
 
 def draw_lag_curves(args, tables):
     """Means over all policies, and the middle 80 % of them."""
-    fig, axes = plt.subplots(1, 3, figsize=(6.75, 2.4))
+    fig, axes = plt.subplots(1, 3, figsize=(PAGE, 2.4))
     table = select(tables["lag_curve"], **{"lambda": args.main_lambda})
     labels = {"cosine": "cosine", "absolute": "|cosine|", "covariance": "covariance-based correlation"}
     for ax, (column, label) in zip(axes, labels.items()):
@@ -161,6 +155,7 @@ def draw_heat_map(ax, table):
         color = "white" if abs(matrix[i, j]) > 0.6 else "black"
         ax.text(j, i, text, ha="center", va="center", fontsize=5.5, color=color)
     ax.set(xticks=range(5), yticks=range(5))
+    ax.grid(False)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
     return image
@@ -191,7 +186,7 @@ def draw_heat_maps_by_lambda(args, tables):
 
 def draw_lambda_far(args, tables):
     step, lag = last_step(args), args.lags[-1]
-    fig, axes = plt.subplots(2, len(args.lambdas), figsize=(6.75, 3.1), sharex=True, squeeze=False)
+    fig, axes = plt.subplots(2, len(args.lambdas), figsize=(PAGE, 3.1), sharex=True, squeeze=False)
     for row, setting in zip(axes, NAMES):
         table = select(tables["lag_density"], setting=setting, step=step, lag=lag)
         for ax, lam in zip(row, args.lambdas):
@@ -206,7 +201,7 @@ def draw_lambda_far(args, tables):
 
 def draw_mean_cosines(args, tables):
     step = last_step(args)
-    fig, axes = plt.subplots(1, 3, figsize=(6.75, 2.2), width_ratios=(1, 1, 0.9))
+    fig, axes = plt.subplots(1, 3, figsize=(PAGE, 2.2), width_ratios=(1, 1, 0.9))
     for ax, setting in zip(axes, NAMES):
         for lam, color in zip(args.lambdas, itertools.cycle(LAMBDA_COLORS)):
             table = select(tables["mean_density"], setting=setting, step=step, **{"lambda": lam})
@@ -226,7 +221,7 @@ def draw_mean_cosines(args, tables):
 
 def draw_variance(args, tables):
     """Term 2 in units of Term 1, and the effective sample size: median and middle 80 % of all policies."""
-    fig, axes = plt.subplots(1, 2, figsize=(6.75, 2.5))
+    fig, axes = plt.subplots(1, 2, figsize=(PAGE, 2.5))
     table = tables["variance"]
     table = table.assign(share=table["covariance"] / table["individual"])
     for k, ((shape, start), color) in enumerate(START_COLOR.items()):
@@ -252,7 +247,7 @@ def direction(moments):
 
 def draw_bias(args, tables):
     """Bias, direction of E[G] and variance of one sample with their intervals, over the policies of both settings."""
-    fig, axes = plt.subplots(1, 3, figsize=(6.75, 2.4))
+    fig, axes = plt.subplots(1, 3, figsize=(PAGE, 2.4))
     lambdas, x = sorted(args.lambdas), np.arange(len(args.lambdas))
 
     def moments(lam, T, *columns):
