@@ -92,7 +92,7 @@ def collect(experiment, runs_dir):
             arguments["com_before"] = parent["arguments"]["prox_com"]
         game = training_runs.game_name(arguments["env_id"])
         low, high = references[game]
-        curves = reading.read_curves(run_dir.glob("events*"))
+        curves = reading.read_curves(run_dir)
         half = up_to(curves, "charts/episodic_return", arguments["total_timesteps"] / 2)
         yield {
             "game": game,

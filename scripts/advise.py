@@ -328,7 +328,7 @@ def read_result(jobs):
     for job in jobs:
         if not (job.path / "manifest.json").exists():  # it has failed before its first step
             continue
-        run = training_runs.read_run(job.path, job.name, training_runs.Cache([]))
+        run = training_runs.read_run(job.path, job.name)
         score = run.done.get("final_return", run.done.get("episodic_return"))
         if run.diverged:
             scores.append(np.nan)

@@ -229,7 +229,7 @@ def measure_script(script, shape, iterations, seconds, num_threads, flags=(), ra
     with tempfile.TemporaryDirectory(prefix="benchmark-") as runs_dir:
         words = [*python, *script_words(script, shape, iterations, runs_dir, *flags)]
         ended = run_process(words, seconds, num_threads)
-        curves = reading.read_curves(Path(runs_dir, "measured").glob("events.out.tfevents.*"))
+        curves = reading.read_curves(Path(runs_dir, "measured"))
     if ended["code"] != 0:
         return {"error": why_it_failed(ended, seconds)}
     return {

@@ -74,7 +74,6 @@ class Args:
     images: bool = True  # draws; --no-images only prints and writes the tables
     reps: Count = 2000  # bootstrap resamples; the band of a curve has at most 500
     seed: Seed = 0  # the seed of the bootstrap
-    cache: Optional[Path] = None  # the file that keeps what was read (default .figures_cache.npz in --runs, or --out)
 
 
 def parse_args(argv, args_class=Args, description=__doc__):
@@ -435,10 +434,7 @@ def read(args):
     folders = {args.sweep: args.runs}
     if args.sweep == ALL:
         folders = {sweep: args.runs / sweep for sweep in FIGURES if (args.runs / sweep).is_dir()}
-    cache_name = ".figures_cache.npz"
-    cache = training_runs.Cache([args.cache] if args.cache else [args.runs / cache_name, args.out / cache_name])
-    found = {sweep: (folder, *training_runs.read_runs(folder, cache)) for sweep, folder in folders.items()}
-    cache.save()
+    found = {sweep: (folder, *training_runs.read_runs(folder)) for sweep, folder in folders.items()}
     unread = [line for *_, lines in found.values() for line in lines]
     found = {sweep: (folder, runs, unread) for sweep, (folder, runs, unread) in found.items() if runs}
     if not found:

@@ -94,9 +94,7 @@ def note(message):
 # ---- runs and networks -----------------------------------------------------------------------------------------------
 def finished_runs(args):
     """The TrainingRuns that can be measured: finished, of one of SCRIPTS, with a checkpoint. Names the others."""
-    cache = training_runs.Cache([args.runs / ".figures_cache.npz", args.out / ".figures_cache.npz"])
-    found, unread = training_runs.read_runs(args.runs, cache)
-    cache.save()
+    found, unread = training_runs.read_runs(args.runs)
     for line in unread:
         note(line)
     kept = []

@@ -7,32 +7,33 @@ once. Python 3.8, for Isaac Gym.
 from __future__ import annotations
 
 import ast
-import collections
 import contextlib
+import csv
 import fcntl
 import functools
+import io
 import json
 import os
 import re
 import shlex
-import struct
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from support import recipe
 from support.arguments import fail
 
+CURVES = "curves.csv"
+MISSING = b"1e39"  # what an empty cell is read as: no float32 number is as large
 FORMAT = 2  # of checkpoint.pt; raised when an older one can no longer be resumed
 
 
-# ---- a run that is under way -----------------------------------------------------------------------------------------
-def write_atomically(path: Path, data: bytes, previous: Optional[Path] = None) -> None:
+def write_atomically(path: Path, data: bytes, previous: Optional[Path] = None, writer: str = "") -> None:
     """Writes a file so that a reader, or a crash at any time, finds the old content or the new, never a part.
 
-    `previous`: where the old file is kept.
+    `previous`: where the old file is kept. `writer`: a name, where several programs may write the file at a time.
     """
-    partial = path.with_name(f".{path.name}.partial")  # hidden from globs and from TensorBoard
+    partial = path.with_name(f".{path.name}{writer}.partial")  # hidden from globs and from TensorBoard
     try:
         with open(partial, "wb") as file:
             file.write(data)
@@ -179,124 +180,165 @@ def state(run_dir: Path) -> str:
     return "stale" if (run_dir / "manifest.json").exists() else "missing"
 
 
-# Event files are TFRecords: length (8 bytes), its CRC (4), a protocol buffer (Event), its CRC (4). A torn tail, as
-# kill -9 leaves it, ends a file.
-def _frames(path: Path) -> Iterator[Tuple[bytes, bytes]]:
-    """(frame, its Event) of each whole record, undecoded."""
-    data, at = Path(path).read_bytes(), 0
-    while at + 12 <= len(data):
-        end = at + 12 + struct.unpack_from("<Q", data, at)[0]
-        if end + 4 > len(data) or end == at + 12:
-            return
-        yield data[at : end + 4], data[at + 12 : end]
-        at = end + 4
+# ---- curves ----------------------------------------------------------------------------------------------------------
+# curves.csv has the columns step and wall_time (seconds since 1970), then the tags in the order in which they appeared,
+# and a row for each log point: float32 numbers as %.9g, which is exact; nan and inf as such; missing is empty. A last
+# line without newline is what kill -9 has left of a row: it does not count.
+class CurvesFile:
+    """The curves.csv of a run that is under way.
 
-
-def _head(event: bytes) -> Optional[Tuple[float, int, int]]:
-    """Wall time and step of a serialised Event, without the slow import of tensorboard, and where they end.
-
-    None if it is malformed.
+    run_dir: without a curves.csv, one is made from the event files. last_step: later rows are removed. ValueError if
+    the file is broken.
     """
-    if len(event) < 9 or event[0] != 0x09:  # field 1, a double: wall_time
-        return None
-    step = shift = 0
-    end = 9
-    if len(event) > 9 and event[9] == 0x10:  # field 2, a varint: step; absent at step 0
-        for byte in event[10:]:
-            step |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        end = 10 + shift // 7
-    return struct.unpack("<d", event[1:9])[0], step, end
+
+    def __init__(self, run_dir: Path, last_step: int) -> None:
+        self._path = run_dir / CURVES
+        old = self._path.read_bytes() if self._path.exists() else _csv_of_events(run_dir)
+        self._tags, rows = _split(old)
+        self._write([row for row in rows.splitlines() if int(row.partition(b",")[0]) <= last_step])
+
+    def _write(self, rows: List[bytes]) -> None:
+        write_atomically(self._path, _csv(self._tags, rows))
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+
+    def append(self, step: int, wall_time: float, scalars: Dict[str, float]) -> None:
+        """Writes one row, at once. A tag that is new gets a column first. scalars: {tag: a float32 number}."""
+        new = [tag for tag in scalars if tag not in self._tags]
+        if new:
+            os.close(self._file)
+            self._tags += new
+            self._write([row + b"," * len(new) for row in _split(self._path.read_bytes())[1].splitlines()])
+        row = _csv_row(self._tags, step, wall_time, scalars) + b"\n"
+        while row:  # more than once only on a full disk, which then raises
+            row = row[os.write(self._file, row) :]
+
+    def sync(self) -> None:
+        """Returns when all rows have reached the disk."""
+        os.fsync(self._file)
+
+    def close(self) -> None:
+        os.close(self._file)
 
 
-class _Layout(NamedTuple):
-    """Where the numbers of a serialised Summary are. Other points of the same curves differ in these bytes only."""
-
-    form: struct.Struct  # what is between the numbers, and the numbers, in turns
-    between: Tuple[bytes, ...]
-    tags: List[str]
+def _csv(tags: List[str], rows: List[bytes]) -> bytes:
+    header = io.StringIO()
+    csv.writer(header, lineterminator="").writerow(["step", "wall_time", *tags])
+    return b"".join(line + b"\n" for line in [header.getvalue().encode(), *rows])
 
 
-def _layout_of(summary: bytes) -> Optional[_Layout]:
-    """The _Layout of a Summary of plain scalars, with its field of Event; None for any other."""
-    form, tags, at = "<", [], 1
+def _csv_row(tags: List[str], step: int, wall_time: float, scalars: Dict[str, float]) -> bytes:
+    cells = [f"{scalars[tag]:.9g}" if tag in scalars else "" for tag in tags]
+    return ",".join([str(step), f"{wall_time:.6f}", *cells]).encode()
+
+
+def _split(content: bytes) -> Tuple[List[str], bytes]:
+    """The tags of curves.csv, and its whole rows. ValueError if it has no header."""
+    header, _, rows = content[: content.rfind(b"\n") + 1].partition(b"\n")
+    columns = next(csv.reader([header.decode()]), [])
+    if columns[:2] != ["step", "wall_time"]:
+        raise ValueError("expected a first line that begins with step,wall_time")
+    return columns[2:], rows
+
+
+def event_files(run_dir: Path) -> List[Path]:
+    """The event files of a run, oldest first."""
+    return sorted(run_dir.glob("events.out.tfevents.*"))
+
+
+def records(path: Path) -> Iterator[Tuple[bytes, Any]]:
+    """(bytes, Event) of each whole record of an event file, which may be cut or broken behind them."""
+    from google.protobuf.message import DecodeError
+    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    with contextlib.suppress(DecodeError):
+        for record in RawEventFileLoader(str(path)).Load():
+            yield record, Event.FromString(record)
+
+
+def _scalars(event: Any) -> Iterator[Tuple[str, float]]:
+    """(tag, float32 number) of each scalar in an Event: a number, or a tensor as TensorFlow 2 writes it."""
+    import numpy as np
+    from tensorboard.util import tensor_util
+
+    for value in event.summary.value:
+        if value.metadata.plugin_data.plugin_name not in ("", "scalars"):
+            continue  # the run's arguments and its text
+        if value.HasField("simple_value"):
+            yield value.tag, value.simple_value
+        elif value.HasField("tensor"):
+            tensor = tensor_util.make_ndarray(value.tensor)
+            if tensor.dtype.kind == "f" and tensor.size == 1:
+                yield value.tag, tensor.astype(np.float32).item()
+
+
+def _csv_of_events(run_dir: Path) -> bytes:
+    """What curves.csv would be. Of two points of a tag at one step the later written one is kept."""
+    points: Dict[int, Tuple[float, Dict[str, float]]] = {}
+    for path in event_files(run_dir):
+        for _, event in records(path):
+            scalars = dict(_scalars(event))
+            if scalars:
+                points[event.step] = event.wall_time, {**points.get(event.step, (0.0, {}))[1], **scalars}
+    tags = list(dict.fromkeys(tag for _, scalars in points.values() for tag in scalars))
+    return _csv(tags, [_csv_row(tags, step, *points[step]) for step in sorted(points)])
+
+
+def read_curves(run_dir: Path) -> Dict[str, Tuple[Any, Any]]:
+    """{tag: (steps (P,) int64, values (P,) float32)} of one run, from its curves.csv; without one, from its events.
+
+    Reading events takes a hundred times as long, so a run that is done gets a curves.csv. ValueError if the file is
+    broken.
+    """
+    import numpy as np
+
+    path = run_dir / CURVES
     try:
-        while summary[at] > 0x7F:  # its length, a varint
-            at += 1
-        start, at = 0, at + 1
-        while at < len(summary):  # 0a, length of the value, 0a, length of the tag, tag, 15, the number as a float
-            value_size, tag_size = summary[at + 1], summary[at + 3]
-            number = at + 5 + tag_size
-            marks = summary[at], summary[at + 2], summary[number - 1]
-            if marks != (0x0A, 0x0A, 0x15) or max(value_size, tag_size) > 0x7F or value_size != tag_size + 7:
-                return None
-            tags.append(summary[at + 4 : number - 1].decode())
-            form += f"{number - start}sf"
-            start = at = number + 4
-        read = struct.Struct(form)
-        return _Layout(read, read.unpack(summary)[::2], tags) if summary[0] == 0x2A and tags else None
-    except (IndexError, struct.error, UnicodeDecodeError):
-        return None
+        content = path.read_bytes()
+    except FileNotFoundError:
+        content = _csv_of_events(run_dir)
+        if (run_dir / "done.json").exists() and not is_alive(run_dir):
+            with contextlib.suppress(OSError):  # a folder that cannot be written to
+                write_atomically(path, content, writer=f".{os.getpid()}")
+    try:
+        tags, rows = _split(content)
+        if not rows:
+            return {}
+        steps = np.array([int(row.partition(b",")[0]) for row in rows.splitlines()])
+        for _ in range(2):  # of ",,," the first pass fills one of two
+            rows = rows.replace(b",,", b"," + MISSING + b",")
+        rows = rows.replace(b",\n", b"," + MISSING + b"\n")
+        table = np.loadtxt(io.BytesIO(rows), delimiter=",", comments=None, ndmin=2)
+        if table.shape[1] != len(tags) + 2:
+            raise ValueError(f"rows of {table.shape[1]} cells below a first line of {len(tags) + 2}")
+    except ValueError as error:
+        raise ValueError(f"{CURVES}: {error}") from None
+    curves = {}
+    for tag, column in zip(tags, table.T[2:]):
+        there = column != float(MISSING)
+        if there.any():
+            curves[tag] = steps[there], column[there].astype(np.float32)
+    return curves
 
 
 def progress(run_dir: Path) -> Tuple[int, float]:
     """The last step on the curves, and steps per second of the run's latest process (0: not yet known)."""
-    files = sorted(run_dir.glob("events.out.tfevents.*"), key=lambda path: path.stat().st_mtime)
-    heads = [[head for _, event in _frames(path) for head in [_head(event)] if head] for path in files]
-    points = [[(at, step) for at, step, _ in points if step] for points in heads]  # the first record has none
-    step = max((step for some in points for _, step in some), default=0)
-    if points and len(points[-1]) > 1:
-        (first_time, first), (last_time, last) = points[-1][0], points[-1][-1]
-        return step, (last - first) / max(last_time - first_time, 1e-9)
-    return step, 0.0
-
-
-def read_curves(paths: Iterable[Path]) -> Dict[str, Tuple[Any, Any]]:
-    """{tag: (steps (P,) int64, values (P,) float32)} of one run's event files, oldest first.
-
-    Of two points at one step the later written one is kept. tensorboard's own readers give the same, many times slower.
-    """
-    import numpy as np
-    from google.protobuf.message import DecodeError
-    from tensorboard.compat.proto.event_pb2 import Event
-
-    kinds = {1: "f4", 2: "f8"}  # TensorFlow's DT_FLOAT and DT_DOUBLE
-    columns: Dict[str, Dict[int, float]] = collections.defaultdict(dict)
-    layouts: Dict[int, Tuple[_Layout, List[Dict[int, float]]]] = {}  # by length: the latest, and its columns
-    for path in paths:
-        for _, data in _frames(path):
-            _, step, begin = _head(data) or (0.0, 0, 0)
-            summary = data[begin:]
-            layout, targets = layouts.get(len(summary), (None, []))
-            numbers = layout.form.unpack(summary) if layout else ()
-            if layout and numbers[::2] == layout.between:  # most points: no message has to be built
-                for points, number in zip(targets, numbers[1::2]):
-                    points[step] = number
-                continue
-            try:
-                event = Event.FromString(data)
-            except DecodeError:
-                break
-            layout = _layout_of(summary)
-            if layout:
-                layouts[len(summary)] = layout, [columns[tag] for tag in layout.tags]
-            for value in event.summary.value:
-                kind = value.WhichOneof("value")
-                if value.metadata.plugin_data.plugin_name not in ("", "scalars"):
-                    continue  # the run's arguments and its text
-                if kind == "simple_value":
-                    columns[value.tag][event.step] = value.simple_value
-                elif kind == "tensor" and value.tensor.dtype in kinds:  # as TensorFlow 2 writes scalars
-                    content = [*value.tensor.float_val, *value.tensor.double_val] or np.frombuffer(
-                        value.tensor.tensor_content, kinds[value.tensor.dtype]
-                    )
-                    if len(content) == 1:
-                        columns[value.tag][event.step] = content[0]
-    curves = {}
-    for tag, points in columns.items():
-        steps = np.fromiter(points, np.int64, len(points))
-        order = steps.argsort()
-        curves[tag] = steps[order], np.fromiter(points.values(), np.float32, len(points))[order]
-    return curves
+    try:
+        with open(run_dir / CURVES, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
+            end = file.read()
+    except FileNotFoundError:
+        done = read_json(run_dir / "done.json").get("global_step")
+        if done:
+            return done, 0.0
+        end = _csv_of_events(run_dir)
+    rows = [re.match(rb"(\d+),([\d.]+)(,|$)", line) for line in end.split(b"\n")[:-1]]
+    points = [(int(row[1]), float(row[2])) for row in rows if row]  # without the header, or the first line's rest
+    names = " ".join(path.name for path in event_files(run_dir))
+    start = max(map(float, re.findall(r"tfevents\.(\d+(?:\.\d+)?)", names)), default=0.0)
+    latest = [point for point in points if point[1] > start]
+    step = points[-1][0] if points else 0
+    if len(latest) < 2:
+        return step, 0.0
+    (first, first_time), (last, last_time) = latest[0], latest[-1]
+    return step, (last - first) / max(last_time - first_time, 1e-9)

@@ -3,9 +3,9 @@
 `Run` owns the run directory. The script keeps control: it calls `run.log(...)`, `run.end_iteration()` and so on from
 its own loop, and nothing here knows what the numbers mean.
 
-A run directory holds `manifest.json`, TensorBoard event files, `checkpoint.pt` and the one before it, `coverage.npz`,
-and at the end `done.json` or `failed.json`. Each file is replaced as a whole: a crash at any time leaves a readable
-directory. Python 3.8, for Isaac Gym.
+A run directory holds `manifest.json`, TensorBoard event files, the same points as `curves.csv`, `checkpoint.pt` and the
+one before it, `coverage.npz`, and at the end `done.json` or `failed.json`. Curves grow; each other file is replaced as
+a whole. A crash at any time leaves a readable directory. Python 3.8, for Isaac Gym.
 """
 
 from __future__ import annotations
@@ -29,11 +29,15 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NoReturn, Opti
 from support import devices, recipe, tags
 from support.arguments import NETWORK, PLACE, fail
 from support.reading import (
+    CURVES,
     FORMAT,
+    CurvesFile,
     check_format,
     checkpoints,
+    event_files,
     load_checkpoint,
     read_json,
+    records,
     script_of,
     try_to_load,
     write_atomically,
@@ -229,19 +233,21 @@ class Run:
 
     def _cut_curves(self, last_step: int) -> None:
         """Removes the points after `last_step`: they will be written again."""
-        paths = list(self.path.glob("events.out.tfevents.*"))
-        if not paths:
-            return
-        from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.summary.writer.record_writer import RecordWriter
+        for path in event_files(self.path):
+            from tensorboard.summary.writer.record_writer import RecordWriter
 
-        for path in paths:
             kept = io.BytesIO()
-            for record in RawEventFileLoader(str(path)).Load():
-                if Event.FromString(record).step <= last_step:
+            for record, event in records(path):
+                if event.step <= last_step:
                     RecordWriter(kept).write(record)
-            write_atomically(path, kept.getvalue())
+            if kept.getvalue():
+                write_atomically(path, kept.getvalue())
+            else:
+                path.unlink()
+        try:
+            self._curves = CurvesFile(self.path, last_step)
+        except ValueError as error:
+            fail(f"{self.path / CURVES} cannot be read ({error}): without the file, it is made from the event files")
 
     def exit_if_stopped(self) -> None:
         """Exits with 130 or 143 if a signal has come: for what is done before the first iteration."""
@@ -394,6 +400,7 @@ class Run:
                     self._described.add(value.tag)
             self._writer.write(Event(wall_time=now, step=self.global_step, summary=summary).SerializeToString())
             self._events.flush()
+            self._curves.append(self.global_step, now, {value.tag: value.simple_value for value in summary.value})
         if self._wandb:
             self._wandb.log(scalars, step=self.global_step)
         self._log_time, self._log_step, self.new_returns = now, self.global_step, []
@@ -485,6 +492,8 @@ class Run:
             "wall_seconds": self._wall_seconds,
             "wandb_id": self._wandb_id,
         }
+        self._curves.sync()
+        os.fsync(self._events.fileno())
         parts = {name: self._state_of(part) for name, part in self._parts.items()}
         data = io.BytesIO()
         torch.save({"format": FORMAT, "run": kept, **parts}, data)
@@ -504,6 +513,7 @@ class Run:
         self._bar.close()
         if self._events:
             self._events.close()
+            self._curves.close()
         if devices.RANK > 0:
             sys.exit(self.exit_code)
         if self.exit_code == 0:

@@ -170,6 +170,20 @@ def curves(run_dir):
     return {tag: [(event.step, event.value) for event in accumulator.Scalars(tag)] for tag in tags}
 
 
+def curves_csv(run_dir):
+    """The same of curves.csv, whose every line has to be whole."""
+    text = (Path(run_dir) / "curves.csv").read_text()
+    assert text.endswith("\n")
+    _, _, *tags = text.split("\n")[0].split(",")
+    found = {tag: [] for tag in tags}
+    for line in text.splitlines()[1:]:
+        step, _, *cells = line.split(",")
+        for tag, cell in zip(tags, cells, strict=True):
+            if cell:
+                found[tag].append((int(step), torch.tensor(float(cell)).item()))
+    return found
+
+
 def raw_steps(run_dir):
     """The steps of every record in every event file: nothing is hidden from this view. The order is that of the names,
     as in TensorBoard; the times of the files say nothing, for each resume writes all of them again."""

@@ -14,8 +14,18 @@ GAMES = ["Breakout", "Qbert", "Pong"]
 POINTS = 8
 
 
+def write_curves(run_dir, rows):
+    """The curves.csv of a run; rows: [(step, {tag: value}), …]."""
+    tags = dict.fromkeys(tag for _, scalars in rows for tag in scalars)
+    lines = [["step", "wall_time", *tags]]
+    for step, scalars in rows:
+        cells = [f"{np.float32(scalars[tag]):.9g}" if tag in scalars else "" for tag in tags]
+        lines.append([str(step), f"{step:.6f}", *cells])
+    (run_dir / "curves.csv").write_text("".join(",".join(line) + "\n" for line in lines))
+
+
 def write_events(path, rows):
-    """An event file as the training scripts write it; rows: [(step, {tag: value}), …]."""
+    """The same as an event file, where a run has no curves.csv."""
     with open(path, "wb") as file:
         writer = RecordWriter(file)
         for step, scalars in rows:
@@ -72,7 +82,7 @@ def write_run(
         if fewest:
             values["charts/min_episodes"] = float(fewest[i - 1])
         rows.append((first + (steps - first) * i // points, {**values, **(scalars or {})}))
-    write_events(path / "events.out.tfevents.1700000000.host.1.0", rows)
+    write_curves(path, rows)
     if done:
         content = {"global_step": steps, "episodic_return": 0.0}
         if final is not None:

@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from planted_runs import GAMES, claim, draw, plant, plant_pair, write_events, write_run  # puts scripts/ on the path
+from planted_runs import GAMES, claim, draw, plant, plant_pair, write_curves, write_run  # puts scripts/ on the path
 
 # isort: split
 import launch
@@ -145,10 +145,10 @@ def test_a_diverged_run_of_a_task_without_a_table_of_scores(tmp_path):
             returns = [
                 (step, {"charts/episodic_return": -900.0 + 100 * i}) for i, step in enumerate(range(128, 1025, 128), 1)
             ]
-            write_events(next(path.glob("events*")), returns)
+            write_curves(path, returns)
             if N == 16 and seed <= 2:
                 (path / "failed.json").write_text('{"global_step": 640}')
-    runs, _ = training_runs.read_runs(tmp_path / "runs", training_runs.Cache([]))
+    runs, _ = training_runs.read_runs(tmp_path / "runs")
     suite = Suite("any", "ppo_atari_envpool", runs)
     assert suite.random == {"Pendulum-v1": -800.0}
     assert suite.finals(suite.configs[1], "Pendulum-v1").tolist() == [-8.0, -8.0, -1.0, -1.0, -1.0]
@@ -161,7 +161,7 @@ def test_runs_that_end_at_different_steps_are_judged_at_the_last_common_one(tmp_
             path = write_run(tmp_path / "runs" / f"{T}{seed}", 1.0, steps=1000, num_steps=T, seed=seed)
             end = 1000 // (8 * T) * 8 * T
             steps = [*range(100, end, 100), end]
-            write_events(next(path.glob("events*")), [(step, {"charts/episodic_return": step * 0.1}) for step in steps])
+            write_curves(path, [(step, {"charts/episodic_return": step * 0.1}) for step in steps])
     table = draw("my_sweep", tmp_path / "runs", tmp_path / "out")
     assert claim(table, "8×25 beats the base").value == pytest.approx(0, abs=1e-6)
     assert "runs end at 896 to 1,000: all are judged at 896, the last step that all reach" in capsys.readouterr().out
@@ -171,7 +171,7 @@ def test_the_mean_number_of_games_counts_where_the_fewest_are_not_logged(tmp_pat
     plant_pair(tmp_path / "runs")
     for path in tmp_path.glob("runs/wide*"):
         rows = [(step, {"charts/episodic_return": 5.0, "charts/episodes": step / 20}) for step in (512, 1024)]
-        write_events(next(path.glob("events*")), rows)
+        write_curves(path, rows)
     beats = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out"), "beats")
     assert beats.verdict == "undecided" and beats.no_ci == "fewer than 2 finished games an environment: 32×4"
 
@@ -236,7 +236,7 @@ def test_each_shape_at_its_own_learning_rate(tmp_path):
         assert claim(table, f"16×8 beats 8×16 at lr 2.5e-4: {game}").verdict == "contradicted"
         assert claim(table, f"is about the best at its own rate: {game}").verdict == stays
 
-    runs, _ = training_runs.read_runs(tmp_path / "runs", training_runs.Cache([]))
+    runs, _ = training_runs.read_runs(tmp_path / "runs")
     suite = Suite("shape_rate", "ppo_atari_envpool", runs, [(8, 16)], reps=100)
     sheet = drawing.map_of_scores(suite, sweep_claims.shapes_and_rates(suite))
     rows = {(row["game"], row["num_envs"], row["x"]): row for row, _ in sheet.rows}
@@ -319,7 +319,7 @@ def test_holm_counts_the_rows_and_a_contradiction_is_remarked(tmp_path):
     for seed in range(1, 13):  # each game: 7 of 12 runs slightly worse, 5 much better
         write_run(tmp_path / "odd" / f"a{seed}", 1.0, seed=seed)
         write_run(tmp_path / "odd" / f"b{seed}", 0.99 if seed < 8 else 2.0, seed=seed, num_envs=16)
-    runs, _ = training_runs.read_runs(tmp_path / "odd", training_runs.Cache([]))
+    runs, _ = training_runs.read_runs(tmp_path / "odd")
     suite = Suite("mine", "ppo_atari_envpool", runs, [(8, 16)], reps=300)
     sure = Evidence(0.3, np.full(300, 0.3))
     row = Claim("better", "", judge(sure, "more"), "more", improvement=improvement_of(suite))

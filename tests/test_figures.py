@@ -3,13 +3,23 @@
 import json
 import subprocess
 import sys
+from collections import defaultdict
 
 import conftest
 import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT
-from planted_runs import GAMES, claim, draw, plant, plant_pair, write_events, write_run  # puts scripts/ on the path
+from planted_runs import (  # puts scripts/ on the path
+    GAMES,
+    claim,
+    draw,
+    plant,
+    plant_pair,
+    write_curves,
+    write_events,
+    write_run,
+)
 
 # isort: split
 import figures
@@ -17,10 +27,9 @@ import launch
 from analysis import drawing, statement, training_runs
 from analysis.suite import DIAGNOSTICS, Suite
 from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from support import tags
+from support import reading, tags
 
 
 # ---- verdicts of whole sweeps ----------------------------------------------------------------------------------------
@@ -97,19 +106,16 @@ def test_unequal_seeds_nan_divergence_short_curves_and_a_missing_game(tmp_path, 
         for m in [json.loads((path / "manifest.json").read_text())["arguments"]]
     }
 
-    def events(key):
-        return next(byname[key].glob("events*"))
-
     for file in byname["Breakout", 8, 5].iterdir():  # a seed that was never run
         file.unlink()
-    write_events(
-        events(("Breakout", 8, 4)),
+    write_curves(
+        byname["Breakout", 8, 4],
         [
             (500, {"charts/episodic_return": 9.0}),  # a run that is not finite
             (1024, {"charts/episodic_return": float("nan")}),
         ],
     )
-    write_events(events(("Qbert", 32, 1)), [(250, {"charts/episodic_return": 9e6})])  # a curve shorter than the rest
+    write_curves(byname["Qbert", 32, 1], [(250, {"charts/episodic_return": 9e6})])  # a curve shorter than the rest
     (byname["Qbert", 32, 1] / "done.json").unlink()
     (byname["Qbert", 32, 2] / "done.json").unlink()  # this one's curve is whole: it counts
     (byname["Qbert", 32, 3] / "done.json").unlink()
@@ -160,7 +166,7 @@ def test_runs_in_which_no_game_has_ended(tmp_path, capsys, kind):
     for i, N in enumerate((8, 16)):
         path = write_run(tmp_path / "runs" / str(i), 1.0, num_envs=N, scalars={"diagnostics/ess": 90.0})
         if N == 16:
-            write_events(next(path.glob("events*")), [(step, {"diagnostics/ess": 95.0}) for step in (512, 1024)])
+            write_curves(path, [(step, {"diagnostics/ess": 95.0}) for step in (512, 1024)])
     draw("fixed_budget", tmp_path / "runs", tmp_path / "out", "--x", kind, images=True)
     assert "(16×16, Breakout, seed 1): no game has ended; no score" in capsys.readouterr().out
     draw("scaling_data", tmp_path / "runs", tmp_path / "out", images=True)
@@ -182,15 +188,18 @@ def test_unknown_scalars_and_the_records_of_arguments_change_nothing(tmp_path, c
     for path in runs.glob("x*"):
         manifest = json.loads((path / "manifest.json").read_text())
         cards = tags.cards({**manifest, "git": {"commit": "0123abc", "dirty": True}}, path.name)
-        events = [Event(wall_time=1.0, summary=card) for card in cards]
-        unknown = Summary(value=[Summary.Value(tag="charts/unknown", simple_value=float("nan"))])
-        events.append(Event(wall_time=1.0, step=512, summary=unknown))
-        with open(next(path.glob("events*")), "ab") as file:
-            writer = RecordWriter(file)
-            for event in events:
-                writer.write(event.SerializeToString())
+        points = defaultdict(dict)
+        for tag, (steps, values) in reading.read_curves(path).items():
+            for step, value in zip(steps, values):
+                points[step][tag] = value
+        rows = [*points.items(), (512, {"charts/unknown": float("nan")})]
+        write_events(path / "events.out.tfevents.1700000000.host.1", rows)
+        with open(path / "events.out.tfevents.1700000000.host.1", "ab") as file:
+            for card in cards:
+                RecordWriter(file).write(Event(wall_time=1.0, summary=card).SerializeToString())
+        (path / "curves.csv").unlink()
     assert shown() == before
-    curves, _ = training_runs.read_runs(runs, training_runs.Cache([]))
+    curves, _ = training_runs.read_runs(runs)
     assert set(curves[0].curves) == {"charts/episodic_return", "charts/SPS", "charts/gradient_steps", "charts/unknown"}
 
 
@@ -214,7 +223,7 @@ def test_the_final_score_is_that_of_the_final_games_if_all_runs_have_it(tmp_path
 def test_final_games_count_where_no_game_has_ended_in_training(tmp_path):
     plant_pair(tmp_path / "runs", final=1.5)
     for path in tmp_path.glob("runs/wide*"):
-        write_events(next(path.glob("events*")), [(1000, {"charts/min_episodes": 0.0})])
+        write_curves(path, [(1000, {"charts/min_episodes": 0.0})])
     beats = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out"), "beats")
     assert beats.value == pytest.approx(0.5, abs=1e-6) and beats.verdict == "supported"
 
@@ -514,7 +523,7 @@ def test_the_other_axes(tmp_path, kind):
 def test_the_base_is_black_and_the_families_differ(tmp_path):
     for i, (N, T) in enumerate([(8, 16), (16, 16), (32, 16), (8, 32), (4, 16)]):
         write_run(tmp_path / str(i), 1.0, num_envs=N, num_steps=T)
-    runs, _ = training_runs.read_runs(tmp_path, training_runs.Cache([]))
+    runs, _ = training_runs.read_runs(tmp_path)
     suite = Suite("scaling_data", "ppo_atari_envpool", runs, [(8, 16)])
     style = {suite.shape(config): line for config, line in drawing.styles(suite, suite.configs).items()}
     assert style["8×16"]["color"] == "black" and "base" in style["8×16"]["label"]
@@ -564,7 +573,7 @@ def test_many_curves_are_thinned_out_in_images_which_say_what_is_not_there(tmp_p
     for i in range(9):
         write_run(tmp_path / str(i), 1.0, num_envs=2**i, steps=2**13)
     write_run(tmp_path / "qbert", 1.0, game="Qbert", steps=2**13)
-    runs, _ = training_runs.read_runs(tmp_path, training_runs.Cache([]))
+    runs, _ = training_runs.read_runs(tmp_path)
     suite = Suite("num_envs_trend", "ppo_atari_envpool", runs, [(8, 16)])
     family = suite.family("num_envs")
     kept = [config["num_envs"] for config in drawing.fewer(suite, family)]

@@ -25,7 +25,7 @@ import imageio.v2 as imageio
 import numpy as np
 import pytest
 import torch
-from conftest import command, curves, environment, load_checkpoint, raw_steps, run, start, wait_for
+from conftest import command, curves, curves_csv, environment, load_checkpoint, raw_steps, run, start, wait_for
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
@@ -75,6 +75,7 @@ def check_complete(run_dir, steps=STEPS):
     assert json.loads((run_dir / "done.json").read_text())["global_step"] == steps[-1]
     assert raw_steps(run_dir) == steps
     scalars = curves(run_dir)
+    assert str(sorted(scalars.items())) == str(sorted(curves_csv(run_dir).items()))  # as text: NaN equals itself
     assert [step for step, _ in scalars["losses/grad_norm"]] == steps
     assert [value for _, value in scalars["charts/gradient_steps"]] == [4 * i for i in range(1, len(steps) + 1)]
     rates = [2.5e-4 * (1 - i / len(steps)) for i in range(len(steps))]
@@ -229,7 +230,7 @@ def test_what_tensorboard_shows_beside_the_curves(finished):
     content = accumulator.SummaryMetadata("_hparams_/experiment").plugin_data.content
     columns = HParamsPluginData.FromString(content).experiment.hparam_infos
     assert {info.name for info in columns if info.differs} == set(tags.SHOWN) < {info.name for info in columns}
-    assert reading.read_curves(finished[0].glob("events*")).keys() == set(accumulator.Tags()["scalars"])
+    assert reading.read_curves(finished[0]).keys() == set(accumulator.Tags()["scalars"])
 
 
 @pytest.mark.once
@@ -392,6 +393,8 @@ def test_kill_9_again_and_again(script, tmp_path):
     newest = max(run_dir.glob("events.out.tfevents.*"), key=lambda path: path.stat().st_mtime)
     with open(newest, "ab") as file:
         file.write(newest.read_bytes()[24:200])
+    with open(run_dir / "curves.csv", "a") as file:
+        file.write("1024,1.0,0.5")
     again = run(script, tmp_path, *words)
     assert "checkpoint.pt cannot be read" in again.stderr
     assert f"resumes at step {before:,}" in again.stdout
@@ -446,6 +449,16 @@ def test_broken_end_of_an_event_file(reopen, tail):
 
 
 @pytest.mark.once
+def test_a_run_without_curves_csv_and_one_with_a_broken_one(reopen, capsys):
+    """The first began before there was such a file, and gets one; the second is left as it is."""
+    copy, _ = reopen("older", lambda copy: (copy / "curves.csv").unlink())
+    assert str(sorted(curves_csv(copy).items())) == str(sorted(curves(copy).items()))
+    with pytest.raises(SystemExit) as end:
+        reopen("broken", lambda copy: (copy / "curves.csv").write_text("step,wall_time,x\nno number,1,1\n"))
+    assert end.value.code == 2 and "broken/run/curves.csv cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.once
 @pytest.mark.parametrize("broken", [b"", b"\0" * 4096])
 def test_no_checkpoint_can_be_read(reopen, broken, capsys):
     """Then the run begins anew, and so do its curves."""
@@ -455,7 +468,7 @@ def test_no_checkpoint_can_be_read(reopen, broken, capsys):
             (copy / name).write_bytes(broken)
 
     copy, step = reopen("copy", break_both)
-    assert step == 0 and raw_steps(copy) == []
+    assert step == 0 and raw_steps(copy) == [] and not any(curves_csv(copy).values())
     assert capsys.readouterr().err.count("cannot be read") == 2
 
 

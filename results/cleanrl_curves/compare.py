@@ -71,12 +71,12 @@ def train(cleanrl, game, program, seed):
     with tempfile.TemporaryDirectory() as folder:
         if program == CLEANRL:
             run([cleanrl / "cleanrl" / script, "--env-id", game, *flags, "--no-cuda"], folder)
-            curves = reading.read_curves(Path(folder).glob("runs/*/events*"))
+            curves = reading.read_curves(next(Path(folder).glob("runs/*")))
         else:
             env_id = f"gymnasium::{game}" if program == OURS_GYMNASIUM else game
             words = f"--num-logs {POINTS} --num-threads 1 --no-cuda --runs-dir {folder} --run-name run".split()
             run([ROOT / "ppo_envpool.py", "--env-id", env_id, *flags, *words], folder)
-            curves = reading.read_curves(Path(folder).glob("run/events*"))
+            curves = reading.read_curves(Path(folder, "run"))
     steps, returns = curves["charts/episodic_return"]
     if program != CLEANRL:
         yield from zip(steps, returns, strict=True)

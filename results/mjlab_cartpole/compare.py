@@ -196,7 +196,7 @@ def train_and_play(num_envs, seed, steps, *flags):
         with contextlib.suppress(SystemExit):
             ppo.main(ppo.parse_args([*words.split(), *flags]))
         run = Path(folder, "run")
-        return reading.read_curves(run.glob("events*")), reading.read_json(run / "done.json")["final_return"]
+        return reading.read_curves(run), reading.read_json(run / "done.json")["final_return"]
 
 
 def train_theirs(cartpole, seed, iterations):

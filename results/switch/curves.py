@@ -46,7 +46,7 @@ def points(runs_dir):
         low, high = references[game]
         com = given["prox_com"]
         whose = (parent["prox_com"], com) if parent else (com, "")
-        curves = reading.read_curves((runs_dir / name).glob("events*"))
+        curves = reading.read_curves(runs_dir / name)
         fewest = dict(zip(*curves["charts/min_episodes"], strict=True))
         for step, value in zip(*curves["charts/episodic_return"], strict=True):
             if fewest[step] >= 2 and (not parent or step > parent["total_timesteps"]):

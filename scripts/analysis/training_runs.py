@@ -2,22 +2,17 @@
 
 Statistics and verdicts are in estimates.py. This module imports neither torch nor matplotlib.
 
-    cache = analysis.Cache([runs_dir / ".figures_cache.npz"])
-    runs, unread = analysis.read_runs(runs_dir, cache)
-    cache.save()
-    steps, returns = runs[0].curve(analysis.RETURN)
+    runs, unread = training_runs.read_runs(runs_dir)
+    steps, returns = runs[0].curve(training_runs.RETURN)
 """
 
 from launching.root import ROOT
 
-import contextlib
 import csv
 import json
-import os
 import sys
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
@@ -348,7 +343,7 @@ class TrainingRun:
         return self.finished and not self.by_evaluation and self.enough_games_from() > self.target
 
 
-def read_run(run_dir, name, cache):
+def read_run(run_dir, name):
     """The TrainingRun in a directory. ValueError if its manifest is not that of a run."""
     manifest, done, failed = (reading.read_json(run_dir / f"{file}.json") for file in ("manifest", "done", "failed"))
     known, state = Manifest(manifest), reading.state(run_dir)
@@ -357,7 +352,7 @@ def read_run(run_dir, name, cache):
         script=known.script,
         game=known.game,
         arguments=known.arguments,
-        curves=cache.curves(run_dir),
+        curves=reading.read_curves(run_dir),
         done=done,
         manifest=manifest,
         state=state,
@@ -372,99 +367,14 @@ def read_run(run_dir, name, cache):
     return run
 
 
-def read_runs(root, cache):
+def read_runs(root):
     """All TrainingRuns below a directory, links included, each once; and a line for each that cannot be read."""
     runs, unread = [], []
     found = reading.find_runs(root)
     for run_dir in tqdm(found, desc="reading", unit=" runs", disable=not sys.stderr.isatty(), leave=False):
         name = str(run_dir.relative_to(root))
         try:
-            runs.append(read_run(run_dir, name, cache))
+            runs.append(read_run(run_dir, name))
         except (OSError, ValueError) as error:
             unread.append(f"{name}: not read ({error})")
     return runs, unread
-
-
-class Cache:
-    """The curves of runs, kept in one .npz file: reading event files is the slow part.
-
-    A run is read again if the names, sizes or times of its event files have changed.
-    """
-
-    def __init__(self, paths):
-        """paths: where the file may be. Reads the first that is readable; `save` writes the first that is writable."""
-        self.paths = list(paths)
-        self._stored = {}  # {run directory: (signature, curves)} of the file
-        self._used = {}  # the same, of the runs that were asked for
-        self._changed = False
-        for path in self.paths:
-            with contextlib.suppress(Exception):  # a file that cannot be read, for whatever reason, is replaced
-                self._stored = self._load(path)
-                break
-
-    @staticmethod
-    def _load(path):
-        with np.load(path) as data:
-            index, steps, values = json.loads(str(data["index"])), data["steps"], data["values"]
-        stored = {}
-        for run_dir, (signature, places) in index.items():
-            curves = {
-                tag: (steps[first_step:][:count], values[first_value:][:count])
-                for tag, (first_step, first_value, count) in places.items()
-            }
-            stored[run_dir] = signature, curves
-        return stored
-
-    def curves(self, run_dir):
-        """reading.read_curves of all event files in the directory, from the cache if nothing has changed."""
-        key = os.path.realpath(run_dir)
-        if key not in self._used:
-            files = sorted(entry.path for entry in os.scandir(key) if entry.name.startswith("events.out.tfevents"))
-            signature = [[os.path.basename(path), os.stat(path).st_size, os.stat(path).st_mtime_ns] for path in files]
-            stored = self._stored.get(key)
-            if not stored or stored[0] != signature:
-                stored, self._changed = (signature, reading.read_curves(map(Path, files))), True
-            self._used[key] = stored
-        return self._used[key][1]
-
-    def save(self):
-        """Writes what was asked for, if it has changed. Equal steps of the tags of a run are written once."""
-        if not self._changed:
-            return
-        index, steps, values = {}, _Column(), _Column()
-        for run_dir, (signature, curves) in self._used.items():
-            places, first_steps = {}, {}
-            for tag, (run_steps, run_values) in curves.items():
-                key = run_steps.tobytes()
-                if key not in first_steps:
-                    first_steps[key] = steps.append(run_steps)
-                places[tag] = first_steps[key], values.append(run_values), len(run_values)
-            index[run_dir] = signature, places
-        for path in self.paths:
-            partial = path.with_name(f"{path.stem}.{os.getpid()}.npz")
-            with contextlib.suppress(OSError):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                np.savez(
-                    partial,
-                    index=np.array(json.dumps(index)),
-                    steps=steps.joined(int),
-                    values=values.joined(np.float32),
-                )
-                os.replace(partial, path)
-                return
-
-
-class _Column:
-    """Arrays to be joined into one."""
-
-    def __init__(self):
-        self.parts, self.length = [], 0
-
-    def append(self, part):
-        """Returns where the part begins."""
-        first, self.length = self.length, self.length + len(part)
-        self.parts.append(part)
-        return first
-
-    def joined(self, dtype):
-        return np.concatenate([*self.parts, np.zeros(0, dtype)])
