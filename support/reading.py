@@ -18,12 +18,13 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from support import recipe
 from support.arguments import fail
 
 CURVES = "curves.csv"
+NUMBERS = ("global_step", "wall_seconds", "sps", "episodic_return", "final_return", "final_episodes")  # of done.json
 MISSING = b"1e39"  # what an empty cell is read as: no float32 number is as large
 FORMAT = 2  # of checkpoint.pt; raised when an older one can no longer be resumed
 
@@ -68,6 +69,36 @@ def read_json(path: Path) -> Dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+class Files(NamedTuple):
+    """The JSON files of a run, {} for each that it has not, and its state in the words of `state`."""
+
+    manifest: Dict[str, Any]
+    done: Dict[str, Any]
+    failed: Dict[str, Any]
+    state: str
+
+
+def read_files(run_dir: Path) -> Files:
+    """The Files of a run directory. ValueError, which names the file, if one is not as a run writes it."""
+    contents = {}
+    for name in ("manifest", "done", "failed"):
+        try:
+            contents[name] = content = json.loads((run_dir / f"{name}.json").read_text())
+        except FileNotFoundError:
+            contents[name] = content = {}
+        except ValueError as error:
+            raise ValueError(f"{name}.json: {error}") from None
+        if not isinstance(content, dict):
+            raise ValueError(f"{name}.json: expected an object")
+        for key in NUMBERS if name != "manifest" else ():
+            for value in content[key] if isinstance(content.get(key), list) else [content.get(key)]:
+                if value is not None and type(value) not in (int, float):
+                    raise ValueError(f"{name}.json: {key} is {value!r}, expected a number")
+    if not isinstance(contents["manifest"].get("arguments"), dict):
+        raise ValueError("manifest.json: not that of a run")
+    return Files(**contents, state=state(run_dir))
 
 
 def script_of(manifest: Dict[str, Any]) -> Optional[str]:
@@ -284,12 +315,8 @@ def _csv_of_events(run_dir: Path) -> bytes:
     return _csv(tags, [_csv_row(tags, step, *points[step]) for step in sorted(points)])
 
 
-def read_curves(run_dir: Path) -> Dict[str, Tuple[Any, Any]]:
-    """{tag: (steps (P,) int64, values (P,) float32)} of one run, from its curves.csv; without one, from its events.
-
-    Reading events takes a hundred times as long, so a run that is done gets a curves.csv. ValueError if the file is
-    broken.
-    """
+def _table(run_dir: Path) -> Tuple[List[str], Any, Any]:
+    """tags, steps (P,) int64, and wall_time and the values of the tags, (P, 1 + tags) float64, with MISSING ones."""
     import numpy as np
 
     path = run_dir / CURVES
@@ -303,7 +330,7 @@ def read_curves(run_dir: Path) -> Dict[str, Tuple[Any, Any]]:
     try:
         tags, rows = _split(content)
         if not rows:
-            return {}
+            return tags, np.zeros(0, np.int64), np.zeros((0, 1 + len(tags)))
         steps = np.array([int(row.partition(b",")[0]) for row in rows.splitlines()])
         for _ in range(2):  # of ",,," the first pass fills one of two
             rows = rows.replace(b",,", b"," + MISSING + b",")
@@ -313,8 +340,20 @@ def read_curves(run_dir: Path) -> Dict[str, Tuple[Any, Any]]:
             raise ValueError(f"rows of {table.shape[1]} cells below a first line of {len(tags) + 2}")
     except ValueError as error:
         raise ValueError(f"{CURVES}: {error}") from None
+    return tags, steps, table[:, 1:]
+
+
+def read_curves(run_dir: Path) -> Dict[str, Tuple[Any, Any]]:
+    """{tag: (steps (P,) int64, values (P,) float32)} of one run, from its curves.csv; without one, from its events.
+
+    Reading events takes a hundred times as long, so a run that is done gets a curves.csv. ValueError if the file is
+    broken.
+    """
+    import numpy as np
+
+    tags, steps, table = _table(run_dir)
     curves = {}
-    for tag, column in zip(tags, table.T[2:]):
+    for tag, column in zip(tags, table.T[1:]):
         there = column != float(MISSING)
         if there.any():
             curves[tag] = steps[there], column[there].astype(np.float32)
@@ -342,3 +381,59 @@ def progress(run_dir: Path) -> Tuple[int, float]:
         return step, 0.0
     (first, first_time), (last, last_time) = latest[0], latest[-1]
     return step, (last - first) / max(last_time - first_time, 1e-9)
+
+
+# ---- all runs as a table ---------------------------------------------------------------------------------------------
+def load(path: Union[str, Path], curves: bool = False) -> Any:
+    """The runs below a directory as a pandas DataFrame, one row a run.
+
+    Columns: `run` (the directory below `path`), `script`, `state` (as of `state`), each argument of the manifests under
+    its own name (lists as on a command line: "64 64"), `global_step`, `start`, `commit`; and of finished runs `sps`,
+    `wall_seconds`, `episodic_return`, and with --eval-episodes `final_return`, the ends of its 95 % interval
+    `final_return_low` and `final_return_high`, and `final_episodes`. What a run has not is missing.
+
+    With `curves` returns two tables: that one, and the rows of all curves.csv, with the columns `run`, `step`,
+    `wall_time` and the tags. A run with a broken file is left out, and named in a line on stderr. FileNotFoundError if
+    there is no such directory.
+    """
+    import pandas as pd
+
+    root = Path(path)
+    if not root.is_dir():
+        raise FileNotFoundError(f"{root} is no directory: expected one with runs below it")
+    rows, tables = [], []
+    for run_dir in find_runs(root):
+        try:
+            row = _row(run_dir, str(run_dir.relative_to(root)))
+            if curves:
+                tags, steps, table = _table(run_dir)
+                table[table == float(MISSING)] = float("nan")
+                points = pd.DataFrame(table, columns=["wall_time", *tags])
+                points.insert(0, "step", steps)
+                points.insert(0, "run", row["run"])
+                tables.append(points)
+        except (OSError, ValueError) as error:
+            print(f"note: {run_dir} is left out: {error}", file=sys.stderr)
+        else:
+            rows.append(row)
+    runs = pd.DataFrame(rows, columns=None if rows else ["run", "script", "state"])
+    if not curves:
+        return runs
+    empty = pd.DataFrame(columns=["run", "step", "wall_time"])
+    points = pd.concat([table for table in tables if len(table)] or [empty], ignore_index=True)
+    return runs, points.astype(dict.fromkeys(points.columns[3:], "float32"))
+
+
+def _row(run_dir: Path, name: str) -> Dict[str, Any]:
+    manifest, done, _, word = read_files(run_dir)
+    row: Dict[str, Any] = {"run": name, "script": script_of(manifest), "state": word}
+    for key, value in manifest["arguments"].items():
+        row[key] = " ".join(map(str, value)) if isinstance(value, list) else value
+    git, interval = manifest.get("git"), done.get("final_return_ci")
+    row["global_step"] = done.get("global_step") or progress(run_dir)[0]
+    row["start"] = manifest.get("start")
+    row["commit"] = git.get("commit") if isinstance(git, dict) else None
+    row.update({key: done[key] for key in NUMBERS if key in done})
+    if isinstance(interval, list) and len(interval) == 2:
+        row["final_return_low"], row["final_return_high"] = interval
+    return row

@@ -344,9 +344,9 @@ class TrainingRun:
 
 
 def read_run(run_dir, name):
-    """The TrainingRun in a directory. ValueError if its manifest is not that of a run."""
-    manifest, done, failed = (reading.read_json(run_dir / f"{file}.json") for file in ("manifest", "done", "failed"))
-    known, state = Manifest(manifest), reading.state(run_dir)
+    """The TrainingRun in a directory. ValueError if a file is not as a run writes it."""
+    manifest, done, failed, state = reading.read_files(run_dir)
+    known = Manifest(manifest)
     run = TrainingRun(
         name=name,
         script=known.script,

@@ -1,0 +1,180 @@
+"""support/reading.py: curves.csv and event files, all runs as a table, and that reading runs nobody's code."""
+
+import fcntl
+import json
+import os
+
+import conftest
+import numpy as np
+import pytest
+from planted_runs import write_events, write_run  # puts scripts/ on the path
+
+# isort: split
+from analysis import training_runs
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from support import reading
+
+
+# ---- curves ----------------------------------------------------------------------------------------------------------
+def test_reads_what_tensorboard_reads(tmp_path):
+    torch_writer = pytest.importorskip("torch.utils.tensorboard")
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+
+    with torch_writer.SummaryWriter(tmp_path) as writer:
+        for step in range(5):
+            writer.add_scalar("a", step * 0.5, step)
+            writer.add_scalar("b", -step, step, new_style=True)
+            writer.add_histogram("c", np.arange(3.0), step)
+    tensor = Summary.Value(tag="d", tensor=TensorProto(dtype=1, tensor_content=np.float32(7).tobytes()))
+    other = Summary.Value(tag="e", simple_value=1.0, metadata={"plugin_data": {"plugin_name": "hparams"}})  # no curve
+    with open(next(tmp_path.glob("events*")), "ab") as file:
+        RecordWriter(file).write(Event(step=9, summary=Summary(value=[tensor, other])).SerializeToString())
+    curves = reading.read_curves(tmp_path)
+    assert list(zip(*map(list, curves["a"]))) == conftest.curves(tmp_path)["a"] and len(curves["a"][0]) == 5
+    assert [list(column) for column in curves["b"]] == [[0, 1, 2, 3, 4], [0, -1, -2, -3, -4]]  # a tensor
+    assert set(curves) == set("abd") and curves["d"][1] == [7]
+    assert not (tmp_path / "curves.csv").exists()  # it may go on: only a run that is done gets one
+
+
+def same(curves, others):
+    """Whether two runs' curves are equal, bit for bit."""
+    parts = [{tag: [part.tobytes() for part in curve] for tag, curve in one.items()} for one in (curves, others)]
+    return parts[0] == parts[1]
+
+
+ODD = np.float32([np.nan, np.inf, -np.inf, -0.0, 3.4028235e38, 1e-45, 16777217, 1 / 3]).tolist()
+
+
+def test_curves_are_the_float32_numbers_of_the_events(tmp_path):
+    """Numbers that are hard to print, tags that begin late or end early, and one with a comma."""
+    rows = [(1, {"x": 1.0, "finance": 2.0}), (2**53 - 1, {"x,y": 3.0})]
+    rows += [(10 + i, {"x": value, "finance": 0.5}) for i, value in enumerate(ODD)]
+    rng = np.random.default_rng(0).integers(0, 2**32, 1000, np.uint32).view(np.float32)
+    rows += [(100 + i, {"random": value}) for i, value in enumerate(rng.tolist())]
+    write_events(tmp_path / "events.out.tfevents.1", rows)
+    curves = reading.read_curves(tmp_path)
+    for tag in ("x", "finance", "x,y", "random"):
+        steps, values = zip(*sorted((step, scalars[tag]) for step, scalars in rows if tag in scalars))
+        expected = np.array(values, np.float32)
+        assert curves[tag][0].tolist() == list(steps) and curves[tag][0].dtype == np.int64
+        assert (curves[tag][1].view(np.uint32) == expected.view(np.uint32))[~np.isnan(expected)].all()
+        assert np.isnan(curves[tag][1][np.isnan(expected)]).all()
+    (tmp_path / "done.json").write_text("{}")
+    assert same(reading.read_curves(tmp_path), curves) and same(reading.read_curves(tmp_path), curves)
+    (tmp_path / "events.out.tfevents.1").unlink()  # from now on the file is all there is
+    assert same(reading.read_curves(tmp_path), curves)
+
+
+def test_appended_rows_are_those_of_the_events(tmp_path):
+    """A tag that is new gets a column; a row is written whole, and a part of one does not count."""
+    file = reading.CurvesFile(tmp_path, -1)
+    assert reading.read_curves(tmp_path) == {} and reading.progress(tmp_path) == (0, 0.0)
+    points = [(1, {"x": 1.0}), (2, {"x": ODD[0], "y": ODD[-1]}), (3, {"y": 5.0}), (4, {"z": 1.0})]
+    for step, scalars in points:
+        file.append(step, 100.0 + step, scalars)
+    file.close()
+    lines = ["step,wall_time,x,y,z", "1,101.000000,1,,", "2,102.000000,nan,0.333333343,", "3,103.000000,,5,"]
+    path = tmp_path / "curves.csv"
+    assert path.read_text() == "\n".join([*lines, "4,104.000000,,,1", ""])
+    write_events(tmp_path / "events.out.tfevents.1", points)
+    whole = reading.read_curves(tmp_path)
+    assert reading.progress(tmp_path) == (4, 1.0)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert reading.read_curves(tmp_path).keys() == {"x", "y"} and reading.progress(tmp_path) == (3, 1.0)
+    reading.CurvesFile(tmp_path, 2).close()
+    assert path.read_text() == "\n".join([*lines[:3], ""])
+    path.unlink()
+    assert same(reading.read_curves(tmp_path), whole)
+
+
+def test_several_event_files_with_torn_tails_out_of_order(tmp_path):
+    one, two = tmp_path / "events.out.tfevents.1", tmp_path / "events.out.tfevents.2"
+    write_events(one, [(1, {"x": 1.0}), (3, {"x": 3.0}), (2, {"x": 2.0}), (4, {"x": 4.0, "y": 1.0})])
+    write_events(two, [(4, {"x": 40.0}), (5, {"x": 5.0}), (6, {"x": 6.0})])
+    two.write_bytes(two.read_bytes()[:-9])
+    steps, values = reading.read_curves(tmp_path)["x"]
+    assert steps.tolist() == [1, 2, 3, 4, 5] and values.tolist() == [1, 2, 3, 40, 5]
+    assert reading.read_curves(tmp_path)["y"][0].tolist() == [4]
+    two.write_bytes(b"not an event file at all, but long enough")
+    assert reading.read_curves(tmp_path)["x"][0].tolist() == [1, 2, 3, 4]
+
+
+def test_a_run_that_is_done_gets_a_curves_file(tmp_path):
+    """Not while a process holds its lock; a folder that cannot be written to is read all the same."""
+    write_events(tmp_path / "events.out.tfevents.1", [(1, {"x": 1.0})])
+    (tmp_path / "done.json").write_text('{"global_step": 1}')
+    with open(tmp_path / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert reading.read_curves(tmp_path)["x"][1] == [1] and not (tmp_path / "curves.csv").exists()
+    assert reading.progress(tmp_path) == (1, 0.0)
+    blocked = tmp_path / f".curves.csv.{os.getpid()}.partial"
+    blocked.mkdir()  # as root may write everywhere, no mode of the folder would refuse
+    assert reading.read_curves(tmp_path)["x"][1] == [1] and not (tmp_path / "curves.csv").exists()
+    blocked.rmdir()
+    assert reading.read_curves(tmp_path)["x"][1] == [1]
+    assert (tmp_path / "curves.csv").read_text() == "step,wall_time,x\n1,1.000000,1\n"
+
+
+# ---- all runs as a table ---------------------------------------------------------------------------------------------
+def test_load(tmp_path):
+    """Each argument, state and score of each run, at any depth; the curves in a second table."""
+    write_run(tmp_path / "deep" / "er" / "a", 1.0, final=1.5, hidden_sizes=[64, 64], scalars={"x": 1.0})
+    write_run(tmp_path / "b", 1.0, seed=2, script="ppo_envpool", done=False, scalars={"y": np.nan})
+    done = {"sps": 512.5, "wall_seconds": 2.0, "final_return_ci": [40.0, 50.0]}
+    path = tmp_path / "deep" / "er" / "a" / "done.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **done}))
+    manifest = json.loads((tmp_path / "b" / "manifest.json").read_text())
+    more = {"git": {"commit": "0123abc", "dirty": False}, "start": "2026-01-01T00:00:00+0000"}
+    (tmp_path / "b" / "manifest.json").write_text(json.dumps({**manifest, **more}))
+    runs = reading.load(tmp_path).set_index("run")
+    assert list(runs.index) == ["b", "deep/er/a"] and list(runs.state) == ["stale", "done"]
+    a, b = runs.loc["deep/er/a"], runs.loc["b"]
+    assert (a.script, a.env_id, a.seed, a.num_envs, a.hidden_sizes) == (
+        "ppo_atari_envpool",
+        "Breakout-v5",
+        1,
+        8,
+        "64 64",
+    )
+    assert (a.sps, a.wall_seconds, a.final_return_low, a.final_return_high) == (512.5, 2.0, 40.0, 50.0)
+    assert a.final_return == pytest.approx(1.7 + 1.5 * 28.8) and a.final_episodes == 20 and a.global_step == 1024
+    assert (b.script, b.commit, b.start, b.global_step) == ("ppo_envpool", "0123abc", more["start"], 1024)
+    assert np.isnan(b.final_return) and np.isnan(b.sps)
+    again, curves = reading.load(str(tmp_path), curves=True)
+    assert again.set_index("run").equals(runs) and curves.shape == (16, 8) and curves["x"].dtype == np.float32
+    returns = curves[curves.run == "b"].set_index("step")["charts/episodic_return"]
+    steps, values = reading.read_curves(tmp_path / "b")["charts/episodic_return"]
+    assert returns.index.tolist() == steps.tolist() and returns.tolist() == values.tolist()
+    assert curves[curves.run == "b"].x.isna().all() and curves.wall_time.tolist() == curves.step.tolist()
+
+
+BROKEN = {  # file -> contents that no run has written
+    "manifest.json": [b"", b'{"arguments": {"seed"', b"[1]", b'{"arguments": 5}', b"\xff"],
+    "done.json": [b"", b"{", b"3", b'{"global_step": "all"}', b'{"final_return": true}', b'{"sps": [1, "x"]}'],
+    "failed.json": [b"null", b'{"global_step": {}}'],
+    "curves.csv": [b"", b"step", b"a,b\n1,2\n", b"step,wall_time,x\n1,1,one\n", b"step,wall_time,x\n1.5,1,1\n"]
+    + [b"\xff\n", b"step,wall_time,x,y\n1,1,1\n"],
+}
+
+
+@pytest.mark.parametrize("name, content", [(name, content) for name in BROKEN for content in BROKEN[name]])
+def test_a_broken_file_is_named_and_the_other_runs_are_read(tmp_path, capsys, name, content):
+    for run in ("a", "b"):
+        write_run(tmp_path / run, 1.0)
+    (tmp_path / "a" / name).write_bytes(content)
+    runs, curves = reading.load(tmp_path, curves=True)
+    assert list(runs.run) == ["b"] and set(curves.run) == {"b"}
+    error = capsys.readouterr().err
+    assert error.startswith(f"note: {tmp_path / 'a'} is left out: {name}") and error.count("\n") == 1
+    found, unread = training_runs.read_runs(tmp_path)
+    assert [run.name for run in found] == ["b"] and len(unread) == 1 and unread[0].startswith(f"a: not read ({name}")
+
+
+def test_load_of_nothing(tmp_path):
+    runs, curves = reading.load(tmp_path, curves=True)
+    assert runs.empty and curves.empty and {"run", "script", "state"} <= set(runs) and "step" in curves
+    with pytest.raises(FileNotFoundError, match="none is no directory"):
+        reading.load(tmp_path / "none")
