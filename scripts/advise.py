@@ -28,18 +28,22 @@ from launching.root import ROOT
 
 import os
 import re
+import shlex
 import signal
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Optional, Tuple
 
-import launch
 import numpy as np
 import pandas as pd
 from analysis import training_runs
 from analysis.comparisons import RUNS_FOR_A_VERDICT
 from analysis.estimates import ALPHA, Estimate, evidence, holm, interval, mean, p_values
+from launching import options
+from launching.jobs import check_before_start, claim, read_jobs
+from launching.machines import this_machine
+from launching.pool import Pool
 from typing_extensions import Annotated
 
 from support import reading, worlds
@@ -278,8 +282,8 @@ def command(args, candidate, steps, seed=None):
     return " ".join(
         [
             "python",
-            launch.shlex.quote(str(script)),
-            *(f"--{key} {launch.shlex.quote(str(value))}" for key, value in flags.items()),
+            shlex.quote(str(script)),
+            *(f"--{key} {shlex.quote(str(value))}" for key, value in flags.items()),
         ]
     )
 
@@ -300,17 +304,17 @@ def player(args):
 
 def carry_out(lines, workers):
     """Makes the runs of these commands, as launch.py does. Returns the jobs; ends the program if a signal has come."""
-    options = launch.parse_args(["--workers", str(workers)] if workers else [])
-    jobs = launch.read_jobs(lines)
-    machine = launch.this_machine(options, jobs)
-    launch.check_before_start(jobs, machine)
+    chosen = options.parse_args(["--workers", str(workers)] if workers else [])
+    jobs = read_jobs(lines)
+    machine = this_machine(chosen, jobs)
+    check_before_start(jobs, machine)
     try:
         for job in jobs:
-            launch.claim(job)
+            claim(job)
     except OSError as error:
         fail(f"--runs-dir {jobs[0].runs_dir} ({error.strerror}): expected a directory that can be written to")
     before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    pool = launch.Pool(jobs, machine.slots, retry_diverged=False)
+    pool = Pool(jobs, machine.slots, retry_diverged=False)
     pool.work()
     for signum, handler in before.items():
         signal.signal(signum, handler)

@@ -35,7 +35,7 @@ class Range(NamedTuple):
         if self.low <= value <= self.high:  # NaN fails this
             return ""
         form = "," if isinstance(value, int) else ",.15g"
-        return f"is out of range: expected {self.low:{form}} to {self.high:{form}}"
+        return f" is out of range: expected {self.low:{form}} to {self.high:{form}}"
 
 
 class Pattern(NamedTuple):
@@ -46,7 +46,7 @@ class Pattern(NamedTuple):
 
     def objection(self, text: str) -> str:
         """What is wrong with the text, as the end of a sentence; "" if nothing is."""
-        return "" if re.fullmatch(self.regex, text, re.ASCII) else f"is not accepted: expected {self.words}"
+        return "" if re.fullmatch(self.regex, text, re.ASCII) else f": expected {self.words}"
 
 
 # Types for the fields of Args, each with its Range; `Optional[Count]` and `Tuple[Count, ...]` work too.
@@ -98,6 +98,7 @@ def parse(args_class: type, argv: List[str], description: str, default: Any = No
     import tyro
 
     defaults = {} if default is None else {"default": default}
+    hints = get_type_hints(args_class, include_extras=True)
     box = io.StringIO()  # tyro draws a box around its complaint: put what it says on one line
     try:
         with contextlib.redirect_stderr(box):
@@ -108,14 +109,19 @@ def parse(args_class: type, argv: List[str], description: str, default: Any = No
             if flag:
                 fail(f"--{flag[1]} takes no value: expected --{flag[1]} or --no-{flag[1]}")
             text = box.getvalue().split("For full helptext")[0].partition("\n")[2]
-            fail(re.sub("[│─|]|-{3,}", " ", text))
+            text = " ".join(re.sub("[│─|]|-{3,}", " ", text).split())
+            found = re.match(r"Error parsing --([\w-]+):.*'([^']*)'\]? Argument", text)
+            kind = found and re.search(r"\b(int|float)\b", str(hints[found[1].replace("-", "_")]))
+            if found and kind:  # tyro goes through all types of Optional[int]
+                fail(f"--{found[1]} {found[2]}: expected {'a whole number' if kind[1] == 'int' else 'a number'}")
+            fail(text)
         raise
-    for name, hint in get_type_hints(args_class, include_extras=True).items():
+    for name, hint in hints.items():
         given = getattr(args, name)
         values = given if isinstance(given, (list, tuple)) else [] if given is None else [given]
         for limit, value in itertools.product(_limits(hint), values):
             if limit.objection(value):
-                fail(f"--{name.replace('_', '-')} {value} {limit.objection(value)}")
+                fail(f"--{name.replace('_', '-')} {value}{limit.objection(value)}")
     return args
 
 
@@ -190,12 +196,11 @@ def _schedule(args: Any, words: Set[str]) -> List[Tuple[int, int]]:
     excluded = sorted(words & {"--num-envs", "--num-steps", "--scale-from", "--scaling"})
     if excluded:
         fail(f"--schedule and {excluded[0]} exclude each other: give one")
-    if args.schedule == "noise":
-        args.schedule = f"noise:{args.num_envs}-{16 * args.num_envs}x{args.num_steps}"
     try:
-        schedule = recipe.Schedule(args.schedule, args.total_timesteps)
+        schedule = recipe.schedule_of(vars(args))
     except ValueError as error:
         fail(error)
+    args.schedule = schedule.text
     if schedule.bounds and not args.diagnostics:
         fail("--schedule noise needs the diagnostics, which measure the noise: expected no --no-diagnostics")
     _, args.num_envs, args.num_steps = schedule.phases[0]

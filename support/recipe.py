@@ -6,7 +6,7 @@ P3 is Beukman et al. 2026, arXiv 2603.06009. Pure arithmetic. Python 3.8.
 import math
 import re
 from fractions import Fraction
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 WAYS = ("more-minibatches", "bigger-minibatches", "sqrt-lr", "hybrid:B")  # of --scaling
 
@@ -104,12 +104,13 @@ class Schedule:
     text: ValueError, with what was expected, if it is neither. total: environment steps of the run. start: where the
     run begins, after 0 if it goes on from another one's checkpoint.
 
-    Attributes: `phases`; `bounds` of N, None without noise; `last_step`, at which the run ends: no other whole batch of
-    the last phase fits, or with noise none of the smallest N; `noise_interval`, iterations from one measurement of the
-    gradient's noise to the next, at least. A measurement takes two epochs of gradients.
+    Attributes: `text`; `phases`; `bounds` of N, None without noise; `last_step`, at which the run ends: no other whole
+    batch of the last phase fits, or with noise none of the smallest N; `noise_interval`, iterations from one
+    measurement of the gradient's noise to the next, at least. A measurement takes two epochs of gradients.
     """
 
     def __init__(self, text: str, total: int, start: int = 0) -> None:
+        self.text = text
         self.bounds: Optional[Tuple[int, int]] = None
         noise = re.fullmatch(r"noise:(\d+)-(\d+)x(\d+)", text)
         if noise:
@@ -171,6 +172,18 @@ class Schedule:
         if signal > 0 and 2 * noise <= rows * signal and doublings:
             return doublings - 1, 0.0, 0.0
         return doublings, signal, noise
+
+
+def schedule_of(arguments: Mapping[str, Any], start: int = 0) -> Schedule:
+    """The Schedule of a run with these arguments: that of --schedule, else one shape from the beginning to the end.
+
+    `noise` alone means from num_envs to 16 times as many. start: as in Schedule. ValueError as there.
+    """
+    num_envs, num_steps = arguments["num_envs"], arguments["num_steps"]
+    text = arguments.get("schedule") or f"0:{num_envs}x{num_steps}"
+    if text == "noise":
+        text = f"noise:{num_envs}-{16 * num_envs}x{num_steps}"
+    return Schedule(text, arguments["total_timesteps"], start)
 
 
 def _phases(text: str) -> List[Phase]:

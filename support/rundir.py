@@ -155,8 +155,7 @@ class Run:
         name, parent_step = claimed
         self._checkpoint = load_checkpoint(self.path / name, device) if name else None
         wall_seconds, self._wandb_id = 0.0, None
-        text = getattr(args, "schedule", None) or f"0:{args.num_envs}x{args.num_steps}"
-        self.schedule = recipe.Schedule(text, args.total_timesteps, parent_step)
+        self.schedule = recipe.schedule_of(vars(args), parent_step)
         self.total_steps = self.schedule.last_step
         # the first process of a run that goes on from another one's checkpoint: it counts its own games
         self._is_child, self._parent_step = False, parent_step

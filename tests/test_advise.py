@@ -9,8 +9,8 @@ from planted_runs import write_run  # puts scripts/ on the path
 
 # isort: split
 import advise
-import launch
 from advise import Candidate, Result
+from launching import jobs
 
 SMALL = "--env-id CartPole-v1 --steps 4096 --shapes 4x32 32x4 --rates 1e-3 2.5e-4 --minibatch-sizes 32 --budget 0.8"
 
@@ -57,7 +57,7 @@ def test_the_fine_print_of_a_ranking(tmp_path):
     same = {one: Result(np.full(5, 500.0), hours) for one, hours in ((a, 2.0), (b, 1.0))}
     assert list(advise.level_with_best(same)) == [b]  # equal scores tell nothing
     args = advise.parse_args([*SMALL.split(), "--runs-dir", str(tmp_path)])
-    missing = advise.read_result(launch.read_jobs([advise.command(args, a, 4096, seed=1)]))
+    missing = advise.read_result(jobs.read_jobs([advise.command(args, a, 4096, seed=1)]))
     assert missing.mean == -np.inf and not advise.level_with_best({b: results[b], a: missing})
     assert advise.frontier({"a": (1, 5), "b": (2, 4), "c": (2, 6), "d": (3, 6), "e": (1, 3)}) == ["a", "c"]
 
@@ -68,7 +68,7 @@ def plant(args, score):
         for candidate in args.candidates:
             for i in range(rung.seeds):
                 line = advise.command(args, candidate, rung.steps, args.seed + 1000 * place + i)
-                (job,) = launch.read_jobs([line])
+                (job,) = jobs.read_jobs([line])
                 flags = {name: value for name, value in job.flags.items() if name not in ("env_id", "run_name")}
                 flags.update(script="ppo_envpool", game="CartPole-v1", steps=rung.steps, final=score(candidate, i))
                 scalars = {"outer/ddr": 40000.0, "charts/episodic_length": 64.0}

@@ -13,9 +13,9 @@ from rliable import library as rly
 from rliable import metrics as rliable_metrics
 
 # isort: split
-import launch
 from analysis import estimates, statement, training_runs
 from analysis.suite import Suite
+from launching.jobs import parse_flags
 
 from support import reading
 
@@ -208,10 +208,10 @@ def test_a_sweep_states_a_base_that_it_runs_and_all_that_it_varies(tmp_path, swe
         check=True,
         env={"PATH": os.environ["PATH"], "PYTHON": str(stub), "SEEDS": "1", "FULL": "1"},
     ).stdout
-    stated = statement.parse(text.splitlines(), launch.parse_flags)
+    stated = statement.parse(text.splitlines(), parse_flags)
     by_script = {}
     for words in (line.split() for line in text.splitlines() if not line.startswith("#")):
-        arguments = launch.parse_flags(words[2:])
+        arguments = parse_flags(words[2:])
         defaults = reading.default_arguments(str(ROOT / words[1]), arguments["env_id"])
         full = training_runs.fill_in_minibatches({**defaults, **arguments})
         by_script.setdefault(words[1].removesuffix(".py"), []).append(full)

@@ -8,12 +8,12 @@ import pytest
 from planted_runs import GAMES, claim, draw, plant, plant_pair, write_curves, write_run  # puts scripts/ on the path
 
 # isort: split
-import launch
 from analysis import drawing, statement, sweep_claims, training_runs
 from analysis.claims import Claim
 from analysis.comparisons import judge
 from analysis.estimates import Estimate, Evidence, improvement
 from analysis.suite import Suite
+from launching.jobs import parse_flags
 
 
 # ---- what an audit found wrong, planted ------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def test_the_base_is_what_the_sweep_states(tmp_path):
         "# base ppo_atari_envpool.py --num-envs 8 --num-steps 128 --num-minibatches 4 --learning-rate 0.00025",
         "# varies num_envs minibatch_size learning_rate",
     ]
-    statement.record(root, statement.parse(lines, launch.parse_flags))
+    statement.record(root, statement.parse(lines, parse_flags))
     both = draw("outer_loop", root, tmp_path / "out").reset_index().set_index(["script", "claim"])
     for script in ("ppo_isaacgym", "ppo_atari_envpool"):
         table = both.loc[script]

@@ -17,6 +17,7 @@ from collections import Counter
 import launch
 import pytest
 from conftest import ROOT, environment, raw_steps, refusal, wait_for
+from launching import jobs
 
 from support import reading, worlds
 
@@ -141,7 +142,7 @@ def test_the_grid_of(name, tmp_path):
     lines = [words for words in shown.splitlines() if words.startswith("python ")]
     assert len(lines) == runs and f"{runs:,} runs, {steps:,} steps; 0 runs are finished" in shown
     assert all(re.search(rf"--run-name {name}/\S+__n\d+_t\d+\S*__s\d+ ", words) for words in lines)
-    assert len({launch.Job(words).key for words in lines}) == runs, "two runs of one sweep are the same"
+    assert len({jobs.Job(words).key for words in lines}) == runs, "two runs of one sweep are the same"
     header = (ROOT / "sweeps" / f"{name}.sh").read_text()
     words = f"{steps / BILLION:.0f} billion" if steps >= BILLION else f"{steps / 1e6:.0f} million"
     assert f"{runs} runs, {words} steps" in header
@@ -157,7 +158,7 @@ def test_the_base_is_one_run(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     keys = {
         name: [
-            launch.Job(words).key
+            jobs.Job(words).key
             for words in sweep(name, "--dry-run", SEEDS="1", GAMES="Phoenix-v5", RUNS_DIR=str(tmp_path)).splitlines()
             if words.startswith("python ")
         ]
@@ -180,7 +181,7 @@ def test_the_parents_and_children_of_the_switch(tmp_path):
     """Each parent is resumed with each com; the total of a child's steps is the whole, of which it makes half."""
     size = dict(GAMES="Pong-v5", SEEDS="1 2", STEPS="20000", RUNS_DIR=str(tmp_path), COMS="8 64")
     shown = sweep("switch", "--dry-run", "--slurm", "--cpus-per-task", "1", **size)
-    flags = [launch.parse_flags(words.split()) for words in shown.splitlines() if words.startswith("python ")]
+    flags = [jobs.parse_flags(words.split()) for words in shown.splitlines() if words.startswith("python ")]
     parents = {words["run_name"]: words for words in flags if "resume_from" not in words}
     children = [words for words in flags if "resume_from" in words]
     found = Counter()
@@ -195,6 +196,25 @@ def test_the_parents_and_children_of_the_switch(tmp_path):
     assert not any(words["anneal_lr"] for words in flags)
     assert "12 runs, 120,000 steps" in shown
     assert "#SBATCH --array=0-3\n" in shown and "_then" not in shown[shown.index("#!/bin/bash") :]
+
+
+def test_the_last_step_is_that_of_the_schedule(tmp_path):
+    """In a job, in a child that goes on from it, and in the status of what is in a directory."""
+    flags = ["--schedule", "0:8x32,0.3333:32x32,0.6667:128x32"]
+    parent, child = jobs.read_jobs(
+        [
+            f"python ppo_envpool.py --run-name s/a --runs-dir {tmp_path} --total-timesteps 200000 {' '.join(flags)}",
+            f"python ppo_envpool.py --run-name s/b --runs-dir {tmp_path} --total-timesteps 300000 --num-envs 3 "
+            f"--num-steps 128 --resume-from {tmp_path}/s/a",
+        ]
+    )
+    assert (parent.final_step, parent.args["num_envs"], parent.args["num_steps"]) == (198912, 8, 32)
+    assert (child.first_step, child.final_step) == (198912, 198912 + (300000 - 198912) // 384 * 384)
+    given = {"num_envs": 8, "num_steps": 32, "total_timesteps": 200000, "schedule": flags[1]}
+    for name, content in (("a", {"arguments": given}), ("other", {"arguments": {"seed": 1}})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text(json.dumps(content))
+    assert {name: last for name, (_, _, last) in launch.runs_below(tmp_path).items()} == {"a": 198912, "other": 0}
 
 
 def test_final_games_are_asked_for_and_counted(tmp_path):
@@ -229,7 +249,7 @@ def test_final_games_are_asked_for_and_counted(tmp_path):
             r"--num-envs 1048576 of a needs [\d.]+ GB of main memory, and 1 run at a time: expected at most \d+",
         ),
         ([line("x", "a").replace("ppo_atari", "no_such")], (), "there is no no_such_envpool.py"),
-        ([line("x", "a")], ("--workers", 0), "--workers 0: expected a whole number from 1 to 10,000"),
+        ([line("x", "a")], ("--workers", 0), "--workers 0 is out of range: expected 1 to 10,000"),
         ([line("x", "a")], ("--workers", 1, "--gpus", 0), "--workers and --gpus exclude each other"),
         ([line("/proc/x", "a")], (), "--runs-dir /proc/x"),
         ([line("x", "../a")], (), "--run-name ../a is not a directory below --runs-dir"),
@@ -237,9 +257,9 @@ def test_final_games_are_asked_for_and_counted(tmp_path):
         ([line("x", "a", "--num-minibatches", "x")], (), "--num-minibatches x of a: expected a whole number"),
         ([line("x", "a", "--eval-episodes", "x")], (), "--eval-episodes x of a: expected a whole number of at least 0"),
         ([line("x", "a") + " 'quoted"], (), "cannot be parsed"),
-        ([line("x", "a")], ("--workers", 1.5), "--workers 1.5: expected a whole number from 1 to 10,000"),
+        ([line("x", "a")], ("--workers", 1.5), "--workers 1.5: expected a whole number"),
         ([line("x", "a")], ("--gpus", "0,,1"), "--gpus 0,,1: expected the numbers of GPUs, such as 0,1"),
-        ([line("x", "a")], ("stat",), "action stat: expected run or status"),
+        ([line("x", "a")], ("stat",), "invalid choice 'stat' for argument 'action'"),
         ([], ("status", "--runs-dir", "x"), "--runs-dir x: expected a directory with runs in it"),
     ],
 )
@@ -285,7 +305,7 @@ def test_it_goes_on_past_failures(faulty):
 
 def test_the_command_of_a_figure():
     def commands(*names):
-        return launch.figure_commands([launch.Job(line("runs", name)) for name in names])
+        return launch.figure_commands([jobs.Job(line("runs", name)) for name in names])
 
     gamma = "python scripts/figures.py gamma --runs runs/gamma --out figures/"
     assert commands("gamma/a__s1", "gamma/a__s2") == gamma
@@ -345,12 +365,12 @@ def test_a_child_waits_for_its_parent(tmp_path, capsys):
     out = finish(start(lines, "--workers", 2), code=1)
     assert "6 runs: 4 done, 2 failed" in out
     assert "failed    s/orphan  --resume-from s/refused, which has failed" in out
-    jobs = launch.read_jobs(lines)
-    assert [job.steps for job in jobs] == [100, 50, 25, 10, 10, 10] and [job.waits for job in jobs] == [False] * 5 + [
+    found = jobs.read_jobs(lines)
+    assert [job.steps for job in found] == [100, 50, 25, 10, 10, 10] and [job.waits for job in found] == [False] * 5 + [
         True
     ]
     with pytest.raises(SystemExit):
-        launch.read_jobs(lines[1::-1])
+        jobs.read_jobs(lines[1::-1])
     says = f"--resume-from {runs}/s/parent of s/child: expected the command of that run before this one"
     assert says in capsys.readouterr().err
 

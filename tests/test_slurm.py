@@ -7,7 +7,8 @@ import time
 
 import pytest
 from conftest import ROOT
-from test_launch import LONG, attempts, finish, launch, line, raw_steps, refused, short, start
+from launching import slurm_array
+from test_launch import LONG, attempts, finish, line, raw_steps, refused, short, start
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +139,7 @@ def test_the_array_that_would_be_submitted(tmp_path):
         ("--mem", "32Gi", "a whole number, in MB or with K, M, G or T after it, such as 32G"),
         ("--mem", "-1", "a whole number, in MB or with K, M, G or T after it, such as 32G"),
         ("--time", "2d", "a time as Slurm writes it: 90 (minutes), 12:00:00, 2-0 (days-hours)"),
-        ("--gpus-per-task", "0", "a whole number from 1 to 10,000"),
+        ("--gpus-per-task", "x", "a whole number"),
         ("--partition", "a b", "a word without spaces"),
         ("--sbatch", "x", "options of sbatch, such as '--account=x --qos=y'"),
     ],
@@ -156,8 +157,8 @@ def test_what_does_not_fit_into_the_memory_of_a_task(tmp_path, capsys, monkeypat
 
 @pytest.mark.parametrize("text,size", [("64", 2**26), ("4K", 2**12), ("512m", 2**29), ("32GB", 2**35), ("1T", 2**40)])
 def test_memory_as_slurm_reads_it(text, size):
-    assert launch.slurm_array.memory_bytes(text) == size
+    assert slurm_array.memory_bytes(text) == size
 
 
 def test_no_memory_limit():
-    assert launch.slurm_array.memory_bytes("0") == float("inf")
+    assert slurm_array.memory_bytes("0") == float("inf")

@@ -211,9 +211,8 @@ class Manifest:
         try:
             self.arguments = fill_in_minibatches(self.arguments)
             self.batch_size = self.arguments["num_envs"] * self.arguments["num_steps"]
-            text = given.get("schedule") or f"0:{self.arguments['num_envs']}x{self.arguments['num_steps']}"
             begin = (content.get("parent") or {}).get("global_step", 0)
-            self.total_steps = recipe.Schedule(text, given.get("total_timesteps") or 0, begin).last_step
+            self.total_steps = recipe.schedule_of(self.arguments, begin).last_step
         except (KeyError, TypeError, ZeroDivisionError) as error:
             raise ValueError(f"its manifest.json has no usable batch ({type(error).__name__}: {error})") from None
         self.game = game_name(self.env_id)
