@@ -24,7 +24,6 @@ from analysis.estimates import (
     Estimate,
     Evidence,
     bootstrap,
-    detectable,
     enough_seeds,
     equivalence_power,
     evidence,
@@ -56,6 +55,7 @@ class Claim:
     needs: str = ""  # the seeds without which there is no verdict; "" if there are enough
     name: str = ""  # as "S1"
     seeds: int = 0  # of each game
+    game: str = ""  # that of a row in one game
 
     @property
     def estimate(self):
@@ -104,35 +104,6 @@ class Claims(list):
             word if {SUPPORTED: holds, CONTRADICTED: fails}.get(word, 1.0) < ALPHA else UNDECIDED
             for word, holds, fails in pairs
         ]
-
-    def verdict_rows(self):
-        """The rows of verdicts.csv, as dicts of words. A row without the seeds for a verdict has none."""
-        for claim, (holds, fails) in zip(self, self.chances()):
-            estimate, needs = claim.estimate, f"no verdict: it needs {claim.needs}" if claim.needs else ""
-            yield {
-                "name": claim.name,
-                "primary": claim.family == PRIMARY,
-                "claim": claim.text.strip(),
-                "seeds": claim.seeds,
-                **{name: _signed(value) for name, value in zip(("value", "low", "high"), estimate)},
-                "half_width": _plain((estimate.high - estimate.low) / 2),
-                "verdict": "" if claim.needs else claim.verdict,
-                "remark": "; ".join(filter(None, [needs, claim.tested.why, claim.remark])),
-                "p_holm": f"{holds:.4f}" if claim.is_tested else "",
-                "p_holm_opposite": f"{fails:.4f}" if claim.is_tested else "",
-                "detectable": _plain(detectable(estimate)),
-            }
-
-
-def _signed(value):
-    """With three decimals, or three digits where that says more; "" of NaN."""
-    if not np.isfinite(value):
-        return ""
-    return f"{value:+.3g}" if 1e-9 < abs(value) < 0.1 else f"{value:+.3f}"
-
-
-def _plain(value):
-    return _signed(value).lstrip("+")
 
 
 # ---- claims of a sweep -----------------------------------------------------------------------------------------------

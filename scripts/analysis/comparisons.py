@@ -35,7 +35,7 @@ from analysis.estimates import (
 
 SEEDS_FOR_A_VERDICT = 10  # of each game, in results/: with fewer there is an estimate and its interval, no verdict
 RUNS_FOR_A_VERDICT = 5  # of a configuration, over all games, in the figures of the papers, which have 3 or 5 seeds
-SOLVED = 0.95  # the score from which a run counts as one that has solved its game
+SOLVED = 0.9  # the score from which a run counts as one that has solved its game
 NEIGHBOUR = 2.0  # the largest factor between a learning rate and its neighbour on the grid
 
 
@@ -227,20 +227,18 @@ def effect(levels, groups, reps=2000, seed=0):
     return evidence(difference, ends, reps, seed)
 
 
-def partial_correlation(levels, values, given, reps=2000, seed=0):
-    """Rank correlation of `levels` with a quantity at an equal third one, mean over games: Evidence.
+def partial_correlation(first, second, given, reps=2000, seed=0):
+    """Rank correlation of two quantities at an equal third one, the mean over games: Evidence.
 
     Spearman's partial correlation over all runs of a game, (r_xy - r_xz r_yz) / sqrt((1 - r_xz²) (1 - r_yz²)), with
     average ranks that are taken once, so that the ties of a bootstrap do not change them; 0 where one of them is
-    constant. levels: (C,). values, given: one list a game of C arrays (seeds,): the quantity, as a diagnostic, and what
-    it may follow, as the score, of the same runs.
+    constant. first, second, given: of the same runs, one list a game of C arrays (seeds,), one a configuration.
     """
     ranked = []
-    for of_game, other in zip(values, given, strict=True):
-        ends = np.cumsum([len(x) for x in of_game])[:-1]
-        columns = [rankdata(np.concatenate(part)) for part in (of_game, other)]
-        columns = [rankdata(np.repeat(levels, [len(x) for x in of_game])), *columns]
-        ranked.append(np.split(np.stack(columns), ends, axis=-1))
+    for of_game in zip(first, second, given, strict=True):
+        ends = np.cumsum([len(x) for x in of_game[0]])[:-1]
+        ranks = np.stack([rankdata(np.concatenate(arrays)) for arrays in of_game])
+        ranked.append(np.split(ranks, ends, axis=-1))
     if not ranked:
         return nothing("nothing to compare")
 

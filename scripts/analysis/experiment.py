@@ -1,128 +1,260 @@
-"""The claims of an experiment of results/, from its scores.csv.
+"""The experiments of results/: their final scores, and the claims that rest on them.
 
-    scores = Scores.read(HERE / "scores.csv", ("num_envs", "num_steps", "learning_rate"))
-    claims = ExperimentClaims()
-    wide, long = scores.samples([(128, 8, 5e-4), (8, 128, 5e-4)])
-    claims.compare("E1", "128x8 beats 8x128 at 5e-4", [wide, long], games=scores.games)
-    claims.write(HERE / "verdicts.csv")
+`load("shape")` is the module results/shape/claims.py. It has
 
-scores.csv has one row a run: game, seed, the columns that the experiment varies, and `score`, besides others.
+    VARIES                 the columns that tell its configurations apart
+    FIXED                  what its runs have in place of ARGUMENTS: {argument: value}
+    ALSO                   experiments whose runs with the same fixed arguments count too (optional)
+    arguments(run, runs)   the arguments of a run, or None for one that does not count (optional)
+    measure(run)           further columns of scores.csv: {name: number} (optional)
+    table(folder)          the table of its runs, where they are in other files than scores.csv (optional)
+    claims(scores)         its ExperimentClaims
+    draw(scores)           its picture (optional)
+
+scores.csv has a row a run: game, seed, VARIES, `steps`, `final_return`, `score` (0: a random policy, 1: the reference
+return of scripts/small_worlds.csv), `half_return` (the training return of the last 100 games at half of the steps),
+what `measure` adds, `start` (when the run began; empty where its directory is gone) and `commit` (of the code).
 """
 
-import csv
+from launching.root import ROOT
+
+import importlib.util
 
 import numpy as np
+import pandas as pd
 
+from analysis import training_runs
 from analysis.claims import BY_GAME, PRIMARY, SECONDARY, Claim, Claims
-from analysis.comparisons import SEEDS_FOR_A_VERDICT, Tested, difference, judge, judge_each
-from analysis.estimates import evidence, several
-from support import rundir
+from analysis.comparisons import SEEDS_FOR_A_VERDICT, difference, judge, share_solved
+from analysis.estimates import UNDECIDED, detectable, evidence, mean
+from support import arguments
 
-REPS = 4000
+RESULTS = ROOT / "results"
+REPS = 4000  # bootstrap draws
+SMALLEST_EFFECT = 0.05  # of a score
+ARGUMENTS = {  # of ppo_envpool.py with its defaults, but for the steps: what an experiment may set
+    "num_envs": 8,
+    "num_steps": 128,
+    "num_minibatches": 4,
+    "update_epochs": 4,
+    "learning_rate": 2.5e-4,
+    "anneal_lr": True,
+    "schedule": "",
+    "prox_com": "",
+    "mask_resets": True,
+    "total_timesteps": 100_000,
+}
+ESTIMATE = "estimate"  # the family of numbers about which nothing was claimed
+SOLVED_OR_NOT = ("MiniGrid-DoorKey-5x5",)  # games that a run solves or does not: a mean over runs hides that
 
 
-def plain(text):
-    """A cell as a number or a boolean, if it is one."""
-    try:
-        return {"True": True, "False": False}[text] if text in ("True", "False") else float(text)
-    except ValueError:
-        return text
+# ---- tables of runs --------------------------------------------------------------------------------------------------
+def load(name):
+    """The module results/NAME/claims.py."""
+    path = RESULTS / name / "claims.py"
+    if not path.exists():
+        known = sorted(path.parent.name for path in RESULTS.glob("*/claims.py"))
+        arguments.fail(f"{name} is no experiment of results/: expected one of {', '.join(known)}")
+    spec = importlib.util.spec_from_file_location(f"results.{name}.claims", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def collect(code, runs_dir):
+    """The table of the finished runs below a directory that played final games, sorted."""
+    rows, references = [], training_runs.small_table()
+    runs, unread = training_runs.read_runs(runs_dir, training_runs.Cache([]))
+    for line in unread:
+        print(line)
+    for run in runs:
+        given = code.arguments(run, runs) if hasattr(code, "arguments") else run.arguments
+        if not run.evaluated or given is None:
+            continue
+        for name, value in {**ARGUMENTS, **code.FIXED}.items():
+            its = "" if given.get(name) is None else given[name]
+            if name not in (*code.VARIES, "num_minibatches") and its != value:
+                arguments.fail(f"{runs_dir / run.name} has {name} = {its}: expected {value}")
+        low, high = references[run.game]
+        final, (steps, returns) = run.done["final_return"], run.curve(training_runs.RETURN)
+        half = returns[steps <= run.arguments["total_timesteps"] / 2]
+        rows.append(
+            {
+                "game": run.game,
+                "seed": run.arguments["seed"],
+                **{name: given[name] for name in code.VARIES},
+                "steps": run.done["global_step"],
+                "final_return": round(final, 4),
+                "score": round((final - low) / (high - low), 5),
+                "half_return": round(float(half[-1]), 4) if len(half) else "",
+                **(code.measure(run) if hasattr(code, "measure") else {}),
+                "start": run.manifest.get("start", ""),
+                "commit": (run.manifest.get("git") or {}).get("commit", "")[:7],
+            }
+        )
+    if not rows:
+        arguments.fail(f"--runs {runs_dir}: expected finished runs with final games")
+    return pd.DataFrame(sorted(rows, key=lambda row: [str(value) for value in row.values()]))
+
+
+def write_csv(table, path):
+    table.to_csv(path, index=False, lineterminator="\n")
+
+
+def read(code, path):
+    """scores.csv with a column for each of ARGUMENTS and `minibatch_size`, in rows."""
+    table = pd.read_csv(path, dtype={"start": str, "commit": str})
+    for name in table.select_dtypes("object"):
+        table[name] = table[name].fillna("")
+    for name, value in {**ARGUMENTS, **code.FIXED}.items():
+        if name not in table:
+            table[name] = value
+    if "minibatch_size" not in table:
+        table["minibatch_size"] = table["num_envs"] * table["num_steps"] // table["num_minibatches"]
+    return table
+
+
+def runs_of(code, folder):
+    """The table of an experiment's runs, each once: its own in a folder, and those of ALSO with the same FIXED."""
+    if hasattr(code, "table"):
+        return code.table(folder)
+    path = folder / "scores.csv"
+    others = [(load(name), RESULTS / name / "scores.csv") for name in getattr(code, "ALSO", ())]
+    tables = [read(*one) for one in ([(code, path)] if path.exists() else []) + others]
+    if not tables:
+        arguments.fail(f"{path} does not exist: expected --runs, or --out with that file")
+    table = pd.concat(tables, ignore_index=True)
+    expected = {**ARGUMENTS, **code.FIXED}
+    if "minibatch_size" not in expected:
+        expected["minibatch_size"] = table["num_envs"] * table["num_steps"] // expected["num_minibatches"]
+    for name, value in expected.items():
+        if name not in (*code.VARIES, "num_minibatches"):
+            table = table[table[name] == (value if np.isscalar(value) else value[table.index])]
+    return table.drop_duplicates(["game", "seed", *code.VARIES]).reset_index(drop=True)
 
 
 class Scores:
-    """The rows of a scores.csv: those seeds of a game that all configurations have, from `first_seed` on.
+    """Final scores by configuration, game and seed. `games`, `configs`: sorted; `varies`: what a configuration is."""
 
-    `games`, `configs` (tuples of the values of `varies`), sorted, and `seeds`, {game: its seeds}.
-    """
+    def __init__(self, table, varies, games=None, folder=None):
+        """table: a row a run; varies: the columns that tell configurations apart; games: all of the table's if None.
 
-    def __init__(self, rows, varies, first_seed=0):
-        """rows: dicts. varies: the columns that make a configuration."""
-        self.runs = {}  # {(configuration, game): {seed: row}}
-        for row in rows:
-            config = tuple(row[name] for name in varies)
-            self.runs.setdefault((config, row["game"]), {})[int(row["seed"])] = row
-        self.configs = sorted({config for config, _ in self.runs})
-        self.games = sorted({game for _, game in self.runs})
-        self.seeds = {}
-        for game in self.games:
-            common = set.intersection(*(set(self.runs.get((config, game), ())) for config in self.configs))
-            self.seeds[game] = sorted(seed for seed in common if seed >= first_seed)
-            if not self.seeds[game]:
-                rundir.fail(f"{game}: expected a seed with a score in each of the {len(self.configs)} configurations")
+        folder: where the other files of the experiment are.
+        """
+        self.table, self.varies, self.folder = table, tuple(varies), folder
+        self.games = games or sorted(table["game"].unique())
+        names = set(self.varies) - {"num_envs", "num_steps"}
+        keys = [training_runs.configuration(row, names) for row in table.to_dict("records")]
+        self._rows = {}  # {(configuration, game): its rows by seed}
+        for key, rows in table.groupby([pd.Series(keys, table.index), "game"], sort=False):
+            self._rows[key] = rows.sort_values("seed")
+        self.configs = sorted(set(keys), key=lambda config: [(isinstance(x, str), x) for _, x in config.items])
 
-    @classmethod
-    def read(cls, path, varies, first_seed=0):
-        """Reads a CSV, numbers and booleans as such."""
-        try:
-            with open(path, newline="") as file:
-                rows = [{name: plain(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
-        except OSError as error:
-            rundir.fail(f"{path} ({error.strerror}): expected the scores of an experiment")
-        return cls(rows, varies, first_seed)
+    def where(self, **values):
+        """The configurations with these values, sorted."""
+        return [config for config in self.configs if all(config[name] == value for name, value in values.items())]
 
-    def sample(self, config, column="score", games=None):
-        """A column of a configuration as a sample: one array (seeds,) a game, NaN where the cell is empty."""
-        by_seed = [(self.runs[config, game], self.seeds[game]) for game in games or self.games]
-        cells = [[runs[seed][column] for seed in seeds] for runs, seeds in by_seed]
-        return [np.array([np.nan if cell == "" else cell for cell in of_game], float) for of_game in cells]
+    def one(self, **values):
+        """The only configuration with these values."""
+        found = self.where(**values)
+        if len(found) != 1:
+            words = " ".join(f"{name}={value}" for name, value in values.items())
+            arguments.fail(f"{words}: expected one configuration, found {len(found)}")
+        return found[0]
 
-    def samples(self, configs, column="score", games=None):
-        """The sample of each of the configurations."""
-        return [self.sample(config, column, games) for config in configs]
+    def sample(self, config, column="score"):
+        """A sample (estimates.py): an array (seeds,) a game."""
+        return [self._rows[config, game][column].to_numpy(float) for game in self.games]
 
-    def groups(self, configs, column, games=None):
-        """A column of the configurations as `kendall` takes it: one list a game of arrays (seeds,)."""
-        return [list(of_game) for of_game in zip(*self.samples(configs, column, games))]
+    def has(self, config):
+        """Whether the configuration has runs in each of the games."""
+        return all((config, game) in self._rows for game in self.games)
+
+    def seeds(self, configs):
+        """The fewest seeds that one of the configurations has in a game."""
+        return min(len(self._rows[config, game]) for config in configs for game in self.games)
+
+    def in_games(self, games):
+        """The same scores in some of the games."""
+        return Scores(self.table[self.table["game"].isin(games)], self.varies, list(games), self.folder)
+
+    def in_game(self, game):
+        return self.in_games([game])
+
+    def means(self):
+        """A row for each configuration and game: the mean score with its 95 % interval, and who solved the game."""
+        rows = []
+        for config in self.configs:
+            for game in self.games:
+                if (config, game) not in self._rows:
+                    continue
+                scores = self._rows[config, game]["score"].to_numpy(float)
+                found, solved = evidence(mean, [[scores]], REPS).estimate, ["", "", ""]
+                if game in SOLVED_OR_NOT:
+                    solved = [f"{x:.2f}" for x in share_solved(scores)]
+                rows.append(
+                    {
+                        "game": game,
+                        **{name: config[name] for name in self.varies},
+                        "seeds": len(scores),
+                        **dict(zip(("mean", "low", "high"), (f"{x:.3f}" for x in found), strict=True)),
+                        **dict(zip(("solved", "solved_low", "solved_high"), solved, strict=True)),
+                    }
+                )
+        return pd.DataFrame(rows)
 
 
+# ---- claims ----------------------------------------------------------------------------------------------------------
 class ExperimentClaims(Claims):
-    """Collects the claims of an experiment. One with fewer than SEEDS_FOR_A_VERDICT seeds has no verdict."""
+    """Collects the claims of an experiment, each with its numbers in each game."""
 
-    def test(self, name, text, tested, samples, side="more", margin=0.0, primary=True, family="", remark=""):
-        """Adds a claim. tested: its Tested, or its Evidence. samples: what it rests on, for the number of seeds.
+    def __init__(self, scores):
+        super().__init__()
+        self.scores = scores
 
-        remark: words beside the verdict, as the effect of a correlation in its own unit.
+    def add(self, name, text, test, configs, primary=False, games=None, by_game=True, family="", quantity="score"):
+        """Adds one claim.
+
+        test: a function of Scores, gives a Tested of the configurations. games: those of the claim; None: all.
+        by_game: whether the number of each game follows. family: if neither PRIMARY nor SECONDARY.
         """
-        seeds = min(x.shape[-1] for sample in samples for x in sample)
+        view = self.scores.in_games(games or self.scores.games)
+        self._add(name, text, test, view, configs, family or (PRIMARY if primary else SECONDARY), quantity)
+        for game in view.games if by_game and len(view.games) > 1 else ():
+            self._add(name, text, test, view.in_game(game), configs, BY_GAME, quantity)
+
+    def _add(self, name, text, test, view, configs, family, quantity):
+        seeds, game = view.seeds(configs), view.games[0] if len(view.games) == 1 else ""
         needs = "" if seeds >= SEEDS_FOR_A_VERDICT else f"{SEEDS_FOR_A_VERDICT} seeds"
-        tested = tested if isinstance(tested, Tested) else judge(tested, side, margin)
-        tested = tested._replace(remark="; ".join(filter(None, [tested.remark, remark])))
-        family = family or (PRIMARY if primary else SECONDARY)
-        self.append(Claim(text, "", tested, side, margin, family=family, needs=needs, name=name, seeds=seeds))
+        claim = Claim(text, quantity, test(view), "", family=family, needs=needs, name=name, seeds=seeds, game=game)
+        self.append(claim)
 
-    def compare(
-        self, name, text, samples, statistic=difference, side="more", margin=0.0, primary=True, games=(), test=judge
-    ):
-        """Adds a claim on a statistic of the samples, and, if `games` has their names, on the same in each game.
+    def compare(self, name, text, first, second, side="more", column="score", **more):
+        """Adds a claim on the mean of a column of the first configuration minus that of the second."""
 
-        test: judge, or judge_each with a statistic that gives several numbers.
-        """
-        views = [(name, text, samples, "")]
-        if len(games) > 1:
-            views += [
-                (f"{name} {game}", f"{text}, in {game}", [sample[i : i + 1] for sample in samples], BY_GAME)
-                for i, game in enumerate(games)
-            ]
-        for own_name, words, parts, family in views:
-            found = several(statistic, parts, REPS) if test is judge_each else evidence(statistic, parts, REPS)
-            self.test(own_name, words, test(found, side, margin), parts, side, margin, primary, family)
+        def test(view):
+            return judge(evidence(difference, [view.sample(config, column) for config in (first, second)], REPS), side)
 
-    def print(self):
-        """Prints a line a claim."""
-        for row in self.verdict_rows():
-            print(
-                f"{row['name']}{'*' if row['primary'] else ' '} {row['claim']}: {row['value']} "
-                f"[{row['low']}, {row['high']}], {row['seeds']} seeds: {row['verdict'] or 'no verdict'}"
-                + (f"; Holm p {row['p_holm']}, of the opposite {row['p_holm_opposite']}" if row["p_holm"] else "")
-                + (f"; detectable {row['detectable']}" if row["detectable"] else "")
-                + (f"; {row['remark']}" if row["remark"] else "")
-            )
-        print("* primary; a p-value below 0.05 holds after Holm's correction")
+        self.add(name, text, test, [first, second], **more)
 
-    def write(self, path):
-        """Writes verdicts.csv."""
-        rows = list(self.verdict_rows())
-        with open(path, "w", newline="") as file:
-            table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            table.writeheader()
-            table.writerows(rows)
+    def rows(self):
+        """The rows of verdicts.csv. A row in one game, an estimate, and a claim with too few seeds have no verdict."""
+        for claim, (holds, fails) in zip(self, self.chances()):
+            tested, word = claim.tested, claim.verdict
+            judged, least = claim.family in (PRIMARY, SECONDARY) and not claim.needs, detectable(tested.estimate)
+            if word == UNDECIDED and "at the edge" in tested.remark:
+                word = f"{UNDECIDED}: at the edge"
+            yield {
+                "name": claim.name,
+                "family": claim.family,
+                "claim": claim.text,
+                "game": claim.game,
+                "quantity": claim.quantity,
+                "seeds": claim.seeds,
+                **dict(zip(("value", "low", "high"), (f"{round(x, 9):.4g}" for x in tested.estimate), strict=True)),
+                "verdict": word if judged else "",
+                "p_holm": f"{holds:.4f}" if judged else "",
+                "p_holm_opposite": f"{fails:.4f}" if judged else "",
+                "detectable": f"{least:.2g}" if judged and word == UNDECIDED and least > 1e-9 else "",
+                "remark": "" if claim.family == BY_GAME else "; ".join(filter(None, (tested.remark, tested.why))),
+            }

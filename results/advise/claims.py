@@ -1,0 +1,61 @@
+"""Does a quarter of the steps find a good shape? What scripts/advise.py recommends against the exhaustive grid."""
+
+import csv
+import re
+
+import numpy as np
+from analysis.comparisons import judge_choice
+from analysis.experiment import REPS, SMALLEST_EFFECT, ExperimentClaims
+from analysis.panels import facets
+from analysis.training_runs import game_name
+
+VARIES = ("num_envs", "num_steps", "learning_rate")
+FIXED = {}
+
+
+def read_searches(folder):
+    """A dict for each text that scripts/advise.py wrote below `folder`/SEED: what it recommends, and its cost."""
+    for path in sorted(path for path in folder.glob("*/advise_*.txt") if path.parent.name.isdecimal()):
+        text = path.read_text()
+        words = re.search(r"^  python (.*)$", text, re.MULTILINE)[1].split()
+        found = dict(zip(words[1::2], words[2::2]))
+        yield {
+            "game": game_name(found["--env-id"]),
+            "seed": int(path.parent.name),
+            **{name: found["--" + name.replace("_", "-")] for name in VARIES},
+            "decided": "undecided" not in text,
+            "steps": int(re.search(r"^used ([\d,]+) steps", text, re.MULTILINE)[1].replace(",", "")),
+        }
+
+
+def picks(view):
+    """For each game the places in `view.configs` of what the searches recommend: arrays (searches,)."""
+    found = {game: [] for game in view.games}
+    with open(view.folder / "searches.csv") as file:
+        for row in csv.DictReader(file):
+            if row["game"] in found:
+                cell = view.one(**{name: float(row[name]) for name in VARIES})
+                found[row["game"]].append(view.configs.index(cell))
+    return [np.array(places) for places in found.values()]
+
+
+def regret(view):
+    samples = [view.sample(config) for config in view.configs]
+    return judge_choice(samples, picks(view), SMALLEST_EFFECT, REPS)
+
+
+def claims(scores):
+    found = ExperimentClaims(scores)
+    text = f"the recommended cell is less than {SMALLEST_EFFECT} below each cell of the grid"
+    quantity = "score, the recommended cells minus the cell that is best against them"
+    for name, games in (("V1", None), ("V2", ["Acrobot-v1"]), ("V3", ["MiniGrid-DoorKey-5x5"])):
+        found.add(name, text, regret, scores.configs, name == "V1", games, by_game=False, quantity=quantity)
+    return found
+
+
+def draw(scores):
+    shapes = sorted({config["num_envs"] for config in scores.configs})
+    rates = sorted({config["learning_rate"] for config in scores.configs})
+    rows = {f"rate {rate:g}": [scores.one(num_envs=n, learning_rate=rate) for n in shapes] for rate in rates}
+    labels = [f"{n}×{1024 // n}" for n in shapes]
+    return facets(scores, rows, labels, "environments × steps (N × T)", "The exhaustive grid, 100,000 steps")

@@ -1,0 +1,67 @@
+"""The pictures of results/: every run as a point and the mean with its interval, in each game apart."""
+
+import matplotlib
+
+matplotlib.use("Agg")  # draws without a screen
+import matplotlib.pyplot as plt
+import numpy as np
+
+from analysis.comparisons import SEEDS_FOR_A_VERDICT
+from analysis.estimates import evidence, mean
+from analysis.experiment import REPS
+from analysis.look import LOOK
+
+PAGE = 6.75  # inches: the width of ICML's two columns
+BLUE, ORANGE, GREEN, PURPLE = COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # safe for colour-blind readers
+DPI = 200
+
+plt.rcParams.update(LOOK)
+
+
+def facets(scores, rows, labels, xlabel, title, joined=True, ylabel="score"):
+    """A row of panels for each of `rows`, a column for each game.
+
+    rows: {title: [the configuration at each place of the x-axis, or None]}. labels: the places of the x-axis. joined:
+    whether a line joins the means: not between categories. A point is a run; the mean has its 95 % interval.
+    """
+    figure, axes = plt.subplots(
+        len(rows),
+        len(scores.games),
+        figsize=(PAGE, 0.75 + 1.25 * len(rows)),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+    )
+    for (name, configs), row, color in zip(rows.items(), axes, COLORS * len(rows)):
+        for game, axis in zip(scores.games, row, strict=True):
+            view = scores.in_game(game)
+            places = [place for place, config in enumerate(configs) if config and view.has(config)]
+            points(axis, places, [view.sample(configs[place])[0] for place in places], color, "-" if joined else "")
+            axis.set_ylim(-0.08, 1.08)
+            axis.set_yticks([0, 0.5, 1])
+            axis.grid(axis="y", lw=0.4, color="0.9")
+        row[0].set_ylabel(f"{name}\n{ylabel}" if name else ylabel)
+    for game, axis in zip(scores.games, axes[0], strict=True):
+        axis.set_title(game)
+    for axis in axes[-1]:
+        axis.set_xticks(range(len(labels)), labels)
+        if max(map(len, labels)) > 4:
+            axis.tick_params(axis="x", rotation=45)
+            plt.setp(axis.get_xticklabels(), ha="right", rotation_mode="anchor")
+        axis.set_xlim(-0.4, len(labels) - 0.6)
+    figure.supxlabel(xlabel, fontsize=8)
+    figure.suptitle(title, fontsize=8)
+    return figure
+
+
+def points(axis, places, samples, color, line="-"):
+    """Draws samples (seeds,): each run as a point, the mean with its 95 % interval, open with fewer than ten seeds."""
+    for place, sample in zip(places, samples, strict=True):
+        axis.plot(np.full(len(sample), place), sample, "o", color=color, ms=3, alpha=0.4, mec="none", zorder=1)
+    axis.plot(places, [sample.mean() for sample in samples], color=color, ls=line or "none", zorder=2)
+    for place, sample in zip(places, samples, strict=True):
+        found, few = evidence(mean, [[sample]], REPS).estimate, len(sample) < SEEDS_FOR_A_VERDICT
+        ends = np.abs([[found.value - found.low], [found.high - found.value]])
+        axis.errorbar(
+            place, found.value, ends, color=color, marker="o", ms=4, mfc="white" if few else color, capsize=2, zorder=3
+        )

@@ -1,0 +1,254 @@
+"""scripts/judge.py: what results/ publish follows from their tables; differences that are planted there are found."""
+
+import csv
+import json
+import re
+import shutil
+from itertools import product
+
+import judge
+import numpy as np
+import pandas as pd
+import pytest
+from analysis import experiment, probes
+from planted_runs import write_run
+
+from support import arguments
+
+EXPERIMENTS = sorted(path.parent.name for path in experiment.RESULTS.glob("*/claims.py"))
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_result_is_made_again_from_its_tables(name, tmp_path, capsys):
+    for path in (experiment.RESULTS / name).glob("*.csv"):
+        if path.name not in ("verdicts.csv", "means.csv"):
+            shutil.copy(path, tmp_path)
+    judge.main(arguments.parse(judge.Args, [name, "--out", str(tmp_path)], ""))
+    assert "* primary" in capsys.readouterr().out
+    for made in ("verdicts.csv", "means.csv"):
+        assert (tmp_path / made).read_text() == (experiment.RESULTS / name / made).read_text()
+    registered = (experiment.RESULTS / "CLAIMS.md").read_text()
+    for row in rows_of(tmp_path / "verdicts.csv"):
+        assert re.search(r"\b" + row["name"] + r"\b", registered) or not row["verdict"]
+    if hasattr(experiment.load(name), "draw"):
+        assert (tmp_path / "scores.png").stat().st_size > 10000
+
+
+def rows_of(path):
+    with open(path) as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def few_draws(monkeypatch):
+    for module in (experiment, probes):
+        monkeypatch.setattr(module, "REPS", 400)
+
+
+# ---- planted differences ---------------------------------------------------------------------------------------------
+def judged(name, plant, seeds=10):
+    """{claim: (value, verdict)} where plant(row), a dict, takes the place of columns of the experiment's own table."""
+    code = experiment.load(name)
+    table = experiment.runs_of(code, experiment.RESULTS / name)
+    first = table.drop_duplicates(["game", *code.VARIES]).to_dict("records")
+    rows = [{**row, "seed": seed} for row in first for seed in range(1, seeds + 1)]
+    planted = pd.DataFrame([{**row, **plant(row)} for row in rows])
+    scores = experiment.Scores(planted, code.VARIES, folder=experiment.RESULTS / name)
+    found = {}
+    for row in code.claims(scores).rows():
+        found.setdefault(row["name"], (float(row["value"]), row["verdict"]))
+    return found
+
+
+def near(score):
+    return {"score": score + RNG.normal(0, 0.01)}
+
+
+def values(found, *names):
+    return [found[name][0] for name in names]
+
+
+def test_shape_finds_each_role(few_draws):
+    """The best rate is in the middle; at it 8x128 has 0.5, 32x32 0.6, 128x8 0.8; the others 0.1 less than 8x128."""
+    best = {8: 0.5, 32: 0.6, 128: 0.8}
+    slope = {2.5e-4: 0.3, 5e-4: 0.0, 1e-3: 0.2}
+
+    def plant(row):
+        more = 0.1 * (row["num_envs"] == 32 and row["game"] == "MiniGrid-DoorKey-5x5")
+        return near(best.get(row["num_envs"], 0.4) - slope[row["learning_rate"]] + more)
+
+    found = judged("shape", plant)
+    names = ("S1", "S3", "S4", "S5", "S6", "S7", "S8", "E1", "E2", "E3")
+    expected = [0.3, 0.3, 0.3, 0.3, 0.1 + 0.1 / 3, -0.2 + 0.1 / 3, 0.1, 0.3, 0.3, 0.3]
+    assert values(found, *names) == pytest.approx(expected, abs=0.02)
+    assert found["S1"][1] == "supported" and found["S7"][1] == "contradicted"
+
+    def at_the_edge(row):
+        return near(best.get(row["num_envs"], 0.4) + 100 * row["learning_rate"] * (row["num_envs"] == 8))
+
+    assert judged("shape", at_the_edge)["S1"][1] == "undecided: at the edge"
+    assert {verdict for name, (_, verdict) in judged("shape", plant, seeds=9).items()} == {""}
+
+
+def test_masks_reuse_switch_and_trend_find_each_role(few_draws):
+    found = judged("masks", lambda row: near(0.5 + row["mask_resets"] * (0.1 if row["num_envs"] == 8 else 0.3)))
+    assert values(found, "M1", "M2", "M3") == pytest.approx([0.1, 0.3, 0.2], abs=0.02)
+    shapes = {(8, 128): 0, (16, 128): 0.1, (8, 256): 0.3}
+
+    def reuse(row):
+        return near(0.4 + (row["update_epochs"] == 8) * (shapes[row["num_envs"], row["num_steps"]] - 0.2))
+
+    assert values(judged("reuse", reuse), "R1", "R2", "R3") == pytest.approx([-0.2, 0.1, -0.2], abs=0.02)
+    ends = {(0.5, 0.5): 0.1, (0.5, 16): 0.3, (16, 0.5): 0.4, (16, 16): 0.9}
+    found = judged("switch", lambda row: near(ends[row["com_before"], row["prox_com"]]))
+    assert values(found, "W1", "W2") == pytest.approx([0.2, -0.5], abs=0.02)
+    assert found["W1"][1] == found["W2"][1] == "supported"
+    four = {4: 0.9, 16: 0.8, 64: 0.5, 256: 0.4, 1024: 0.1}
+    signs = {"feature_rank": 1, "dormant_neurons": -1, "weight_norm": 1, "gradient_kurtosis": -1}
+
+    def trend(row):
+        n, rows = row["num_envs"], row["minibatch_size"] == 64
+        moved = {name: sign * np.log2(n) + RNG.normal(0, 0.01) for name, sign in signs.items()}
+        moved |= {"policy_variance": -n, "ess": 90 + np.log2(n)}
+        return {**near(four[n] / 2 if rows and n != 16 else four[n]), **moved}
+
+    found = judged("trend", trend)
+    assert values(found, "T1", "T2", "T3") == pytest.approx([-0.4, -0.3, -0.4], abs=0.02)
+    assert [found[f"T{i}"][1] for i in range(4, 10)] == [
+        "supported", "supported", "contradicted", "supported", "supported", "supported"
+    ]  # fmt: skip
+
+
+def test_the_schedules_are_told_apart(few_draws):
+    named = {"": 0.5, "0:8x128": 0.8, "0:128x8": 0.6, "0:8x32": 0.3, "noise": 0.55}
+
+    def plant(row):
+        text = row["schedule"].split(",")[0].split(":8-")[0]
+        return near(named[text] - 0.2 * (text == "" and row["num_envs"] == 8))
+
+    found = judged("schedule", plant)
+    assert values(found, "C1", "C2", "C3", "C4") == pytest.approx([0.3, -0.2, 0.05, 0.2], abs=0.02)
+    assert [found[f"C{i}"][1] for i in (1, 2, 3)] == ["supported", "contradicted", "supported"]
+
+
+def test_the_three_ways_are_told_apart(few_draws):
+    """At N = 128 more minibatches have 0.8, bigger ones 0.1, with the root of the rate 0.6; at N = 2: 0.4, 0.9, 0.7.
+
+    The noise scale is 200 environments in one game, where many have the largest return, and 2 in the others. The score
+    is 1 - log10(DDR)². In each game the best configuration goes from a DDR of 1 to 100.
+    """
+    ways = {(128, 64, 2.5e-4): 0.8, (128, 1024, 2.5e-4): 0.1, (128, 1024, 1e-3): 0.6}
+    ways |= {(2, 64, 2.5e-4): 0.4, (2, 16, 2.5e-4): 0.9, (2, 16, 1.25e-4): 0.7}
+
+    def plant(row):
+        n, size, sign = row["num_envs"], row["minibatch_size"], 1 if row["game"] == "Acrobot-v1" else -1
+        own = {"noise": 32 * 20 * 10**sign, "signal": 1, "return": n * sign if size == 64 else -1000}
+        columns = {f"{part}_{q}": value for part, value in own.items() for q in (1, 2, 3, 4)}
+        return {**near(ways.get((n, size, row["learning_rate"]), 0.5)), "ddr": 10.0, "ddr_mean": 10.0, **columns}
+
+    found = judged("outer_loop", plant)
+    assert values(found, "O1", "O2", "O5") == pytest.approx([0.7, 0.2, -0.5], abs=0.02)
+    assert found["O6"][0] == pytest.approx(1) and found["O6"][1] == "undecided"  # of three games no order is rare
+    places = {}
+
+    def parabola(row):
+        key = row["num_envs"], row["minibatch_size"], row["learning_rate"]
+        place = places.setdefault(key, len(places) / 5 - 1)  # log10 DDR, from -1 on
+        first = {f"return_{q}": -abs(place) for q in (1, 2, 3)}
+        return {**near(1 - place**2), "ddr": 10**place, "ddr_mean": 10**place, **first, "return_4": place}
+
+    found = judged("outer_loop", lambda row: {**plant(row), **parabola(row)})
+    assert found["O3"][0] == pytest.approx(-1, abs=0.03) and found["O3"][1] == "supported"
+    assert found["O4"][0] == pytest.approx(0.8, abs=0.01)
+
+
+def test_the_rates_find_each_role(few_draws):
+    """The best rates are inside the grid: 5e-4 of the base, 2.5e-4 of more minibatches, 2e-3 of bigger ones."""
+    best = {(8, 64): (5e-4, 0.5), (128, 64): (2.5e-4, 0.8), (128, 1024): (2e-3, 0.6)}
+
+    def plant(row):
+        at, top = best[row["num_envs"], row["minibatch_size"]]
+        return near(top - 0.2 * abs(np.log2(row["learning_rate"] / at)))
+
+    found = judged("rates", plant)
+    assert values(found, "U1", "U2", "U3", "U4") == pytest.approx([0.2, 0.3, 0.2, -0.2], abs=0.03)
+    assert [found[f"U{i}"][1] for i in range(1, 5)] == ["supported", "supported", "supported", "contradicted"]
+
+
+def test_advise_and_cartpole_and_training_find_what_is_planted(few_draws):
+    def grid(row):
+        return near(0.9 if row["num_envs"] in (16, 32, 64, 128, 256) and row["learning_rate"] == 1e-3 else 0.4)
+
+    found = judged("advise", grid)
+    assert found["V2"][0] > -0.05 and found["V3"][0] > -0.05
+    worse = judged("advise", lambda row: near(0.9 if row["num_envs"] == 4 else 0.4))
+    assert worse["V1"][0] == pytest.approx(-0.5, abs=0.03)
+    arms = {(256, "staggered"): 40, (256, "together"): 30, (1024, "staggered"): 50, (1024, "together"): 10}
+    arms |= {(64, "base"): 45, (256, "more-minibatches"): 30, (256, "bigger-minibatches"): 10, (256, "sqrt-lr"): 25}
+    found = judged("mjlab_cartpole", lambda row: near(arms[row["num_envs"], row["arm"]]))
+    assert values(found, "H1", "H2", "H3", "G1", "G2", "G3") == pytest.approx([10, 40, 30, 20, 5, -15], abs=0.1)
+    code = experiment.load("training")
+    found = judged("training", lambda row: near(np.log2(row["learning_rate"] * steps(row)) / 10))
+    assert found["F1"][0] > 0.99 and found["F2"][0] < 0.4 and found["F3"][0] > 0.99 and code.VARIES[0] == "num_envs"
+
+
+def steps(row):
+    batch = row["num_envs"] * row["num_steps"]
+    return row["total_timesteps"] // batch * row["update_epochs"] * (batch // row["minibatch_size"])
+
+
+# ---- from runs to scores.csv -----------------------------------------------------------------------------------------
+def small(path, final, start="2026-11-23T10:00:00+0000", **args):
+    """A run of ppo_envpool.py on CartPole that has played final games with this return."""
+    fixed = dict(num_envs=8, num_steps=128, anneal_lr=True, resume_from=None, learning_rate=2.5e-4)
+    write_run(path, 100.0, 100000, "ppo_envpool", "CartPole-v1", final=final, **{**fixed, **args})
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest.update(start=start, git={"commit": "0123456789abcdef"})
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_runs_become_a_table(tmp_path, capsys):
+    for i, (epochs, seed) in enumerate(product((4, 8), (1, 2))):
+        small(tmp_path / "runs" / f"x{i}", 50.0 * epochs + seed, update_epochs=epochs, seed=seed)
+    small(tmp_path / "runs" / "unfinished", None, update_epochs=4, seed=3)
+    code = experiment.load("reuse")
+    table = experiment.collect(code, tmp_path / "runs")
+    experiment.write_csv(table, tmp_path / "scores.csv")
+    rows = rows_of(tmp_path / "scores.csv")
+    assert [(row["update_epochs"], row["seed"], float(row["final_return"])) for row in rows] == [
+        ("4", "1", 201.0), ("8", "1", 401.0), ("4", "2", 202.0), ("8", "2", 402.0)
+    ]  # fmt: skip
+    assert float(rows[0]["score"]) == pytest.approx((201 - 22.58) / (500 - 22.58), abs=1e-5)
+    assert float(rows[0]["half_return"]) == pytest.approx(100 * 0.5**0.5, abs=0.01) and rows[0]["steps"] == "99328"
+    assert rows[0]["start"] == "2026-11-23T10:00:00+0000" and rows[0]["commit"] == "0123456"
+    small(tmp_path / "runs" / "other", 1.0, update_epochs=4, seed=4, learning_rate=1e-3)
+    with pytest.raises(SystemExit):
+        experiment.collect(code, tmp_path / "runs")
+    assert "runs/other has learning_rate = 0.001: expected 0.00025" in capsys.readouterr().err
+
+
+def test_a_child_has_its_parents_com(tmp_path):
+    rest = dict(learning_rate=1e-3, anneal_lr=False)
+    small(tmp_path / "parent", 100.0, prox_com=0.5, **rest)
+    small(tmp_path / "child", 300.0, prox_com=16.0, parent=(tmp_path / "parent", 50000), **rest)
+    (row,) = experiment.collect(experiment.load("switch"), tmp_path).to_dict("records")
+    assert (row["com_before"], row["prox_com"], row["final_return"]) == (0.5, 16.0, 300.0)
+
+
+@pytest.mark.parametrize(
+    "words,message",
+    [
+        (["nothing"], "nothing is no experiment of results/: expected one of advise, "),
+        (["reuse", "--out", "empty"], "empty/scores.csv does not exist: expected --runs"),
+        (["reuse", "--runs", "empty"], "--runs empty: expected finished runs with final games"),
+        (["reuse", "--first-seed", "11"], "--first-seed 11: expected a seed that has runs"),
+        (["reuse", "--searches", "empty"], "--searches empty: expected advise"),
+    ],
+)
+def test_bad_input_ends_in_one_line(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SystemExit) as end:
+        judge.main(arguments.parse(judge.Args, words, ""))
+    assert end.value.code == 2 and message in capsys.readouterr().err
