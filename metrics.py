@@ -10,6 +10,9 @@ Rules for all functions:
   float64 (means over activations: at least float32), so bf16, autocast and TF32 do not affect it.
 - Results are Python floats, or dicts or tuples of floats. A diagnostic must not end a long run: NaN or inf in the
   input, or nothing to measure, gives NaN and no exception, unless the docstring says otherwise.
+- Where a docstring says so, inputs may have leading axes, such as S agents: then each number is a float64 tensor with
+  these axes. `valid`, bool, marks the rows that count. What is measured of one agent has the same bits whatever the
+  others are: no sum crosses the leading axes, and a product of matrices has two slices or more (`_products`).
 - Python 3.8, for Isaac Gym.
 """
 
@@ -33,64 +36,86 @@ def _finite(value: float) -> float:
     return value if math.isfinite(value) else math.nan
 
 
+def _number(x: Tensor) -> Any:
+    """A 0-d tensor as a float; with leading axes as it is."""
+    return x.item() if x.dim() == 0 else x
+
+
+def _products(x: Tensor) -> Tensor:
+    """x^T x of each matrix of x (..., N, D): (..., D, D). One slice alone would be multiplied by another kernel."""
+    if x.dim() == 3 and len(x) == 1:
+        x = x.expand(2, -1, -1)
+        return torch.bmm(x.mT, x)[:1]
+    return x.mT @ x
+
+
+def _masked(x: Tensor, valid: Any) -> Tensor:
+    """x (..., N, D) with 0 in the rows that are not valid (..., N); all rows are if it is None."""
+    return x if valid is None else torch.where(valid[..., None], x, torch.zeros_like(x))
+
+
 # ---- feature rank ----------------------------------------------------------------------------------------------------
-def _spectra(features: Tensor, *centerings: bool) -> List[Tensor]:
-    """Singular values of features (N, D), in one pass over the rows.
+def _spectra(features: Tensor, *centerings: bool, valid: Any = None) -> List[Tensor]:
+    """Singular values of the valid rows of features (..., N, D), in one pass over the rows.
 
-    Returns one float64 tensor of min(N, D) descending values for each flag in `centerings` (True: columns centred);
-    [NaN] where they are undefined.
+    Returns one float64 tensor (..., min(N, D)) of descending values for each flag in `centerings` (True: columns
+    centred); NaN where they are undefined.
 
-    The squared singular values are the eigenvalues of Phi^T Phi, or of the smaller Phi Phi^T if N < D. This is faster
-    than an SVD, and its memory does not grow with N. It squares the condition number. float64 has room for that;
-    float32 does not (its rounding changes an srank of 30 to 46).
+    The squared singular values are the eigenvalues of Phi^T Phi, or of the smaller Phi Phi^T if N < D and all rows are
+    valid. This is faster than an SVD, and its memory does not grow with N. It squares the condition number. float64 has
+    room for that; float32 does not (its rounding changes an srank of 30 to 46).
     """
-    undefined = torch.full((1,), math.nan, dtype=torch.float64)
+    *leading, num_rows, num_columns = features.shape
+    undefined = torch.full((*leading, 1), math.nan, dtype=torch.float64)
     if features.numel() == 0:
         return [undefined for _ in centerings]
-    num_rows, num_columns = features.shape
-    matrix = features.detach() if num_rows >= num_columns else features.detach().t()
+    features = _masked(features.detach(), valid)
+    tall = num_rows >= num_columns or valid is not None
     gram: Any = 0.0
     total: Any = 0.0
-    for chunk in matrix.split(GRAM_CHUNK):
+    for chunk in (features if tall else features.mT).split(GRAM_CHUNK, -2):
         chunk = chunk.double()
-        gram, total = gram + chunk.t() @ chunk, total + chunk.sum(0)
+        gram, total = gram + _products(chunk), total + chunk.sum(-2)
     gram, total = gram.cpu(), total.cpu()  # at this size LAPACK is as fast as cuSOLVER, and it is deterministic
-    energy = gram.trace().item()
-    if not math.isfinite(energy):  # eigvalsh raises on NaN
+    energy = gram.diagonal(dim1=-2, dim2=-1).sum(-1)
+    defined = energy.isfinite()
+    if not defined.any():
         return [undefined for _ in centerings]
+    gram = torch.where(defined[..., None, None], gram, torch.zeros_like(gram))  # eigvalsh raises on NaN, or hangs
+    total = torch.where(defined[..., None], total, torch.zeros_like(total))
+    counts = num_rows if valid is None else valid.sum(-1).clamp(min=1).cpu()[..., None, None]
     spectra = []
     for centered in centerings:
         if not centered:
             centered_gram = gram
-        elif num_rows >= num_columns:
-            centered_gram = gram - torch.outer(total, total) / num_rows  # Phi^T Phi - N mu mu^T
+        elif tall:
+            centered_gram = gram - total[..., :, None] * total[..., None, :] / counts  # Phi^T Phi - N mu mu^T
         else:  # rows and columns of Phi Phi^T are samples
-            centered_gram = gram - gram.mean(0, keepdim=True) - gram.mean(1, keepdim=True) + gram.mean()
+            means = gram.mean(-2, keepdim=True)
+            centered_gram = gram - means - gram.mean(-1, keepdim=True) + means.mean(-1, keepdim=True)
         try:
-            eigenvalues = torch.linalg.eigvalsh(centered_gram).flip(0)
+            eigenvalues = torch.linalg.eigvalsh(centered_gram).flip(-1)
         except torch.linalg.LinAlgError:  # did not converge: lose this point and keep the run
             spectra.append(undefined)
             continue
         # The floor is relative to the uncentred energy: centring constant features leaves rounding errors of that size.
-        spectra.append(eigenvalues.where(eigenvalues > SPECTRUM_FLOOR * energy, torch.zeros_like(eigenvalues)).sqrt())
+        kept = eigenvalues.where(eigenvalues > SPECTRUM_FLOOR * energy[..., None], torch.zeros_like(eigenvalues)).sqrt()
+        spectra.append(kept.where(defined[..., None], torch.full_like(kept, math.nan)))
     return spectra
 
 
-def _num_directions(weights: Tensor, share: float) -> float:
-    """The smallest k such that the first k of the descending `weights` hold `share` of their sum; 0 if the sum is 0."""
-    total = weights.sum().item()
-    if not total > 0.0:
-        return total  # 0 or NaN
-    short = (weights.cumsum(0) < share * total * (1.0 - THRESHOLD_SLACK)).sum().item()
-    return float(min(short + 1, len(weights)))
+def _num_directions(weights: Tensor, share: float) -> Any:
+    """The smallest k such that the first k of the descending `weights` (..., K) hold `share` of their sum; 0 of 0."""
+    total = weights.sum(-1)
+    short = (weights.cumsum(-1) < share * total[..., None] * (1.0 - THRESHOLD_SLACK)).sum(-1)
+    return _number(torch.where(total > 0.0, (short + 1).clamp(max=weights.shape[-1]).double(), total))  # 0 or NaN
 
 
-def _entropy_rank(singular_values: Tensor) -> float:
-    total = singular_values.sum().item()
-    if not total > 0.0:
-        return total  # 0 or NaN
-    shares = singular_values[singular_values > 0.0] / total
-    return math.exp(-(shares * shares.log()).sum().item())
+def _entropy_rank(singular_values: Tensor) -> Any:
+    total = singular_values.sum(-1)
+    shares = singular_values / total[..., None]
+    entropy = -torch.where(shares > 0.0, shares * shares.log(), torch.zeros_like(shares)).sum(-1)
+    return _number(torch.where(total > 0.0, entropy.exp(), total))  # 0 or NaN
 
 
 def feature_rank(features: Tensor, tau: float = 0.99, centered: bool = False) -> float:
@@ -126,18 +151,18 @@ def effective_rank(features: Tensor) -> float:
     return _entropy_rank(singular_values)
 
 
-def feature_ranks(features: Tensor, tau: float = 0.99, delta: float = 0.01) -> Dict[str, float]:
-    """All ranks above from one Gram matrix, by their tags. features (N, D).
+def feature_ranks(features: Tensor, tau: float = 0.99, delta: float = 0.01, valid: Any = None) -> Dict[str, Any]:
+    """All ranks above from one Gram matrix, by their tags. features (..., N, D), valid (..., N).
 
     `feature_rank/rows` is N, because N bounds and biases the ranks.
     """
-    singular_values, centered_values = _spectra(features, False, True)
+    singular_values, centered_values = _spectra(features, False, True, valid=valid)
     return {
         "feature_rank": _num_directions(singular_values.square(), tau),
         "feature_rank/centered": _num_directions(centered_values.square(), tau),
         "feature_rank/srank": _num_directions(singular_values, 1.0 - delta),
         "feature_rank/effective_rank": _entropy_rank(singular_values),
-        "feature_rank/rows": float(features.shape[0]),
+        "feature_rank/rows": float(features.shape[-2]) if valid is None else valid.sum(-1).double().cpu(),
     }
 
 
@@ -153,16 +178,16 @@ def unit_activity(activation: Tensor) -> Tensor:
     return h.abs().mean(dim=[0] + list(range(2, h.dim()))).double()
 
 
-def _percent_of_units(activations: Iterable[Tensor], is_dormant: Callable[[Tensor], Tensor]) -> float:
-    dormant: float = 0
+def _percent_of_units(activities: Iterable[Tensor], is_dormant: Callable[[Tensor], Tensor]) -> Any:
+    """activities: (..., units) of each layer, as `unit_activity` gives them."""
+    dormant: Any = torch.zeros((), dtype=torch.float64)
     units = 0
-    for activation in activations:
-        activity = unit_activity(activation)
-        if not math.isfinite(activity.sum().item()):  # comparisons with NaN are False: the unit would count as alive
-            return math.nan
-        dormant += is_dormant(activity).sum().item()
-        units += activity.numel()
-    return 100.0 * dormant / units if units > 0 else math.nan
+    for activity in activities:
+        finite = activity.sum(-1).isfinite()  # comparisons with NaN are False: the unit would count as alive
+        layer = is_dormant(activity).sum(-1).double()
+        dormant = dormant + torch.where(finite, layer, torch.full_like(layer, math.nan)).cpu()
+        units += activity.shape[-1]
+    return _number(100.0 * dormant / (units or math.nan))
 
 
 def dormant_neurons(activations: Iterable[Tensor], eps: float = 1e-5) -> float:
@@ -175,7 +200,7 @@ def dormant_neurons(activations: Iterable[Tensor], eps: float = 1e-5) -> float:
     activations, and through it on the weight norm. P1 does not define a_i for a batch or a channel; mean |h| is Sokar
     et al.'s. Use it for ReLU-like units only: a saturated tanh has a large |h| and is silent all the same.
     """
-    return _percent_of_units(activations, lambda activity: activity < eps)
+    return _percent_of_units(map(unit_activity, activations), lambda activity: activity < eps)
 
 
 def dormant_neurons_tau(activations: Iterable[Tensor], tau: float) -> float:
@@ -185,7 +210,11 @@ def dormant_neurons_tau(activations: Iterable[Tensor], tau: float) -> float:
     counts units that are zero in every row; more rows can only lower that count. Sokar et al. divide by the layer's
     mean. The product used here counts an all-zero layer as 100 %, where 0 / 0 would count as 0 %.
     """
-    return _percent_of_units(activations, lambda activity: activity <= tau * activity.mean())
+    return _percent_of_units(map(unit_activity, activations), _is_dormant(tau))
+
+
+def _is_dormant(tau: float) -> Callable[[Tensor], Tensor]:
+    return lambda activity: activity <= tau * activity.mean(-1, keepdim=True)
 
 
 def zero_fraction(activations: Iterable[Tensor]) -> float:
@@ -216,8 +245,15 @@ def weight_norm(parameters: Iterable[Tensor]) -> float:
     return _finite(math.sqrt(sum(torch.dot(p, p).item() for p in flat))) if any(map(len, flat)) else math.nan
 
 
-def weight_norms(model: torch.nn.Module) -> Dict[str, float]:
+def _weight_norm_of_agents(parameters: Iterable[Tensor]) -> Tensor:
+    """The same for each of S agents, (S,); the tensors are (S, ...)."""
+    return torch.stack([p.detach().double().flatten(1).square().sum(-1) for p in parameters]).sum(0).sqrt()
+
+
+def weight_norms(model: torch.nn.Module, agents: bool = False) -> Dict[str, Any]:
     """Norms of the trainable parameters of a module and of its layers, by their tags.
+
+    With `agents` the parameters have a leading axis of S agents, and so have the norms: (S,).
 
     `weight_norm` is the total. `weight_norm/<layer>` is the norm of each submodule that owns parameters, with
     underscores for dots; a parameter of the model itself, such as actor_logstd, has its own name. The squares of the
@@ -238,32 +274,41 @@ def weight_norms(model: torch.nn.Module) -> Dict[str, float]:
                     parts.setdefault("weight_norm" + part, []).append(parameter)
     if "weight_norm/normalization" not in parts:
         parts.pop("weight_norm/without_normalization", None)
-    return {part: weight_norm(parameters) for part, parameters in parts.items()}
+    norm: Callable = _weight_norm_of_agents if agents else weight_norm
+    return {part: norm(parameters) for part, parameters in parts.items()}
 
 
 # ---- gradient kurtosis -----------------------------------------------------------------------------------------------
 def _magnitudes(gradients: Iterable[Any]) -> Tensor:
+    """|g| of all entries of one gradient, (P,) float64, in memory of its own."""
     flat = [gradient.detach().flatten() for gradient in gradients if gradient is not None]
-    return (
-        torch.cat(flat).double().abs_() if flat else torch.zeros(0, dtype=torch.float64)
-    )  # in place, since cat copies
+    return torch.cat(flat).double().abs_() if flat else torch.zeros(0, dtype=torch.float64)
 
 
-def _kurtosis(values: Tensor) -> float:
-    """Pearson kurtosis with population moments, 3 for a normal; NaN for constant values. Overwrites `values`."""
-    square = values.sub_(values.mean()).square_()
-    variance = square.mean().item()
-    return torch.dot(square, square).item() / len(square) / variance**2 if variance >= 1e-24 else math.nan
+def _kurtosis(values: Tensor, counted: Any = None) -> Any:
+    """Pearson kurtosis over the last axis with population moments, 3 for a normal; NaN for constant values.
+
+    counted: bool, of the shape of `values`, which are 0 elsewhere; None: all. Overwrites `values`.
+    """
+    if counted is None:
+        number: Any = float(values.shape[-1] or math.nan)
+        square = values.sub_(values.sum(-1, keepdim=True) / number).square_()
+    else:
+        number = counted.sum(-1).double()
+        square = values.sub_(values.sum(-1, keepdim=True) / number[..., None]).square_().mul_(counted)
+    variance = square.sum(-1) / number
+    kurtosis = square.square_().sum(-1) / number / variance.square()
+    return _number(torch.where(variance >= 1e-24, kurtosis, torch.full_like(kurtosis, math.nan)))
 
 
-def _nonzero_kurtosis(magnitudes: Tensor) -> float:
-    return _kurtosis(magnitudes.masked_select(magnitudes != 0.0).log_())
+def _nonzero_kurtosis(magnitudes: Tensor) -> Any:
+    counted = magnitudes != 0.0
+    return _kurtosis(torch.where(counted, magnitudes, torch.ones_like(magnitudes)).log_(), counted)
 
 
-def _zero_fraction(magnitudes: Tensor) -> float:
-    if len(magnitudes) == 0 or not math.isfinite(magnitudes.sum().item()):
-        return math.nan
-    return torch.count_nonzero(magnitudes == 0.0).item() / len(magnitudes)
+def _zero_fraction(magnitudes: Tensor) -> Any:
+    zeros = (magnitudes == 0.0).sum(-1).double() / (magnitudes.shape[-1] or math.nan)
+    return _number(torch.where(magnitudes.sum(-1).isfinite(), zeros, torch.full_like(zeros, math.nan)))
 
 
 def gradient_kurtosis(gradients: Iterable[Any], eps: float = 1e-8) -> float:
@@ -293,9 +338,13 @@ def gradient_zero_fraction(gradients: Iterable[Any]) -> float:
     return _zero_fraction(_magnitudes(gradients))
 
 
-def gradient_statistics(gradients: Iterable[Any], eps: float = 1e-8) -> Dict[str, float]:
-    """The three numbers above from one copy of the gradient, by their tags."""
-    magnitudes = _magnitudes(gradients)
+def gradient_statistics(gradients: Any, eps: float = 1e-8) -> Dict[str, Any]:
+    """The three numbers above from one copy of the gradient, by their tags.
+
+    gradients: as above, or one tensor (..., P) with a gradient for each of the leading axes.
+    """
+    pooled = isinstance(gradients, Tensor) and gradients.dim() > 1
+    magnitudes = gradients.detach().double().abs() if pooled else _magnitudes(gradients)
     zeros, nonzero = _zero_fraction(magnitudes), _nonzero_kurtosis(magnitudes)  # before the next line, which overwrites
     kurtosis = _kurtosis(magnitudes.add_(eps).log_())
     return {
@@ -315,13 +364,7 @@ def effective_sample_size(log_ratio: Tensor) -> float:
     It equals N / (1 + CV^2), where CV is the coefficient of variation of r: exactly N for equal ratios. It does not
     measure correlation in time.
     """
-    log_weights = log_ratio.detach().double().flatten()
-    largest = log_weights.max().item() if len(log_weights) > 0 else math.nan  # the max of anything with NaN is NaN
-    if not math.isfinite(largest):
-        return math.nan
-    weights = (log_weights - largest).exp()  # cannot overflow
-    ess = weights.sum().item() ** 2 / torch.dot(weights, weights).item()
-    return min(max(ess, 1.0), float(len(weights)))  # removes rounding errors only
+    return _effective_samples(log_ratio.detach().double().flatten())
 
 
 def effective_sample_size_percent(log_ratio: Tensor) -> float:
@@ -329,29 +372,55 @@ def effective_sample_size_percent(log_ratio: Tensor) -> float:
     return 100.0 * effective_sample_size(log_ratio) / max(log_ratio.numel(), 1)
 
 
-def categorical_kl(logits: Tensor, new_logits: Tensor) -> float:
+def _effective_samples(log_weights: Tensor, valid: Any = None) -> Any:
+    """The effective sample size over the last axis, float64, of the rows that are valid."""
+    if log_weights.shape[-1] == 0:
+        return _number(torch.full(log_weights.shape[:-1], math.nan, dtype=torch.float64))
+    if valid is not None:
+        log_weights = log_weights.masked_fill(~valid, -math.inf)
+    largest = log_weights.amax(-1)  # the max of anything with NaN is NaN
+    weights = (log_weights - largest[..., None]).exp()  # cannot overflow
+    ess = weights.sum(-1).square() / weights.square().sum(-1)
+    number = float(weights.shape[-1]) if valid is None else valid.sum(-1).double()
+    ess = ess.clamp(min=1.0).minimum(torch.as_tensor(number, dtype=ess.dtype, device=ess.device))  # rounding errors
+    return _number(torch.where(largest.isfinite(), ess, torch.full_like(ess, math.nan)))
+
+
+def _mean_of_rows(x: Tensor, valid: Any = None) -> Tensor:
+    """The mean over the last axis of x (..., N), of the rows that are valid; NaN of none."""
+    if valid is None:
+        return x.mean(-1)
+    return torch.where(valid, x, torch.zeros_like(x)).sum(-1) / valid.sum(-1)
+
+
+def categorical_kl(logits: Tensor, new_logits: Tensor, valid: Any = None) -> Any:
     """KL(pi_behavior || pi_new) in nats, the mean over states of sum_a p_a (ln p_a - ln q_a): exact, not an estimate.
 
-    logits, new_logits (M, A): of the policy that acted (p) and of the updated one (q), in the same states. P3 gives
-    neither the direction nor the estimator of its divergence; both are our choice. NaN if M is 0 or q_a is 0 where p_a
-    is not.
+    logits, new_logits (..., M, A): of the policy that acted (p) and of the updated one (q), in the same states; valid
+    (..., M). P3 gives neither the direction nor the estimator of its divergence; both are our choice. NaN if M is 0 or
+    q_a is 0 where p_a is not.
     """
     old, new = (torch.log_softmax(x.detach().double(), -1) for x in (logits, new_logits))
     terms = torch.where(old > -math.inf, old.exp() * (old - new), torch.zeros_like(old))
-    return _finite(terms.sum(-1).mean().clamp(min=0.0).item())  # rounding alone can make it negative
+    return _at_least_0(_mean_of_rows(terms.sum(-1), valid))
 
 
-def gaussian_kl(mean: Tensor, logstd: Tensor, new_mean: Tensor, new_logstd: Tensor) -> float:
+def _at_least_0(kl: Tensor) -> Any:
+    """A KL whose sign rounding may have changed; NaN if it is not finite."""
+    return _number(torch.where(kl.isfinite(), kl.clamp(min=0.0), torch.full_like(kl, math.nan)))
+
+
+def gaussian_kl(mean: Tensor, logstd: Tensor, new_mean: Tensor, new_logstd: Tensor, valid: Any = None) -> Any:
     """The same for independent Gaussians: the mean over states of the sum over the K dimensions of an action.
 
     Each dimension gives ln(s' / s) + (s^2 + (m - m')^2) / (2 s'^2) - 1/2, with s and m of the policy that acted, s' and
-    m' of the updated one. Means (M, K), log standard deviations broadcastable to them.
+    m' of the updated one. Means (..., M, K), log standard deviations broadcastable to them.
     """
     mean, logstd, new_mean, new_logstd = (x.detach().double() for x in (mean, logstd, new_mean, new_logstd))
     variance_ratio = (2.0 * (logstd - new_logstd)).exp()  # exactly 1 where nothing has changed
     distance = ((mean - new_mean) / new_logstd.exp()).square()
     terms = new_logstd - logstd + 0.5 * (variance_ratio + distance - 1.0)
-    return _finite(terms.sum(-1).mean().clamp(min=0.0).item())
+    return _at_least_0(_mean_of_rows(terms.sum(-1), valid))
 
 
 def ddr(num_samples: float, kl: float) -> float:
@@ -418,12 +487,12 @@ def environment_groups(num_steps: int, num_envs: int, max_groups: int) -> Tensor
 
 def gradient_noise(
     gradient: Callable[[Tensor], Tensor], groups: Tensor, add: Callable[[Sequence[Tensor]], None] = lambda tensors: None
-) -> Tuple[float, float]:
+) -> Tuple[Any, Any]:
     """Unbiased estimates (|G|^2, tr(C)) from the gradients g_k of K groups of rows.
 
     G is the expectation of a group's gradient and C its covariance. With s = |sum g_k|^2 and q = sum |g_k|^2 they are
     (s - q) / (K (K - 1)) and (q - s / K) / (K - 1): the two-batch estimates of McCandlish et al. 2018, A.1, for batches
-    of one group and of all K. The first can be negative.
+    of one group and of all K. The first can be negative. Of S agents they are (S,), and a gradient is (S, P).
 
     gradient: maps row numbers (M,) to the gradient (P,) of the mean loss over these rows. groups (K, M) int64. add:
     adds tensors over processes, in place, if each has groups of its own. NaN for fewer than 2 groups.
@@ -431,11 +500,11 @@ def gradient_noise(
     total, squares = 0.0, 0.0  # type: Any, Any
     for rows in groups:
         vector = gradient(rows).detach().double()
-        total, squares = total + vector, squares + torch.dot(vector, vector)
+        total, squares = total + vector, squares + vector.square().sum(-1)
     count = torch.full_like(squares, float(len(groups)))
     add([total, squares, count])
-    s, q, k = torch.dot(total, total).item(), squares.item(), count.item()
-    return ((s - q) / (k * (k - 1.0)), (q - s / k) / (k - 1.0)) if k > 1.0 else (math.nan, math.nan)
+    s, q, k = total.square().sum(-1), squares, torch.where(count > 1.0, count, torch.full_like(count, math.nan))
+    return _number((s - q) / (k * (k - 1.0))), _number((q - s / k) / (k - 1.0))
 
 
 def gradient_noise_scales(
@@ -445,16 +514,17 @@ def gradient_noise_scales(
     seed: int,
     num_ranks: int = 1,
     add: Callable[[Sequence[Tensor]], None] = lambda tensors: None,
-) -> Dict[str, float]:
-    """The noise of PPO's outer and inner loop, by the names under which the scripts log it.
+) -> Any:
+    """The noise of PPO's outer and inner loop, by the names under which the scripts log it: {name: float}.
 
     B = tr(Sigma) / |G|^2, with Sigma the covariance of the gradient of one sample, is the batch at which noise and
     gradient are equally long (McCandlish et al. 2018). P3's outer noise is that between rollouts: Sigma is measured
     between NOISE_GROUPS groups of whole environments, whose steps are correlated. Its inner noise is that between
     minibatches: here between groups of the same size of shuffled rows of the same environments.
 
-    gradient, add: as for `gradient_noise`. valid (T * N,) bool, time-major: the rows that count in a mean. seed: of the
-    shuffling, which has a generator of its own. num_ranks: processes, which share the groups. Returns
+    gradient, add: as for `gradient_noise`. valid (T * N,) bool, time-major: the rows that count in a mean; of S agents
+    (S, T * N), and the result is a list of S. seed: of the shuffling, which has a generator of its own. num_ranks:
+    processes, which share the groups. Returns
 
     - `grad_noise_scale`: B in samples, between groups of environments; `/envs`: in environments; `/inner`: in samples,
       between groups of shuffled rows. Each is missing where its estimate of |G|^2 is not positive.
@@ -464,60 +534,77 @@ def gradient_noise_scales(
 
     {} if there are fewer than 2 environments, or if a gradient is not finite.
     """
-    num_envs = len(valid) // num_steps
+    num_envs = valid.shape[-1] // num_steps
     groups = environment_groups(num_steps, num_envs, max(1, NOISE_GROUPS // num_ranks))
     order = torch.randperm(groups.numel(), generator=torch.Generator().manual_seed(seed))
     shuffled = groups.flatten()[order].view_as(groups).to(valid.device)
-    rows = valid[groups.to(valid.device)].sum().double() / (len(groups) * num_ranks)  # of a group: the mean
+    rows = valid[..., groups.to(valid.device).flatten()].sum(-1).double() / (len(groups) * num_ranks)  # of a group
     add([rows])
-    signal, noise = gradient_noise(gradient, groups.to(valid.device), add)
+    outer, inner = (gradient_noise(gradient, rows_of, add) for rows_of in (groups.to(valid.device), shuffled))
+    per_group = num_envs // len(groups)
+    if valid.dim() == 1:
+        return _noise_scales(rows.item(), per_group, *outer, *inner)
+    columns = (column.tolist() for column in (rows, *outer, *inner))
+    return [_noise_scales(row, per_group, *estimates) for row, *estimates in zip(*columns)]
+
+
+def _noise_scales(
+    rows: float, num_envs: int, signal: float, noise: float, inner_signal: float, inner_noise: float
+) -> Dict[str, float]:
+    """The names of `gradient_noise_scales`, of groups of `num_envs` environments with `rows` rows on average."""
     if not math.isfinite(signal + noise):
         return {}
     name = "grad_noise_scale"
-    out = {name + "/dominated": float(signal <= 0.0), name + "/signal": signal, name + "/noise": rows.item() * noise}
+    out = {name + "/dominated": float(signal <= 0.0), name + "/signal": signal, name + "/noise": rows * noise}
     if signal > 0.0:
-        out[name] = rows.item() * noise / signal
-        out[name + "/envs"] = num_envs // len(groups) * noise / signal
-    signal, noise = gradient_noise(gradient, shuffled, add)
-    if signal > 0.0:
-        out[name + "/inner"] = rows.item() * noise / signal
+        out[name] = rows * noise / signal
+        out[name + "/envs"] = num_envs * noise / signal
+    if inner_signal > 0.0:
+        out[name + "/inner"] = rows * inner_noise / inner_signal
     return out
 
 
 # ---- policy variance -------------------------------------------------------------------------------------------------
-def _moments_over_states(values: Tensor) -> Tuple[Tensor, Tensor]:
-    """Mean and population variance of each column of values (B, K): two float64 tensors (K,)."""
+def _moments_over_states(values: Tensor, valid: Any = None) -> Tuple[Tensor, Tensor]:
+    """Mean and population variance of each column of values (..., B, K): two float64 tensors (..., K)."""
     values = values.detach().double()
-    mean = values.mean(0)
-    return mean, (values - mean).square().mean(0)
+    if valid is None:
+        mean = values.mean(-2)
+        return mean, (values - mean[..., None, :]).square().mean(-2)
+    count = valid.sum(-1).double()[..., None]
+    mean = _masked(values, valid).sum(-2) / count
+    return mean, _masked((values - mean[..., None, :]).square(), valid).sum(-2) / count
 
 
-def policy_variance(probs: Tensor) -> float:
+def policy_variance(probs: Tensor, valid: Any = None) -> Any:
     """Variance over states (with 1/B) of each action's probability, averaged over the actions (P1 B.6).
 
-    probs (B, A). The result is in [0, (A - 1) / A^2], so its maximum shrinks with A. It measures how much the policy
-    depends on the state: it is 0 if the policy is the same in all states, uniform or not. It measures neither entropy
-    nor change. Moalla et al. divide by B - 1.
+    probs (..., B, A), valid (..., B). The result is in [0, (A - 1) / A^2], so its maximum shrinks with A. It measures
+    how much the policy depends on the state: it is 0 if the policy is the same in all states, uniform or not. It
+    measures neither entropy nor change. Moalla et al. divide by B - 1.
     """
-    _, variance = _moments_over_states(probs)
-    return _finite(variance.mean().item())
+    _, variance = _moments_over_states(probs, valid)
+    return _number(_finite_or_nan(variance.mean(-1)))
 
 
-def policy_variance_normalized(probs: Tensor) -> float:
+def _finite_or_nan(x: Tensor) -> Tensor:
+    return torch.where(x.isfinite(), x, torch.full_like(x, math.nan))
+
+
+def policy_variance_normalized(probs: Tensor, valid: Any = None) -> Any:
     """Share, in [0, 1], of the variance of the one-hot action that the state explains; comparable across A.
 
-    probs (B, A). By the law of total variance it is sum_a Var_s[p_a] / sum_a m_a (1 - m_a) with m = E_s[p]. 0 if the
-    denominator is 0, i.e. if the policy always takes one action.
+    probs (..., B, A), valid (..., B). By the law of total variance it is sum_a Var_s[p_a] / sum_a m_a (1 - m_a) with
+    m = E_s[p]. 0 if the denominator is 0, i.e. if the policy always takes one action.
     """
-    mean, variance = _moments_over_states(probs)
-    explained, total = variance.sum().item(), (mean * (1.0 - mean)).sum().item()
-    if not math.isfinite(explained):
-        return math.nan
-    return explained / total if total > 0.0 else 0.0
+    mean, variance = _moments_over_states(probs, valid)
+    explained, total = variance.sum(-1), (mean * (1.0 - mean)).sum(-1)
+    share = torch.where(total > 0.0, explained / total, torch.zeros_like(total))
+    return _number(torch.where(explained.isfinite(), share, torch.full_like(share, math.nan)))
 
 
-def gaussian_policy_variance(mean: Tensor, std: Tensor) -> Tuple[float, float]:
-    """The two numbers above for a Gaussian policy. mean (B, K), std broadcastable to it. Returns (v, R).
+def gaussian_policy_variance(mean: Tensor, std: Tensor, valid: Any = None) -> Tuple[Any, Any]:
+    """The two numbers above for a Gaussian policy. mean (..., B, K), std broadcastable to it. Returns (v, R).
 
     v is Var_s[mean], averaged over the K dimensions, in squared units of the action: scale the actions to one range.
     R = v / (v + mean of std^2), in [0, 1], is the share of the action's variance that the state explains; 0 if v is 0.
@@ -525,11 +612,12 @@ def gaussian_policy_variance(mean: Tensor, std: Tensor) -> Tuple[float, float]:
     P1 defines discrete policies only. Moalla et al. average Var_s over mean and std, which halves v if std does not
     depend on the state.
     """
-    _, variance = _moments_over_states(mean)
-    explained, noise = variance.mean().item(), std.detach().double().square().expand(mean.shape).mean().item()
-    if not math.isfinite(explained + noise):
-        return math.nan, math.nan
-    return explained, (explained / (explained + noise) if explained > 0.0 else 0.0)
+    _, variance = _moments_over_states(mean, valid)
+    explained = variance.mean(-1)
+    noise = _mean_of_rows(std.detach().double().square().expand(mean.shape).mean(-1), valid)
+    finite, nan = (explained + noise).isfinite(), torch.full_like(explained, math.nan)
+    share = torch.where(explained > 0.0, explained / (explained + noise), torch.zeros_like(explained))
+    return _number(torch.where(finite, explained, nan)), _number(torch.where(finite, share, nan))
 
 
 # ---- coverage --------------------------------------------------------------------------------------------------------
@@ -549,29 +637,60 @@ def coverage(points: Tensor, grid: int) -> float:
 
 
 # ---- what the scripts log, and on which rows -------------------------------------------------------------------------
-def explained_variance(values: Tensor, returns: Tensor) -> float:
-    """1 - Var(returns - values) / Var(returns). values, returns (M,).
+def explained_variance(values: Tensor, returns: Tensor, valid: Any = None) -> Any:
+    """1 - Var(returns - values) / Var(returns). values, returns and valid (..., M).
 
     1 for a perfect critic, 0 for one as good as a constant. NaN if all returns are equal.
     """
-    returns = returns.detach().double()
-    _, residual = _moments_over_states(returns - values.detach().double())
-    _, total = _moments_over_states(returns)
-    return _finite(1.0 - residual.item() / total.item()) if total.item() > 0.0 else math.nan
+    returns = returns.detach().double()[..., None]
+    _, residual = _moments_over_states(returns - values.detach().double()[..., None], valid)
+    _, total = _moments_over_states(returns, valid)
+    share = torch.where(total > 0.0, 1.0 - residual / total, torch.full_like(total, math.nan))
+    return _number(_finite_or_nan(share.squeeze(-1)))
 
 
-def network_diagnostics(features: Iterable[Tensor], activity: Sequence[Tensor]) -> Dict[str, float]:
+def network_diagnostics(
+    features: Iterable[Tensor], activity: Sequence[Tensor], eps: float = 1e-5, valid: Any = None
+) -> Dict[str, Any]:
     """Ranks and dormant units, by the names under which the scripts log them.
 
-    features: the representation (M, D) of each encoder. The second encoder's names begin with
-    `feature_rank/critic_encoder`. activity: mean |h| of each layer's units, (1, units) each.
+    features: the representation (..., M, D) of each encoder; valid (..., M). The second encoder's names begin with
+    `feature_rank/critic_encoder`. activity: what says whether a unit is dormant, (..., units) of each layer: below
+    `eps`, or tau times the mean of its layer.
     """
-    out = {"dormant_neurons": dormant_neurons(activity)}
+    out = {"dormant_neurons": _percent_of_units(activity, lambda units: units < eps)}
     for tau in (0.0, 0.025, 0.1):  # the thresholds of Sokar et al. 2023
-        out["dormant_neurons/tau_%g" % tau] = dormant_neurons_tau(activity, tau)
+        out["dormant_neurons/tau_%g" % tau] = _percent_of_units(activity, _is_dormant(tau))
     for encoder, feature in zip(("", "/critic_encoder"), features):
-        for name, value in feature_ranks(feature).items():
+        for name, value in feature_ranks(feature, valid=valid).items():
             out[name.replace("feature_rank", "feature_rank" + encoder, 1)] = value
+    return out
+
+
+def diagnose_agents(layers: Sequence[Tensor], valid: Tensor, deviation: bool = False) -> Dict[str, Tensor]:
+    """What `diagnose_network` measures, for S agents at once: {name: (S,) float64}.
+
+    layers: post-activation, (S, E, M, units, ...) each, of E encoders; the last is the representation (S, E, M, D).
+    valid (S, M): the rows that count. All layers are in memory at once.
+    """
+    activities, zeros, units = [], 0.0, 0  # type: List[Tensor], Any, int
+    count = valid.sum(-1).double().cpu()  # rows
+    for layer in layers:
+        h = layer.detach().flatten(4) if layer.dim() > 4 else layer.detach()[..., None]  # (S, E, M, units, places)
+        h = h.transpose(2, 3).flatten(3)  # (S, E, units, M * places): a row is one unit, as a sum wants it
+        rows = valid[:, None, None, :, None].expand(-1, 1, 1, -1, layer[0, 0, 0, 0].numel()).flatten(3)
+        number = rows.sum(-1).double()
+        h = torch.where(rows, h, torch.zeros_like(h)).double()
+        activity = h.abs().sum(-1) / number
+        if deviation:
+            activity = (h.square().sum(-1) / number - (h.sum(-1) / number).square()).clamp(min=0.0).sqrt()
+        activities += list(activity.cpu().unbind(1))
+        zero = ((h == 0.0) & rows).sum(-1).double() / number
+        zeros = zeros + torch.where(h.sum(-1).isfinite(), zero, torch.full_like(zero, math.nan)).sum((1, 2)).cpu()
+        units += layer.shape[1] * layer.shape[3]
+    features = layers[-1].detach().unbind(1)
+    out = network_diagnostics(features, activities, 1e-3 if deviation else 1e-5, valid)
+    out["dormant_neurons/zero_fraction"] = torch.where(count > 0, zeros / units, torch.full_like(count, math.nan))
     return out
 
 
@@ -610,11 +729,10 @@ def diagnose_network(
     activities = [sum(sums) / num_rows for sums in zip(*activity)]
     if deviation:
         activities = [(square - mean.square()).clamp(min=0.0).sqrt() for mean, square in activities]
-    activity_rows = [row[None] for row in activities]
-    values = network_diagnostics([torch.cat(parts) for parts in zip(*features)], activity_rows)
+    activities = [unit_activity(units[None]) for units in activities]  # of a convolution the mean over its places
+    eps = 1e-3 if deviation else 1e-5
+    values = network_diagnostics([torch.cat(parts) for parts in zip(*features)], activities, eps)
     values["dormant_neurons/zero_fraction"] = sum(zeros) / num_rows
-    if deviation:
-        values["dormant_neurons"] = dormant_neurons(activity_rows, eps=1e-3)
     return torch.cat(outputs), values
 
 
@@ -642,45 +760,55 @@ def join_moments(first: Tuple[Any, Any, float], second: Tuple[Any, Any, float]) 
     return mean + delta * (other_count / total), squares / total, total
 
 
-def policy_diagnostics(logits: Tensor, new_logits: Tensor, actions: Tensor) -> Tuple[Dict[str, float], float]:
+def policy_diagnostics(
+    logits: Tensor, new_logits: Tensor, actions: Tensor, valid: Any = None
+) -> Tuple[Dict[str, Any], Any]:
     """ESS and policy variance of a categorical policy, by the names under which the scripts log them; and its KL.
 
-    logits, new_logits (M, A): of the policy that acted and of the updated one. actions (M,) int64. The second result is
-    `categorical_kl`.
+    logits, new_logits (..., M, A): of the policy that acted and of the updated one. actions (..., M) int64, valid
+    (..., M). The second result is `categorical_kl`.
     """
     old, new = (torch.log_softmax(x.detach().double(), -1) for x in (logits, new_logits))
-    log_ratio = (new - old).gather(-1, actions[:, None])
+    ess, percent = _ess((new - old).gather(-1, actions[..., None]).squeeze(-1), valid)
     values = {
-        "ess": effective_sample_size_percent(log_ratio),
-        "ess/samples": effective_sample_size(log_ratio),
-        "policy_variance": policy_variance(new.exp()),
-        "policy_variance/normalized": policy_variance_normalized(new.exp()),
+        "ess": percent,
+        "ess/samples": ess,
+        "policy_variance": policy_variance(new.exp(), valid),
+        "policy_variance/normalized": policy_variance_normalized(new.exp(), valid),
     }
-    return values, categorical_kl(logits, new_logits)
+    return values, categorical_kl(logits, new_logits, valid)
+
+
+def _ess(log_ratio: Tensor, valid: Any) -> Tuple[Any, Any]:
+    """The effective sample size of log_ratio (..., M), in samples and in percent."""
+    ess = _effective_samples(log_ratio, valid)
+    number = max(log_ratio.shape[-1], 1) if valid is None else valid.sum(-1).clamp(min=1)
+    return ess, 100.0 * ess / number
 
 
 def gaussian_policy_diagnostics(
-    mean: Tensor, logstd: Tensor, new_mean: Tensor, new_logstd: Tensor, actions: Tensor
-) -> Tuple[Dict[str, float], float]:
+    mean: Tensor, logstd: Tensor, new_mean: Tensor, new_logstd: Tensor, actions: Tensor, valid: Any = None
+) -> Tuple[Dict[str, Any], Any]:
     """The same for a Gaussian policy, with the mean standard deviation. The second result is `gaussian_kl`.
 
-    mean, new_mean (M, A), logstd, new_logstd (1, A) or (M, A): of the policy that acted and of the updated one. actions
-    (M, A).
+    mean, new_mean (..., M, A), logstd, new_logstd (..., 1, A) or (..., M, A): of the policy that acted and of the
+    updated one. actions (..., M, A), valid (..., M).
     """
     log_ratio: Any = 0.0
     for sign, center, scale in ((1.0, new_mean, new_logstd), (-1.0, mean, logstd)):
         center, scale = center.detach().double(), scale.detach().double()
         log_ratio = log_ratio - sign * (0.5 * ((actions - center) / scale.exp()).square() + scale).sum(-1)
     std = new_logstd.detach().exp()
-    variance, share = gaussian_policy_variance(new_mean, std)
+    variance, share = gaussian_policy_variance(new_mean, std, valid)
+    ess, percent = _ess(log_ratio, valid)
     values = {
-        "ess": effective_sample_size_percent(log_ratio),
-        "ess/samples": effective_sample_size(log_ratio),
+        "ess": percent,
+        "ess/samples": ess,
         "policy_variance": variance,
         "policy_variance/normalized": share,
-        "policy_variance/std": std.mean().item(),
+        "policy_variance/std": _number(std.flatten(-2).mean(-1)),
     }
-    return values, gaussian_kl(mean, logstd, new_mean, new_logstd)
+    return values, gaussian_kl(mean, logstd, new_mean, new_logstd, valid)
 
 
 def stratified_rows(num_rows: int, size: int, seed: int) -> Tensor:
@@ -695,10 +823,11 @@ def stratified_rows(num_rows: int, size: int, seed: int) -> Tensor:
     return edges[:-1] + (jitter * (edges[1:] - edges[:-1])).long()
 
 
-def column_sums(x: Tensor) -> Tensor:
-    """Count, sum and sum of squares of each column of x (M, D): float64 (3, D).
+def column_sums(x: Tensor, valid: Any = None) -> Tensor:
+    """Count, sum and sum of squares of each column of x (..., M, D): float64 (..., 3, D). valid (..., M).
 
     The results of several batches or processes can be added.
     """
     x = x.double()
-    return torch.stack([torch.ones_like(x).sum(0), x.sum(0), x.square().sum(0)])
+    sums = [torch.ones_like(x), x, x.square()]
+    return torch.stack([_masked(column, valid).sum(-2) for column in sums], -2)
