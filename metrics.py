@@ -823,6 +823,21 @@ def stratified_rows(num_rows: int, size: int, seed: int) -> Tensor:
     return edges[:-1] + (jitter * (edges[1:] - edges[:-1])).long()
 
 
+def probe_rows(valid: Tensor, size: int, seed: int) -> Tuple[Tensor, Tensor]:
+    """`stratified_rows` of the valid rows of each of S agents: (S, size) row numbers, and which of these count.
+
+    valid (S, M). Where an agent has fewer valid rows than `size`, at most M, the rest does not count.
+    """
+    size = min(size, valid.shape[-1])
+    inds, counts = torch.zeros(len(valid), size, dtype=torch.int64), []
+    for of_agent, rows in zip(inds, map(torch.nonzero, valid.cpu())):
+        rows = rows[stratified_rows(len(rows), size, seed), 0]
+        of_agent[: len(rows)] = rows
+        counts.append(len(rows))
+    counted = torch.arange(size) < torch.tensor(counts)[:, None]
+    return inds.to(valid.device), counted.to(valid.device)
+
+
 def column_sums(x: Tensor, valid: Any = None) -> Tensor:
     """Count, sum and sum of squares of each column of x (..., M, D): float64 (..., 3, D). valid (..., M).
 

@@ -21,6 +21,7 @@ from typing_extensions import Annotated, get_args, get_type_hints
 from support import devices, recipe
 
 PLACE = frozenset({"run_name", "runs_dir", "num_threads"})  # where a run is carried out, not what it does
+PACK = frozenset({"num_seeds", "runs"})  # which runs a command asks for: no argument of any of them
 NETWORK = ("env_id", "hidden_sizes", "activation", "shared_encoder", "norm_obs")  # what --resume-from may not change
 
 

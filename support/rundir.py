@@ -24,10 +24,10 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NoReturn, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
 
 from support import devices, recipe, tags
-from support.arguments import NETWORK, PLACE, fail
+from support.arguments import NETWORK, PACK, PLACE, fail
 from support.reading import (
     CURVES,
     FORMAT,
@@ -90,7 +90,7 @@ def _parent(args: Any) -> Tuple[bytes, int]:
     fail(f"--resume-from {parent} has no checkpoint that can be read: expected the directory of a run with one")
 
 
-def _manifest(args: Any, device: Any) -> Dict[str, Any]:
+def _manifest(args: Any, device: Any, words: Sequence[str]) -> Dict[str, Any]:
     import importlib.metadata
 
     import torch
@@ -99,8 +99,8 @@ def _manifest(args: Any, device: Any) -> Dict[str, Any]:
     commit, dirty, _ = subprocess.run(git, capture_output=True).stdout.decode().strip().partition("-dirty")
     versions = {package.metadata["Name"]: package.version for package in importlib.metadata.distributions()}
     return {
-        "arguments": vars(args),
-        "command": shlex.join([sys.executable, *sys.argv]),
+        "arguments": {name: value for name, value in vars(args).items() if name not in PACK},
+        "command": shlex.join([sys.executable, sys.argv[0], *words]),
         "git": {"commit": commit or None, "dirty": bool(dirty)},
         "versions": {"python": platform.python_version(), **versions},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}",
@@ -132,15 +132,17 @@ class Run:
     since the last log point; `ended`.
     """
 
-    def __init__(self, args: Any, device: Any) -> None:
-        self.args = args
+    def __init__(self, args: Any, device: Any, words: Optional[Sequence[str]] = None, alone: bool = True) -> None:
+        """words: the command line that makes this run alone. alone: False if a `pack.Pack` shows the progress."""
+        self.args, self.alone = args, alone
+        self._words = sys.argv[1:] if words is None else words
         self.global_step, self.episodes, self.games, self.new_returns = 0, 0, [], []
         self._finished: Any = 0  # games that each environment has finished: an array (num_envs,) from the first on
         self.exit_code, self.failure = 0, ""
         self.ended = False
         self._signals: List[int] = []
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-            signal.signal(signum, self._request_stop)
+            signal.signal(signum, self.request_stop)
         args.run_name = devices.gather(args.run_name)[0]  # the default name has the time in it
         self.path = Path(args.runs_dir, args.run_name)
         claimed: Any = None
@@ -158,7 +160,7 @@ class Run:
         self.schedule = recipe.schedule_of(vars(args), parent_step)
         self.total_steps = self.schedule.last_step
         # the first process of a run that goes on from another one's checkpoint: it counts its own games
-        self._is_child, self._parent_step = False, parent_step
+        self._is_child, self.parent_step = False, parent_step
         if self._checkpoint and self._checkpoint["run"]["global_step"] == parent_step:
             self._is_child, self.global_step = True, parent_step
             print(f"{self.path}: goes on from {args.resume_from} at step {self.global_step:,}", flush=True)
@@ -175,7 +177,8 @@ class Run:
         self._coverage: Dict[str, list] = {}
         self._start_clocks()
 
-    def _request_stop(self, signum: int, frame: Any) -> None:
+    def request_stop(self, signum: int, frame: Any) -> None:
+        """Handles a signal: the run stops at the end of the iteration."""
         if self.ended:  # the last checkpoint is written
             sys.exit(130 if signum == signal.SIGINT else 143)
         self._signals.append(signum)
@@ -202,7 +205,7 @@ class Run:
         manifest = self.path / "manifest.json"
         if manifest.exists():
             before = json.loads(manifest.read_text())["arguments"]
-            for name in vars(args).keys() - PLACE:
+            for name in vars(args).keys() - PLACE - PACK:
                 if name in before and before[name] != getattr(args, name):  # an older manifest may lack one
                     fail(
                         f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before[name]}, not "
@@ -210,7 +213,7 @@ class Run:
                     )
             parent_step = read_json(manifest).get("parent", {}).get("global_step", 0)
         else:
-            content = _manifest(args, device)
+            content = _manifest(args, device, self._words)
             if begins:
                 write_atomically(self.path / "checkpoint.pt", parent_checkpoint)
                 content["parent"] = {"run": args.resume_from, "global_step": parent_step}
@@ -286,7 +289,7 @@ class Run:
         self._bar = tqdm(
             total=self.total_steps,
             initial=self.global_step,
-            disable=True if devices.RANK else None,
+            disable=True if devices.RANK or not self.alone else None,
             dynamic_ncols=True,
             bar_format=self.args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}",
         )
@@ -447,7 +450,8 @@ class Run:
         """Shows progress, writes a checkpoint if one is due, and ends the run after the last step or a signal."""
         received: List[int] = sum(devices.gather(list(self._signals)), [])  # one list that decides for all processes
         finished, now = self.global_step >= self.total_steps, time.time()
-        self._show_progress(now, finished)
+        if self.alone:
+            self._show_progress(now, finished)
         if received or finished or now - self._checkpoint_time >= 60 * self.args.checkpoint_minutes:
             self._save(now)
         if received and not finished:
@@ -503,25 +507,31 @@ class Run:
         return game_seeds(self.args.seed, "eval", 0, range(0 if self.exit_code else self.args.eval_episodes))
 
     def close(self, final_returns: Optional[List[float]] = None) -> NoReturn:
-        """Finishes: done.json after the last step, a line that says how the run ended. Exits with its exit code.
+        """Finishes, and exits with the run's exit code."""
+        self.finish(final_returns)
+        sys.exit(self.exit_code)
+
+    def finish(self, final_returns: Optional[List[float]] = None) -> Dict[str, Any]:
+        """Writes done.json after the last step, and says how the run has ended. Returns what done.json has, else {}.
 
         `final_returns`: of this process's games with the final network; done.json has their mean, its 95 % interval and
         their number, over all processes.
         """
+        done: Dict[str, Any] = {}
         final_returns = sum(devices.gather(list(final_returns or [])), [])
         self._bar.close()
         if self._events:
             self._events.close()
             self._curves.close()
         if devices.RANK > 0:
-            sys.exit(self.exit_code)
+            return done
         if self.exit_code == 0:
             if self.args.capture_video:
                 self._record_video()
-            done: Dict[str, Any] = {
+            done = {
                 "global_step": self.global_step,
                 "wall_seconds": self._wall_seconds,
-                "sps": (self.global_step - self._parent_step) / self._wall_seconds,
+                "sps": (self.global_step - self.parent_step) / self._wall_seconds,
                 "episodic_return": self.mean_return(),
             }
             if final_returns:
@@ -531,7 +541,8 @@ class Run:
             write_atomically(self.path / "done.json", json.dumps(done).encode())
             if self._wandb:
                 self._wandb.summary.update(done)  # the final score is on no curve
-            print(f"{self.path} is finished: {json.dumps(done)}")
+            if self.alone:
+                print(f"{self.path} is finished: {json.dumps(done)}")
         elif self.exit_code == 3:
             where = f"step {self.global_step:,}: {self.path / 'failed.json'}"
             print(f"error: {self.failure} is not finite at {where}", file=sys.stderr)
@@ -539,7 +550,7 @@ class Run:
             print(f"{self.path} stopped at step {self.global_step:,}: the same command with this --run-name resumes it")
         if self._wandb:
             self._wandb.finish(exit_code=self.exit_code)
-        sys.exit(self.exit_code)
+        return done
 
     def _record_video(self) -> None:
         path = self.path / "episode.mp4"

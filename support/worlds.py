@@ -1,7 +1,8 @@
 """EnvPool's small worlds and gymnasium's behind one interface, and which of them ppo_envpool.py can play.
 
 A game is named as in EnvPool (`CartPole-v1`), or `gymnasium:MODULE:ID` for what MODULE, which may be empty, registers
-in gymnasium. `make` returns an object with these methods, in which N is the number of games:
+in gymnasium. `make` gets a seed for each game: N of them, or S lists of N for S agents. Every array then has the shape
+(N, ...) or (S, N, ...); N stands for both here. The object has these methods:
 
     reset() -> obs, info
     step(action) -> obs, reward (N,), terminated (N,), truncated (N,), info
@@ -9,8 +10,8 @@ in gymnasium. `make` returns an object with these methods, in which N is the num
 action: (N,) integers, or (N, A) floats, which are clipped to the bounds of the action space. obs: (N, width), of what
 `Observation` says. The step after an end only resets: its action is ignored, and what it pays belongs to no game.
 
-    new_games() -> games, finished: what has ended since the last call, (return, length) of each game and the number in
-        each of the N places; returns are of raw rewards
+    new_games() -> games, finished: what has ended since the last call, (return, length) of each game, a list for each
+        of S agents, and the number in each of the N places; returns are of raw rewards
     play(act, bar) -> returns: plays one whole game in each of N fresh places, with the actions act(obs)
 
 Python 3.8.
@@ -22,7 +23,7 @@ import functools
 import importlib
 import io
 import warnings
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 from support import arguments
 
@@ -173,8 +174,8 @@ def check(args: Any) -> int:
     return seen.width * np.dtype(seen.dtype).itemsize
 
 
-def arrays(shape: Tuple[int, int], seen: Observation, num_actions: int, continuous: bool) -> List[Any]:
-    """Arrays for a rollout of `shape` (T, N), all 0.
+def arrays(shape: Tuple[int, ...], seen: Observation, num_actions: int, continuous: bool) -> List[Any]:
+    """Arrays for a rollout of `shape` (T, N) or (T, S, N), here called (T, N), all 0.
 
     obs (T, N, width), of the observation's type; actions (T, N) int64, or (T, N, A) float32 if continuous; logits, or
     means, (T, N, A) float32; values and rewards (T, N) float32; terminations, truncations and valid (T, N) bool.
@@ -189,8 +190,8 @@ def arrays(shape: Tuple[int, int], seen: Observation, num_actions: int, continuo
 
 
 # ---- games -----------------------------------------------------------------------------------------------------------
-def make(env_id: str, seeds: List[int], num_threads: int, film: bool = False) -> Any:
-    """One game for each of the seeds (integers below 2**31), in `num_threads` threads on EnvPool.
+def make(env_id: str, seeds: Any, num_threads: int, film: bool = False) -> Any:
+    """One game for each of the seeds (N,) or (S, N), integers below 2**31, in `num_threads` threads on EnvPool.
 
     With `film` the games have a further method, `frame`, which returns the picture of the first, (H, W, 3) uint8. For
     MuJoCo's, mujoco has to be imported before EnvPool, or it finds no OpenGL.
@@ -205,47 +206,56 @@ class Games:
     Observations become rows of numbers, actions stay within their bounds, and the games are counted.
     """
 
-    def __init__(self, env_id: str, num_envs: int) -> None:
+    def __init__(self, env_id: str, seeds: Any) -> None:
         import numpy as np
 
         self.observation_space, self.action_space = space, actions = spaces(env_id)
-        self.num_envs = num_envs
+        self.shape = np.shape(seeds)
+        self.seeds: List[int] = np.ravel(seeds).tolist()
         self.envs: Any = None  # of the maker
         self.keys = [key for key in sorted(getattr(space, "spaces", ())) if key != MISSION]  # of a dict
         self.start = int(getattr(space, "start", 0))  # the lowest index
         self.bounds = (actions.low, actions.high) if num_actions(env_id)[1] else None
-        self.returns: Any = np.zeros(num_envs)  # of the games under way
-        self.lengths: Any = np.zeros(num_envs, dtype=np.int64)
-        self.over: Any = np.zeros(num_envs, dtype=bool)  # the next step only resets
-        self.ended: List[Tuple[float, int]] = []  # (return, length) of games, not yet asked for
-        self.finished: Any = np.zeros(num_envs, dtype=np.int64)  # their number in each place
+        self.returns: Any = np.zeros(self.shape)  # of the games under way
+        self.lengths: Any = np.zeros(self.shape, dtype=np.int64)
+        self.over: Any = np.zeros(self.shape, dtype=bool)  # the next step only resets
+        self.ended: List[Tuple[Any, Any, Any]] = []  # (agents, returns, lengths) of games, not yet asked for
+        self.finished: Any = np.zeros(self.shape, dtype=np.int64)  # their number in each place
 
     def step(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.played(self.clipped(action))
+        reward, terminated, truncated = (x.reshape(self.shape) for x in (reward, terminated, truncated))
         self.returns += reward * ~self.over
         self.lengths += ~self.over
         self.over = terminated | truncated
-        for i in self.over.nonzero()[0]:
-            self.ended.append((float(self.returns[i]), int(self.lengths[i])))
-            self.returns[i] = self.lengths[i] = 0
-            self.finished[i] += 1
+        if self.over.any():
+            places = self.over.nonzero()
+            self.ended.append((places[0], self.returns[places], self.lengths[places]))
+            self.returns[places] = self.lengths[places] = 0
+            self.finished[places] += 1
         return obs, reward, terminated, truncated, info
 
     def played(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
         """One step of the maker's games."""
         raise NotImplementedError
 
-    def new_games(self) -> Tuple[List[Tuple[float, int]], Any]:
+    def new_games(self) -> Tuple[List[Any], Any]:
         ended, finished = self.ended, self.finished
         self.ended, self.finished = [], finished * 0
-        return ended, finished
+        games = [row for rows in ended for row in zip(*(column.tolist() for column in rows))]  # in order of time
+        if len(self.shape) == 1:
+            return [game for _, *game in games], finished
+        by_agent: List[List[Any]] = [[] for _ in range(self.shape[0])]
+        for agent, *game in games:
+            by_agent[agent].append(game)
+        return by_agent, finished
 
-    def play(self, act: Callable[[Any], Any], bar: Any) -> List[float]:
+    def play(self, act: Callable[[Any], Any], bar: Any) -> List[Any]:
         import numpy as np
 
-        returns = np.zeros(self.num_envs)
+        returns = np.zeros(self.shape)
         obs, _ = self.reset()
-        playing: Any = np.ones(self.num_envs, dtype=bool)
+        playing: Any = np.ones(self.shape, dtype=bool)
         while playing.any():
             obs, reward, terminated, truncated, _ = self.step(act(obs))
             returns += reward * playing
@@ -261,22 +271,23 @@ class Games:
         """The observations (N, ...), or the parts of a dict in the order of their sorted names, as (N, width)."""
         import numpy as np
 
-        rows = [part.reshape(self.num_envs, -1) for part in parts]
+        rows = [part.reshape(*self.shape, -1) for part in parts]
         if len(rows) > 1:
-            return np.concatenate(rows, axis=1)
+            return np.concatenate(rows, axis=-1)
         return rows[0] - self.start if self.start else rows[0]
 
     def close(self) -> None:
         self.envs.close()
 
     def clipped(self, action: Any) -> Any:
-        return action.clip(*self.bounds) if self.bounds else action
+        """The actions as the maker takes them: one after the other, and within their bounds."""
+        return action.reshape(-1, action.shape[-1]).clip(*self.bounds) if self.bounds else action.ravel()
 
 
 class EnvPoolGames(Games):
     """EnvPool, without the Python around its C++ functions, which takes as long as a step of a small game."""
 
-    def __init__(self, env_id: str, seeds: List[int], num_threads: int, film: bool) -> None:
+    def __init__(self, env_id: str, seeds: Any, num_threads: int, film: bool) -> None:
         if film and families()[env_id].startswith("envpool.mujoco"):  # it draws in a context that it does not make
             import mujoco  # type: ignore
 
@@ -284,13 +295,13 @@ class EnvPoolGames(Games):
             self.context.make_current()
         import envpool
 
-        super().__init__(env_id, len(seeds))
+        super().__init__(env_id, seeds)
         self.envs = envpool.make(
             env_id,
             env_type="gymnasium",
-            num_envs=len(seeds),
-            num_threads=min(num_threads, len(seeds)),
-            seed=seeds,
+            num_envs=len(self.seeds),
+            num_threads=min(num_threads, len(self.seeds)),
+            seed=self.seeds,
             render_mode="rgb_array" if film else None,
         )
         self.ids, self.action_type = self.envs.all_env_ids, self.envs.spec.action_array_spec["action"].dtype
@@ -316,16 +327,15 @@ class EnvPoolGames(Games):
 class GymnasiumGames(Games):
     """gymnasium's SyncVectorEnv: one game after the other, in the thread that calls."""
 
-    def __init__(self, env_id: str, seeds: List[int], num_threads: int, film: bool) -> None:
+    def __init__(self, env_id: str, seeds: Any, num_threads: int, film: bool) -> None:
         from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-        super().__init__(env_id, len(seeds))
-        makers = [functools.partial(_make_gymnasium, env_id, film)] * len(seeds)
+        super().__init__(env_id, seeds)
+        makers = [functools.partial(_make_gymnasium, env_id, film)] * len(self.seeds)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.envs = SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
         assert self.envs.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
-        self.seeds: List[Optional[int]] = list(seeds)
 
     def parts(self, obs: Any) -> List[Any]:
         return [obs[key] for key in self.keys] or [obs]
