@@ -485,28 +485,24 @@ def update(loss_function, agent, prox, optimizer, mb, args, learning_rate):
     return torch.cat([losses, grad_norm[None]]).T, gradient
 
 
-def gradient_noise(agent, prox, batch, num_steps, step, args):
-    """The noise of the policy's gradient between games (metrics.gradient_noise_scales): a dict for each agent.
+def group_gradient(agent, prox, args, batch, inds):
+    """The gradients (S, P) of the policy's mean loss over the rows inds (M,), added minibatch by minibatch."""
+    of_policy = replace(args, vf_coef=0.0 * args.vf_coef)  # the values' gradient would hide the policy's
+    count, total = batch.valid[:, inds].sum(-1, keepdim=True).clamp(min=1), 0.0
+    for rows in inds.split(args.minibatch_size):
+        columns = (x[:, rows] for x in batch[:-1])
+        mb = Batch(*columns, weights=batch.valid[:, rows] / count)
+        total = total + gradient_of(minibatch_loss, agent, prox, mb, of_policy)[0]
+    return total
 
-    The values' gradient would hide the policy's: it is left out.
-    """
-    advantages = normalize_advantages(batch.advantages, batch.valid)[0] if args.norm_adv else batch.advantages
-    of_policy = replace(args, vf_coef=0.0 * args.vf_coef)
 
-    def of_group(rows):
-        """The gradient (S, P) of the policy's mean loss over these rows, added minibatch by minibatch."""
-        valid = batch.valid[:, rows]
-        weights = valid / valid.sum(-1, keepdim=True).clamp(min=1)
-        total = 0.0
-        for places in torch.arange(len(rows), device=rows.device).split(args.minibatch_size):
-            columns = (x[:, rows[places]] for x in batch[:-1])
-            mb = Batch(*columns)._replace(advantages=advantages[:, rows[places]], weights=weights[:, places])
-            total = total + gradient_of(minibatch_loss, agent, prox, mb, of_policy)[0]
-        return total
-
-    return metrics.gradient_noise_scales(
-        of_group, batch.valid, num_steps, step, devices.NUM_RANKS, devices.add_over_ranks
-    )
+def gradient_noise(agent, prox, args, batch, num_steps, seed):
+    """The noise of the policy's gradient, between games and between rows: S dicts of metrics.gradient_noise_scales."""
+    if args.norm_adv:
+        batch = batch._replace(advantages=normalize_advantages(batch.advantages, batch.valid)[0])
+    of_group = partial(group_gradient, agent, prox, args, batch)
+    ranks = (devices.NUM_RANKS, devices.add_over_ranks)
+    return metrics.gradient_noise_scales(of_group, batch.valid, num_steps, seed, *ranks)
 
 
 # ---- diagnostics -----------------------------------------------------------------------------------------------------
@@ -530,20 +526,22 @@ def diagnose(agent, batch, old_logstd):
 
 
 @torch.no_grad()
-def play_games(agent, args, device, seeds, bar, greedy=False):
-    """Plays one whole game in a fresh environment for each of the seeds, (S, games).
+def play_games(agent, args, device, seeds, games, bar, greedy=False):
+    """Each agent plays one whole game in a fresh environment for each of `games`, a range of indices into its seeds.
 
-    Actions are sampled as in training, or the most likely ones if `greedy`. Returns the raw returns, (S, games) in
-    lists. `bar` shows the progress.
+    seeds: a list for each of the S agents. Actions are sampled as in training, or the most likely ones if `greedy`. But
+    for rounding, a game depends neither on the others of `games` nor on their number. Returns the raw returns, (S,
+    games) in lists. `bar` shows the progress.
     """
-    envs = make_envs(args, seeds)
+    envs = make_envs(args, [of_agent[games.start : games.stop] for of_agent in seeds])
     generators = [torch.Generator(device).manual_seed(of_agent[0]) for of_agent in seeds]
     std = None if agent.actor_logstd is None else agent.actor_logstd.exp().cpu().numpy()
 
     def act(obs):
         outputs = agent(devices.to_device(obs.astype(agent.observation.dtype), device))[0].cpu().numpy()
-        noise = [draw_noise(outputs.shape[1:], std is not None, generator) for generator in generators]
-        return sample(outputs, 0.0 if greedy else np.stack(noise), std)
+        shape = (len(seeds[0]), outputs.shape[-1])
+        noise = np.stack([draw_noise(shape, std is not None, generator) for generator in generators])
+        return sample(outputs, 0.0 if greedy else noise[:, games.start : games.stop], std)
 
     return envs.play(act, bar)
 
@@ -661,7 +659,7 @@ def train(run, device):
         outer = [{} for _ in run.seeds]
         if args.diagnostics and run.at_log_point(batch_size) and run.global_step >= log.noise_due:
             log.noise_due = run.global_step + run.schedule.noise_interval * batch_size
-            outer = gradient_noise(agent, prox, batch, num_steps, run.global_step, args)
+            outer = gradient_noise(agent, prox, args, batch, num_steps, run.global_step)
             if run.schedule.bounds and outer[0]:
                 measured = (outer[0][f"grad_noise_scale/{part}"] for part in ("signal", "noise"))
                 log.led = run.schedule.follow_noise(log.led, batch_size, *measured)

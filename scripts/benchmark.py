@@ -135,6 +135,12 @@ def parse_args(argv):
     return args
 
 
+def precisions_of(script, chosen):
+    """Those of the chosen precisions that the script has; float32, which each has, if there is none."""
+    args = importlib.import_module(script[: -len(".py")]).Args
+    return [name for name in chosen if name == "fp32" or hasattr(args, "bf16")] or ["fp32"]
+
+
 # ---- environment and network alone -----------------------------------------------------------------------------------
 def rate(step, rows, seconds):
     """Rows/s of calling step() for `seconds`, after one call to warm up, or the four that a CUDA graph needs."""
@@ -167,12 +173,11 @@ def measure_network(script, shape, precision, seconds):
     """Rows per second of the script's network alone."""
     module, args = load(script, shape, *PRECISIONS[precision])
     device = devices.set_up(args)
-    num_rows = max(shape.num_envs, args.minibatch_size)
+    num_rows, axis = max(shape.num_envs, args.minibatch_size), 0
     if script == SMALL:
-        observation = module.worlds.observation(args.env_id)
-        agent = module.Agent(observation, *module.worlds.num_actions(args.env_id), args).to(device)
-        obs = torch.zeros((num_rows, observation.width), dtype=getattr(torch, observation.dtype), device=device)
-        agent.merge()
+        observation, axis = module.worlds.observation(args.env_id), 1  # axis 0 is of agents
+        agent = module.make_agent(args).to(device)
+        obs = torch.zeros((1, num_rows, observation.width), dtype=getattr(torch, observation.dtype), device=device)
     else:
         agent_class = module.QNetwork if hasattr(module, "QNetwork") else module.Agent
         agent = agent_class(15, bf16=args.bf16).to(device, memory_format=torch.channels_last)
@@ -193,11 +198,11 @@ def measure_network(script, shape, precision, seconds):
         mean.backward()
         return mean.detach()
 
-    infer = agent.act if script == SMALL else forward  # it acts with one merged network
-    infer, train = devices.graphed(infer, CUDA_GRAPHS), devices.graphed(train, CUDA_GRAPHS)
+    infer, train = devices.graphed(forward, CUDA_GRAPHS), devices.graphed(train, CUDA_GRAPHS)
+    acting, learning = (obs.narrow(axis, 0, rows) for rows in (shape.num_envs, args.minibatch_size))
     with torch.no_grad():
-        inference = rate(lambda: infer(obs[: shape.num_envs]), shape.num_envs, seconds)
-    training = rate(lambda: train(obs[: args.minibatch_size]), args.minibatch_size, seconds)
+        inference = rate(lambda: infer(acting), shape.num_envs, seconds)
+    training = rate(lambda: train(learning), args.minibatch_size, seconds)
     return {
         "inference": inference,
         "training": training,
@@ -274,8 +279,12 @@ class Plan:
     def __init__(self, args):
         self.args, self.estimates, self.start = args, {}, time.monotonic()
         self.seconds_alone = min(2.0, args.seconds / 10)  # of each measurement of an environment or a network
-        slow = devices.bf16_hint(True) and not GPU  # bfloat16 is emulated on this CPU
-        self.fastest = next((x for x in args.precisions if (x == "bf16") != bool(slow)), args.precisions[0])
+
+    def fastest(self, script):
+        """The faster of the precisions on this machine: where there is no bfloat16, it is emulated."""
+        precisions = precisions_of(script, self.args.precisions)
+        slow = devices.bf16_hint(True) and not GPU
+        return next((x for x in precisions if (x == "bf16") != bool(slow)), precisions[0])
 
     def estimate(self, script, shape, precision):
         """The limit in steps/s, from a quarter of a second for each part: decides how long a process has to run."""
@@ -301,19 +310,19 @@ class Plan:
         )
         return Task(what, expected + START_SECONDS, measure)
 
-    def variants(self):
+    def variants(self, script):
         """(precision, diagnostics, flags) of each way to run a script, since each costs a process a round.
 
         Without diagnostics only in the fastest precision, where they take the largest share of the time; with further
         flags only there too.
         """
-        flags = [*self.args.flags]
-        if CUDA_GRAPHS and "--cuda-graphs" not in flags:
+        flags, fastest = [*self.args.flags], self.fastest(script)
+        if CUDA_GRAPHS and "--cuda-graphs" not in flags and script != SMALL:
             flags.append("--cuda-graphs")
         return [
-            *((precision, True, "") for precision in self.args.precisions),
-            (self.fastest, False, ""),
-            *((self.fastest, True, flag) for flag in flags),
+            *((precision, True, "") for precision in precisions_of(script, self.args.precisions)),
+            (fastest, False, ""),
+            *((fastest, True, flag) for flag in flags),
         ]
 
     def env_tasks(self, script, shape):
@@ -321,14 +330,14 @@ class Plan:
         yield Task(what, self.seconds_alone, partial(measure_env, script, shape, self.seconds_alone))
 
     def network_tasks(self, script, shape):
-        for precision in self.args.precisions:
+        for precision in precisions_of(script, self.args.precisions):
             what = {"shape": str(shape), "section": "network", "script": script, "precision": precision}
             measure = partial(measure_network, script, shape, precision, self.seconds_alone)
             yield Task(what, 2 * self.seconds_alone, measure)
 
     def script_tasks(self, script, shape):
         module, _ = load(script, shape)
-        for precision, diagnostics, flags in self.variants():
+        for precision, diagnostics, flags in self.variants(script):
             what = {
                 "shape": str(shape),
                 "section": "scripts",
@@ -367,9 +376,10 @@ class Plan:
         """Each program alone and, right after that, beside one busy process."""
         programs = []
         for script in self.args.scripts:
-            what = {"shape": str(shape), "section": "busy", "script": script, "name": "ours", "precision": self.fastest}
-            iterations, sps = (f(script, shape, self.fastest) for f in (self.iterations, self.estimate))
-            programs.append(self.training_task(what, shape, iterations, sps, PRECISIONS[self.fastest]))
+            precision = self.fastest(script)
+            what = {"shape": str(shape), "section": "busy", "script": script, "name": "ours", "precision": precision}
+            iterations, sps = (f(script, shape, precision) for f in (self.iterations, self.estimate))
+            programs.append(self.training_task(what, shape, iterations, sps, PRECISIONS[precision]))
         programs += [self.peer_task("busy", peer, shape) for peer in self.args.peer]
         for task in programs:
             for neighbours in (0, 1):
@@ -377,21 +387,23 @@ class Plan:
                 yield task._replace(what={**task.what, "neighbours": neighbours}, measure=measure)
 
     def rank_tasks(self, shape):
-        flags = ["--no-diagnostics", *PRECISIONS[self.fastest]]
+        precision = self.fastest(ATARI)
+        flags = ["--no-diagnostics", *PRECISIONS[precision]]
         for ranks in (1, 2):
-            what = {"shape": str(shape), "section": "ranks", "script": ATARI, "precision": self.fastest}
-            iterations, sps = self.iterations(ATARI, shape, self.fastest), self.estimate(ATARI, shape, self.fastest)
+            what = {"shape": str(shape), "section": "ranks", "script": ATARI, "precision": precision}
+            iterations, sps = self.iterations(ATARI, shape, precision), self.estimate(ATARI, shape, precision)
             yield self.training_task({**what, "ranks": ranks}, shape, iterations, sps, flags, ranks)
 
     def growth_tasks(self):
         """Half as long as the others; a single iteration of a batch that would take longer than that."""
+        precision = self.fastest(ATARI)
         for shape in self.args.growth:
-            what = {"section": "growth", "shape": str(shape), "script": ATARI, "precision": self.fastest}
+            what = {"section": "growth", "shape": str(shape), "script": ATARI, "precision": precision}
             similar = Shape(min(shape.num_envs, 128), min(shape.num_steps, 32))  # a large batch costs too much to try
-            sps = self.estimate(ATARI, similar, self.fastest)
+            sps = self.estimate(ATARI, similar, precision)
             iterations = self.args.seconds / 2 * sps / shape.batch_size
             iterations = 1 if iterations < 0.5 else max(2, 2 * round(iterations / 2))
-            flags = ["--no-diagnostics", *PRECISIONS[self.fastest]]
+            flags = ["--no-diagnostics", *PRECISIONS[precision]]
             yield self.training_task(what, shape, iterations, sps, flags)
 
     def tasks(self, first_round):

@@ -241,7 +241,7 @@ def play_envpool(agent, args, module, episodes, num_envs, greedy, seed, video):
 def film_world(agent, args, module, greedy, seeds, video):
     """Plays the game of seeds[0] as module.play_games does, and films it. Returns its score."""
     score, over, generator = 0.0, False, torch.Generator().manual_seed(seeds[0])
-    std = None if agent.actor_logstd is None else agent.actor_logstd.exp().numpy()
+    std = None if agent.actor_logstd is None else agent.actor_logstd[0].exp().numpy()
     try:
         envs = module.worlds.make(args.env_id, seeds[:1], 1, film=True)
         obs, _ = envs.reset()
@@ -249,7 +249,7 @@ def film_world(agent, args, module, greedy, seeds, video):
     except Exception as error:  # each renderer has its own
         fail(f"--video: {args.env_id} cannot be drawn ({error}): expected requirements-video.txt or another game")
     while not over:
-        outputs = agent(torch.from_numpy(obs.astype(agent.observation.dtype)))[0].numpy()
+        outputs = agent(torch.from_numpy(obs.astype(agent.observation.dtype)[None]))[0][0].numpy()
         noise = module.draw_noise((len(seeds), outputs.shape[-1]), std is not None, generator)[:1]
         obs, reward, terminated, truncated, _ = envs.step(module.sample(outputs, 0.0 if greedy else noise, std))
         video.append_data(envs.frame())
@@ -267,14 +267,14 @@ def play_world(weights, args, episodes, num_envs, greedy, seed, video):
     module = importlib.import_module("ppo_envpool")
     module.worlds.check_env_id(args.env_id)
     with mismatch_in_one_line("ppo_envpool"):
-        agent = module.Agent(module.worlds.observation(args.env_id), *module.worlds.num_actions(args.env_id), args)
+        agent = module.make_agent(args)
         agent.load_state_dict(weights)
     seeds = rundir.game_seeds(seed, "evaluate", 0, range(episodes))
     scores = [film_world(agent, args, module, greedy, seeds, video)] if video else []
     with rundir.progress_bar(episodes, "game", args.env_id) as bar:
         while len(scores) < episodes:
             games = range(len(scores), min(episodes, len(scores) + num_envs))
-            scores += module.play_games(agent, args, torch.device("cpu"), seeds, games, bar, greedy)
+            scores += module.play_games(agent, args, torch.device("cpu"), [seeds], games, bar, greedy)[0]
     return scores
 
 

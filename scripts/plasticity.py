@@ -117,24 +117,19 @@ def trained_network(run_dir):
     if script != "ppo_envpool":
         return evaluate.make_agent(checkpoint["agent"], args, script), args, script
     with evaluate.mismatch_in_one_line(script):
-        agent = world_network(args)
+        agent = importlib.import_module(script).make_agent(args)
         agent.load_state_dict(checkpoint["agent"])
     return agent, args, script
 
 
-def world_network(args):
-    """A new network of ppo_envpool.py."""
-    module = importlib.import_module("ppo_envpool")
-    return module.Agent(module.worlds.observation(args.env_id), *module.worlds.num_actions(args.env_id), args)
-
-
 def fresh_network(agent, args, script, seed):
     """A new network of the same architecture, with the normalisation of observations of `agent`."""
-    torch.manual_seed(seed)
+    module = importlib.import_module(script)
     if script == "ppo_envpool":
-        fresh = world_network(args)
+        fresh = module.make_agent(args, [seed])
     else:
-        fresh = importlib.import_module(script).Agent(agent.actor.out_features, args.shared_encoder)
+        torch.manual_seed(seed)
+        fresh = module.Agent(agent.actor.out_features, args.shared_encoder)
     for (_, buffer), (_, trained) in zip(fresh.named_buffers(), agent.named_buffers()):
         buffer.copy_(trained)
     return fresh
@@ -149,8 +144,9 @@ def architecture(agent, args, script):
 
 def representation(agent, obs):
     """The last hidden layer of each encoder, (E, M, H): of the actor's, then of the critic's if it has its own."""
-    layers = agent(obs)[2]
-    return layers[-1] if torch.is_tensor(layers[-1]) else torch.stack([encoder[-1] for encoder in layers])
+    if hasattr(agent, "num_encoders"):  # of ppo_envpool.py, with an axis of agents
+        return agent(obs[None])[2][-1][0]
+    return torch.stack([encoder[-1] for encoder in agent(obs)[2]])
 
 
 # ---- states and targets ----------------------------------------------------------------------------------------------

@@ -149,24 +149,6 @@ def averaged(module: Any, com: float) -> Any:
     return copy
 
 
-def merged_layers(network: Any, heads: Sequence[Any], dtype: Any, same_inputs: bool) -> List[Tuple[Any, Any]]:
-    """(bias, weight) of each layer of one network that does what E encoders, side by side, and their heads do.
-
-    network: layers with weights (E, inputs, outputs) and biases (E, 1, outputs). heads: linear layers, in float32, for
-    one encoder each, or all for one (E = 1). same_inputs: all encoders have the same inputs, or each its own. Acting in
-    a few games is all overhead: one product with zeros in it takes less time than two small ones.
-    """
-    import torch
-
-    weights = [torch.block_diag(*layer.weight).to(dtype) for layer in network]
-    if same_inputs:
-        weights[0] = torch.cat([*network[0].weight], 1).to(dtype)
-    last = [head.weight.t() for head in heads]
-    weights.append(torch.cat(last, 1) if len(network[0].weight) == 1 else torch.block_diag(*last))
-    biases = [layer.bias.flatten().to(dtype) for layer in network]
-    return list(zip([*biases, torch.cat([head.bias for head in heads])], weights))
-
-
 class Workers:
     """Threads that carry out pieces of work, each with one PyTorch thread. Results do not depend on their number.
 

@@ -266,20 +266,21 @@ class Pack:
                 print(f"{self.args.env_id} x {len(self.members)} {total}  {text}  ETA {eta}", flush=True)
             self._line_time, self._line_step = now, self._step
 
-    def finish(self, play: Callable[[List[List[int]], Any], Sequence[Sequence[float]]]) -> None:
+    def finish(self, play: Callable[[List[List[int]], range, Any], Sequence[List[float]]]) -> None:
         """Plays the final games of the runs that are done, and closes all.
 
-        play(seeds (S, games), bar) -> the returns (S, games) of games with the final networks.
+        play(seeds, games, bar) -> the returns (S, games) of games with the final networks. seeds: S lists; games: a
+        range of indices into each.
         """
         if self._bar is not None:
             self._bar.close()
         seeds = [rundir.game_seeds(run.args.seed, "eval", 0, range(run.args.eval_episodes)) for run in self.members]
-        mine = devices.share(len(seeds[0]))
-        returns: Sequence[Sequence[float]] = [[] for _ in self.members]
-        if mine and any(run.exit_code == 0 for run in self.members):
-            with rundir.progress_bar(len(mine) * len(seeds), "game", "final games") as bar:
-                returns = play([of_run[mine.start : mine.stop] for of_run in seeds], bar)
-        done = [run.finish(list(of_run)) for run, of_run in zip(self.members, returns)]
+        games = devices.share(len(seeds[0]))
+        returns: Sequence[List[float]] = [[] for _ in self.members]
+        if games and any(run.exit_code == 0 for run in self.members):
+            with rundir.progress_bar(len(games) * len(seeds), "game", "final games") as bar:
+                returns = play(seeds, games, bar)
+        done = [run.finish(of_run) for run, of_run in zip(self.members, returns)]
         scores = [result.get("final_return", result["episodic_return"]) for result in done if result]
         if len(self.members) > 1 and None not in scores and scores:
             name = "final return" if self.args.eval_episodes else "return of the last 100 games"

@@ -26,7 +26,7 @@ from support.arguments import fail
 CURVES = "curves.csv"
 NUMBERS = ("global_step", "wall_seconds", "sps", "episodic_return", "final_return", "final_episodes")  # of done.json
 MISSING = b"1e39"  # what an empty cell is read as: no float32 number is as large
-FORMAT = 2  # of checkpoint.pt; raised when an older one can no longer be resumed
+FORMAT = 3  # of checkpoint.pt; raised when an older one can no longer be resumed
 
 
 def write_atomically(path: Path, data: bytes, previous: Optional[Path] = None, writer: str = "") -> None:

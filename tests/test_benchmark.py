@@ -264,7 +264,8 @@ def test_one_iteration_has_a_speed():
 def test_each_script_is_measured_alone(script):
     shape = benchmark_peers.Shape(4, 8)
     assert benchmark.measure_env(script, shape, 0.01)["sps"] > 0
-    network = benchmark.measure_network(script, shape, "bf16", 0.01)
+    precision = benchmark.precisions_of(script, ["bf16"])[0]
+    network = benchmark.measure_network(script, shape, precision, 0.01)
     assert network["inference"] > 0 and network["training"] > 0 and 32 % network["minibatch_size"] == 0
 
 

@@ -36,9 +36,7 @@ def run_here(tmp_path, words):
 
 
 def make_agent(env_id, *words):
-    args = ppo.parse_args(["--env-id", env_id, *words])
-    torch.manual_seed(3)
-    return ppo.Agent(worlds.observation(env_id), *worlds.num_actions(env_id), args)
+    return ppo.make_agent(ppo.parse_args(["--env-id", env_id, *words]), [3])
 
 
 # ---- CleanRL's update ------------------------------------------------------------------------------------------------
@@ -51,18 +49,17 @@ class Reference(nn.Module):
         for i, head in enumerate(("actor", "critic")):
             layers = []
             for name in ("network.0", "network.1"):
-                weight, bias = weights[f"{name}.weight"][i].t(), weights[f"{name}.bias"][i, 0]
-                layers += [self.linear(weight, bias), nn.Tanh()]
-            layers.append(self.linear(weights[f"{head}.weight"], weights[f"{head}.bias"]))
+                layers += [self.linear(weights[f"{name}.weight"][0, i], weights[f"{name}.bias"][0, i]), nn.Tanh()]
+            layers.append(self.linear(weights[f"{head}.weight"][0, 0], weights[f"{head}.bias"][0, 0]))
             self.networks.append(nn.Sequential(*layers))
         if "actor_logstd" in weights:
-            self.actor_logstd = nn.Parameter(weights["actor_logstd"].clone())
+            self.actor_logstd = nn.Parameter(weights["actor_logstd"][0].clone())
 
     @staticmethod
     def linear(weight, bias):
-        layer = nn.Linear(weight.shape[1], weight.shape[0])
-        layer.weight.data.copy_(weight)
-        layer.bias.data.copy_(bias)
+        layer = nn.Linear(*weight.shape)
+        layer.weight.data.copy_(weight.t())
+        layer.bias.data.copy_(bias[0])
         return layer
 
     def forward(self, obs):
@@ -103,18 +100,22 @@ def reference_update(agent, seen, permutations, args):
 def test_one_iteration_of_the_script_is_cleanrls(env_id, tmp_path, monkeypatch):
     """The script runs one iteration on real games; its batch and permutations go through CleanRL's update."""
     seen, permutations = {}, []
-    gae, diagnose, randperm = ppo.gae, ppo.diagnose, torch.randperm
+    gae, batch_of, diagnose, randperm = ppo.gae, ppo.batch_of, ppo.diagnose, torch.randperm
 
     def record_gae(rewards, values, terminations, truncations, next_values, valid, *rest):
         assert valid.all() and not truncations.any()
-        seen.update(rewards=rewards.copy(), values=values.copy(), dones=terminations.copy(), next_values=next_values)
+        arrays = {"rewards": rewards, "values": values, "dones": terminations, "next_values": next_values}
+        seen.update({name: array[:, 0].copy() for name, array in arrays.items()})
         return gae(rewards, values, terminations, truncations, next_values, valid, *rest)
 
-    def record_diagnose(agent, b_obs, b_outputs, old_logstd, b_actions, inds, workers):
-        logprobs, _ = ppo.distribution(b_outputs, old_logstd, b_actions)
-        seen.update(obs=b_obs.clone(), actions=b_actions.clone(), logprobs=logprobs)
+    def record_batch(*inputs):
+        batch = batch_of(*inputs)
+        seen.update({name: getattr(batch, name)[0].clone() for name in ("obs", "actions", "logprobs")})
+        return batch
+
+    def record_diagnose(agent, *rest):
         seen["agent"] = {name: tensor.clone() for name, tensor in agent.state_dict().items()}
-        return diagnose(agent, b_obs, b_outputs, old_logstd, b_actions, inds, workers)
+        return diagnose(agent, *rest)
 
     def record_randperm(*args, **kwargs):
         drawn = randperm(*args, **kwargs)
@@ -123,6 +124,7 @@ def test_one_iteration_of_the_script_is_cleanrls(env_id, tmp_path, monkeypatch):
         return drawn
 
     monkeypatch.setattr(ppo, "gae", record_gae)
+    monkeypatch.setattr(ppo, "batch_of", record_batch)
     monkeypatch.setattr(ppo, "diagnose", record_diagnose)
     monkeypatch.setattr(torch, "randperm", record_randperm)
     words = "--no-mask-resets --seed 3 --num-steps 256 --total-timesteps 1024 --update-epochs 2"
@@ -137,19 +139,10 @@ def test_one_iteration_of_the_script_is_cleanrls(env_id, tmp_path, monkeypatch):
     torch.testing.assert_close(values, torch.from_numpy(seen["values"]).flatten(), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(policy.log_prob(seen["actions"]), seen["logprobs"], rtol=1e-4, atol=1e-5)
     reference_update(reference, seen, permutations, args)
-    expected = reference.state_dict()
-    for i, head in enumerate(("actor", "critic")):
-        for layer, name in ((0, "network.0"), (2, "network.1")):
-            ours = seen["agent"][f"{name}.weight"][i].t()
-            torch.testing.assert_close(ours, expected[f"networks.{i}.{layer}.weight"], rtol=1e-5, atol=1e-5)
-            ours = seen["agent"][f"{name}.bias"][i, 0]
-            torch.testing.assert_close(ours, expected[f"networks.{i}.{layer}.bias"], rtol=1e-5, atol=1e-5)
-        for kind in ("weight", "bias"):
-            ours = seen["agent"][f"{head}.{kind}"]
-            torch.testing.assert_close(ours, expected[f"networks.{i}.4.{kind}"], rtol=1e-5, atol=1e-5)
+    ours, expected = Reference(seen["agent"]).state_dict(), reference.state_dict()
+    torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
     assert (seen["agent"]["network.0.weight"] - initial["network.0.weight"]).abs().max() > 1e-3, "nothing was learnt"
-    if env_id == "Pendulum-v1":
-        torch.testing.assert_close(seen["agent"]["actor_logstd"], expected["actor_logstd"], rtol=1e-5, atol=1e-5)
+    assert ("actor_logstd" in ours) == (env_id == "Pendulum-v1")
 
 
 def test_gae_has_the_bits_of_the_other_scripts():
@@ -224,41 +217,21 @@ def test_what_the_processes_sum_is_what_is_learnt(tmp_path, monkeypatch):
     monkeypatch.setattr(devices, "add_over_ranks", lambda tensors: [x.zero_() for x in tensors])
     run_here(tmp_path, "--env-id Pendulum-v1 --num-minibatches 4 --update-epochs 1 --no-norm-obs --no-diagnostics")
     weights = load_checkpoint(tmp_path / "r")["agent"]
-    torch.manual_seed(1)
-    start = ppo.Agent(worlds.observation("Pendulum-v1"), 1, True, arguments(tmp_path, "")).state_dict()
+    start = ppo.make_agent(arguments(tmp_path, "--env-id Pendulum-v1 --no-norm-obs"), [1]).state_dict()
     assert all(torch.equal(weights[name], start[name]) for name in start)
     losses = [points[-1][1] for tag, points in curves(tmp_path / "r").items() if tag.startswith("losses/")]
     assert sum(value == 0 for value in losses) == len(ppo.LOSSES)
 
 
 # ---- the network -----------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("words", ["", "--shared-encoder --hidden-sizes 32 16 8 --activation relu", "--bf16"])
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1", "MiniGrid-Empty-5x5-v0", "Pendulum-v1"])
-def test_the_merged_network_acts_as_the_one_that_learns(env_id, words):
-    agent = make_agent(env_id, *words.split())
-    if agent.norm_obs:
-        agent.add_obs(torch.tensor([[9.0], [30.0], [400.0]]).double().expand(3, 3))
-    envs = worlds.make(env_id, [1, 2, 3], 1)
-    obs = torch.from_numpy(envs.reset()[0].astype(agent.observation.dtype))
-    agent.merge()
-    with torch.no_grad():
-        output, (outputs, values, layers) = agent.act(obs), agent(obs)
-    tolerance = 0.05 if "bf16" in words else 1e-5
-    torch.testing.assert_close(output, torch.cat([outputs, values[:, None]], 1), rtol=0, atol=tolerance)
-    if env_id in ("CartPole-v1", "Pendulum-v1"):
-        assert len(set(values.tolist())) == 3, "one game three times"
-    assert output.dtype == layers[-1].dtype == torch.float32
-    assert layers[0].dtype == (torch.bfloat16 if "bf16" in words else torch.float32)
-
-
 def test_encoders_share_nothing():
     agent = make_agent("CartPole-v1")
-    _, values, layers = agent(torch.randn(5, 4))
-    assert [tuple(layer.shape) for layer in layers] == [(2, 5, 64)] * 2
+    _, values, layers = agent(torch.randn(1, 5, 4))
+    assert [tuple(layer.shape) for layer in layers] == [(1, 2, 5, 64)] * 2
     values.sum().backward()
     for stack in agent.network:
-        assert (stack.weight.grad[0] == 0).all() and (stack.weight.grad[1] != 0).any()
-    gain = agent.network[1].weight[0].double()
+        assert (stack.weight.grad[0, 0] == 0).all() and (stack.weight.grad[0, 1] != 0).any()
+    gain = agent.network[1].weight[0, 0].double()
     torch.testing.assert_close(gain @ gain.t(), 2 * torch.eye(64).double(), rtol=0, atol=1e-5)  # CleanRL's orthogonal
 
 
@@ -267,17 +240,32 @@ def test_grids_and_integers_are_one_hot():
     image = torch.zeros(1, 7, 7, 3, dtype=torch.uint8)
     image[0, 2, 3] = torch.tensor([8, 1, 2])  # a green goal
     with torch.no_grad():
-        agent.convolution.zero_()
-        agent.convolution[4, 8, 0, 1] = agent.convolution[5, 11 + 1, 0, 1] = agent.convolution[6, 17 + 2, 0, 1] = 0.5
-        x, (layer,) = agent.inputs(torch.cat([torch.tensor([[3]], dtype=torch.uint8), image.flatten(1)], 1))
-    assert layer.shape == (1, 1, 16, 3, 3)
-    channels = layer[0, 0].amax((1, 2))
+        kernels = agent.convolution.weight[0, 0].zero_().view(20, 3, 3, 16)  # (values, rows, columns, outputs)
+        kernels[8, 0, 1, 4] = kernels[11 + 1, 0, 1, 5] = kernels[17 + 2, 0, 1, 6] = 0.5
+        x, (layer,) = agent.inputs(torch.cat([torch.tensor([[[3]]], dtype=torch.uint8), image.flatten(1)[None]], 2))
+    assert layer.shape == (1, 1, 1, 16, 9)
+    channels = layer[0, 0, 0].amax(1)
     assert channels[4:7].tolist() == pytest.approx([np.tanh(0.5)] * 3) and channels.count_nonzero() == 3
-    assert layer[0, 0, 4].nonzero().tolist() == [[1, 1]]  # row 2 = 2 * 1 + 0, column 3 = 2 * 1 + 1
-    assert x[0, 0, -4:].tolist() == [0, 0, 0, 1]
+    assert layer[0, 0, 0, 4].nonzero().tolist() == [[4]]  # place (1, 1): row 2 = 2 * 1 + 0, column 3 = 2 * 1 + 1
+    assert x[0, 0, 0, -4:].tolist() == [0, 0, 0, 1]
     lake = make_agent("FrozenLake-v1")
-    x, _ = lake.inputs(torch.tensor([[0], [15]], dtype=torch.int32))
-    assert torch.equal(x, torch.eye(16)[[0, 15]])
+    x, _ = lake.inputs(torch.tensor([[[0], [15]]], dtype=torch.int32))
+    assert torch.equal(x[0, 0], torch.eye(16)[[0, 15]])
+
+
+def test_the_convolution_is_pytorchs():
+    """A linear layer of patches does what a convolution of the one-hot cells does, for each encoder."""
+    agent = make_agent("MiniGrid-DoorKey-5x5-v0", "--activation", "relu")
+    obs = torch.from_numpy(worlds.make("MiniGrid-DoorKey-5x5-v0", [1, 2, 3], 1).reset()[0])
+    with torch.no_grad():
+        _, (layer,) = agent.inputs(obs[None])
+        cells = obs[:, 1:].long().view(3, 7, 7, 3) + torch.tensor([0, 11, 17])
+        cells = torch.nn.functional.one_hot(cells, 20).sum(3).permute(0, 3, 1, 2).float()
+        for i in range(2):
+            kernels = agent.convolution.weight[0, i].view(20, 3, 3, 16).permute(3, 0, 1, 2)
+            expected = torch.nn.functional.conv2d(cells, kernels, agent.convolution.bias[0, i, 0], stride=2).relu()
+            torch.testing.assert_close(layer[0, i], expected.flatten(2))
+    assert (layer > 0).any()
 
 
 # ---- one's own task --------------------------------------------------------------------------------------------------
@@ -309,11 +297,11 @@ gymnasium.register("Counter-v0", Counter, max_episode_steps=6)
 
 
 def record_games_and_targets(monkeypatch):
-    """The Recorder of a run's games, and a list that gets the first six inputs of each call of `gae`."""
+    """The Recorder of a run's games, and a list that gets the first six inputs of each call of `gae`, without S."""
     recorder, seen, gae = Recorder(ppo.make_envs), [], ppo.gae
 
     def record_gae(*inputs):
-        seen.append([x.copy() for x in inputs[:6]])
+        seen.append([x[:, 0].copy() for x in inputs[:6]])
         return gae(*inputs)
 
     monkeypatch.setattr(ppo, "make_envs", recorder)
@@ -321,15 +309,21 @@ def record_games_and_targets(monkeypatch):
     return recorder, seen
 
 
+def played(recorder):
+    """What the games of the only agent did, (T, N, ...)."""
+    games = recorder.played()
+    return type(games)(**{name: x[:, 0] for name, x in vars(games).items()})
+
+
 def test_ones_own_task(tmp_path, monkeypatch):
     """Its observations, ends, returns, normalised rewards and moments are those of gymnasium's games."""
     recorder, seen = record_games_and_targets(monkeypatch)
     words = "--env-id gymnasium:test_envpool:Counter-v0 --num-steps 62 --total-timesteps 496 --num-minibatches 4"
     run_here(tmp_path, words + " --update-epochs 1")
-    games = recorder.played()
+    games = played(recorder)
     rewards, values, terminations, truncations, next_values, valid = map(np.concatenate, zip(*seen))
     time = np.arange(124) % 7  # six steps and a reset row, which the second rollout begins with
-    odd = np.array(recorder.pools[0].seeds) % 2 == 1
+    odd = np.array(recorder.pools[0].seeds[0]) % 2 == 1
     assert 0 < odd.sum() < 4
     after = (time + 1) % 7  # what the steps led to
     for i in range(4):  # in the order of the sorted names: a, b
@@ -351,24 +345,25 @@ def test_ones_own_task(tmp_path, monkeypatch):
             assert rewards[t].tolist() == pytest.approx([expected] * 4, rel=2e-3), t
         running *= time[t] != 5
     # the moments of the observations, of valid rows, in the order of the sorted names: a, b
-    agent = load_checkpoint(tmp_path / "r")["agent"]
+    agent = {name: x[0] for name, x in load_checkpoint(tmp_path / "r")["agent"].items()}
     step = np.concatenate([[0], (time[:-1] + 1) % 7])  # what `a` and `b` showed before each step
     rows = np.stack([np.tile(10.0 * step[:, None], 4), np.tile(step[:, None], 4), np.tile(odd, (124, 1))], -1)[valid]
     assert agent["obs_sums"][0].tolist() == [1 + valid.sum()] * 3
     mean = np.concatenate([rows, np.zeros((1, 3))]).mean(0)
-    np.testing.assert_allclose(agent["obs_mean"], mean, rtol=1e-5)
+    np.testing.assert_allclose(agent["obs_mean"][0], mean, rtol=1e-5)
     square = np.concatenate([rows**2, np.ones((1, 3))]).mean(0)
-    np.testing.assert_allclose(agent["obs_std"], np.sqrt(square - mean**2 + 1e-8), rtol=1e-5)
+    np.testing.assert_allclose(agent["obs_std"][0], np.sqrt(square - mean**2 + 1e-8), rtol=1e-5)
 
 
 def test_values_are_of_what_was_seen_and_of_what_each_step_led_to(tmp_path, monkeypatch):
     """With a rate of 0 the network stays as it is: each value follows from the games' own observations."""
     recorder, seen = record_games_and_targets(monkeypatch)
     run_here(tmp_path, "--total-timesteps 512 --learning-rate 0 --update-epochs 1 --no-diagnostics")
-    games, agent = recorder.played(), make_agent("CartPole-v1")
+    games, agent = played(recorder), make_agent("CartPole-v1")
     agent.load_state_dict(load_checkpoint(tmp_path / "r")["agent"])
     with torch.no_grad():
-        expected = np.stack([agent(obs)[1].numpy() for obs in [torch.from_numpy(recorder.pools[0].obs), *games.obs]])
+        seen_obs = [torch.from_numpy(recorder.pools[0].obs[0]), *games.obs]
+        expected = np.stack([agent(obs[None])[1][0].numpy() for obs in seen_obs])
     _, values, terminations, truncations, next_values, valid = map(np.concatenate, zip(*seen))
     np.testing.assert_allclose(values, expected[:-1], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(next_values, expected[1:], rtol=1e-4, atol=1e-5)
@@ -386,31 +381,22 @@ def test_normalisers_survive_a_resume(tmp_path):
     gc.collect()  # the first run's lock
     run_here(tmp_path, words + " --checkpoint-minutes 0")
     whole = load_checkpoint(tmp_path / "r")
-    assert half["agent"]["obs_sums"][0].tolist() == [1 + 4 * 55] * 3  # of 64 steps, each seventh is a reset row
-    assert whole["agent"]["obs_sums"][0].tolist() == [1 + 2 * 4 * 55] * 3
-    assert half["state"]["reward_moments"][2] == pytest.approx(4 * 55) and 8 * 55 == pytest.approx(
-        whole["state"]["reward_moments"][2]
-    )
-    assert not torch.equal(half["agent"]["obs_mean"], torch.zeros(3))
+    for checkpoint, rows in ((half, 4 * 55), (whole, 8 * 55)):  # of 64 steps, each seventh is a reset row
+        assert checkpoint["agent"]["obs_sums"][0, 0].tolist() == [1 + rows] * 3
+        assert checkpoint["log"]["reward_moments"][0, 2] == pytest.approx(rows)
+    assert not torch.equal(half["agent"]["obs_mean"], torch.zeros(1, 1, 3))
 
 
 def test_what_a_reset_row_pays_belongs_to_no_game(tmp_path, monkeypatch):
     """DeepMind Control's Cartpole pays about 0.5 in it, which may not begin the return of the next game."""
-    recorder, seen, gae = Recorder(ppo.make_envs), [], ppo.gae
-
-    def record_gae(rewards, *rest):
-        seen.append(rewards.copy())
-        return gae(rewards, *rest)
-
-    monkeypatch.setattr(ppo, "make_envs", recorder)
-    monkeypatch.setattr(ppo, "gae", record_gae)
+    recorder, seen = record_games_and_targets(monkeypatch)
     words = "--env-id CartpoleBalance-v1 --num-steps 1002 --total-timesteps 4008 --num-minibatches 4 --update-epochs 1"
     run_here(tmp_path, words + " --no-norm-reward --no-diagnostics")
-    played = recorder.played().raw.numpy()
-    assert (played[1000] > 0).all() and (seen[0][1000] == 0).all()
+    paid = played(recorder).raw.numpy()
+    assert (paid[1000] > 0).all() and (seen[0][0][1000] == 0).all()
     scalars = {tag: points[-1][1] for tag, points in curves(tmp_path / "r").items()}
-    assert scalars["charts/reward"] == pytest.approx(np.delete(played, 1000, 0).mean())
-    assert scalars["charts/episodic_return"] == pytest.approx(played[:1000].sum(0).mean())
+    assert scalars["charts/reward"] == pytest.approx(np.delete(paid, 1000, 0).mean())
+    assert scalars["charts/episodic_return"] == pytest.approx(paid[:1000].sum(0).mean())
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------

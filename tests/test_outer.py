@@ -18,7 +18,7 @@ import metrics
 import ppo_atari_envpool
 import ppo_envpool
 import ppo_isaacgym
-from support import devices, reading, recipe, rundir, worlds
+from support import devices, reading, recipe, rundir
 
 
 # ---- the recipe ------------------------------------------------------------------------------------------------------
@@ -96,12 +96,12 @@ def test_the_average_is_hiltons(com):
 
 
 def test_the_surrogate_is_hiltons():
-    """ppo-ewma's code, written anew in log space: the same loss and gradient, the same text in three scripts."""
-    generator = torch.Generator().manual_seed(0)
+    """ppo-ewma's code, written anew in log space: the same loss and gradient."""
+    generator, clip_coef = torch.Generator().manual_seed(0), torch.tensor(0.2)
     logprobs, prox, new, advantages = torch.randn(4, 400, generator=generator)
     new[:3], logprobs[:3] = 3.0, -4.0  # ratios above 100
     ours, theirs = (new.clone().requires_grad_() for _ in range(2))
-    loss = ppo_envpool.ewma_surrogate(ours - logprobs, prox - logprobs, advantages, 0.2)
+    loss = ppo_envpool.ewma_surrogate(ours - logprobs, prox - logprobs, advantages, clip_coef)
     adjusted = torch.max(logprobs, theirs.detach() - math.log(100))
     unclipped = -advantages * torch.exp(theirs - adjusted)
     clipped = torch.clamp(theirs - prox, math.log(0.8), math.log(1.2)) + prox
@@ -110,7 +110,9 @@ def test_the_surrogate_is_hiltons():
     (gradient,), (expected_gradient,) = (torch.autograd.grad(x.sum(), y) for x, y in ((loss, ours), (expected, theirs)))
     torch.testing.assert_close(gradient, expected_gradient, rtol=1e-4, atol=1e-5)
     assert loss.abs()[:3].max() <= 100.01 * advantages[:3].abs().max() and (gradient == 0).any()
-    on_behaviour = ppo_envpool.ewma_surrogate(new - logprobs, torch.zeros(400), advantages, 0.2)[3:]
+    others = ppo_atari_envpool.ewma_surrogate(new - logprobs, prox - logprobs, advantages, 0.2)
+    torch.testing.assert_close(others, loss)  # there of one agent
+    on_behaviour = ppo_envpool.ewma_surrogate(new - logprobs, torch.zeros(400), advantages, clip_coef)[3:]
     ratio = (new - logprobs).exp()[3:]
     ppo = torch.max(-advantages[3:] * ratio, -advantages[3:] * ratio.clamp(0.8, 1.2))
     keep = ratio < 100  # with the policy that acted as the proximal one it is PPO's
@@ -124,13 +126,14 @@ def test_three_losses_of_the_proximal_policy():
     logprobs, proximal = torch.randn(2, 6) - 1
     valid, count = torch.ones(6, dtype=torch.bool), torch.tensor(6.0)
     new = logits.log_softmax(-1).gather(-1, actions[:, None]).squeeze(-1)
-    expected = ppo_envpool.ewma_surrogate(new - logprobs, proximal - logprobs, advantages, 0.2).mean()
+    expected = ppo_envpool.ewma_surrogate(new - logprobs, proximal - logprobs, advantages, torch.tensor(0.2)).mean()
     rows = (logprobs, values, returns, advantages, valid, count, 0.2, 0.0, 0.5, True)
     _, losses = ppo_atari_envpool.ppo_loss(logits, values, actions, *rows, proximal)
     torch.testing.assert_close(losses["policy_loss"], expected)
     assert ppo_atari_envpool.ppo_loss(logits, values, actions, *rows)[1]["policy_loss"] != expected
     entropy, weights = torch.ones(6), torch.full((6,), 1 / 6)
-    rows = (new - logprobs, entropy, values, values, returns, advantages, weights, ppo_envpool.Args())
+    scalars = ppo_envpool.Args(clip_coef=torch.tensor(0.2))
+    rows = (new - logprobs, entropy, values, values, returns, advantages, weights, scalars)
     torch.testing.assert_close(ppo_envpool.ppo_loss(*rows, proximal - logprobs)[1][0], expected)
     mean, logstd, chosen = torch.randn(6, 2), torch.zeros(1, 2), torch.randn(6, 2)
     new = ppo_isaacgym.gaussian_logprobs(mean, logstd, chosen)
@@ -146,7 +149,7 @@ def test_a_run_keeps_its_proximal_policy(tmp_path):
     checkpoint = load_checkpoint(tmp_path / "r")
     prox, agent = checkpoint["prox"], checkpoint["agent"]
     assert prox["n_averaged"] == 1 + 8 and prox.keys() == {f"module.{name}" for name in agent} | {"n_averaged"}
-    assert torch.equal(prox["module.obs_mean"], agent["obs_mean"]) and agent["obs_sums"][0, 0] == 513
+    assert torch.equal(prox["module.obs_mean"], agent["obs_mean"]) and agent["obs_sums"][0, 0, 0] == 513
     distance = (prox["module.network.0.weight"] - agent["network.0.weight"]).norm()
     assert 1e-6 < distance < 0.1
 
@@ -223,9 +226,10 @@ def test_the_noise_is_that_of_the_loss_before_the_update(script, tmp_path, monke
     module, seen = importlib.import_module(script), []
 
     def record(gradient, valid, *rest):
-        batch = [x.clone() for x in gradient.args[0]]  # the next rollout overwrites some
-        seen.append((batch, gradient(torch.arange(40)), gradient(torch.arange(len(valid))), rest))
-        return {}
+        *_, batch = (x for x in gradient.args if isinstance(x, (list, tuple)))
+        batch = [x.clone() for x in batch if x is not None]  # the next rollout overwrites some
+        seen.append((batch, gradient(torch.arange(40)), gradient(torch.arange(64)), rest))
+        return {} if script == "ppo_atari_envpool" else [{}]
 
     monkeypatch.setattr(metrics, "gradient_noise_scales", record)
     monkeypatch.setattr(sys, "argv", [f"{script}.py"])
@@ -235,16 +239,17 @@ def test_the_noise_is_that_of_the_loss_before_the_update(script, tmp_path, monke
         module.main(args)
     ((batch, of_some, of_all, rest),) = seen  # the second iteration comes too soon for another measurement
     assert rest[:2] == (16, 64), "T and the seed, the step"
-    obs, actions, logprobs, values, returns, advantages, valid = batch
-    assert abs(advantages[valid].mean()) < 1e-6 and advantages[valid].std().item() == pytest.approx(1, abs=1e-5)
-    torch.manual_seed(args.seed)
     if script == "ppo_envpool":
-        agent = module.Agent(worlds.observation(args.env_id), *worlds.num_actions(args.env_id), args)
+        obs, _, actions, logprobs, values, returns, advantages, valid = (x[0] for x in batch)
+        agent, of_some, of_all = module.make_agent(args, [args.seed]), of_some[0], of_all[0]
     else:
+        obs, actions, logprobs, values, returns, advantages, valid = batch
+        torch.manual_seed(args.seed)
         agent = module.Agent(4, args.shared_encoder)
+    assert abs(advantages[valid].mean()) < 1e-6 and advantages[valid].std().item() == pytest.approx(1, abs=1e-5)
     for rows, found in ((torch.arange(40), of_some), (torch.arange(64), of_all)):
         kept = rows[valid[rows]]
-        logits, _, _ = agent(obs[kept])
+        logits = agent(obs[kept][None])[0][0] if script == "ppo_envpool" else agent(obs[kept])[0]
         policy = torch.distributions.Categorical(logits=logits)
         chosen = policy.log_prob(actions[kept])
         torch.testing.assert_close(chosen, logprobs[kept], rtol=1e-3, atol=1e-4)
@@ -379,4 +384,4 @@ def test_a_run_led_by_noise_ends_at_its_last_step(tmp_path):
     numbers = [n for _, n in points]
     assert [step for step, _ in points] == [8 * int(sum(numbers[: i + 1])) for i in range(len(points))]
     assert points[-1][0] == 2000 and max(numbers) > 2 and set(numbers) <= {2, 4, 8, 16}
-    assert load_checkpoint(tmp_path / "r")["state"]["led"][0] > 0
+    assert load_checkpoint(tmp_path / "r")["log"]["led"][0] > 0

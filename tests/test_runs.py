@@ -32,7 +32,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_SCALAR
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from support import reading, rundir, tags, worlds
+from support import arguments, reading, rundir, tags
 
 STEPS = [128 * i for i in range(1, 9)]  # where the curves of a small run have their points
 NETWORK = ("feature_rank", "dormant_neurons", "weight_norm", "gradient_kurtosis")
@@ -129,7 +129,7 @@ def test_files(finished, script):
     manifest = json.loads((run_dir / "manifest.json").read_text())
     assert manifest["arguments"]["num_envs"] == 4 and manifest["arguments"]["minibatch_size"] == 32
     module = importlib.import_module(script[: -len(".py")])
-    assert manifest["arguments"].keys() == vars(module.Args()).keys()
+    assert manifest["arguments"].keys() == vars(module.Args()).keys() - arguments.PACK
     assert script in manifest["command"]
     assert {"commit", "dirty"} == set(manifest["git"])
     assert {"python", "torch", "envpool", "numpy"} <= set(manifest["versions"])
@@ -155,10 +155,10 @@ def test_files(finished, script):
 
 
 def make_network(script):
-    """The network of the small run of a script, with weights from PyTorch's generator."""
+    """The network of the small run of a script, with the weights of seed 1 after torch.manual_seed(1)."""
     module = importlib.import_module(script[: -len(".py")])
     if script == "ppo_envpool.py":
-        return module.Agent(worlds.observation("CartPole-v1"), 2, False, module.Args())
+        return module.make_agent(module.Args(), [1])
     network = module.Agent if TAGS[script] >= PPO else module.QNetwork
     return network(15 if script == "ppo_procgen.py" else 4)
 
@@ -324,7 +324,11 @@ def test_final_games(option, script, tmp_path):
     seeds = rundir.game_seeds(1, "eval", 0, range(2))
     device = torch.device("cpu")
     bar = rundir.progress_bar(2, "game", "")
-    returns = module.play_games(agent, args, device, seeds, range(2), bar)  # the run has played each in a piece alone
+    if script == "ppo_envpool.py":  # the run has played both at once, with an axis of agents
+        alone = [module.play_games(agent, args, device, [seeds], range(i, i + 1), bar) for i in range(2)]
+        returns = [score for ((score,),) in alone]
+    else:  # each in a piece alone
+        returns = module.play_games(agent, args, device, seeds, range(2), bar)
     assert len(returns) == 2 and np.mean(returns) == pytest.approx(done["final_return"])
 
 
@@ -620,9 +624,10 @@ def test_options_of_the_loop(option):
     assert raw_steps(option("--num-logs", 1, "--no-diagnostics")) == [256]
 
 
-def test_masks_and_bf16(option):
+def test_masks_and_bf16(option, script):
     """One run with both, beside one without."""
-    plain, other = option("--no-anneal-lr"), option("--no-anneal-lr", "--no-mask-resets", "--bf16")
+    flags = ("--no-mask-resets",) if script == "ppo_envpool.py" else ("--no-mask-resets", "--bf16")
+    plain, other = option("--no-anneal-lr"), option("--no-anneal-lr", *flags)
     masked, unmasked = (curves(run_dir)["diagnostics/feature_rank/rows"] for run_dir in (plain, other))
     assert all(value == 128 for _, value in unmasked) and any(value < 128 for _, value in masked)
     half = load_checkpoint(other)["agent"]
@@ -639,7 +644,7 @@ def test_ppo_options(option, script):
     assert last(option(*words), "charts/gradient_steps") == 8
     if script == "ppo_envpool.py":  # one of two encoders by default, side by side in its tensors
         shared, separate = (option(flag) for flag in ("--shared-encoder", "--no-shared-encoder"))
-        sizes = [len(load_checkpoint(run_dir)["agent"]["network.0.weight"]) for run_dir in (shared, separate)]
+        sizes = [load_checkpoint(run_dir)["agent"]["network.0.weight"].shape[1] for run_dir in (shared, separate)]
         assert sizes == [1, 2] and "diagnostics/feature_rank/critic_encoder" not in curves(shared)
     else:
         separate = option("--no-shared-encoder")
