@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import io
 import json
 import os
@@ -90,19 +91,26 @@ def _parent(args: Any) -> Tuple[bytes, int]:
     fail(f"--resume-from {parent} has no checkpoint that can be read: expected the directory of a run with one")
 
 
-def _manifest(args: Any, device: Any, words: Sequence[str]) -> Dict[str, Any]:
+@functools.lru_cache(maxsize=None)  # the packages take a third of a second
+def _code() -> Tuple[Dict[str, Any], Dict[str, str]]:
+    """The commit of this repository, and the versions of Python and of all packages."""
     import importlib.metadata
-
-    import torch
 
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     commit, dirty, _ = subprocess.run(git, capture_output=True).stdout.decode().strip().partition("-dirty")
     versions = {package.metadata["Name"]: package.version for package in importlib.metadata.distributions()}
+    return {"commit": commit or None, "dirty": bool(dirty)}, {"python": platform.python_version(), **versions}
+
+
+def _manifest(args: Any, device: Any, words: Sequence[str]) -> Dict[str, Any]:
+    import torch
+
+    commit, versions = _code()
     return {
         "arguments": {name: value for name, value in vars(args).items() if name not in PACK},
         "command": shlex.join([sys.executable, sys.argv[0], *words]),
-        "git": {"commit": commit or None, "dirty": bool(dirty)},
-        "versions": {"python": platform.python_version(), **versions},
+        "git": commit,
+        "versions": versions,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}",
         "threads": torch.get_num_threads(),
         "start": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
