@@ -314,7 +314,7 @@ def carry_out(lines, workers):
     except OSError as error:
         fail(f"--runs-dir {jobs[0].runs_dir} ({error.strerror}): expected a directory that can be written to")
     before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    pool = Pool(jobs, machine.slots, retry_diverged=False)
+    pool = Pool(jobs, machine, retry_diverged=False)
     pool.work()
     for signum, handler in before.items():
         signal.signal(signum, handler)

@@ -194,7 +194,7 @@ def main(argv):
     figure = figure_commands(jobs)
     if options.slurm:
         return slurm_array.submit(jobs, in_queue, options, figure)
-    pool = Pool(jobs, machine.slots, options.retry_diverged)
+    pool = Pool(jobs, machine, options.retry_diverged, options.together)
     pool.work()
     return summary(pool, figure)
 

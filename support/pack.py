@@ -18,12 +18,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 import metrics
 from support import devices, rundir
-from support.arguments import PACK, fail
-
-# Runs that differ in these alone, and in who they are, can share a process. The script gets them as tensors (S, 1).
-SCALARS = ("learning_rate", "gamma", "gae_lambda", "clip_coef", "ent_coef", "vf_coef", "max_grad_norm")
-OWN = {"seed", "run_name", "runs_dir", "resume_from", *SCALARS, *PACK}
-ALONE = {"target_kl": None, "compile": False}  # what only a run without company may have, and its value in company
+from support.arguments import ALONE, OWN, PACK, SCALARS, fail
 
 
 class Line(NamedTuple):

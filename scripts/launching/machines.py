@@ -23,6 +23,7 @@ NEEDS = {
     "ppo_envpool.py": SMALL_WORLD,
 }
 NOT_MEASURED = (0, 0, 0, 0)
+TOGETHER = 20  # runs in one process: beyond that a pack is no faster (results/benchmark)
 
 
 class Machine(NamedTuple):
@@ -40,6 +41,13 @@ def memory(job, num_envs, on_gpu):
     main = process + num_envs * env
     tensors = batch_size * row + job.minibatch_size(batch_size) * minibatch_row
     return (main, tensors) if on_gpu else (main + tensors, 0)
+
+
+def runs_that_fit(job, main_bytes):
+    """How many runs like this one process can train in so much main memory; at least one."""
+    process = NEEDS.get(Path(job.script).name, NOT_MEASURED)[0]
+    each = memory(job, job.args["num_envs"], on_gpu=False)[0] - process
+    return max(1, int((main_bytes - process) / max(each, 1)))
 
 
 def too_large(jobs, machine):

@@ -8,10 +8,12 @@ from typing import Annotated, Literal, Optional
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from launching import slurm_array
+from launching.machines import TOGETHER
 from support.arguments import Pattern, Range, fail, parse
 
 DESCRIPTION = "Runs the commands on stdin, one training run a line, on this machine or as one Slurm job array."
 Number = Annotated[Optional[int], Range(1, 10_000), arg(metavar="K")]
+Runs = Annotated[int, Range(1, 10_000), arg(metavar="K")]
 Flag = Annotated[bool, FlagCreatePairsOff]  # without a --no-flag
 Speed = Annotated[Optional[float], Range(1e-3, 1e9), arg(metavar="X")]
 Gpus = Annotated[Optional[str], Pattern(r"[\w-]+(,[\w-]+)*", "the numbers of GPUs, such as 0,1"), arg(metavar="0,1")]
@@ -31,8 +33,9 @@ class Options:
     status: Flag = False  # prints the state of every run; without commands on stdin, of those below --runs-dir
     runs_dir: Path = Path("runs")  # where `status` without commands on stdin looks
     workers: Number = None  # runs at a time (default: GPUs x --jobs-per-gpu, or the cores)
+    together: Runs = TOGETHER  # runs of ppo_envpool.py in one process, at most
     gpus: Gpus = None  # the GPUs to use (default: all, if there are any)
-    jobs_per_gpu: Annotated[int, Range(1, 10_000), arg(metavar="K")] = 1  # runs at a time on each GPU
+    jobs_per_gpu: Runs = 1  # runs at a time on each GPU
     retry_diverged: Flag = False  # resumes the runs that ended in a number that was not finite
     sps: Speed = None  # steps/s of one run, for the hours (or SPS=… in the environment)
     slurm: Flag = False  # submits one Slurm job array instead of running here

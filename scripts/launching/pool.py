@@ -1,24 +1,45 @@
-"""Carries out jobs on this machine: a process each, watched until it ends, tried again if it crashes."""
+"""Carries out jobs on this machine: one process a run, or one for several runs that can train together.
+
+Runs of `ppo_envpool.py` that differ in `support.arguments.OWN` alone share a process (a pack), which trains them many
+times faster than one process each. States are read from the run directories, never from a pack's exit code.
+"""
 
 import contextlib
 import ctypes
 import fcntl
+import json
+import math
 import os
 import shlex
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
+from pathlib import Path
 
 from tqdm import tqdm
 
+from launching.machines import TOGETHER, runs_that_fit
+from support.arguments import ALONE, OWN
 from support.reading import log_end, progress, state
 from support.rundir import BUSY
 
 tqdm.monitor_interval = 0  # no second thread: a child dies with the thread that started it (die_with_parent)
 LIBC = ctypes.CDLL(None)
+PACKS = {"ppo_envpool.py"}  # the scripts that train several runs in one process
+
+
+def pack_key(job):
+    """What two jobs have in common if they can share a process; None if a job cannot share one."""
+    if Path(job.script).name not in PACKS or str(job.args.get("schedule")).startswith("noise"):
+        return None
+    if any(job.args.get(name, value) != value for name, value in ALONE.items()):
+        return None
+    shared = {name: value for name, value in job.args.items() if name not in OWN}
+    return json.dumps([job.script, shared], sort_keys=True, default=str)
 
 
 def die_with_parent():
@@ -28,58 +49,117 @@ def die_with_parent():
 
 
 class Attempt:
-    """A process that carries out a job."""
+    """A process that carries out one job, or a pack of them.
 
-    def __init__(self, job, slot):
-        """Raises BlockingIOError if another launcher works on the run, OSError if its log cannot be written."""
-        self.job, self.slot = job, slot
-        job.path.mkdir(parents=True, exist_ok=True)
-        self.log = open(job.path / "log.txt", "ab")
+    The output of a pack is in the log of its first run; the logs of the others say where, and how theirs ended.
+    """
+
+    def __init__(self, jobs, slot):
+        """Raises BlockingIOError if another launcher works on each of the runs, OSError if a log cannot be written."""
+        self.slot, self.logs, self.list = slot, {}, None
+        for job in jobs:
+            with contextlib.suppress(BlockingIOError):
+                self.logs[job] = self.locked(job)
+        if not self.logs:
+            raise BlockingIOError
+        self.jobs = list(self.logs)
+        first, *others = self.jobs
         try:
-            # the child inherits the file and with it the lock, which holds until both processes have ended
-            fcntl.flock(self.log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.note(shlex.join(job.command()))
-            self.start = self.log.tell()
+            for job in self.jobs:
+                self.note(job, shlex.join(job.command()))
+            for job in others:
+                self.note(job, f"in one process with {len(others)} others, whose output is in {first.path / 'log.txt'}")
+            self.start = self.logs[first].tell()
             # in a session of its own: Ctrl-C reaches only the launcher, which sends SIGTERM
             self.process = subprocess.Popen(
-                job.command(),
+                self.command(),
                 stdin=subprocess.DEVNULL,
-                stdout=self.log,
-                stderr=self.log,
+                stdout=self.logs[first],
+                stderr=self.logs[first],
                 env={**os.environ, **slot},
                 start_new_session=True,
                 preexec_fn=die_with_parent,
+                pass_fds=[log.fileno() for log in self.logs.values()],  # and with them the locks
             )
         except OSError:
-            self.log.close()
+            self.close()
             raise
 
-    def note(self, text):
-        self.log.write(f"[launch {time.strftime('%Y-%m-%dT%H:%M:%S')} {socket.gethostname()}] {text}\n".encode())
-        self.log.flush()
+    @staticmethod
+    def locked(job):
+        """The log of a run, open and locked: the lock holds until this process and the child have ended."""
+        job.path.mkdir(parents=True, exist_ok=True)
+        log = open(job.path / "log.txt", "ab")
+        try:
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            log.close()
+            raise
+        return log
 
-    def outcome(self):
-        """done, diverged, failed, crashed or busy, once the process has ended; None before."""
+    def command(self):
+        if len(self.jobs) == 1:
+            return self.jobs[0].command()
+        self.list = tempfile.NamedTemporaryFile("w", prefix="runs_", suffix=".txt")
+        words = [job.command() for job in self.jobs]
+        place = next(i for i, word in enumerate(words[0]) if word.endswith(".py")) + 1
+        self.list.writelines(shlex.join(line[place:]) + "\n" for line in words)
+        self.list.flush()
+        return [*words[0][:place], "--runs", self.list.name]
+
+    def close(self):
+        for log in self.logs.values():
+            with contextlib.suppress(OSError):
+                log.close()
+        if self.list:
+            self.list.close()
+
+    def note(self, job, text):
+        log = self.logs[job]
+        log.write(f"[launch {time.strftime('%Y-%m-%dT%H:%M:%S')} {socket.gethostname()}] {text}\n".encode())
+        log.flush()
+
+    def outcomes(self):
+        """{job: done, diverged, failed, crashed or busy}, once the process has ended; {} before."""
         code = self.process.poll()
         if code is None:
-            return None
-        output = (self.job.path / "log.txt").read_bytes()[self.start :]
-        with contextlib.suppress(OSError):  # a full disk: the exit code is known here all the same
-            self.note(f"exit code {code}")
-        with contextlib.suppress(OSError):
-            self.log.close()
-        if code == 2:
-            return "busy" if BUSY.encode() in output else "failed"
-        if code == 0:
-            return "done" if (self.job.path / "done.json").exists() else "failed"
-        return "diverged" if code == 3 else "crashed"
+            return {}
+        with open(self.jobs[0].path / "log.txt", "rb") as log:
+            log.seek(self.start)
+            lines = log.read().decode(errors="replace").splitlines()
+        found = {job: self.outcome(job, code, lines) for job in self.jobs}
+        for job, (_, own_code, said) in found.items():
+            with contextlib.suppress(OSError):  # a full disk: what has come out is known here all the same
+                if job is not self.jobs[0] and said:
+                    self.logs[job].write(f"{said}\n".encode())
+                self.note(job, f"exit code {own_code}")
+        self.close()
+        return {job: outcome for job, (outcome, _, _) in found.items()}
+
+    def outcome(self, job, code, lines):
+        """What has become of a job, the exit code that it would have had alone, and the line that says so."""
+        about = [line for line in lines if len(self.jobs) == 1 or str(job.args["run_name"]) in line]
+        said = (about or lines or [""])[-1]
+        if (job.path / "done.json").exists():
+            return "done", 0, said
+        if any(BUSY in line for line in about):
+            return "busy", 2, said
+        if (job.path / "failed.json").exists() and code in (0, 2, 3, 130, 143):
+            return "diverged", 3, said
+        if code in (0, 2, 3):  # the process has ended as it should, without this run
+            return "failed", 2, said
+        return "crashed", code, said
 
 
 class Pool:
-    """All jobs of one launch: which are waiting, which are under way, and how the others ended."""
+    """All jobs of one launch: which are waiting, which are under way, and how the others ended.
 
-    def __init__(self, jobs, slots, retry_diverged):
-        self.jobs, self.free_slots, self.attempts = jobs, list(slots), []
+    machine: where they run (machines.py). together: the largest number of runs in one process.
+    """
+
+    def __init__(self, jobs, machine, retry_diverged, together=TOGETHER):
+        self.jobs, self.free_slots, self.attempts = jobs, list(machine.slots), []
+        self.machine, self.together = machine, together
         self.ended = {}  # job -> skipped, done, diverged or failed
         self.reasons = {}  # job -> why it has diverged or failed
         self.crashes = Counter()
@@ -118,51 +198,75 @@ class Pool:
         self.bar.write(f"{word:9} {job.name}  {more}".rstrip())
         sys.stdout.flush()
 
-    def start_next(self):
-        """Starts the first waiting job that nobody else works on. Returns whether there was one."""
+    def ready(self):
+        """Yields the waiting jobs that can start and that nobody else works on; settles those that cannot."""
         for job in list(self.waiting):
             found = state(job.path)
             if found == "running":
                 continue
             if self.is_settled(job, found):  # another launcher, or a sweep that shares the run, has finished it
                 self.waiting.remove(job)
-                continue
-            if job.waits:
-                if job.parent in self.ended:
-                    self.waiting.remove(job)
-                    self.end(job, "failed", f"--resume-from {job.parent.name}, which has {self.ended[job.parent]}")
-                    self.announce("failed", job, self.reasons[job])
-                continue
-            try:
-                attempt = Attempt(job, self.free_slots[0])
-            except BlockingIOError:
-                continue
-            except OSError as error:
+            elif not job.waits:
+                yield job
+            elif job.parent in self.ended:
+                self.waiting.remove(job)
+                self.end(job, "failed", f"--resume-from {job.parent.name}, which has {self.ended[job.parent]}")
+                self.announce("failed", job, self.reasons[job])
+
+    def next_pack(self):
+        """The first job that can start, and those that can go with it: as many as leave no other core idle."""
+        ready = self.ready()
+        first = next(ready, None)
+        if first is None:
+            return []
+        key = None if self.crashes[first] else pack_key(first)  # a pack that has crashed is tried run by run
+        size = min(self.together, math.ceil(len(self.waiting) / len(self.machine.slots)))
+        size = min(size, runs_that_fit(first, self.machine.main_bytes))
+        pack = [first]
+        while key and len(pack) < size:
+            job = next(ready, None)
+            if job is None:
+                break
+            if not self.crashes[job] and pack_key(job) == key:
+                pack.append(job)
+        return pack
+
+    def start_next(self):
+        """Starts what can start next. Returns whether there was anything."""
+        pack = self.next_pack()
+        if not pack:
+            return False
+        try:
+            attempt = Attempt(pack, self.free_slots[0])
+        except BlockingIOError:  # taken by another launcher a moment ago
+            return False
+        except OSError as error:
+            for job in pack:
                 self.waiting.remove(job)
                 self.end(job, "failed", f"{error.strerror}: {job.path / 'log.txt'}")
                 self.announce("failed", job, self.reasons[job])
-                continue
-            self.waiting.remove(job)
-            self.attempts.append(attempt)
-            self.free_slots.pop(0)
-            self.announce("resumes" if (job.path / "checkpoint.pt").exists() else "starts", job)
             return True
-        return False
+        self.attempts.append(attempt)
+        self.free_slots.pop(0)
+        for job in attempt.jobs:
+            self.waiting.remove(job)
+            self.announce("resumes" if (job.path / "checkpoint.pt").exists() else "starts", job)
+        return True
 
     def collect(self):
         """Handles the attempts that have ended. Returns whether there were any."""
-        outcomes = {attempt: attempt.outcome() for attempt in self.attempts}
-        self.attempts = [attempt for attempt, outcome in outcomes.items() if outcome is None]
-        for attempt, outcome in outcomes.items():
-            if outcome:
+        outcomes = {attempt: attempt.outcomes() for attempt in self.attempts}
+        self.attempts = [attempt for attempt, of_jobs in outcomes.items() if not of_jobs]
+        for attempt, of_jobs in outcomes.items():
+            if of_jobs:
                 self.free_slots.append(attempt.slot)
-                self.steps[attempt.job] = progress(attempt.job.path)[0]
-                self.conclude(attempt, outcome)
+            for job, outcome in of_jobs.items():
+                self.steps[job] = progress(job.path)[0]
+                self.conclude(job, outcome, attempt.process.returncode)
         return any(outcomes.values())
 
-    def conclude(self, attempt, outcome):
-        """Decides whether the job of an attempt has ended or is tried again."""
-        job = attempt.job
+    def conclude(self, job, outcome, code):
+        """Decides whether a job whose process has ended is tried again."""
         if self.signals and outcome == "crashed":
             self.waiting.append(job)
             self.announce("stopped", job, f"at step {self.steps[job]:,}")
@@ -171,7 +275,7 @@ class Pool:
         elif outcome == "crashed" and not self.crashes[job]:
             self.crashes[job] += 1
             self.waiting.insert(0, job)
-            self.announce("retries", job, f"exit code {attempt.process.returncode}: {log_end(job.path)[0]}")
+            self.announce("retries", job, f"exit code {code}: {log_end(job.path)[0]}")
         else:
             self.end(job, "failed" if outcome == "crashed" else outcome)
             self.announce(self.ended[job], job, self.reasons.get(job, ""))
@@ -181,16 +285,15 @@ class Pool:
         if time.time() - self.last_shown < every:
             return
         self.last_shown = time.time()
-        rate, under_way = 0.0, [attempt.job for attempt in self.attempts]
-        under_way += self.waiting if self.free_slots else []  # another launcher works on those
-        for job in under_way:
+        rate, running = 0.0, [job for attempt in self.attempts for job in attempt.jobs]
+        for job in running + (self.waiting if self.free_slots else []):  # another launcher works on those
             self.steps[job], speed = progress(job.path)
             rate += speed
         self.bar.n = self.steps_made()
         rate = rate or (self.bar.n - self.steps_at_start) / max(1.0, time.time() - self.start)  # of short runs
         counts = Counter(self.ended.values())
         text = (
-            f"{len(self.attempts)} running  {counts['done'] + counts['skipped']} done  "
+            f"{len(running)} running  {counts['done'] + counts['skipped']} done  "
             f"{counts['failed'] + counts['diverged']} failed  {len(self.waiting)} waiting  "
             f"{rate:,.0f} steps/s  ETA {time_left(self.bar.total - self.bar.n, rate)}"
         )
@@ -213,7 +316,8 @@ class Pool:
                 handled = len(self.signals)
                 for attempt in self.attempts:
                     attempt.process.send_signal(signal.SIGTERM if handled == 1 else signal.SIGKILL)
-                print(f"stopping {len(self.attempts)} runs at their next checkpoint; once more kills them", flush=True)
+                running = sum(len(attempt.jobs) for attempt in self.attempts)
+                print(f"stopping {running} runs at their next checkpoint; once more kills them", flush=True)
             self.show(every=60 if self.bar.disable else 5)
             time.sleep(0.05)
         self.show(every=0)
