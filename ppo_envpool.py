@@ -591,7 +591,7 @@ def train(run, device):
     prox = None if args.prox_com is None else devices.averaged(agent, args.prox_com)  # the proximal policies
     log = Log(num_agents)
     run.restore(agent=agent, optimizer=optimizer, rng=rngs, log=log, **({"prox": prox} if prox else {}))
-    # games and networks act on the CPU, in NumPy's memory: at this size each call of a GPU would cost more than it saves
+    # games and networks act on the CPU, in NumPy's memory: at this size a call of a GPU costs more than it saves
     actor = agent if device.type == "cpu" else make_agent(args, run.seeds)
     loss_function = devices.compiled(minibatch_loss, args.compile)
 
