@@ -8,7 +8,7 @@ import numpy as np
 from analysis.comparisons import judge
 from analysis.estimates import evidence, mean
 from analysis.experiment import ESTIMATE, REPS, ExperimentClaims
-from analysis.panels import PAGE, plt
+from analysis.look import PAGE, plt
 
 VARIES = ("num_envs", "num_steps", "minibatch_size", "update_epochs", "learning_rate", "total_timesteps")
 FIXED = {}
@@ -80,7 +80,6 @@ def draw(scores):
         r_squared = explained([np.log2(product), np.log2(product) ** 2])(*(view.sample(c) for c in configs))
         axis.set_title(f"{name}: R² {r_squared:.2f}")
         axis.set_xscale("log", base=2)
-        axis.grid(axis="y", lw=0.4, color="0.9")
         axis.set_ylim(-0.08, 1.08)
     for axis in axes[:, 0]:
         axis.set_ylabel("mean score")

@@ -64,7 +64,7 @@ def load(name):
 def collect(code, runs_dir):
     """The table of the finished runs below a directory that played final games, sorted."""
     rows, references = [], training_runs.small_table()
-    runs, unread = training_runs.read_runs(runs_dir, training_runs.Cache([]))
+    runs, unread = training_runs.read_runs(runs_dir)
     for line in unread:
         print(line)
     for run in runs:

@@ -1,21 +1,11 @@
 """The pictures of results/: every run as a point and the mean with its interval, in each game apart."""
 
-import matplotlib
-
-matplotlib.use("Agg")  # draws without a screen
-import matplotlib.pyplot as plt
 import numpy as np
 
 from analysis.comparisons import SEEDS_FOR_A_VERDICT
 from analysis.estimates import evidence, mean
 from analysis.experiment import REPS
-from analysis.look import LOOK
-
-PAGE = 6.75  # inches: the width of ICML's two columns
-BLUE, ORANGE, GREEN, PURPLE = COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # safe for colour-blind readers
-DPI = 200
-
-plt.rcParams.update(LOOK)
+from analysis.look import COLORS, PAGE, plt
 
 
 def facets(scores, rows, labels, xlabel, title, joined=True, ylabel="score"):
@@ -39,7 +29,7 @@ def facets(scores, rows, labels, xlabel, title, joined=True, ylabel="score"):
             points(axis, places, [view.sample(configs[place])[0] for place in places], color, "-" if joined else "")
             axis.set_ylim(-0.08, 1.08)
             axis.set_yticks([0, 0.5, 1])
-            axis.grid(axis="y", lw=0.4, color="0.9")
+            axis.grid(False, axis="x")
         row[0].set_ylabel(f"{name}\n{ylabel}" if name else ylabel)
     for game, axis in zip(scores.games, axes[0], strict=True):
         axis.set_title(game)

@@ -10,7 +10,7 @@ from matplotlib.ticker import NullFormatter
 from analysis.comparisons import effect, judge, judge_trend, partial_correlation
 from analysis.estimates import evidence, mean
 from analysis.experiment import ESTIMATE, REPS
-from analysis.panels import COLORS, PAGE, plt
+from analysis.look import COLORS, PAGE, plt
 from analysis.suite import DIAGNOSTICS
 
 PROBES = {name: (label, sign) for name, (label, sign) in DIAGNOSTICS.items() if name != "ess"}
