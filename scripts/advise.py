@@ -26,7 +26,6 @@ advise_GAME.png, .csv (a row for each candidate and rung) and .txt, which it als
 
 from launching.root import ROOT
 
-import os
 import re
 import shlex
 import signal
@@ -47,7 +46,7 @@ from launching.pool import Pool
 from typing_extensions import Annotated
 
 from support import reading, worlds
-from support.arguments import Evaluation, Positive, Range, Seed, fail, parse
+from support.arguments import Count, Evaluation, Positive, Range, Seed, Shape, fail, parse, writable
 
 LENGTHS, RATES = (256, 128, 64, 32, 16, 8, 4), (2.5e-4, 5e-4, 1e-3)  # T and learning rates of the default candidates
 MIN_ITERATIONS = 8  # of the shortest runs: below that they say nothing
@@ -70,9 +69,9 @@ class Args:
         5  # runs of each candidate in the last rung; half of it before
     )
     seed: Seed = 1  # the first of them: another one repeats the whole search
-    shapes: Tuple[str, ...] = ()  # N x T of the candidates, such as 8x128 32x32
-    rates: Tuple[float, ...] = RATES  # learning rates of the candidates
-    minibatch_sizes: Tuple[int, ...] = ()  # of the candidates; default: the script's, and a quarter of it
+    shapes: Tuple[Shape, ...] = ()  # N x T of the candidates, such as 8x128 32x32
+    rates: Tuple[Positive, ...] = RATES  # learning rates of the candidates
+    minibatch_sizes: Tuple[Count, ...] = ()  # of the candidates; default: the script's, and a quarter of it
     eval_episodes: Evaluation = 20  # whole games that each final network plays; 0: the last 100 games of the training
     dry_run: bool = False  # prints the plan and ends
 
@@ -95,12 +94,6 @@ def parse_args(argv):
     args.steps = int(args.steps)
     if not re.fullmatch(r"[\w:./-]{1,150}", args.env_id, re.ASCII):
         fail(f"--env-id {args.env_id!r}: expected the name of a task")
-    for rate in args.rates:
-        if not 0 < rate <= 1e6:
-            fail(f"--rates {rate}: expected numbers above 0, at most 1,000,000")
-    for size in args.minibatch_sizes:
-        if not 1 <= size < 2**31:
-            fail(f"--minibatch-sizes {size}: expected whole numbers from 1 to 2,147,483,647")
     args.script = script_of(args.env_id)
     args.candidates = candidates_of(args, reading.default_arguments(str(ROOT / args.script), args.env_id))
     args.rungs = plan(args, len(args.candidates))
@@ -161,9 +154,6 @@ def candidates_of(args, defaults):
     batch = defaults["num_envs"] * defaults["num_steps"]
     shapes = [(batch // length, length) for length in LENGTHS if batch % length == 0]
     if args.shapes:
-        for shape in args.shapes:
-            if not re.fullmatch(r"[1-9][0-9]{0,6}x[1-9][0-9]{0,6}", shape, re.ASCII):
-                fail(f"--shapes {shape}: expected N x T such as 8x128, each from 1 to 9,999,999")
         shapes = [tuple(map(int, shape.split("x"))) for shape in args.shapes]
     args.shapes = sorted(set(shapes))
     args.rates = sorted(set(args.rates))
@@ -308,11 +298,9 @@ def carry_out(lines, workers):
     jobs = read_jobs(lines)
     machine = this_machine(chosen, jobs)
     check_before_start(jobs, machine)
-    try:
+    with writable("runs-dir", jobs[0].runs_dir):
         for job in jobs:
             claim(job)
-    except OSError as error:
-        fail(f"--runs-dir {jobs[0].runs_dir} ({error.strerror}): expected a directory that can be written to")
     before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     pool = Pool(jobs, machine, retry_diverged=False)
     pool.work()
@@ -511,13 +499,10 @@ def main(args):
     table = table_of(args, found)
     lines = list(report(args, found, table))
     name = f"advise_{training_runs.game_name(args.env_id).replace(':', '_')}"
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
+    with writable("out", args.out):
         table.to_csv(args.out / f"{name}.csv", index=False, float_format="%.6g")
         (args.out / f"{name}.txt").write_text("\n".join([plan_text, *lines]) + "\n")
         draw(args, table, args.out / f"{name}.png")
-    except OSError as error:
-        fail(f"--out {args.out} ({os.strerror(error.errno or 0)}): expected a directory that can be written to")
     print(*lines, sep="\n")
 
 

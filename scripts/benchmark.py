@@ -73,7 +73,7 @@ from typing_extensions import Annotated
 from tyro.conf import UseAppendAction
 
 from support import devices, reading, rundir
-from support.arguments import Count, NonNegative, Pattern, Range, Threads, fail, parse
+from support.arguments import Count, NonNegative, Pattern, Range, Shapes, Threads, fail, parse, writable
 
 SECTIONS = ("env", "network", "scripts", "peers", "pairs", "busy", "ranks", "growth")
 PRECISIONS = {"fp32": [], "bf16": ["--bf16"]}
@@ -88,10 +88,6 @@ def words_of(choices):
     """The Pattern of one or several of these words, with commas between them."""
     one = "|".join(map(re.escape, choices))
     return Pattern(f"({one})(,({one}))*", f"some of {','.join(choices)}, with commas between them")
-
-
-SHAPE = r"[1-9]\d{0,5}x[1-9]\d{0,5}"
-Shapes = Annotated[str, Pattern(f"{SHAPE}(,{SHAPE})*", "ENVSxSTEPS, such as 128x8, or several: 8x128,128x8")]
 
 
 @dataclass
@@ -494,10 +490,8 @@ def main(args):
     machine, records = describe_machine(), []
     if machine["load"] > 0.5:
         print(f"note: the load average is {machine['load']:.1f}: other programs slow down what is measured", flush=True)
-    try:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        fail(f"--out {args.out} ({error.strerror}): expected a file in a directory that can be written to")
+    with writable("out", args.out.parent):
+        pass
     code = 0
     try:
         with noted_interrupts():

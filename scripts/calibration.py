@@ -13,27 +13,28 @@ from launching.root import ROOT  # noqa: F401
 
 import sys
 from dataclasses import dataclass
-from typing import Tuple
+from typing import Annotated, Tuple
 
 import numpy as np
 from analysis.comparisons import quadratic, split
 from analysis.estimates import CONTRADICTED, SUPPORTED, evidence, iqm, kendall, reversals, verdict
 
 from support import arguments
-from support.arguments import Count, Seed
+from support.arguments import Count, Pattern, Seed
 
 SIGMA = 0.5  # of the logarithm of a score
 EFFECT = 0.3  # of the base's IQM: the true difference where power is counted
 MARGIN = 0.1  # of the base's IQM
 LEVELS = (8, 16, 32, 64)  # of N, in a trend
 SIZES = ("3x1", "3x2", "5x1", "5x3", "10x5", "20x5")  # seeds x games
+SIZE = Pattern("([3-9]|[1-9][0-9]{1,2}|1000)x([1-9][0-9]{0,2}|1000)", "seeds x games, as 5x3; 3 to 1000 x 1 to 1000")
 
 
 @dataclass
 class Args:
     simulations: Count = 400  # simulated sweeps for each number
     reps: Count = 400  # bootstrap resamples
-    sizes: Tuple[str, ...] = SIZES  # seeds x games
+    sizes: Tuple[Annotated[str, SIZE], ...] = SIZES  # seeds x games
     seed: Seed = 0  # of everything
 
 
@@ -108,11 +109,7 @@ AT_THE_MARGIN = (little, not_less)
 def parse_args(argv):
     """Returns checked Args, with `sizes` as [(seeds, games), …]; exits 2 with one line on bad input."""
     args = arguments.parse(Args, argv, __doc__)
-    sizes = [tuple(int(side) if side.isdigit() else 0 for side in size.split("x")) for size in args.sizes]
-    for size, words in zip(sizes, args.sizes):
-        if len(size) != 2 or not 3 <= size[0] <= 1000 or not 1 <= size[1] <= 1000:
-            arguments.fail(f"--sizes {words}: expected seeds x games, as 5x3, with 3 to 1000 seeds and 1 to 1000 games")
-    args.sizes = sizes
+    args.sizes = [tuple(map(int, size.split("x"))) for size in args.sizes]
     return args
 
 

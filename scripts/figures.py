@@ -20,7 +20,6 @@ from launching.root import ROOT
 
 import difflib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -57,7 +56,7 @@ from analysis.training_runs import RETURN
 from tyro.conf import Positional
 
 from support import arguments
-from support.arguments import Count, Seed
+from support.arguments import Count, Seed, Shapes
 
 ALL = "all"
 
@@ -68,7 +67,7 @@ class Args:
     runs: Optional[Path] = None  # the directory of its runs (default runs/<sweep>; for all: runs)
     out: Path = Path("figures")  # the directory for what is drawn
     x: Literal["steps", "gradient_steps", "hours"] = "steps"  # the x-axis of curves
-    base: Optional[str] = None  # the base's shape, as 8x128, or one a script, as 8x128,4096x16 (default: sweep.json's)
+    base: Optional[Shapes] = None  # the base's shape, as 8x128, or one a script: 8x128,4096x16 (default: sweep.json's)
     games: Tuple[str, ...] = ()  # the games of the images by game (default: four of P1's, or the first four)
     by_game: bool = False  # adds each comparison in each game to the table of claims
     images: bool = True  # draws; --no-images only prints and writes the tables
@@ -79,10 +78,7 @@ class Args:
 def parse_args(argv, args_class=Args, description=__doc__):
     """Returns checked Args; exits 2 with one line on bad input. `runs` is the directory to read, `base` [(N, T), …]."""
     args = arguments.parse(args_class, argv, description)
-    shapes = [re.fullmatch("([1-9][0-9]{0,9})x([1-9][0-9]{0,9})", word) for word in (args.base or "1x1").split(",")]
-    if not all(shapes):
-        arguments.fail(f"--base {args.base}: expected N x T, as 8x128, or one a script, as 8x128,4096x16")
-    args.base = [(int(shape[1]), int(shape[2])) for shape in shapes] if args.base else []
+    args.base = [tuple(map(int, shape.split("x"))) for shape in args.base.split(",")] if args.base else []
     args.runs = args.runs or (Path("runs") if args.sweep == ALL else Path("runs", args.sweep))
     if Path(args.sweep).name != args.sweep:
         arguments.fail(f"{args.sweep} is a path: expected a name for what is drawn; the directory is given by --runs")
@@ -90,10 +86,8 @@ def parse_args(argv, args_class=Args, description=__doc__):
         near = difflib.get_close_matches(args.sweep, [*FIGURES, ALL], 1)
         hint = f" (near {args.sweep}: {near[0]})" if near and near[0] != args.sweep else ""
         arguments.fail(f"--runs {args.runs}: expected the directory of a sweep's runs{hint}")
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        arguments.fail(f"--out {args.out} ({error.strerror}): expected a directory that can be written to")
+    with arguments.writable("out", args.out):
+        pass
     return args
 
 

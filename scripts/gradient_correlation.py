@@ -62,7 +62,7 @@ from studies.gradient_measures import (
 from tqdm import tqdm
 
 from support import arguments
-from support.arguments import Count, Fraction, NonNegative, Positive, Range, fail
+from support.arguments import Count, Fraction, NonNegative, Positive, Range, fail, writable
 
 TABLES = ("returns", "lag_curve", "lag_density", "mean_cosine", "mean_density", "batch_cosines", "variance", "bias")
 
@@ -203,14 +203,10 @@ def write(out, texts, figures):
 
 def check_out(out):
     """Ends the program now, and not after the training, if the directory cannot be written to. Leaves nothing there."""
-    made = []
+    made = [folder for folder in (out, *out.parents) if not os.path.exists(folder)]
     try:
-        made = [folder for folder in (out, *out.parents) if not folder.exists()]
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
+        with writable("out", out), tempfile.TemporaryFile(dir=out):
             pass
-    except OSError as error:
-        fail(f"--out {out} ({error.strerror}): expected a directory that can be written to")
     finally:
         for folder in made:
             with contextlib.suppress(OSError):  # not made either

@@ -39,7 +39,7 @@ from launching.options import parse_args
 from launching.pool import Pool, time_left
 
 from support import recipe
-from support.arguments import fail
+from support.arguments import fail, writable
 from support.reading import find_runs, log_end, progress, read_json, state
 
 SPEEDS = {  # steps/s at the defaults in float32 on two cores of an AMD EPYC (results/benchmark)
@@ -184,13 +184,11 @@ def main(argv):
         return dry_run(jobs, machine, options)
     check_before_start(jobs, machine)
     in_queue = slurm_array.queued() if options.slurm else set()
-    try:
+    with writable("runs-dir", jobs[0].runs_dir):
         for job in jobs:
             claim(job)
         for name in {Path(job.name).parts[0] for job in jobs if "/" in job.name}:
             statement.record(jobs[0].runs_dir / name, statement.parse(lines, parse_flags))
-    except OSError as error:
-        fail(f"--runs-dir {jobs[0].runs_dir} ({error.strerror}): expected a directory that can be written to")
     figure = figure_commands(jobs)
     if options.slurm:
         return slurm_array.submit(jobs, in_queue, options, figure)

@@ -53,7 +53,7 @@ from scipy.stats import rankdata
 from typing_extensions import Annotated
 
 from support import reading, rundir
-from support.arguments import Count, Positive, Range, Seed, Threads, fail, parse
+from support.arguments import Positive, Range, Seed, Threads, fail, parse, writable
 
 SCRIPTS = ("ppo_envpool", "ppo_atari_envpool")
 COSINES, COMPONENTS = 32, 8  # of a target
@@ -72,7 +72,7 @@ class Args:
     fresh: Annotated[int, Range(1, 1000)] = 3  # freshly initialised networks for each target
     learning_rate: Positive = 1e-3  # of Adam
     frequency: Positive = 1.0  # of the cosines: larger ones make targets that are harder to fit
-    reps: Count = 2000  # bootstrap resamples
+    reps: Annotated[int, Range(1, 10**6)] = 2000  # bootstrap resamples
     num_threads: Threads = 1  # of PyTorch; 0 takes every core
     seed: Seed = 1  # of the bank, the targets and the fresh networks
 
@@ -82,8 +82,6 @@ def parse_args(argv):
     args = parse(Args, argv, __doc__)
     if not os.path.isdir(args.runs):  # Path.is_dir raises OSError if a name is too long
         fail(f"--runs {args.runs}: expected a directory with runs below it")
-    if args.reps > 10**6:
-        fail(f"--reps {args.reps} is out of range: expected 1 to 1,000,000")
     return args
 
 
@@ -394,10 +392,8 @@ def draw(table, found, path):
 
 
 def main(args):
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        fail(f"--out {args.out} ({error.strerror}): expected a directory that can be written to")
+    with writable("out", args.out):
+        pass
     torch.set_num_threads(args.num_threads or os.cpu_count())
     table = measure(finished_runs(args), args)
     found = correlations(table, args)

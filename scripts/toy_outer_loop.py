@@ -25,7 +25,6 @@ steps and over all paths, with its 95 % bootstrap interval over paths. Ten secon
 from launching.root import ROOT  # noqa: F401
 
 import math
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,15 +192,10 @@ def draw(table, path):
 
 
 def main(args):
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
+    with arguments.writable("out", args.out):
         table = measure(args)
         table.to_csv(args.out / "toy_outer_loop.csv", index=False, float_format="%.5g")
         draw(pd.read_csv(args.out / "toy_outer_loop.csv"), args.out / "toy_outer_loop.png")
-    except OSError as error:
-        arguments.fail(
-            f"--out {args.out} ({os.strerror(error.errno or 0)}): expected a directory that can be written to"
-        )
     print(*describe(table, args.steps), sep="\n")
 
 

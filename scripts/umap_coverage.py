@@ -49,7 +49,7 @@ from typing_extensions import Annotated
 
 import metrics
 from support import reading
-from support.arguments import Range, Seed, fail, parse
+from support.arguments import Range, Seed, fail, parse, writable
 
 COMPONENTS = 50  # of the principal components that UMAP gets
 # UMAP's default of min_dist, 0.1, packs each scene of a game into one cell: on Breakout it halves Cvg and the
@@ -66,7 +66,7 @@ class Args:
     out: Path = Path("figures")  # the directory for figures and tables
     input: Literal["frames", "features"] = "frames"  # what UMAP gets: frames, or the features of each run's network
     rows: Annotated[int, Range(100, 30000)] = 10000  # rows of a game at most, over all of its runs
-    grids: Tuple[int, ...] = (16, 32, 50)  # cells on each side: G
+    grids: Tuple[Annotated[int, Range(2, 1000)], ...] = (16, 32, 50)  # cells on each side: G
     umap_seeds: Annotated[int, Range(1, 100)] = 3  # the number of seeds of UMAP
     seed: Seed = 0  # the first of them, and the seed of the choice of rows
 
@@ -76,16 +76,11 @@ def parse_args(argv):
     args = parse(Args, argv, __doc__)
     if not os.path.isdir(args.runs):  # Path.is_dir raises OSError if a name is too long
         fail(f"--runs {args.runs}: expected a directory with runs below it")
-    for grid in args.grids:
-        if not 2 <= grid <= 1000:
-            fail(f"--grids {grid} is out of range: expected 2 to 1,000")
     args.grids = sorted(set(args.grids))
     if not args.grids:
         fail("--grids is empty: expected at least one number")
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        fail(f"--out {args.out} ({error.strerror}): expected a directory that can be written to")
+    with writable("out", args.out):
+        pass
     return args
 
 

@@ -54,7 +54,7 @@ class Pattern(NamedTuple):
         return "" if re.fullmatch(self.regex, text, re.ASCII) else f": expected {self.words}"
 
 
-# Types for the fields of Args, each with its Range; `Optional[Count]` and `Tuple[Count, ...]` work too.
+# Types for the fields of Args, each with what it accepts; `Optional[Count]` and `Tuple[Count, ...]` work too.
 Count = Annotated[int, Range(1, 2**31 - 1)]
 Steps = Annotated[int, Range(1, 2**63 - 1)]
 Seed = Annotated[int, Range(0, 2**31 - 1)]
@@ -63,6 +63,9 @@ Evaluation = Annotated[int, Range(0, 100000)]
 Fraction = Annotated[float, Range(0, 1)]
 NonNegative = Annotated[float, Range(0, 1e12)]
 Positive = Annotated[float, Range(1e-12, 1e12)]
+_SHAPE = r"[1-9]\d{0,8}x[1-9]\d{0,8}"
+Shape = Annotated[str, Pattern(_SHAPE, "N x T, such as 8x128")]
+Shapes = Annotated[str, Pattern(f"{_SHAPE}(,{_SHAPE})*", "N x T, such as 8x128, or several: 8x128,128x8")]
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
@@ -70,6 +73,16 @@ def fail(message: object) -> NoReturn:
     """Ends the program with one line on stderr and exit code 2: bad input."""
     print("error:", " ".join(str(message).split()), file=sys.stderr)
     sys.exit(2)
+
+
+@contextlib.contextmanager
+def writable(flag: str, folder: Path) -> Iterator[None]:
+    """Makes a directory. Ends the program with one line if that, or what is written inside the block, fails."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        fail(f"--{flag} {folder} ({error.strerror or error}): expected a directory that can be written to")
 
 
 def check_env_id(env_id: str, family: str, what: str, full_name: str = "") -> None:

@@ -28,7 +28,7 @@ from types import SimpleNamespace
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
 
 from support import devices, recipe, tags
-from support.arguments import NETWORK, PACK, PLACE, fail
+from support.arguments import NETWORK, PACK, PLACE, fail, writable
 from support.reading import (
     CURVES,
     FORMAT,
@@ -202,14 +202,13 @@ class Run:
         args = self.args
         begins = getattr(args, "resume_from", None) and not (self.path / "manifest.json").exists()
         parent_checkpoint, parent_step = _parent(args) if begins else (b"", 0)
-        try:
+        with writable("runs-dir", Path(args.runs_dir)):
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / ".lock", "w")  # the kernel frees it when this process ends, however it ends
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            fail(f"--run-name {args.run_name} {BUSY}: choose another name")
-        except OSError as error:
-            fail(f"--runs-dir {args.runs_dir} ({error.strerror}): expected a directory that can be written to")
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                fail(f"--run-name {args.run_name} {BUSY}: choose another name")
         manifest = self.path / "manifest.json"
         if manifest.exists():
             before = json.loads(manifest.read_text())["arguments"]

@@ -197,7 +197,7 @@ def test_sb3_adapter_at_a_time_limit():
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ("--shapes 128", "--shapes 128: expected ENVSxSTEPS"),
+        ("--shapes 128", "--shapes 128: expected N x T"),
         ("--sections all", "env,network"),
         ("--rounds 0", "--rounds 0 is out of range: expected 1 to"),
         ("--rounds 1.5", "--rounds"),

@@ -153,12 +153,6 @@ def hard_exploration(suite, claims):
     claims.diagnostics()
 
 
-def rnd(suite, claims):
-    scaling(suite, claims)
-    sample_efficiency(suite, claims)
-    claims.diagnostics()
-
-
 def coverage(suite, claims):
     """scripts/umap_coverage.py has the claims."""
 
@@ -598,7 +592,7 @@ CLAIMS = {  # of each sweep with claims of its own
     "procgen": scaling_data,
     "isaacgym": isaacgym,
     "hard_exploration": hard_exploration,
-    "rnd": rnd,
+    "rnd": scaling_data,
     "num_envs_trend": num_envs_trend,
     "outer_loop": outer_loop,
     "step_size": step_size,
