@@ -79,6 +79,8 @@ def _spectra(features: Tensor, *centerings: bool, valid: Any = None) -> List[Ten
     gram, total = gram.cpu(), total.cpu()  # at this size LAPACK is as fast as cuSOLVER, and it is deterministic
     energy = gram.diagonal(dim1=-2, dim2=-1).sum(-1)
     defined = energy.isfinite()
+    if valid is not None:
+        defined &= valid.any(-1).cpu()
     if not defined.any():
         return [undefined for _ in centerings]
     gram = torch.where(defined[..., None, None], gram, torch.zeros_like(gram))  # eigvalsh raises on NaN, or hangs

@@ -603,6 +603,7 @@ def train(run, device):
             batch_size, mine = num_envs * num_steps, devices.share(num_envs)  # this process's part of the num_envs
             seeds = [rundir.game_seeds(seed, "train", run.global_step, mine) for seed in run.seeds]
             envs = make_envs(args, seeds)
+            envs.retired = run.diverged
             rollout = Rollout(*worlds.arrays((num_steps, num_agents, len(mine)), observation, num_actions, continuous))
             next_obs = envs.reset()[0].astype(observation.dtype)  # (S, N, width)
             next_done = np.zeros((num_agents, len(mine)), dtype=bool)
@@ -675,14 +676,14 @@ def train(run, device):
         log.explained += metrics.explained_variance(batch.values, batch.returns, batch.valid).cpu()
         log.iterations += 1
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
-        suspects = {"obs": batch.obs, "rewards": rewards.swapaxes(0, 1), "outputs": batch.outputs}
+        suspects = {"obs": batch.obs, "rewards": torch.from_numpy(rewards).transpose(0, 1), "outputs": batch.outputs}
         suspects.update(values=batch.values, advantages=batch.advantages)
-        suspects.update(zip(LOSSES, log.totals.T), parameters=parameters)
-        diverged = run.stop_diverged(suspects)
+        suspects.update(zip(LOSSES, log.totals.T[..., None]), parameters=parameters)
+        run.stop_diverged(suspects)
         if run.ended:
             break
         for state in (parameters, optimizer.mean, optimizer.square, log.totals, log.explained):
-            state[diverged] = 0.0  # they go on as agents that nobody looks at
+            state[run.diverged] = 0.0  # they go on as agents that nobody looks at
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
         scalars, log_point = {}, run.at_log_point(batch_size)

@@ -132,7 +132,7 @@ class Pack:
     """The runs of S agents that train together, with what a script needs of `rundir.Run`, for all of them.
 
     Attributes: `members`, the S runs; `seeds`; `args`, the arguments with SCALARS as tensors (S, 1): float32, the
-    learning rate float64; `schedule` and `total_steps`, the same for all.
+    learning rate float64; `schedule` and `total_steps`, the same for all; `diverged`, the numbers of such runs.
     """
 
     def __init__(self, members: List[rundir.Run]) -> None:
@@ -147,6 +147,7 @@ class Pack:
         }
         rate = scalars.pop("learning_rate")
         self.args = replace(first.args, learning_rate=rate, **{name: x.float() for name, x in scalars.items()})
+        self.diverged: List[int] = []
         self._bar: Any = None
         self._line_time, self._line_step = time.monotonic(), self._step
         if len(members) > 1:
@@ -206,15 +207,15 @@ class Pack:
         for s, run in self.training:
             run.add_games(games[s], finished[s])
 
-    def stop_diverged(self, suspects: Dict[str, Any]) -> List[int]:
-        """Ends the runs in which a tensor is not finite, and returns their numbers. suspects: {name: (S, ...)}."""
+    def stop_diverged(self, suspects: Dict[str, Any]) -> None:
+        """Ends the runs in which a tensor is not finite. suspects: {name: tensor (S, ...)}, as for Run.all_finite."""
         import torch
 
-        tensors = [torch.as_tensor(x) for x in suspects.values()]
-        finite = torch.stack([x.isfinite().reshape(len(x), -1).all(-1).cpu() for x in tensors])  # (names, S)
-        if len(self.members) > 1 and finite.all():
-            return []
-        return [s for s, run in self.training if not run.all_finite(dict(zip(suspects, finite[:, s])))]
+        finite = torch.stack([x.isfinite().flatten(1).all(1).cpu() for x in suspects.values()]).all(0)  # (S,)
+        for s, run in self.training:
+            looks = not finite[s] or devices.NUM_RANKS > 1  # under torchrun all processes have to look
+            if looks and not run.all_finite({name: x[s] for name, x in suspects.items()}):
+                self.diverged.append(s)
 
     def add_coverage(self, valid: Any, **columns: Any) -> None:
         """Adds rows to each coverage.npz, of those that are valid (S, R). columns: tensors (S, R, ...)."""

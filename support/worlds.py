@@ -221,10 +221,15 @@ class Games:
         self.over: Any = np.zeros(self.shape, dtype=bool)  # the next step only resets
         self.ended: List[Tuple[Any, Any, Any]] = []  # (agents, returns, lengths) of games, not yet asked for
         self.finished: Any = np.zeros(self.shape, dtype=np.int64)  # their number in each place
+        self.retired: List[int] = []  # agents whose actions, observations and rewards are 0
 
     def step(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
+        if self.retired:
+            action[self.retired] = 0
         obs, reward, terminated, truncated, info = self.played(self.clipped(action))
         reward, terminated, truncated = (x.reshape(self.shape) for x in (reward, terminated, truncated))
+        if self.retired:
+            obs[self.retired] = reward[self.retired] = 0
         self.returns += reward * ~self.over
         self.lengths += ~self.over
         self.over = terminated | truncated

@@ -13,6 +13,7 @@ from planted_runs import write_run  # puts scripts/ on the path
 # isort: split
 import plasticity
 
+import ppo_envpool
 from support import reading
 
 CHEAP = "--states 64 --steps 40 --learning-rate 0.01 --targets 2 --fresh 2 --reps 200".split()
@@ -29,10 +30,9 @@ def plant_network(path, weights, script, env_id, scalars=None, **args):
 
 def test_networks_with_dead_units_are_slow_and_what_follows_the_damage_correlates(tmp_path, capsys):
     for i, dead in enumerate((0, 10, 20, 26, 30, 32)):
-        torch.manual_seed(100 + i)
-        agent = plasticity.world_network(SimpleNamespace(env_id="CartPole-v1", **{**COMMON, "bf16": False}))
+        agent = ppo_envpool.make_agent(SimpleNamespace(env_id="CartPole-v1", **COMMON), [100 + i])
         with torch.no_grad():
-            agent.network[0].bias[0, 0, :dead] = -100.0  # of the actor's encoder: of 32 units these never fire
+            agent.network[0].bias[0, 0, 0, :dead] = -100.0  # of the actor's encoder: of 32 units these never fire
             agent.obs_mean += 5.0  # the mean of the states: a fresh network has to see what this one sees
         scalars = {
             "diagnostics/weight_norm": dead,

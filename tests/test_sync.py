@@ -25,6 +25,8 @@ DIFFERS = {  # top-level names that several scripts define with different text
     "gae": "ppo_envpool.py acts on the CPU: NumPy takes a third of the time for small steps, at the same bits",
     "ppo_loss": "Gaussian in ppo_isaacgym.py; ppo_envpool.py has both policies, and as few operations as it can",
     "normalize_advantages": "RND counts the rows that its predictor learns from too, in the same message",
+    "ewma_surrogate": "a clipping coefficient for each agent in ppo_envpool.py",
+    "normalize_rewards": "ppo_envpool.py normalises those of each agent, of all processes",
     "diagnose": "PPO compares the policy before and after; a value method has no probabilities",
     "play_games": "as the policy acts: sampled, epsilon-greedy, Gaussian; Procgen has no lives",
     "main": "each algorithm has its own loop; its shared passages are compared below",
@@ -73,6 +75,11 @@ EXCEPT = {  # (passage, script): why it is not the same there
     ("log", "ppo_envpool.py"): "its losses are one tensor",
     ("noise of the outer loop", "ppo_envpool.py"): "it normalises several minibatches at once, here one",
     ("gradient of a group", "ppo_envpool.py"): "one flat gradient; rows have weights",
+    ("annealing", "ppo_envpool.py"): "each agent has a rate of its own",
+    ("rows of the diagnostics", "ppo_envpool.py"): "other rows for each agent",
+    ("charts", "ppo_envpool.py"): "other charts for each agent",
+    ("proximal policy", "ppo_envpool.py"): "a list of generators, one for each agent",
+    ("the outer loop", "ppo_envpool.py"): "another point for each agent",
 }
 PHYSICS = {"capture_video", "num_threads", "num_envs", "num_steps", "shared_encoder"}  # other words there
 
@@ -190,8 +197,10 @@ def test_arguments_agree():
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_form(script):
     text = SCRIPTS[script]
-    assert len(text.splitlines()) <= (650 if "rnd" in script else 600)
+    assert len(text.splitlines()) <= {"ppo_rnd_envpool.py": 650, "ppo_envpool.py": 740}.get(script, 600)
     banners = re.findall(r"^ *# ---- ([\w ]+?) -+$", text, re.M)
+    if script == "ppo_envpool.py":  # a step of the optimiser is above main
+        banners.remove("update")
     assert banners == BANNERS
     assert {len(line) for line in text.splitlines() if re.match(r" *# ---- ", line)} == {120}
     for name, (_, comment) in arguments(text).items():
