@@ -207,7 +207,9 @@ def test_form(script):
         assert len(comment) > 10, f"--{name} is not documented"
         read_elsewhere = re.search(
             rf"\bargs\.{name}\b",
-            "".join((ROOT / f"support/{x}.py").read_text() for x in ("arguments", "rundir", "devices", "recipe")),
+            "".join(
+                (ROOT / f"support/{x}.py").read_text() for x in ("arguments", "rundir", "devices", "recipe", "pack")
+            ),
         )
         assert re.search(rf"\bargs\.{name}\b", text) or read_elsewhere, f"--{name} is read nowhere"
     departures = re.findall(r"^(\d+)\. ", ast.get_docstring(ast.parse(text)), re.M)
