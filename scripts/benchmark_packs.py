@@ -13,8 +13,8 @@ The table is printed; --out has one row a command.
 
 from launching.root import ROOT
 
+import contextlib
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -22,36 +22,30 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional, Tuple
+from typing import Annotated, Optional, Tuple
 
 import pandas as pd
 
-from support.arguments import Count, Steps, fail, parse
+from support.arguments import Count, Pattern, Shape, Steps, fail, parse, writable
+
+Peer = Annotated[str, Pattern(r"[\w-]+=\S[\s\S]*", "NAME=COMMAND")]
 
 
 @dataclass
 class Args:
     tasks: Tuple[str, ...] = ("CartPole-v1", "MiniGrid-DoorKey-5x5-v0", "LunarLander-v3", "Hopper-v4")  # EnvPool's
-    shapes: Tuple[str, ...] = ("8x128", "32x32", "128x8")  # environments x steps of each agent
-    sizes: Tuple[int, ...] = (1, 4, 16, 64)  # agents in a process
+    shapes: Tuple[Shape, ...] = ("8x128", "32x32", "128x8")  # environments x steps of each agent
+    sizes: Tuple[Count, ...] = (1, 4, 16, 64)  # agents in a process
     steps: Steps = 100_000  # of each agent
     rounds: Count = 3  # how often everything is measured
     minutes: Count = 60  # no command is started later
-    peer: Tuple[str, ...] = ()  # NAME=COMMAND with {env_id}, {num_envs}, {num_steps} and {steps}
+    peer: Tuple[Peer, ...] = ()  # NAME=COMMAND with {env_id}, {num_envs}, {num_steps} and {steps}
     out: Optional[Path] = None  # a CSV
 
 
 def parse_args(argv):
     """Returns checked Args, with `shapes` as [(N, T), ...] and `peer` as {name: command}."""
     args = parse(Args, argv, __doc__)
-    for shape in args.shapes:
-        if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", shape):
-            fail(f"--shapes {shape}: expected environments x steps, as 8x128")
-    if min(args.sizes, default=0) < 1:
-        fail(f"--sizes {' '.join(map(str, args.sizes))}: expected numbers of agents of at least 1")
-    for peer in args.peer:
-        if not re.match(r"[\w-]+=\S", peer):
-            fail(f"--peer {peer}: expected NAME=COMMAND")
     args.shapes = [tuple(map(int, shape.split("x"))) for shape in args.shapes]
     args.peer = dict(peer.split("=", 1) for peer in args.peer)
     return args
@@ -118,10 +112,10 @@ def summary(table):
 
 
 def main(args):
-    table = pd.DataFrame(rows(args))
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        table.to_csv(args.out, index=False)
+    with writable("out", args.out.parent) if args.out else contextlib.nullcontext():
+        table = pd.DataFrame(rows(args))
+        if args.out:
+            table.to_csv(args.out, index=False)
     print(summary(table).to_string())
 
 

@@ -40,7 +40,8 @@ class Args:
 
 def main(args):
     code, out = experiment.load(args.experiment), args.out or experiment.RESULTS / args.experiment
-    out.mkdir(parents=True, exist_ok=True)
+    with arguments.writable("out", out):
+        pass
     if args.runs:
         experiment.write_csv(experiment.collect(code, args.runs), out / "scores.csv")
     if args.searches:
