@@ -45,7 +45,7 @@ from launching.machines import this_machine
 from launching.pool import Pool
 from typing_extensions import Annotated
 
-from support import reading, worlds
+from support import catalog, worlds
 from support.arguments import Count, Evaluation, Positive, Range, Seed, Shape, fail, parse, writable
 
 LENGTHS, RATES = (256, 128, 64, 32, 16, 8, 4), (2.5e-4, 5e-4, 1e-3)  # T and learning rates of the default candidates
@@ -76,26 +76,16 @@ class Args:
     dry_run: bool = False  # prints the plan and ends
 
 
-def script_of(env_id):
-    """The script that plays a task. Exits 2 with one line if none does."""
-    if env_id.startswith("Mjlab-"):
-        return "ppo_isaacgym.py"
-    if env_id.lower() in training_runs.PROCGEN:
-        return "ppo_procgen.py"
-    script = None if env_id.startswith("gymnasium:") else worlds.PIXELS.get(worlds.families().get(env_id))
-    if not script:
-        worlds.check_env_id(env_id)
-    return script or "ppo_envpool.py"
-
-
 def parse_args(argv):
     """Returns checked Args, with `script` and `candidates`; exits 2 with one line on bad input. Touches no file."""
     args = parse(Args, argv, __doc__)
     args.steps = int(args.steps)
     if not re.fullmatch(r"[\w:./-]{1,150}", args.env_id, re.ASCII):
         fail(f"--env-id {args.env_id!r}: expected the name of a task")
-    args.script = script_of(args.env_id)
-    args.candidates = candidates_of(args, reading.default_arguments(str(ROOT / args.script), args.env_id))
+    args.script = f"{catalog.script_of(args.env_id)}.py"
+    if args.script == "ppo_envpool.py":
+        worlds.check_env_id(args.env_id)
+    args.candidates = candidates_of(args, worlds.default_arguments(str(ROOT / args.script), args.env_id))
     args.rungs = plan(args, len(args.candidates))
     if not args.rungs:
         fail(
@@ -295,7 +285,7 @@ def player(args):
 def carry_out(lines, workers):
     """Makes the runs of these commands, as launch.py does. Returns the jobs; ends the program if a signal has come."""
     chosen = options.parse_args(["--workers", str(workers)] if workers else [])
-    jobs = read_jobs(lines)
+    jobs = read_jobs(lines, worlds.default_arguments)
     machine = this_machine(chosen, jobs)
     check_before_start(jobs, machine)
     with writable("runs-dir", jobs[0].runs_dir):
@@ -432,7 +422,7 @@ def answer(args, results):
 
 def reasons(args, candidate, measured):
     """Yields what was measured of a candidate's runs that explains its rank."""
-    arguments = reading.default_arguments(str(ROOT / args.script), args.env_id)
+    arguments = worlds.default_arguments(str(ROOT / args.script), args.env_id)
     horizon = 1 / max(1 - arguments["gamma"] * arguments["gae_lambda"], 1e-9)
     yield f"  T: {candidate.num_steps / horizon:.2g} times GAE's horizon 1 / (1 - gamma lambda) = {horizon:.3g} steps"
     if "game_steps" in measured:
@@ -498,7 +488,7 @@ def main(args):
     )
     table = table_of(args, found)
     lines = list(report(args, found, table))
-    name = f"advise_{training_runs.game_name(args.env_id).replace(':', '_')}"
+    name = f"advise_{catalog.game_name(args.env_id).replace(':', '_')}"
     with writable("out", args.out):
         table.to_csv(args.out / f"{name}.csv", index=False, float_format="%.6g")
         (args.out / f"{name}.txt").write_text("\n".join([plan_text, *lines]) + "\n")

@@ -12,7 +12,7 @@ Actions are drawn as in training (PPO samples, PQN is epsilon-greedy with its la
 likely one.
 
 Prints one line of JSON: the mean score with its 95 % bootstrap interval, both also human-normalised for the 57 games
-of scripts/human_at30.csv, (score - random) / (human - random), and the score of every game.
+of support/human_at30.csv, (score - random) / (human - random), and the score of every game.
 """
 
 from launching.root import ROOT  # noqa: F401
@@ -37,9 +37,9 @@ import imageio.v2 as imageio
 import numpy as np
 import torch
 import tyro
-from analysis import estimates, training_runs
+from analysis import estimates
 
-from support import reading, rundir
+from support import catalog, reading, rundir
 from support.arguments import Range, fail, parse
 
 MAX_STEPS = 27000  # time limit of an Atari game, 108,000 frames: EnvPool's, and that of the human scores
@@ -324,21 +324,27 @@ def play_mjlab(weights, args, episodes, num_envs, greedy, seed, video):
     return scores
 
 
+def human_normalized(value, env_id):
+    """(value - random) / (human - random), of a return or an array of returns; None outside the 57 games of Atari."""
+    random, human = catalog.human_table().get(catalog.game_name(env_id), (0.0, None))
+    return None if human is None else (value - random) / (human - random)
+
+
 def summarize(env_id, scores):
     """The statistics that `main` prints. The human-normalised ones are None if the game is not in the table."""
     mean, interval = float(np.mean(scores)), None
     if len(scores) > 1:
         draws = estimates.bootstrap(estimates.mean, [[np.asarray(scores, float)]], reps=2000)
         interval = estimates.percentile_interval(draws)
-    in_table = training_runs.human_scores(env_id) is not None
+    in_table = catalog.game_name(env_id) in catalog.human_table()
     return {
         "mean": mean,
         "ci95": None if interval is None else interval.tolist(),
-        "human_normalized": training_runs.human_normalized(mean, env_id),
-        "human_normalized_ci95": training_runs.human_normalized(interval, env_id).tolist()
+        "human_normalized": human_normalized(mean, env_id),
+        "human_normalized_ci95": human_normalized(interval, env_id).tolist()
         if in_table and interval is not None
         else None,
-        "human_table": training_runs.HUMAN_TABLE.stem if in_table else None,
+        "human_table": "human_at30" if in_table else None,
     }
 
 

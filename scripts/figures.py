@@ -9,7 +9,7 @@ Runs are told apart by the arguments in their manifests: an argument that differ
 configuration. A final score is `final_return` of done.json (--eval-episodes) if all finished runs have it, else the
 mean of the last 100 finished games at the end of the budget. Runs that have not come so far are listed and have no
 final score. Aggregates are rliable's (Agarwal et al. 2021) over games x seeds, human-normalised on Atari by
-scripts/human_at30.csv. docs/reproducing.md has the rest of the rules.
+support/human_at30.csv. docs/reproducing.md has the rest of the rules.
 
 To add a figure: write a function here that takes a suite (suite.py: the runs) and yields sheets (drawing.py: an image
 and its CSV), one in sweep_claims.py that adds the claims, and give both their lines in FIGURES and CLAIMS. The sweep

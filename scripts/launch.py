@@ -38,22 +38,9 @@ from launching.machines import slurm_machine, this_machine, too_large
 from launching.options import parse_args
 from launching.pool import Pool, time_left
 
-from support import recipe
+from support import catalog, recipe, worlds
 from support.arguments import fail, writable
-from support.reading import find_runs, log_end, progress, read_json, state
-
-SPEEDS = {  # steps/s at the defaults in float32 on two cores of an AMD EPYC (results/benchmark)
-    "ppo_atari_envpool.py": 481,
-    "pqn_atari_envpool.py": 403,
-    "ppo_procgen.py": 165,
-    "ppo_rnd_envpool.py": 208,
-}
-ONE_THREAD = {"ppo_envpool.py": 13000}  # steps/s of a script that gains nothing from a second core: CartPole, 8 x 128
-# Steps of a game of --eval-episodes, for the hours. Atari: a guess. A random policy's games have 80 to 700 steps
-# (measured in Breakout, RoadRunner and MontezumaRevenge), those of trained networks more, at most 27,000. Others: the
-# usual time limit, an upper estimate.
-ATARI_GAME = 5000
-GAME_STEPS = {"ppo_procgen.py": 1000, "ppo_isaacgym.py": 1000, "ppo_envpool.py": 500}  # other scripts play Atari
+from support.reading import default_arguments, find_runs, log_end, progress, read_json, state
 
 
 # ---- time ------------------------------------------------------------------------------------------------------------
@@ -68,7 +55,7 @@ def estimate(jobs, sps, at_a_time, threads):
     for script in sorted({job.script for job in left}):
         steps = sum(job.steps for job in left if job.script == script)
         games = sum(job.eval_episodes for job in left if job.script == script)
-        game_steps = GAME_STEPS.get(Path(script).name, ATARI_GAME)
+        known = catalog.script(script)
         finished = [read_json(owner(job) / "done.json").get("sps") for job in jobs if job.script == script]
         measured = [rate for rate in finished if rate]
         if sps:
@@ -76,14 +63,14 @@ def estimate(jobs, sps, at_a_time, threads):
         elif measured:
             rate, source = statistics.median(measured), "the median of the finished runs"
         else:
-            rate = ONE_THREAD.get(Path(script).name) or SPEEDS.get(Path(script).name, 0) * min(threads, 2) / 2
+            rate = known.speed * min(threads, known.cores) / known.cores
             source = "results/benchmark, by cores; --sps or SPS=… sets yours"
         if rate:
-            hours = (steps + games * game_steps) / rate / at_a_time / 3600
+            hours = (steps + games * known.game_steps) / rate / at_a_time / 3600
             speed = f"{at_a_time} runs at a time, at {rate:,.0f} steps/s each ({source}): {hours:,.1f} hours"
         else:
             speed = "speed not measured yet: --sps or SPS=… gives the hours"
-        final_games = f" and {games:,} final games of some {game_steps:,} steps" if games else ""
+        final_games = f" and {games:,} final games of some {known.game_steps:,} steps" if games else ""
         yield f"{script}: {steps:,} steps{final_games}, {speed}"
 
 
@@ -176,7 +163,8 @@ def main(argv):
     lines = [] if sys.stdin.isatty() else sys.stdin.readlines()
     if options.status and not any(map(str.strip, lines)):
         return status(runs_below(options.runs_dir))
-    jobs = read_jobs(lines)
+    starts = not (options.status or options.dry_run)  # else it reads only, and runs nobody's code
+    jobs = read_jobs(lines, worlds.default_arguments if starts else default_arguments)
     if options.status:
         return status({job.name: (owner(job), job.first_step, job.final_step) for job in jobs})
     machine = slurm_machine(options, jobs) if options.slurm else this_machine(options, jobs)

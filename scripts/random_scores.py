@@ -3,7 +3,8 @@
     python scripts/random_scores.py --games CartPole-v1 Acrobot-v1
 
 Prints for each game its name, the mean, and the half-width of its 95 % interval: the column `random` of
-small_worlds.csv. Each of 1000 environments plays one whole game, so that short games do not count more than long ones.
+support/small_worlds.csv. Each of 1000 environments plays one whole game, so that short games do not count more than
+long ones.
 """
 
 from launching.root import ROOT  # noqa: F401

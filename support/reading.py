@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
-from support import recipe
+from support import catalog, recipe
 from support.arguments import fail
 
 CURVES = "curves.csv"
@@ -112,9 +112,10 @@ def script_of(manifest: Dict[str, Any]) -> Optional[str]:
 
 @functools.lru_cache(maxsize=None)
 def default_arguments(script: str, env_id: str = "") -> Dict[str, Any]:
-    """The defaults of a script's Args, and what recipe.py changes for `env_id`, read without importing it.
+    """The defaults of a script's Args, and what recipe.py changes for `env_id`, read without importing anything.
 
-    `script`: the path of the file; {} if it is missing.
+    `script`: the path of the file; {} if it is missing. Whether the actions of a task `gymnasium:MODULE:ID` are real
+    numbers is not known here: its defaults are those of other actions.
     """
     values: Dict[str, Any] = {}
     for node in ast.parse(Path(script).read_text()).body if Path(script).exists() else []:
@@ -126,9 +127,7 @@ def default_arguments(script: str, env_id: str = "") -> Dict[str, Any]:
     if Path(script).stem == "ppo_isaacgym":
         values.update(recipe.task_defaults(env_id))
     elif Path(script).stem == "ppo_envpool":
-        from support import worlds
-
-        values.update(recipe.CONTINUOUS if worlds.has_continuous_actions(env_id) else {})
+        values.update(recipe.CONTINUOUS if env_id in catalog.CONTINUOUS else {})
     return values
 
 
@@ -368,7 +367,7 @@ def progress(run_dir: Path) -> Tuple[int, float]:
             end = file.read()
     except FileNotFoundError:
         done = read_json(run_dir / "done.json").get("global_step")
-        if done:
+        if isinstance(done, int):
             return done, 0.0
         end = _csv_of_events(run_dir)
     rows = [re.match(rb"(\d+),([\d.]+)(,|$)", line) for line in end.split(b"\n")[:-1]]

@@ -23,19 +23,12 @@ import functools
 import importlib
 import io
 import warnings
+from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
-from support import arguments
+from support import arguments, catalog, reading, recipe
 
-FAMILIES = {  # EnvPool's modules whose games have such observations, and what a user calls them
-    "envpool.classic_control": "classic control",
-    "envpool.box2d": "Box2D",
-    "envpool.toy_text": "toy text",
-    "envpool.minigrid": "MiniGrid",
-    "envpool.mujoco.dmc": "DeepMind Control",
-    "envpool.mujoco.gym": "Gym's MuJoCo",
-}
-PIXELS = {"envpool.atari": "ppo_atari_envpool.py", "envpool.procgen": "ppo_procgen.py"}  # the scripts that play them
+PLAYED = {module: family.words for module, family in catalog.FAMILIES.items() if family.script == "ppo_envpool"}
 IMAGE, MISSION = (7, 7, 3), "mission"  # MiniGrid's image, and what is left out of its observation
 MAX_WIDTH = 4096  # of an observation; the largest here is DeepMind Control's dog with a ball, 239 numbers
 
@@ -72,15 +65,16 @@ def spaces(env_id: str) -> Tuple[Any, Any]:
             envs.close()
             return found
         module = families().get(env_id)
-        if module in PIXELS:
-            raise Unplayable(f"observes pixels: expected {PIXELS[module]}, which plays it")
+        family = catalog.FAMILIES.get(module or "")
+        if family and family.script != "ppo_envpool":
+            raise Unplayable(f"observes pixels: expected {family.script}.py, which plays it")
         if module is None:
-            names = [name for name, module in families().items() if module in FAMILIES]
+            names = [name for name, module in families().items() if module in PLAYED]
             near = difflib.get_close_matches(env_id.split("/")[-1], names, 3, 0.3) or ["CartPole-v1"]
             raise Unplayable(f"is not a game of EnvPool; near: {' '.join(near)}")
-        if module not in FAMILIES:
+        if not family:
             raise Unplayable(
-                f"is one of {module}, which has not been tried here: expected {', '.join(FAMILIES.values())}"
+                f"is one of {module}, which has not been tried here: expected {', '.join(PLAYED.values())}"
             )
         import envpool
 
@@ -150,6 +144,13 @@ def has_continuous_actions(env_id: str) -> bool:
         return num_actions(env_id)[1]
     except Unplayable:
         return False
+
+
+def default_arguments(script: str, env_id: str = "") -> Dict[str, Any]:
+    """reading.default_arguments, with those of a task of gymnasium too: this imports the module that it names."""
+    values = reading.default_arguments(script, env_id)
+    asks = Path(script).stem == "ppo_envpool" and env_id.startswith("gymnasium:")
+    return {**values, **recipe.CONTINUOUS} if asks and has_continuous_actions(env_id) else values
 
 
 def check_env_id(env_id: str) -> None:

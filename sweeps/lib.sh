@@ -25,17 +25,8 @@ ATARI_10="Amidar-v5 BattleZone-v5 Bowling-v5 DoubleDunk-v5 Frostbite-v5 KungFuMa
 SMALL="CartPole-v1 Acrobot-v1 LunarLander-v3 MiniGrid-DoorKey-5x5-v0 CheetahRun-v1"
 PHYSICS="Mjlab-Cartpole-Balance Mjlab-Velocity-Flat-Unitree-Go1 Mjlab-Velocity-Flat-Unitree-G1"
 
-# The script for $game. A test compares this with EnvPool's registry: eleven of its names that end in -v5 are not Atari.
-script_of() {
-    case $1 in
-        Mjlab-*) echo ppo_isaacgym.py ;;
-        gymnasium:* | Ant-v5 | HalfCheetah-v5 | Hopper-v5 | Humanoid-v5 | HumanoidStandup-v5 | InvertedDoublePendulum-v5 | \
-            InvertedPendulum-v5 | Pusher-v5 | Reacher-v5 | Swimmer-v5 | Walker2d-v5) echo ppo_envpool.py ;;
-        *-v5) echo ppo_atari_envpool.py ;;
-        *-v[0-9]*) echo ppo_envpool.py ;;
-        *) echo ppo_isaacgym.py ;;
-    esac
-}
+functions=$("$PYTHON" -m support.catalog) # script_of: the script that plays a game
+eval "$functions"
 
 GAMES=${GAMES:-}
 case $GAMES in SMALL | '$SMALL') GAMES=$SMALL ;; esac

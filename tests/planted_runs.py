@@ -5,10 +5,11 @@ import json
 import figures
 import numpy as np
 import pandas as pd
-from analysis import training_runs
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
+
+from support import catalog
 
 GAMES = ["Breakout", "Qbert", "Pong"]
 POINTS = 8
@@ -55,7 +56,7 @@ def write_run(
     parent: (directory, last step) of the run that it goes on from.
     """
     path.mkdir(parents=True)
-    suffix = "-v5" if game in training_runs.human_table() else ""
+    suffix = "-v5" if game in catalog.human_table() else ""
     arguments = {
         "env_id": game + suffix,
         "seed": seed,
@@ -69,7 +70,7 @@ def write_run(
         arguments["resume_from"], first = str(parent[0]), parent[1]
         content["parent"] = {"run": str(parent[0]), "global_step": first}
     (path / "manifest.json").write_text(json.dumps(content))
-    zero, one = training_runs.human_table().get(game, (0, 1))
+    zero, one = catalog.human_table().get(game, (0, 1))
     batch = arguments["num_envs"] * arguments["num_steps"]
     steps = steps // batch * batch or steps  # whole iterations
     rows = []

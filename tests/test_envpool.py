@@ -448,6 +448,8 @@ def test_defaults_by_the_kind_of_actions():
         assert (args["learning_rate"], args["num_minibatches"]) == ((3e-4, 32) if continuous else (2.5e-4, 4))
         assert args["norm_obs"] is args["norm_reward"] is continuous
     assert ppo.parse_args(["--env-id=Hopper-v5", "--learning-rate", "1e-3"]).learning_rate == 1e-3
+    task = str(ROOT / "ppo_envpool.py"), "gymnasium::Pendulum-v1"  # its module would have to be imported
+    assert (worlds.default_arguments(*task)["norm_obs"], reading.default_arguments(*task)["norm_obs"]) == (True, False)
 
 
 @pytest.mark.parametrize(

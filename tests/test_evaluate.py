@@ -14,7 +14,6 @@ import imageio.v2 as imageio
 import numpy as np
 import pytest
 import torch
-from analysis import training_runs
 
 from support import reading
 
@@ -158,12 +157,6 @@ def test_human_normalized_scores():
         result = evaluate.summarize(name, [1.0, 2.0])
         assert result["mean"] == 1.5 and result["human_normalized"] is result["human_normalized_ci95"] is None
         assert result["human_table"] is None
-
-
-def test_every_game_of_the_human_table_can_be_trained_on():
-    with open(training_runs.HUMAN_TABLE) as file:
-        names = [line.split(",")[0] for line in file if line[0] != "#"][1:]
-    assert len(names) == 57 and {f"{name}-v5" for name in names} <= set(envpool.list_all_envs())
 
 
 def test_interval_of_the_mean():

@@ -763,7 +763,10 @@ def test_bad_input(words, says, isaacgym, tmp_path, capsys):
     [
         SCRIPT,
         "metrics.py",
-        *(f"support/{x}.py" for x in ("simulators", "arguments", "reading", "rundir", "devices", "recipe", "tags")),
+        *(
+            f"support/{x}.py"
+            for x in ("simulators", "arguments", "catalog", "reading", "rundir", "devices", "recipe", "tags")
+        ),
     ],
 )
 def test_python_3_8(name):

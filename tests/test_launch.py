@@ -19,7 +19,7 @@ import pytest
 from conftest import ROOT, environment, raw_steps, refusal, wait_for
 from launching import jobs
 
-from support import reading, worlds
+from support import catalog, reading
 
 BILLION = 10**9
 SWEEPS = {  # runs, and environment steps of all of them
@@ -221,7 +221,7 @@ def test_final_games_are_asked_for_and_counted(tmp_path):
     size = dict(GAMES="Pong-v5", SEEDS="1", STEPS="36000", SPS="100", RUNS_DIR=str(tmp_path))
     shown = sweep("fixed_budget", "--dry-run", "--workers", "1", **size)
     assert shown.count(" --eval-episodes 100 ") == 2
-    hours = (2 * 36000 + 2 * 100 * launch.ATARI_GAME) / 100 / 3600
+    hours = (2 * 36000 + 2 * 100 * catalog.ATARI_GAME) / 100 / 3600
     assert "72,000 steps and 200 final games of some 5,000 steps" in shown and f"(given): {hours:.1f} hours" in shown
     shown = sweep("fixed_budget", "--dry-run", "--workers", "1", EVAL_EPISODES="0", **size)
     assert shown.count(" --eval-episodes 0 ") == 2 and "final games" not in shown and "(given): 0.2 hours" in shown
@@ -442,19 +442,3 @@ def test_ctrl_c(tmp_path):
     assert reading.state(run_dir) == "stale" and reading.state(tmp_path / "s/next") == "missing"
     assert "1 done" in finish(start(lines[:1]))
     assert "resumes at step" in (run_dir / "log.txt").read_text() and attempts(run_dir) == 2
-
-
-def test_the_script_that_plays_a_game():
-    """lib.sh knows it by the name alone; EnvPool's registry says what is right."""
-    played = {**dict.fromkeys(worlds.FAMILIES, "ppo_envpool.py"), "envpool.atari": "ppo_atari_envpool.py"}
-    expected = {name: played[module] for name, module in worlds.families().items() if module in played}
-    expected.update({"gymnasium:a:B-v5": "ppo_envpool.py", "Ant": "ppo_isaacgym.py", "Mjlab-X": "ppo_isaacgym.py"})
-    words = '. sweeps/lib.sh; while read -r game; do script_of "$game"; done'
-    done = subprocess.run(
-        ["bash", "-c", words, "sweeps/lib.sh"],
-        input="\n".join(expected) + "\n",
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
-    assert dict(zip(expected, done.stdout.split())) == expected, done.stderr

@@ -1,15 +1,20 @@
 """support/reading.py: curves.csv and event files, all runs as a table, and that reading runs nobody's code."""
 
 import fcntl
+import io
 import json
 import os
+import sys
 
 import conftest
 import numpy as np
 import pytest
-from planted_runs import write_events, write_run  # puts scripts/ on the path
+from conftest import ROOT
+from planted_runs import draw, write_events, write_run  # puts scripts/ on the path
 
 # isort: split
+import launch
+import report
 from analysis import training_runs
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
@@ -178,3 +183,28 @@ def test_load_of_nothing(tmp_path):
     assert runs.empty and curves.empty and {"run", "script", "state"} <= set(runs) and "step" in curves
     with pytest.raises(FileNotFoundError, match="none is no directory"):
         reading.load(tmp_path / "none")
+
+
+# ---- whose code runs -------------------------------------------------------------------------------------------------
+def test_reading_runs_nobodys_code_and_needs_no_simulator(tmp_path, monkeypatch, capsys):
+    """Figures, report, status and dry-run, of tasks that name a module, on a machine without EnvPool."""
+    (tmp_path / "sidefx.py").write_text(f"open({str(tmp_path / 'effect')!r}, 'w').close()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "envpool", None)  # importing it raises ImportError
+    env_id, runs, out = "gymnasium:sidefx:Foo-v0", tmp_path / "runs" / "mine", tmp_path / "out"
+    for seed in range(1, 4):
+        for game in (env_id, "CheetahRun-v1"):
+            for num_envs in (8, 16):
+                place = runs / f"{game[-5:]}{num_envs}_{seed}"
+                write_run(place, 1.0, script="ppo_envpool", game=game, seed=seed, num_envs=num_envs)
+    draw("mine", runs, out)
+    report.main(report.parse_args(["mine", "--runs", str(runs), "--out", str(out), "--reps", "100"]))
+    assert (out / "mine.html").exists() and len(reading.load(runs)) == 12
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    launch.main(["status", "--runs-dir", str(runs)])
+    words = f"python {ROOT}/ppo_envpool.py --env-id {env_id} --run-name mine/new --runs-dir {tmp_path}/runs\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO(words))
+    launch.main(["--dry-run"])
+    assert "12 runs: 12 done" in capsys.readouterr().out and not (tmp_path / "effect").exists()
+    __import__("sidefx")  # as this test has to be able to fail
+    assert (tmp_path / "effect").exists()

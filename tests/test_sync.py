@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 
+import graphlib
 import pytest
 from conftest import ROOT, SMALL
 
@@ -149,17 +150,48 @@ def test_a_script_touches_no_file(script):
     assert not identifiers(ROOT / script) & {"open", "Path", "signal", "json", "subprocess", "Event", "tqdm", "wandb"}
 
 
-def test_reading_runs_needs_neither_torch_nor_tensorboard():
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import sys; from support import reading; print({'torch', 'tensorboard', 'numpy'} & set(sys.modules))",
-        ],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
+def parts(path):
+    """The parts of this repository that a file imports, wherever in it: metrics, rundir, analysis, ppo_procgen, …"""
+    own = {"metrics", "support", "scripts", "results", "tests", *(name[:-3] for name in SCRIPTS)} | {
+        path.stem for path in (ROOT / "scripts").iterdir()
+    }
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            prefix = node.module or ""
+            names = [f"support.{alias.name}" for alias in node.names] if prefix == "support" else [prefix]
+        found.update(name.removeprefix("support.").split(".")[0] for name in names if name.split(".")[0] in own)
+    return found
+
+
+SUPPORT = {path.stem: parts(path) for path in (ROOT / "support").glob("*.py")}
+
+
+def below(module):
+    """All modules of support/ that one needs, itself included."""
+    return {module}.union(*(below(part) for part in SUPPORT[module] & SUPPORT.keys()))
+
+
+def test_imports_point_one_way():
+    """scripts/ and the six scripts -> support/ -> metrics.py, without a circle."""
+    assert (ROOT / "support/__init__.py").read_text() == "" and parts(ROOT / "metrics.py") == set()
+    for module, needs in SUPPORT.items():
+        assert needs <= SUPPORT.keys() | {"metrics"}, module
+    graphlib.TopologicalSorter(SUPPORT).prepare()  # raises CycleError
+    for script in SCRIPTS:
+        assert parts(ROOT / script) <= SUPPORT.keys() | {"metrics"}, script
+
+
+def test_reading_imports_no_simulator():
+    """Nor a module whose name it has read; test_reading.py tries it."""
+    assert not below("reading") & {"worlds", "simulators", "rundir"}
+    for module in below("reading"):
+        assert not identifiers(ROOT / f"support/{module}.py") & {"import_module", "__import__", "exec", "eval"}, module
+    code = (
+        "import sys; from support import reading; print({'torch', 'tensorboard', 'numpy', 'pandas'} & set(sys.modules))"
     )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "set()", done.stderr
 
 

@@ -7,7 +7,8 @@ import numpy as np
 from analysis.comparisons import judge_choice
 from analysis.experiment import REPS, SMALLEST_EFFECT, ExperimentClaims
 from analysis.panels import facets
-from analysis.training_runs import game_name
+
+from support.catalog import game_name
 
 VARIES = ("num_envs", "num_steps", "learning_rate")
 FIXED = {}

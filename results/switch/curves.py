@@ -5,7 +5,7 @@
 
 curves.csv has a row a point: game, seed, `com_before` and `com` (of the parent and of the child; empty `com`: the
 parent's own curve), step, and the mean return of the last 100 games, 0 for a random policy and 1 for the reference
-return of scripts/small_worlds.csv. Points before each environment has finished two games are left out: only short games
+return of support/small_worlds.csv. Points before each environment has finished two games are left out: only short games
 have ended there. A child's games are new.
 """
 
@@ -20,10 +20,9 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
-from analysis import training_runs  # noqa: E402
 from analysis.look import BLUE, VERMILLION, plt  # noqa: E402
 
-from support import arguments, reading  # noqa: E402
+from support import arguments, catalog, reading  # noqa: E402
 
 SEEDS = 10  # a point is drawn where all have one
 COLUMNS = ("game", "seed", "com_before", "com", "step", "score")
@@ -37,12 +36,12 @@ class Args:
 
 def points(runs_dir):
     """Yields the rows of curves.csv; a child's begin after its parent's last step."""
-    references = training_runs.small_table()
+    references = catalog.small_table()
     manifests = {path.name: reading.read_json(path / "manifest.json") for path in reading.find_runs(runs_dir)}
     for name, manifest in sorted(manifests.items()):
         given = manifest["arguments"]
         parent = manifests[Path(given["resume_from"]).name]["arguments"] if given["resume_from"] else None
-        game = training_runs.game_name(given["env_id"])
+        game = catalog.game_name(given["env_id"])
         low, high = references[game]
         com = given["prox_com"]
         whose = (parent["prox_com"], com) if parent else (com, "")

@@ -12,7 +12,7 @@
     draw(scores)           its picture (optional)
 
 scores.csv has a row a run: game, seed, VARIES, `steps`, `final_return`, `score` (0: a random policy, 1: the reference
-return of scripts/small_worlds.csv), `half_return` (the training return of the last 100 games at half of the steps),
+return of support/small_worlds.csv), `half_return` (the training return of the last 100 games at half of the steps),
 what `measure` adds, `start` (when the run began; empty where its directory is gone) and `commit` (of the code).
 """
 
@@ -27,7 +27,7 @@ from analysis import training_runs
 from analysis.claims import BY_GAME, PRIMARY, SECONDARY, Claim, Claims
 from analysis.comparisons import SEEDS_FOR_A_VERDICT, difference, judge, share_solved
 from analysis.estimates import UNDECIDED, detectable, evidence, mean
-from support import arguments
+from support import arguments, catalog
 
 RESULTS = ROOT / "results"
 REPS = 4000  # bootstrap draws
@@ -63,7 +63,7 @@ def load(name):
 
 def collect(code, runs_dir):
     """The table of the finished runs below a directory that played final games, sorted."""
-    rows, references = [], training_runs.small_table()
+    rows, references = [], catalog.small_table()
     runs, unread = training_runs.read_runs(runs_dir)
     for line in unread:
         print(line)

@@ -11,7 +11,7 @@ import numpy as np
 from analysis import training_runs
 from analysis.estimates import Estimate, interval, iqm, mean
 from analysis.training_runs import RETURN
-from support import arguments, reading
+from support import arguments, catalog, reading
 
 POINTS = 100  # of a drawn curve
 BAND_REPS = 500  # resamples behind the band of a curve, at most
@@ -336,35 +336,24 @@ class Suite:
     # ---- scores ------------------------------------------------------------------------------------------------------
     def _set_scale(self):
         """Sets `zero` and `unit` of each game, {game: return}: a score is (return - zero) / unit. And `random`."""
-        self.human = False
-        if self.script == "ppo_procgen":
-            hard = any(run.arguments.get("distribution_mode") == "hard" for run in self.runs.values())
-            mode = "hard" if hard else "easy"
-            ranges = {game: modes[mode] for game, modes in training_runs.PROCGEN.items()}
-            self.scale = f"normalised by Cobbe et al. 2020's R_min and R_max ({mode})"
-            self.unit_words = "0 R_min, 1 R_max"
-        elif self.script == "ppo_envpool" and set(self.games) & set(training_runs.small_table()):
-            ranges = training_runs.small_table()
-            self.scale = "normalised by the random policy and the best known return (scripts/small_worlds.csv)"
-            self.unit_words = "0 random, 1 best known"
-        elif self.script == "ppo_isaacgym" or not set(self.games) & set(training_runs.human_table()):
+        hard = any(run.arguments.get("distribution_mode") == "hard" for run in self.runs.values())
+        known = catalog.scale(self.script, hard)
+        if known and not set(self.games) & set(known.returns):
+            known = None
+        self.human = bool(known) and known.units == "human-normalised"
+        if known:
+            ranges, self.scale, self.unit_words, _ = known
+        else:
             ranges = {game: (0.0, self._mean_final_of_base(game)) for game in self.games}
             self.scale = (
                 "returns over the base's mean final return in each task (there is no human reference); the CI holds "
                 "that constant"
             )
             self.unit_words = "return / base's"
-        else:
-            self.human = True
-            ranges = training_runs.human_table()
-            self.scale = "human-normalised by human_at30 (dqn_zoo; scripts/human_at30.csv)"
-            self.unit_words = "human-normalised"
-        table = {"ppo_procgen": "R_min", "ppo_envpool": "small_worlds.csv's"}.get(self.script, "human_at30's")
-        reference = self.unit_words != "return / base's"
         self.zero = {game: ranges[game][0] if game in ranges else 0.0 for game in self.games}
         self.unit = {game: ranges[game][1] - ranges[game][0] for game in self.games if game in ranges}
-        self.random = {game: self.zero[game] if reference else self._mean_first_return(game) for game in self.games}
-        self.random_is = table if reference else "the mean of the runs' first returns"
+        self.random = {game: self.zero[game] if known else self._mean_first_return(game) for game in self.games}
+        self.random_is = known.zero if known else "the mean of the runs' first returns"
         for game in self.games:
             if game not in self.unit:
                 self.notes.append(f"{game}: not in the table of scores; drawn, in no aggregate")

@@ -8,21 +8,17 @@ Statistics and verdicts are in estimates.py. This module imports neither torch n
 
 from launching.root import ROOT
 
-import csv
 import json
 import sys
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 from tqdm import tqdm
 
-from support import reading, recipe
+from support import catalog, reading, recipe
 from support.arguments import PLACE
 
 RETURN, MIN_EPISODES, EPISODES = "charts/episodic_return", "charts/min_episodes", "charts/episodes"
-HUMAN_TABLE = ROOT / "scripts" / "human_at30.csv"
-SMALL_TABLE = ROOT / "scripts" / "small_worlds.csv"
 AXES = {"steps": "environment steps", "gradient_steps": "gradient steps", "hours": "wall-clock hours"}
 REACHED = 0.98  # of its budget: a run that has come so far counts as finished
 ENOUGH_GAMES = 2  # of each environment: before that the last 100 games are mostly short ones
@@ -53,26 +49,6 @@ NO_CONFIGURATION = PLACE | {
     "scaling",
 }
 
-# R_min and R_max of Procgen's games, easy and hard: Cobbe et al. 2020, Appendix C
-PROCGEN = {
-    "coinrun": {"easy": (5, 10), "hard": (5, 10)},
-    "starpilot": {"easy": (2.5, 64), "hard": (1.5, 35)},
-    "caveflyer": {"easy": (3.5, 12), "hard": (2, 13.4)},
-    "dodgeball": {"easy": (1.5, 19), "hard": (1.5, 19)},
-    "fruitbot": {"easy": (-1.5, 32.4), "hard": (-0.5, 27.2)},
-    "chaser": {"easy": (0.5, 13), "hard": (0.5, 14.2)},
-    "miner": {"easy": (1.5, 13), "hard": (1.5, 20)},
-    "jumper": {"easy": (3, 10), "hard": (1, 10)},
-    "leaper": {"easy": (3, 10), "hard": (1.5, 10)},
-    "maze": {"easy": (5, 10), "hard": (4, 10)},
-    "bigfish": {"easy": (1, 40), "hard": (0, 40)},
-    "heist": {"easy": (3.5, 10), "hard": (2, 10)},
-    "climber": {"easy": (2, 12.6), "hard": (1, 12.6)},
-    "plunder": {"easy": (4.5, 30), "hard": (3, 30)},
-    "ninja": {"easy": (3.5, 10), "hard": (2, 10)},
-    "bossfight": {"easy": (0.5, 13), "hard": (0.5, 13)},
-}
-
 # Weights of log10(1 + score in percent) in the estimate of the median over 57 games (Aitchison et al. 2023, arXiv
 # 2210.02019; the table of the authors' notebook)
 ATARI_10 = {
@@ -97,33 +73,6 @@ ATARI_5 = {
 
 
 # ---- scores ----------------------------------------------------------------------------------------------------------
-@lru_cache(maxsize=None)
-def human_table():
-    """{game: (random, human)}: mean scores in the 57 games of Atari, from dqn_zoo's human_at30."""
-    with open(HUMAN_TABLE) as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
-    return {row["game"]: (float(row["random"]), float(row["human"])) for row in rows}
-
-
-@lru_cache(maxsize=None)
-def small_table():
-    """{game: (random, best)}: reference returns of the small worlds of ppo_envpool.py (small_worlds.csv)."""
-    with open(SMALL_TABLE) as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
-    return {game_name(row["game"]): (float(row["random"]), float(row["best"])) for row in rows}
-
-
-def human_scores(env_id):
-    """(random, human): the mean scores in one of the 57 games of Atari, as "Alien-v5"; None for any other id."""
-    return human_table().get(env_id.removesuffix("-v5"))
-
-
-def human_normalized(value, env_id):
-    """(value - random) / (human - random), of a return or an array of returns; None outside the 57 games."""
-    scores = human_scores(env_id)
-    return None if scores is None else (value - scores[0]) / (scores[1] - scores[0])
-
-
 def median_57(sample, games, weights):
     """The estimate of the median over all 57 games, in percent, from ten or five of them (Aitchison et al. 2023).
 
@@ -204,7 +153,7 @@ class Manifest:
             raise ValueError("its manifest.json is not that of a run")
         self.script = reading.script_of(content) or str(given.get("exp_name") or "")
         if not (ROOT / f"{self.script}.py").exists():
-            self.script = "ppo_isaacgym" if "Mjlab" in str(given.get("env_id")) else "ppo_atari_envpool"
+            self.script = catalog.script_of(str(given.get("env_id") or "*-v5"))
         path = str(ROOT / f"{self.script}.py")
         self.env_id = str(given.get("env_id") or reading.default_arguments(path)["env_id"])
         self.arguments = {**reading.default_arguments(path, self.env_id), "env_id": self.env_id, **given}
@@ -215,7 +164,7 @@ class Manifest:
             self.total_steps = recipe.schedule_of(self.arguments, begin).last_step
         except (KeyError, TypeError, ZeroDivisionError) as error:
             raise ValueError(f"its manifest.json has no usable batch ({type(error).__name__}: {error})") from None
-        self.game = game_name(self.env_id)
+        self.game = catalog.game_name(self.env_id)
 
 
 def fill_in_minibatches(arguments):
@@ -223,14 +172,6 @@ def fill_in_minibatches(arguments):
     batch_size = arguments["num_envs"] * arguments["num_steps"]
     minibatch_size = arguments.get("minibatch_size") or batch_size // arguments["num_minibatches"]
     return {**arguments, "minibatch_size": minibatch_size, "num_minibatches": batch_size // minibatch_size}
-
-
-def game_name(env_id):
-    """An id without what its emulator adds: Breakout for ALE/Breakout-v5, bigfish for BigfishEasy-v0."""
-    name = env_id.split("/")[-1]
-    for suffix in ("-v0", "-v4", "-v5", "NoFrameskip", "Easy", "Hard"):
-        name = name.removesuffix(suffix)
-    return name.lower() if name.lower() in PROCGEN else name.removeprefix("Mjlab-")
 
 
 @dataclass

@@ -55,7 +55,7 @@ class Job:
 
     parent, first_step = None, 0
 
-    def __init__(self, line):
+    def __init__(self, line, defaults=default_arguments):
         try:
             self.words = shlex.split(line)
         except ValueError as error:
@@ -67,7 +67,7 @@ class Job:
         self.flags = parse_flags(self.words[scripts[0] + 1 :])
         if "run_name" not in self.flags:
             fail(f"stdin: `{line}` has no --run-name: expected a name of its own for each run")
-        self.args = {**default_arguments(self.script, str(self.flags.get("env_id"))), **self.flags}
+        self.args = {**defaults(self.script, str(self.flags.get("env_id"))), **self.flags}
         self.name, self.runs_dir = str(self.args["run_name"]), Path(str(self.args.get("runs_dir", "runs")))
         self.path = self.runs_dir / self.name
         if Path(self.name).is_absolute() or ".." in Path(self.name).parts or not Path(self.name).parts:
@@ -140,9 +140,12 @@ class Job:
         return ""
 
 
-def read_jobs(lines):
-    """The jobs of all lines, checked as a whole before any is started."""
-    jobs = [Job(line) for line in map(str.strip, lines) if line and line[0] != "#"]
+def read_jobs(lines, defaults=default_arguments):
+    """The jobs of all lines, checked as a whole before any is started.
+
+    defaults: reading.default_arguments, or that of worlds, which may import the module of a task.
+    """
+    jobs = [Job(line, defaults) for line in map(str.strip, lines) if line and line[0] != "#"]
     if not jobs:
         fail("stdin: no commands: expected one a line, as `bash sweeps/fixed_budget.sh` pipes them in")
     for name, count in Counter(job.name for job in jobs).items():

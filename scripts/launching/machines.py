@@ -7,22 +7,11 @@ import bisect
 import os
 import re
 import subprocess
-from pathlib import Path
 from typing import NamedTuple
 
 from launching import slurm_array
+from support import catalog
 
-# Bytes of a process, of an environment, of a row of the batch and of a row of the minibatch, measured as peak RSS
-ATARI, PROCGEN = (1.0e9, 1.3e6, 28.3e3, 150e3), (1.2e9, 0.4e6, 12.4e3, 1.2e6)
-SMALL_WORLD = (0.5e9, 0.1e6, 4e3, 4e3)  # an environment: 20 kB of CartPole, 700 kB of MuJoCo's; a row: of MiniGrid
-NEEDS = {
-    "ppo_atari_envpool.py": ATARI,
-    "pqn_atari_envpool.py": ATARI,
-    "ppo_procgen.py": PROCGEN,
-    "ppo_rnd_envpool.py": ATARI,
-    "ppo_envpool.py": SMALL_WORLD,
-}
-NOT_MEASURED = (0, 0, 0, 0)
 TOGETHER = 20  # runs in one process: beyond that a pack is no faster (results/benchmark)
 
 
@@ -36,7 +25,7 @@ class Machine(NamedTuple):
 
 def memory(job, num_envs, on_gpu):
     """Bytes of main memory and of GPU memory that the job would need with `num_envs` environments."""
-    process, env, row, minibatch_row = NEEDS.get(Path(job.script).name, NOT_MEASURED)
+    process, env, row, minibatch_row = catalog.script(job.script).memory
     batch_size = num_envs * job.args["num_steps"]
     main = process + num_envs * env
     tensors = batch_size * row + job.minibatch_size(batch_size) * minibatch_row
@@ -45,7 +34,7 @@ def memory(job, num_envs, on_gpu):
 
 def runs_that_fit(job, main_bytes):
     """How many runs like this one process can train in so much main memory; at least one."""
-    process = NEEDS.get(Path(job.script).name, NOT_MEASURED)[0]
+    process = catalog.script(job.script).memory.process
     each = memory(job, job.args["num_envs"], on_gpu=False)[0] - process
     return max(1, int((main_bytes - process) / max(each, 1)))
 

@@ -18,23 +18,22 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from pathlib import Path
 
 from tqdm import tqdm
 
 from launching.machines import TOGETHER, runs_that_fit
+from support import catalog
 from support.arguments import ALONE, OWN
 from support.reading import log_end, progress, state
 from support.rundir import BUSY
 
 tqdm.monitor_interval = 0  # no second thread: a child dies with the thread that started it (die_with_parent)
 LIBC = ctypes.CDLL(None)
-PACKS = {"ppo_envpool.py"}  # the scripts that train several runs in one process
 
 
 def pack_key(job):
     """What two jobs have in common if they can share a process; None if a job cannot share one."""
-    if Path(job.script).name not in PACKS or str(job.args.get("schedule")).startswith("noise"):
+    if not catalog.script(job.script).packs or str(job.args.get("schedule")).startswith("noise"):
         return None
     if any(job.args.get(name, value) != value for name, value in ALONE.items()):
         return None

@@ -22,13 +22,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from support import arguments, rundir, worlds
+from support import arguments, catalog, rundir, worlds
 
-SCRIPTS = ("ppo_atari_envpool.py", "pqn_atari_envpool.py", "ppo_procgen.py", "ppo_rnd_envpool.py", "ppo_envpool.py")
-ATARI, SMALL = (
-    SCRIPTS[0],
-    SCRIPTS[-1],
-)  # stable-baselines3 does their work, and --peer that of the first if it names none
+SCRIPTS = tuple(f"{name}.py" for name, script in catalog.SCRIPTS.items() if script.envpool)
+# stable-baselines3 does the work of both, and --peer that of the first if it names none
+ATARI, SMALL = "ppo_atari_envpool.py", "ppo_envpool.py"
 # RND's normaliser plays 50 random rollouts before the first iteration: a short run plays one
 EXTRA_ARGUMENTS = {"ppo_rnd_envpool.py": ["--num-iterations-obs-norm-init", "1"]}
 SPEED = re.compile(r"(?:SPS|sps|steps/s)\W{1,3}([\d,]+(?:\.\d+)?)|([\d,]+(?:\.\d+)?) ?(?:SPS|sps|steps/s)\b")

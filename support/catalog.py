@@ -1,0 +1,193 @@
+"""What each script is: the tasks that it plays, the length of their games, what a run needs, its speed, its scores.
+
+The one table of these. It knows tasks by their names: nothing here imports a simulator or a user's module.
+`python -m support.catalog` prints `script_of` for sweeps/lib.sh. Python 3.8.
+"""
+
+import csv
+import re
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from typing import Dict, NamedTuple, Optional, Tuple
+
+HERE = Path(__file__).parent
+
+
+# ---- scripts ---------------------------------------------------------------------------------------------------------
+class Memory(NamedTuple):
+    """Bytes that a run needs, measured as peak RSS."""
+
+    process: float
+    env: float  # an environment
+    row: float  # a row of the batch
+    minibatch_row: float
+
+
+class Script(NamedTuple):
+    """A training script. The key of SCRIPTS is its file without .py."""
+
+    game_steps: int  # steps of a final game (--eval-episodes)
+    memory: Memory = Memory(0, 0, 0, 0)  # 0: not measured
+    speed: float = (
+        0.0  # steps/s at the defaults in float32 on `cores` cores of an AMD EPYC (results/benchmark); 0: unknown
+    )
+    cores: int = 2  # more than these make a run no faster
+    envpool: bool = True  # whether EnvPool plays its tasks
+    packs: bool = False  # whether one process trains several runs
+
+
+# Steps of a game. Atari: a guess. A random policy's games have 80 to 700 steps (measured in Breakout, RoadRunner and
+# MontezumaRevenge), those of trained networks more, at most 27,000. Others: the usual time limit, an upper estimate.
+ATARI_GAME = 5000
+ATARI, PROCGEN = Memory(1.0e9, 1.3e6, 28.3e3, 150e3), Memory(1.2e9, 0.4e6, 12.4e3, 1.2e6)
+SMALL_WORLD = Memory(
+    0.5e9, 0.1e6, 4e3, 4e3
+)  # an environment: 20 kB of CartPole, 700 kB of MuJoCo's; a row: of MiniGrid
+SCRIPTS = {
+    "ppo_atari_envpool": Script(ATARI_GAME, ATARI, 481),
+    "pqn_atari_envpool": Script(ATARI_GAME, ATARI, 403),
+    "ppo_procgen": Script(1000, PROCGEN, 165),
+    "ppo_rnd_envpool": Script(ATARI_GAME, ATARI, 208),
+    "ppo_envpool": Script(500, SMALL_WORLD, 13000, cores=1, packs=True),  # CartPole, 8 x 128
+    "ppo_isaacgym": Script(1000, envpool=False),
+}
+
+
+def script(path: str) -> Script:
+    """The Script in a file; one of which nothing is known, if it is none of SCRIPTS."""
+    return SCRIPTS.get(Path(path).stem, Script(ATARI_GAME))
+
+
+# ---- tasks -----------------------------------------------------------------------------------------------------------
+class Family(NamedTuple):
+    """A module of EnvPool."""
+
+    script: str  # that plays its tasks
+    words: str  # what a user calls them
+
+
+FAMILIES = {
+    "envpool.classic_control": Family("ppo_envpool", "classic control"),
+    "envpool.box2d": Family("ppo_envpool", "Box2D"),
+    "envpool.toy_text": Family("ppo_envpool", "toy text"),
+    "envpool.minigrid": Family("ppo_envpool", "MiniGrid"),
+    "envpool.mujoco.dmc": Family("ppo_envpool", "DeepMind Control"),
+    "envpool.mujoco.gym": Family("ppo_envpool", "Gym's MuJoCo"),
+    "envpool.atari": Family("ppo_atari_envpool", "Atari"),
+    "envpool.procgen": Family("ppo_procgen", "Procgen"),
+}
+
+# The tasks of ppo_envpool's families whose actions are real numbers
+CONTINUOUS = frozenset(
+    """
+    CarRacing-v3 CarRacing-v2 BipedalWalker-v3 BipedalWalkerHardcore-v3 LunarLanderContinuous-v3
+    LunarLanderContinuous-v2 Pendulum-v0 phys2d/Pendulum-v0 Pendulum-v1 MountainCarContinuous-v0 AcrobotSwingup-v1
+    AcrobotSwingupSparse-v1 BallInCupCatch-v1 CartpoleBalance-v1 CartpoleBalanceSparse-v1 CartpoleSwingup-v1
+    CartpoleSwingupSparse-v1 CartpoleThreePoles-v1 CartpoleTwoPoles-v1 CheetahRun-v1 DogFetch-v1 DogRun-v1
+    DogStand-v1 DogTrot-v1 DogWalk-v1 FingerSpin-v1 FingerTurnEasy-v1 FingerTurnHard-v1 FishSwim-v1 FishUpright-v1
+    HopperHop-v1 HopperStand-v1 HumanoidRun-v1 HumanoidRunPureState-v1 HumanoidStand-v1 HumanoidWalk-v1
+    HumanoidCMURun-v1 HumanoidCMUStand-v1 HumanoidCMUWalk-v1 LqrLqr21-v1 LqrLqr62-v1 ManipulatorBringBall-v1
+    ManipulatorBringPeg-v1 ManipulatorInsertBall-v1 ManipulatorInsertPeg-v1 PendulumSwingup-v1 PointMassEasy-v1
+    PointMassHard-v1 QuadrupedEscape-v1 QuadrupedFetch-v1 QuadrupedRun-v1 QuadrupedWalk-v1 ReacherEasy-v1
+    ReacherHard-v1 StackerStack2-v1 StackerStack4-v1 SwimmerSwimmer6-v1 SwimmerSwimmer15-v1 WalkerRun-v1
+    WalkerStand-v1 WalkerWalk-v1 Ant-v3 Ant-v4 Ant-v5 HalfCheetah-v3 HalfCheetah-v4 HalfCheetah-v5 Hopper-v3
+    Hopper-v4 Hopper-v5 Humanoid-v3 Humanoid-v4 Humanoid-v5 HumanoidStandup-v2 HumanoidStandup-v4
+    HumanoidStandup-v5 InvertedDoublePendulum-v2 InvertedDoublePendulum-v4 InvertedDoublePendulum-v5
+    InvertedPendulum-v2 InvertedPendulum-v4 InvertedPendulum-v5 Pusher-v2 Pusher-v4 Pusher-v5 Reacher-v2 Reacher-v4
+    Reacher-v5 Swimmer-v3 Swimmer-v4 Swimmer-v5 Walker2d-v3 Walker2d-v4 Walker2d-v5
+    """.split()
+)
+
+# R_min and R_max of Procgen's games, easy and hard: Cobbe et al. 2020, Appendix C
+PROCGEN_SCORES: Dict[str, Dict[str, Tuple[float, float]]] = {
+    "coinrun": {"easy": (5, 10), "hard": (5, 10)},
+    "starpilot": {"easy": (2.5, 64), "hard": (1.5, 35)},
+    "caveflyer": {"easy": (3.5, 12), "hard": (2, 13.4)},
+    "dodgeball": {"easy": (1.5, 19), "hard": (1.5, 19)},
+    "fruitbot": {"easy": (-1.5, 32.4), "hard": (-0.5, 27.2)},
+    "chaser": {"easy": (0.5, 13), "hard": (0.5, 14.2)},
+    "miner": {"easy": (1.5, 13), "hard": (1.5, 20)},
+    "jumper": {"easy": (3, 10), "hard": (1, 10)},
+    "leaper": {"easy": (3, 10), "hard": (1.5, 10)},
+    "maze": {"easy": (5, 10), "hard": (4, 10)},
+    "bigfish": {"easy": (1, 40), "hard": (0, 40)},
+    "heist": {"easy": (3.5, 10), "hard": (2, 10)},
+    "climber": {"easy": (2, 12.6), "hard": (1, 12.6)},
+    "plunder": {"easy": (4.5, 30), "hard": (3, 30)},
+    "ninja": {"easy": (3.5, 10), "hard": (2, 10)},
+    "bossfight": {"easy": (0.5, 13), "hard": (0.5, 13)},
+}
+
+# The script that plays a task, by the first pattern that its name matches: the same patterns in bash and in fnmatch
+PATTERNS = [
+    ("Mjlab-*", "ppo_isaacgym"),
+    ("gymnasium:*", "ppo_envpool"),
+    *((f"[{game[0].upper()}{game[0]}]{game[1:]}*", "ppo_procgen") for game in PROCGEN_SCORES),
+    *((name, "ppo_envpool") for name in sorted(CONTINUOUS)),  # some end in -v5
+    ("*NoFrameskip-v4", "ppo_atari_envpool"),
+    ("*-v5", "ppo_atari_envpool"),
+    ("*-v[0-9]*", "ppo_envpool"),
+    ("*", "ppo_isaacgym"),
+]
+
+
+def script_of(env_id: str) -> str:
+    """The script that plays a task, without .py. A name that nobody knows has one too: it refuses the task."""
+    return next(name for pattern, name in PATTERNS if fnmatchcase(env_id, pattern))
+
+
+def game_name(env_id: str) -> str:
+    """An id without what its emulator adds: Breakout for ALE/Breakout-v5, bigfish for BigfishEasy-v0."""
+    name = env_id.split("/")[-1]
+    for suffix in ("-v0", "-v4", "-v5", "NoFrameskip", "Easy", "Hard"):
+        name = name[: -len(suffix)] if name.endswith(suffix) else name
+    return name.lower() if name.lower() in PROCGEN_SCORES else re.sub("^Mjlab-", "", name)
+
+
+# ---- scores ----------------------------------------------------------------------------------------------------------
+class Scale(NamedTuple):
+    """What makes returns of different games comparable: a score is (return - zero) / (one - zero)."""
+
+    returns: Dict[str, Tuple[float, float]]  # {game: (zero, one)}
+    words: str
+    units: str
+    zero: str  # whose returns have the score 0
+
+
+def _table(name: str, one: str) -> Dict[str, Tuple[float, float]]:
+    with open(HERE / name) as file:
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    return {game_name(row["game"]): (float(row["random"]), float(row[one])) for row in rows}
+
+
+@lru_cache(maxsize=None)
+def human_table() -> Dict[str, Tuple[float, float]]:
+    """{game: (random, human)}: mean scores in the 57 games of Atari, from dqn_zoo's human_at30."""
+    return _table("human_at30.csv", "human")
+
+
+@lru_cache(maxsize=None)
+def small_table() -> Dict[str, Tuple[float, float]]:
+    """{game: (random, best)}: reference returns of the small worlds of ppo_envpool.py."""
+    return _table("small_worlds.csv", "best")
+
+
+def scale(script: str, hard: bool = False) -> Optional[Scale]:
+    """The Scale of a script's games; None if there is none. hard: of Procgen."""
+    if script == "ppo_isaacgym":
+        return None
+    if script == "ppo_procgen":
+        mode = "hard" if hard else "easy"
+        words = f"normalised by Cobbe et al. 2020's R_min and R_max ({mode})"
+        return Scale({game: modes[mode] for game, modes in PROCGEN_SCORES.items()}, words, "0 R_min, 1 R_max", "R_min")
+    if script == "ppo_envpool":
+        words = "normalised by the random policy and the best known return (support/small_worlds.csv)"
+        return Scale(small_table(), words, "0 random, 1 best known", "small_worlds.csv's")
+    words = "human-normalised by human_at30 (dqn_zoo; support/human_at30.csv)"
+    return Scale(human_table(), words, "human-normalised", "human_at30's")
+
+
+if __name__ == "__main__":
+    cases = "".join(f"{pattern}) echo {name}.py ;;\n" for pattern, name in PATTERNS)
+    print(f"script_of() {{\ncase $1 in\n{cases}esac\n}}")
