@@ -840,6 +840,38 @@ def probe_rows(valid: Tensor, size: int, seed: int) -> Tuple[Tensor, Tensor]:
     return inds.to(valid.device), counted.to(valid.device)
 
 
+def valid_and_probe(valid: Tensor, size: int, seed: int) -> Tuple[Tensor, Tensor]:
+    """The row numbers of a batch where `valid` (B,) bool holds, and a sample of at most `size` of them: int64, sorted.
+
+    seed: of the sample (`stratified_rows`).
+    """
+    rows = valid.nonzero().squeeze(-1)
+    return rows, rows[stratified_rows(len(rows), size, seed)]
+
+
+def native_and_probe(
+    diagnose: Callable[[Tensor], Tuple[Dict[str, float], Any]],
+    rows: Tensor,
+    probe: Tensor,
+    gradient: Iterable[Any],
+    probe_gradient: Iterable[Any],
+) -> Tuple[Dict[str, float], Any]:
+    """What the scripts log below `diagnostics/` and `probe/`, by tag.
+
+    diagnose: maps row numbers to a dict of diagnostics and any second result. rows, probe: those of `valid_and_probe`.
+    gradient: of the last minibatch; probe_gradient: of the probe's rows. Returns the dict, and the second result for
+    `rows`.
+    """
+    native, second = diagnose(rows)
+    small = native if len(probe) == len(rows) else diagnose(probe)[0]
+    named = (("diagnostics", native, gradient), ("probe", small, probe_gradient))
+    return {
+        f"{place}/{name}": value
+        for place, values, gradients in named
+        for name, value in {**values, **gradient_statistics(gradients)}.items()
+    }, second
+
+
 def column_sums(x: Tensor, valid: Any = None) -> Tensor:
     """Count, sum and sum of squares of each column of x (..., M, D): float64 (..., 3, D). valid (..., M).
 

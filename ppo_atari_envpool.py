@@ -30,10 +30,9 @@ defaults and names. Departures, each with its reason:
 import math
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from types import SimpleNamespace
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import numpy as np
 import torch
@@ -42,10 +41,11 @@ import torch.nn.functional as F
 import torch.optim as optim
 
 import metrics
-from support import arguments, devices, rundir
+from support import arguments, devices, rundir, worlds
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 OBS_SHAPE = (84, 84, 4)  # channels last
+LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -179,45 +179,153 @@ class Agent(nn.Module):
         return self.actor(hiddens[0][-1]), self.critic(hiddens[-1][-1]).squeeze(-1), hiddens
 
 
+def make_agent(args, device="cpu"):
+    """The network for the game of args, with the first weights that PyTorch's generator gives."""
+    import envpool
+
+    num_actions = int(envpool.make_spec(args.env_id).action_space.n)
+    return Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
+
+
+# ---- rollout ---------------------------------------------------------------------------------------------------------
+class Rollout(NamedTuple):
+    """What the N environments of this process did in T steps. Row t of the rewards and of the ends follows actions[t].
+
+    The first four are on the device, the others in NumPy.
+    """
+
+    obs: torch.Tensor  # (T, N, 84, 84, 4) uint8
+    logits: torch.Tensor  # (T, N, A) float32
+    values: torch.Tensor  # (T, N) float32
+    actions: torch.Tensor  # (T, N) int64
+    rewards: np.ndarray  # (T, N) float32, clipped
+    raw_rewards: np.ndarray  # (T, N) float32, 0 in a reset row
+    terminations: np.ndarray  # (T, N) bool
+    truncations: np.ndarray  # (T, N) bool
+    game_overs: np.ndarray  # (T, N) bool: the game is over, not only a life
+
+
+def empty_rollout(shape, num_actions, device):
+    """A rollout of zeros. shape: (T, N)."""
+    return Rollout(
+        obs=torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device),
+        logits=torch.zeros((*shape, num_actions), device=device),
+        values=torch.zeros(shape, device=device),
+        actions=torch.zeros(shape, dtype=torch.int64, device=device),
+        rewards=np.zeros(shape, dtype=np.float32),
+        raw_rewards=np.zeros(shape, dtype=np.float32),
+        terminations=np.zeros(shape, dtype=bool),
+        truncations=np.zeros(shape, dtype=bool),
+        game_overs=np.zeros(shape, dtype=bool),
+    )
+
+
+def gumbel_noise(shape, generator):
+    """Noise that makes a sample of the policy: argmax(logits + noise). float32 of this shape."""
+    return torch.empty(shape, device=generator.device).exponential_(generator=generator).log_().neg_()
+
+
+@torch.no_grad()
+def policy(agent, obs, noise):
+    """Samples actions (N,) for obs (N, 84, 84, 4), given `gumbel_noise` (N, A). Returns logits, values and actions."""
+    logits, values, _ = agent(obs)
+    return logits, values, (logits + noise).argmax(-1)
+
+
+def play_steps(act, rollout, noise, next_obs, envs, piece):
+    """Plays `envs`, one piece of this process's environments, through a whole rollout.
+
+    act: maps obs and noise to what `policy` returns. rollout, noise (T, N, A) and next_obs (N, 4, 84, 84) are of all N
+    environments; piece: the slice of `envs`, whose part of rollout and next_obs is overwritten. Returns the values of
+    the last next_obs.
+    """
+    rollout, noise, next_obs = Rollout(*(x[:, piece] for x in rollout)), noise[:, piece], next_obs[piece]
+    for t in range(len(noise)):
+        rollout.obs[t] = devices.to_device(next_obs, noise.device).permute(0, 2, 3, 1)
+        rollout.logits[t], rollout.values[t], rollout.actions[t] = act(rollout.obs[t], noise[t])
+        action = rollout.actions[t].to("cpu", torch.int32).numpy()
+        next_obs[:], rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], info = envs.step(action)
+        rollout.raw_rewards[t] = info["reward"]
+        rollout.game_overs[t] = info["terminated"] | rollout.truncations[t]
+    _, values, _ = act(devices.to_device(next_obs, noise.device).permute(0, 2, 3, 1), noise[-1])
+    return values
+
+
+@torch.no_grad()
+def play_games(agent, args, device, seeds, games, bar, greedy=False):
+    """Plays one whole game, through all lives, in a fresh environment for each of `games`, indices into `seeds`.
+
+    Actions are sampled as in training, or the most likely ones if `greedy`. The result of a game depends neither on the
+    other games of `games` nor on their number. Returns the raw returns, a list of floats. `bar` shows the progress.
+    """
+    generator = torch.Generator(device).manual_seed(seeds[0])
+
+    def act(obs, playing):
+        logits = agent(devices.to_device(obs[playing], device).permute(0, 2, 3, 1))[0]
+        noise = gumbel_noise((len(seeds), logits.shape[-1]), generator)[games.start : games.stop][playing]
+        actions = np.zeros(len(obs), dtype=np.int32)  # nothing, where the game is over
+        actions[playing] = (logits if greedy else logits + noise).argmax(-1).cpu().numpy()
+        return actions
+
+    return worlds.play(make_envs(args, [seeds[game] for game in games]), act, bar)
+
+
 # ---- targets and loss ------------------------------------------------------------------------------------------------
+class Batch(NamedTuple):
+    """The rows of a rollout, time-major, or some of them: B = T N, or fewer."""
+
+    obs: torch.Tensor  # (B, 84, 84, 4) uint8
+    logits: torch.Tensor  # (B, A) float32, of the policy that acted, as logprobs and values
+    actions: torch.Tensor  # (B,) int64
+    logprobs: torch.Tensor  # (B,) float32
+    values: torch.Tensor  # (B,) float32
+    returns: torch.Tensor  # (B,) float32
+    advantages: torch.Tensor  # (B,) float32
+    valid: torch.Tensor  # (B,) bool
+
+
 def gae(rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda):
-    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), cut at the ends of episodes. Tensors are (T, N).
+    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), cut at the ends of episodes. Tensors (T, N).
 
     `values[t]` is V(obs[t]), `next_values[t]` V of what step t led to, before any reset. `terminations`, `truncations`
     (bool) say how step t ended its episode: the first bootstrap 0, the second `next_values[t]`, and neither passes the
     trace on. Rows that are not `valid` (bool) get the advantage 0 and take no time: no trace begins in them. Returns
     (advantages, returns), both float32 (T, N)."""
-    advantages = torch.zeros_like(rewards)
-    nonterminal = 1.0 - terminations.to(rewards.dtype)
-    nonend = nonterminal * (1.0 - truncations.to(rewards.dtype))
-    lastgaelam = torch.zeros_like(rewards[0])
-    for t in reversed(range(rewards.shape[0])):
-        delta = rewards[t] + gamma * next_values[t] * nonterminal[t] - values[t]
-        lastgaelam = torch.where(valid[t], delta + gamma * gae_lambda * nonend[t] * lastgaelam, lastgaelam)
-        advantages[t] = torch.where(valid[t], lastgaelam, 0.0)
+    deltas = torch.where(valid, rewards + gamma * next_values * ~terminations - values, 0.0)
+    decays = torch.where(valid, gamma * gae_lambda * (~(terminations | truncations)).to(rewards.dtype), 1.0)
+    advantages, lastgaelam = torch.zeros_like(rewards), torch.zeros_like(rewards[0])
+    for t in reversed(range(len(rewards))):
+        advantages[t] = lastgaelam = deltas[t] + decays[t] * lastgaelam
+    advantages = torch.where(valid, advantages, 0.0)
     return advantages, advantages + values
 
 
+def categorical(logits, actions):
+    """Log-probabilities of actions (...) int64 under logits (..., A), and the entropy of each policy: both (...)."""
+    logprobs = F.log_softmax(logits, dim=-1)
+    return logprobs.gather(-1, actions[..., None]).squeeze(-1), -(logprobs.exp() * logprobs).sum(-1)
+
+
 def masked_mean(x, valid, count):
-    """The sum of x over the rows where `valid` (bool, same shape) holds, divided by `count`, their number.
+    """The sum of x (..., B) over the rows where `valid` (B,) bool holds, divided by `count`, their number.
 
     With several processes `count` is of all rows, and each process gets its share of the mean: shares, and their
     gradients, add up to the whole.
     """
-    return torch.where(valid, x, 0.0).sum() / count
+    return torch.where(valid, x, 0.0).sum(-1) / count
 
 
 def normalize_advantages(advantages, valid):
     """Zero mean and unit (unbiased) standard deviation over the valid rows of a minibatch, of all processes.
 
-    advantages (B,) float32, valid (B,) bool. Returns the normalised advantages (B,), 0 in other rows, and the number
-    of valid rows (0-d float32, at least 1), which the losses divide by.
+    advantages (..., B) float32, valid (..., B) bool. Returns the normalised advantages, 0 in other rows, and the number
+    of valid rows, (...) float32, at least 1, which the losses divide by.
     """
-    total, count = devices.sum_over_ranks(torch.stack([torch.where(valid, advantages, 0.0).sum(), valid.sum()]))
-    centred = torch.where(valid, advantages - total / count.clamp(min=1), 0.0)
-    squares = devices.sum_over_ranks(centred.square().sum())
+    total, count = devices.sum_over_ranks(torch.stack([torch.where(valid, advantages, 0.0).sum(-1), valid.sum(-1)]))
+    centred = torch.where(valid, advantages - (total / count.clamp(min=1))[..., None], 0.0)
+    squares = devices.sum_over_ranks(centred.square().sum(-1))
     std = (squares / (count - 1).clamp(min=1)).sqrt()
-    return centred / (std + 1e-8), count.clamp(min=1)
+    return centred / (std[..., None] + 1e-8), count.clamp(min=1)
 
 
 def ewma_surrogate(logratio, prox_logratio, advantages, clip_coef):
@@ -232,94 +340,132 @@ def ewma_surrogate(logratio, prox_logratio, advantages, clip_coef):
     return torch.max(-advantages * (logratio + cap).exp(), -advantages * (clipped + cap).exp())
 
 
-def ppo_loss(
-    logits,
-    newvalue,
-    actions,
-    logprobs,
-    values,
-    returns,
-    advantages,
-    valid,
-    count,
-    clip_coef,
-    ent_coef,
-    vf_coef,
-    clip_vloss=True,
-    prox_logprobs=None,
-):
-    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), a mean over the valid rows of a minibatch.
+def ppo_loss(newlogprob, entropy, newvalue, mb, mean, clip_coef, ent_coef, vf_coef, clip_vloss=True, prox_logprob=None):
+    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9) of a minibatch `mb`, a Batch.
 
-    logits (B, A), newvalue (B,): of the network in training; actions (B,) int64, logprobs, values, returns, advantages
-    (B,) float32, valid (B,) bool: of the rollout; count: as for `masked_mean`. With prox_logprobs (B,), those of the
-    proximal policy, the policy loss is PPO-EWMA's. Returns the loss and a dict of 0-d tensors without gradient;
-    old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
+    newlogprob, entropy, newvalue (..., B): of the network in training; mean: maps (..., B) to the mean over the valid
+    rows (...). With prox_logprob (..., B), of the proximal policy, the policy loss is PPO-EWMA's. Returns the loss and
+    a dict of means without gradient; old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
+    (joschu.net/blog/kl-approx.html).
     """
-    newlogprobs = F.log_softmax(logits, dim=-1)
-    logratio = newlogprobs.gather(-1, actions[:, None]).squeeze(-1) - logprobs
+    logratio = newlogprob - mb.logprobs
     ratio = logratio.exp()
-    pg_loss1 = -advantages * ratio
-    pg_loss2 = -advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef)
-    pg_loss = torch.max(pg_loss1, pg_loss2)
-    if prox_logprobs is not None:
-        pg_loss = ewma_surrogate(logratio, prox_logprobs - logprobs, advantages, clip_coef)
-    pg_loss = masked_mean(pg_loss, valid, count)
-    v_loss = (newvalue - returns).square()
+    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef))
+    if prox_logprob is not None:
+        pg_loss = ewma_surrogate(logratio, prox_logprob - mb.logprobs, mb.advantages, clip_coef)
+    v_loss = (newvalue - mb.returns).square()
     if clip_vloss:
-        v_clipped = values + torch.clamp(newvalue - values, -clip_coef, clip_coef)
-        v_loss = torch.max(v_loss, (v_clipped - returns).square())
-    v_loss = 0.5 * masked_mean(v_loss, valid, count)
-    entropy = masked_mean(-(newlogprobs.exp() * newlogprobs).sum(-1), valid, count)
-    loss = pg_loss - ent_coef * entropy + vf_coef * v_loss
+        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -clip_coef, clip_coef)
+        v_loss = torch.max(v_loss, (v_clipped - mb.returns).square())
+    v_loss = 0.5 * v_loss
+    loss = mean(pg_loss) - ent_coef * mean(entropy) + vf_coef * mean(v_loss)
     with torch.no_grad():
-        losses = {
-            "policy_loss": pg_loss.detach(),
-            "value_loss": v_loss.detach(),
-            "entropy": entropy.detach(),
-            "old_approx_kl": masked_mean(-logratio, valid, count),
-            "approx_kl": masked_mean((ratio - 1) - logratio, valid, count),
-            "clipfrac": masked_mean(((ratio - 1.0).abs() > clip_coef).float(), valid, count),
-        }
-    return loss, losses
+        clipped = ((ratio - 1.0).abs() > clip_coef).float()
+        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, clipped]))
+    return loss, dict(zip(LOSSES, means))
+
+
+# ---- update ----------------------------------------------------------------------------------------------------------
+def minibatch(batch, inds, norm_adv):
+    """The rows `inds` of a batch, with normalised advantages if norm_adv; and the number of valid rows."""
+    mb = Batch(*(x.index_select(0, inds) for x in batch))
+    normalized, count = normalize_advantages(mb.advantages, mb.valid)
+    return (mb._replace(advantages=normalized) if norm_adv else mb), count
+
+
+def minibatch_loss(agent, prox, args, mb, count):
+    """The loss of some rows of a minibatch with `count` valid rows, their share of the whole, and its parts (LOSSES).
+
+    prox: PPO-EWMA's proximal policy, or None.
+    """
+    newlogits, newvalue, _ = agent(mb.obs)
+    newlogprob, entropy = categorical(newlogits, mb.actions)
+    prox_logprob = None
+    if prox is not None:
+        with torch.no_grad():
+            prox_logprob, _ = categorical(prox(mb.obs)[0], mb.actions)
+    mean = partial(masked_mean, valid=mb.valid, count=count)
+    coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+    return ppo_loss(newlogprob, entropy, newvalue, mb, mean, *coefs, prox_logprob)
+
+
+def gradient(loss_function, parameters, mb, count, workers):
+    """The gradient of loss_function(mb, count), a list, and the parts of the loss: this process's share of them."""
+
+    def of_piece(rows):
+        loss, losses = loss_function(rows, count)
+        return list(torch.autograd.grad(loss, parameters)), losses
+
+    return workers.summed(of_piece, mb)
+
+
+def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, count):
+    """One step of the optimiser on a minibatch. Returns the parts of the loss, and the gradient's norm unclipped."""
+    gradients, losses = gradient(loss_function, parameters, mb, count, workers)
+    devices.add_over_ranks([*gradients, *losses.values()])
+    for parameter, total in zip(parameters, gradients):
+        parameter.grad = total
+    grad_norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm, foreach=True)
+    optimizer.step()
+    return {**losses, "grad_norm": grad_norm}
 
 
 # ---- diagnostics -----------------------------------------------------------------------------------------------------
-@torch.no_grad()
-def diagnose(agent, b_obs, b_logits, b_actions, inds, workers):
-    """Measures the updated network on the rows `inds` of the batch.
+def group_gradient(agent, prox, args, batch, workers, inds):
+    """The gradient (P,) of the policy's mean loss over the rows `inds` of a batch, added minibatch by minibatch."""
+    of_policy = replace(args, vf_coef=0.0)  # the values' gradient would hide the policy's
+    loss_function, parameters = partial(minibatch_loss, agent, prox, of_policy), list(agent.parameters())
+    count, total = batch.valid[inds].sum().clamp(min=1), 0.0
+    for rows in inds.split(args.minibatch_size // devices.NUM_RANKS):
+        mb = Batch(*(x.index_select(0, rows) for x in batch))
+        gradients, _ = gradient(loss_function, parameters, mb, count, workers)
+        total = total + torch.cat([x.flatten() for x in gradients])
+    return total
 
-    b_logits: of the policy that acted. Returns {name: value} (definitions: metrics.py) and KL(old || new).
+
+def gradient_noise(agent, prox, args, batch, workers, num_steps, seed):
+    """The noise of the policy's gradient, between environments and between rows: metrics.gradient_noise_scales."""
+    if args.norm_adv:
+        batch = batch._replace(advantages=normalize_advantages(batch.advantages, batch.valid)[0])
+    of_group = partial(group_gradient, agent, prox, args, batch, workers)
+    ranks = (devices.NUM_RANKS, devices.add_over_ranks)
+    return metrics.gradient_noise_scales(of_group, batch.valid, num_steps, seed, *ranks)
+
+
+@torch.no_grad()
+def diagnose(agent, batch, workers, inds):
+    """Measures the updated network on the rows `inds` of a batch.
+
+    Returns {name: value} (definitions: metrics.py) and KL(old || new).
     """
     logits, values = metrics.diagnose_network(
-        lambda rows: agent(b_obs.index_select(0, rows))[::2], inds, map=workers.map
+        lambda rows: agent(batch.obs.index_select(0, rows))[::2], inds, map=workers.map
     )
-    policy, kl = metrics.policy_diagnostics(b_logits[inds], logits, b_actions[inds])
+    policy, kl = metrics.policy_diagnostics(batch.logits[inds], logits, batch.actions[inds])
     return {**values, **policy, **metrics.weight_norms(agent)}, kl
 
 
-@torch.no_grad()
-def play_games(agent, args, device, seeds, games, bar, greedy=False):
-    """Plays one whole game, through all lives, in a fresh environment for each of `games`, indices into `seeds`.
+def diagnose_batch(agent, prox, args, batch, workers, rows, probe, grad_norm):
+    """`diagnostics/` on all valid rows of a batch and `probe/` on some, by tag; and KL(old || new).
 
-    Actions are sampled as in training, or the most likely ones if `greedy`. The result of a game depends neither on the
-    other games of `games` nor on their number. Returns the raw returns, a list of floats. `bar` shows the progress.
+    rows, probe: from metrics.valid_and_probe. grad_norm: of the last minibatch, whose gradient the parameters have.
     """
-    envs = make_envs(args, [seeds[game] for game in games])
-    generator = torch.Generator(device).manual_seed(seeds[0])
-    obs, _ = envs.reset()
-    returns, playing = np.zeros(len(games)), np.ones(len(games), dtype=bool)
-    while playing.any():
-        logits, _, _ = agent(devices.to_device(obs[playing], device).permute(0, 2, 3, 1))
-        noise = torch.empty((len(seeds), logits.shape[-1]), device=device)
-        noise = noise.exponential_(generator=generator).log_().neg_()[games.start : games.stop][playing]
-        actions = np.zeros(len(games), dtype=np.int32)
-        actions[playing] = (logits if greedy else logits + noise).argmax(-1).cpu().numpy()
-        obs, _, _, truncated, info = envs.step(actions)
-        returns += info["reward"] * playing
-        over = playing & (info["terminated"].astype(bool) | truncated)
-        playing &= ~over
-        bar.update(int(over.sum()))
-    return returns.tolist()
+    parameters = list(agent.parameters())
+    # clipping multiplied the last minibatch's gradient by one factor: take it out again
+    unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
+    last = [parameter.grad * unclip for parameter in parameters]
+    mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS], args.norm_adv)
+    of_probe, _ = gradient(partial(minibatch_loss, agent, prox, args), parameters, mb, count, workers)
+    devices.add_over_ranks(of_probe)
+    return metrics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
+
+
+@torch.no_grad()
+def coverage(agent, obs):
+    """What coverage.npz keeps of some observations (M, 84, 84, 4): the newest frame, the feature and the value."""
+    _, values, hiddens = agent(obs)
+    features = hiddens[0][-1].cpu().numpy().astype(np.float16)
+    return {"frame": obs[..., -1].cpu().numpy(), "feature": features, "value": values.cpu().numpy()}
 
 
 def main(args):
@@ -327,216 +473,110 @@ def main(args):
     device = devices.set_up(args)
     run = rundir.Run(args, device)
     workers = devices.Workers(args, device)
-    batch_size = args.num_envs * args.num_steps
-    games = devices.share(args.num_envs)  # the range of this process: its games of the num_envs
-    num_envs, mb_size = len(games), args.minibatch_size // devices.NUM_RANKS  # of this process
     torch.manual_seed(args.seed)  # the same network in every process
     rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that is drawn after the weights
-    # games restart when a run resumes: with other seeds, or the first games would be played again
-    seeds = rundir.game_seeds(args.seed, "train", run.global_step, games)
-    game_pieces = workers.pieces(num_envs)
-    piece_envs = [make_envs(args, seeds[piece]) for piece in game_pieces]
-    num_actions = int(piece_envs[0].action_space.n)
-    agent = Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
+    agent = make_agent(args, device)
+    parameters, num_actions = list(agent.parameters()), agent.actor.out_features
     lr = torch.tensor(args.learning_rate, device=device) if args.cuda_graphs else args.learning_rate
-    optimizer = optim.Adam(agent.parameters(), lr=lr, eps=1e-5, fused=True, capturable=args.cuda_graphs)
-    # all but the first since the last log point
-    state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[], rewards=0.0, reward_steps=0)
-    state.noise_due, state.points = 0, []  # of `outer/`: the step of the next noise; what metrics.outer_loop gets
+    optimizer = optim.Adam(parameters, lr=lr, eps=1e-5, fused=True, capturable=args.cuda_graphs)
     prox = None if args.prox_com is None else devices.averaged(agent, args.prox_com)  # the proximal policy
-    run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state, **({"prox": prox} if prox else {}))
+    # noise_due: the step from which the gradient's noise is measured again; points: what metrics.outer_loop gets
+    log = rundir.Log(gradient_steps=0, noise_due=0, points=[])
+    run.restore(agent=agent, optimizer=optimizer, rng=rng, log=log, prox=prox)
 
-    shape = (args.num_steps, num_envs)  # (T, N)
-    obs = torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device)
-    actions = torch.zeros(shape, dtype=torch.int64, device=device)
-    logits = torch.zeros((*shape, num_actions), device=device)
-    values, next_value = torch.zeros(shape, device=device), torch.zeros(num_envs, device=device)
-    all_noise = torch.zeros((args.num_steps, args.num_envs, num_actions), device=device)  # of all processes' games
-    noise = all_noise[:, games.start : games.stop]
-    # rewards[t], raw_rewards[t] and the ends follow actions[t]; valid[t] is of the whole row t
-    rewards, raw_rewards = (np.zeros(shape, dtype=np.float32) for _ in range(2))
-    terminations, truncations, game_overs, valid = (np.zeros(shape, dtype=bool) for _ in range(4))
-    next_obs = np.concatenate(workers.map(lambda envs: envs.reset()[0], piece_envs))  # (N, 4, 84, 84) uint8
-    next_done = np.zeros(num_envs, dtype=bool)
-    episode_returns, episode_lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
+    batch_size = args.num_envs * args.num_steps
+    own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
+    pieces = workers.pieces(len(own))
+    # games restart when a run resumes: with other seeds, or the first games would be played again
+    seeds = rundir.game_seeds(args.seed, "train", run.global_step, own)
+    envs = [make_envs(args, seeds[piece]) for piece in pieces]
+    episodes = worlds.Episodes(len(own))
+    rollout = empty_rollout((args.num_steps, len(own)), num_actions, device)
+    next_obs = np.concatenate(workers.map(lambda some: some.reset()[0], envs))  # (N, 4, 84, 84) uint8
+    next_done = np.zeros(len(own), dtype=bool)
 
-    parameters = list(agent.parameters())
-    forward = devices.compiled(agent, args.compile)
-
-    @torch.no_grad()
-    def policy(obs, noise):
-        """Samples actions (N,) for obs (N, 84, 84, 4): argmax(logits + Gumbel noise) is a sample of the policy."""
-        logits, value, _ = forward(obs)
-        return logits, value, (logits + noise).argmax(-1)
-
-    def rollout(piece, envs):
-        """Plays `envs`, the games of one piece (a slice of all N), for num_steps steps, and values where they end."""
-        for step in range(args.num_steps):
-            at = (step, piece)
-            obs[at] = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
-            valid[at] = ~next_done[piece]
-            logits[at], values[at], actions[at] = policy(obs[at], noise[at])
-            action = actions[at].to("cpu", torch.int32).numpy()
-            next_obs[piece], rewards[at], terminations[at], truncations[at], info = envs.step(action)
-            next_done[piece] = terminations[at] | truncations[at]
-            raw_rewards[at] = info["reward"]  # not clipped; 0 in a reset row
-            game_overs[at] = info["terminated"] | truncations[at]  # the game is over, not only a life
-        last_obs = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
-        _, next_value[piece], _ = policy(last_obs, noise[at])
-
-    def minibatch(batch, inds):
-        """The rows `inds` of each tensor of the batch, advantages normalised, and (the number of valid rows,)."""
-        *rows, advantages, valid = (x.index_select(0, inds) for x in batch)
-        normalized, count = normalize_advantages(advantages, valid)
-        return (*rows, normalized if args.norm_adv else advantages, valid), (count,)
-
-    def minibatch_loss(mb_obs, mb_actions, *mb, vf_coef=args.vf_coef):
-        newlogits, newvalue, _ = agent(mb_obs)
-        coefs = (args.clip_coef, args.ent_coef, vf_coef, args.clip_vloss)
-        proximal = None
-        if prox is not None:
-            with torch.no_grad():
-                proximal = F.log_softmax(prox(mb_obs)[0], dim=-1).gather(-1, mb_actions[:, None]).squeeze(-1)
-        return ppo_loss(newlogits, newvalue, mb_actions, *mb, *coefs, proximal)
-
-    def gradient(loss_function, *mb):
-        """The gradient and the losses of some rows of a minibatch: their share of those of the whole."""
-        loss, losses = loss_function(*mb)
-        return torch.autograd.grad(loss, parameters), losses
-
-    def update(rows, whole):
-        """One step of the optimiser on a minibatch. Returns the losses and the gradient's norm before clipping."""
-        gradients, losses = workers.summed(partial(gradient, compiled_loss), rows, whole)
-        devices.add_over_ranks([*gradients, *losses.values()])
-        for parameter, total in zip(parameters, gradients):
-            parameter.grad = total
-        grad_norm = nn.utils.clip_grad_norm_(parameters, args.max_grad_norm, foreach=True)
-        optimizer.step()
-        if prox is not None:
-            prox.update_parameters(agent)
-        return {**losses, "grad_norm": grad_norm}
-
-    def group_gradient(batch, inds):
-        """The gradient (P,) of the policy's mean loss over the rows `inds` of a batch, added minibatch by minibatch."""
-        policy_loss = partial(minibatch_loss, vf_coef=0.0)  # the values' gradient would hide the policy's
-        count, total = batch[-1][inds].sum().clamp(min=1), 0.0
-        for mb_inds in inds.split(mb_size):
-            rows = [x.index_select(0, mb_inds) for x in batch]
-            gradients, _ = workers.summed(partial(gradient, policy_loss), rows, (count,))
-            total = total + torch.cat([x.flatten() for x in gradients])
-        return total
-
-    compiled_loss = devices.compiled(minibatch_loss, args.compile)
-    policy = devices.graphed(policy, args.cuda_graphs)
-    update = devices.graphed(update, args.cuda_graphs)
+    act = devices.graphed(partial(policy, devices.compiled(agent, args.compile)), args.cuda_graphs)
+    loss_function = partial(devices.compiled(minibatch_loss, args.compile), agent, prox, args)
+    learn = partial(update, loss_function, parameters, optimizer, args.max_grad_norm, workers)
+    learn = devices.graphed(learn, args.cuda_graphs)
 
     while not run.ended:
         if args.anneal_lr:
-            new_lr = (1.0 - run.global_step / run.total_steps) * args.learning_rate
-            optimizer.param_groups[0]["lr"] = lr.fill_(new_lr) if args.cuda_graphs else new_lr
+            devices.set_learning_rate(optimizer, (1.0 - run.global_step / run.total_steps) * args.learning_rate)
 
         # ---- rollout -------------------------------------------------------------------------------------------------
-        all_noise.exponential_(generator=rng).log_().neg_()
-        workers.map(rollout, game_pieces, piece_envs)
-        new_games, finished = [], np.zeros(num_envs, dtype=np.int64)
-        for step in range(args.num_steps):
-            episode_returns += raw_rewards[step]
-            episode_lengths += valid[step]
-            for i in np.flatnonzero(game_overs[step]):
-                new_games.append((float(episode_returns[i]), int(episode_lengths[i])))
-                episode_returns[i] = episode_lengths[i] = 0
-                finished[i] += 1
-        state.rewards += float(raw_rewards.sum())
-        state.reward_steps += int(valid.sum())
+        noise = gumbel_noise((args.num_steps, args.num_envs, num_actions), rng)[:, own.start : own.stop]
+        next_value = torch.cat(workers.map(partial(play_steps, act, rollout, noise, next_obs), envs, pieces))
+        dones = rollout.terminations | rollout.truncations
+        valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no reset row
         run.global_step += batch_size
-        run.add_games(new_games, finished)
+        run.add_games(*episodes.add(rollout.raw_rewards, rollout.game_overs, valid))
 
         # ---- targets -------------------------------------------------------------------------------------------------
+        terminations, truncations = rollout.terminations, rollout.truncations
         if not args.mask_resets:
-            terminations, truncations, valid = terminations | truncations, np.zeros_like(valid), np.ones_like(valid)
-        t_rewards, t_terminations, t_truncations, t_valid = (
-            devices.to_device(x, device) for x in (rewards, terminations, truncations, valid)
+            terminations, truncations, valid = dones, np.zeros_like(dones), np.ones_like(dones)
+        rewards, terminations, truncations, valid = (
+            devices.to_device(x, device) for x in (rollout.rewards, terminations, truncations, valid)
         )
         with torch.no_grad():
-            logprobs = F.log_softmax(logits, dim=-1).gather(-1, actions[..., None]).squeeze(-1)
             # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
-            next_values = torch.cat([values[1:], next_value[None]])
+            next_values = torch.cat([rollout.values[1:], next_value[None]])
             advantages, returns = gae(
-                t_rewards, values, t_terminations, t_truncations, next_values, t_valid, args.gamma, args.gae_lambda
+                rewards, rollout.values, terminations, truncations, next_values, valid, args.gamma, args.gae_lambda
             )
-        batch = [x.flatten(0, 1) for x in (obs, actions, logprobs, values, returns, advantages, t_valid)]
-        b_obs, b_actions, b_logprobs, b_values, b_returns, b_advantages, b_valid = batch
+            batch = Batch(
+                obs=rollout.obs.flatten(0, 1),
+                logits=rollout.logits.flatten(0, 1),
+                actions=rollout.actions.flatten(0, 1),
+                logprobs=categorical(rollout.logits, rollout.actions)[0].flatten(0, 1),
+                values=rollout.values.flatten(0, 1),
+                returns=returns.flatten(0, 1),
+                advantages=advantages.flatten(0, 1),
+                valid=valid.flatten(0, 1),
+            )
 
         # ---- update --------------------------------------------------------------------------------------------------
-        noise_scales = {}
-        if args.diagnostics and run.at_log_point(batch_size) and run.global_step >= state.noise_due:
-            state.noise_due = run.global_step + run.schedule.noise_interval * batch_size
-            normalized = normalize_advantages(b_advantages, b_valid)[0] if args.norm_adv else b_advantages
-            of_rows = partial(group_gradient, [*batch[:-2], normalized, b_valid])
-            noise_scales = metrics.gradient_noise_scales(
-                of_rows, b_valid, args.num_steps, run.global_step, devices.NUM_RANKS, devices.add_over_ranks
-            )
+        log_point, noise_scales = run.at_log_point(batch_size), {}
+        if log_point and args.diagnostics and run.global_step >= log.noise_due:
+            log.noise_due = run.global_step + run.schedule.noise_interval * batch_size
+            noise_scales = gradient_noise(agent, prox, args, batch, workers, args.num_steps, run.global_step)
         for _epoch in range(args.update_epochs):
-            for mb_inds in torch.randperm(len(b_obs), generator=rng, device=device).split(mb_size):
-                losses = update(*minibatch(batch, mb_inds))
-                state.totals = state.totals + torch.stack([*losses.values()])
-                state.minibatches += 1
-                state.gradient_steps += 1
+            order = torch.randperm(len(batch.valid), generator=rng, device=device)
+            for inds in order.split(args.minibatch_size // devices.NUM_RANKS):
+                losses = learn(*minibatch(batch, inds, args.norm_adv))
+                if prox is not None:
+                    prox.update_parameters(agent)
+                log.add(losses)
+                log.gradient_steps += 1
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
-        state.explained.append(metrics.explained_variance(b_values[b_valid], b_returns[b_valid]))
+        explained = metrics.explained_variance(batch.values[batch.valid], batch.returns[batch.valid])
+        log.add({"explained_variance": explained})
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
-        suspects = {"rewards": t_rewards, "logits": logits, "values": values, "advantages": advantages}
-        suspects.update(zip(losses, state.totals))
-        suspects["parameters"] = nn.utils.get_total_norm(agent.parameters())
+        suspects = {"rewards": rewards, "logits": rollout.logits, "values": rollout.values, "advantages": advantages}
+        suspects.update({name: log.sums[name] for name in losses}, parameters=nn.utils.get_total_norm(parameters))
         if not run.all_finite(suspects):
             break
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
-        scalars = {}
-        log_point = run.at_log_point(batch_size)
         if log_point:
-            valid_inds = b_valid.nonzero().squeeze(-1)
-            probe_inds = valid_inds[metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)]
+            means, scalars = log.means(), {}
+            rows, probe = metrics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
         if log_point and args.diagnostics:
-            b_logits = logits.flatten(0, 1)
-            native, kl = diagnose(agent, b_obs, b_logits, b_actions, valid_inds, workers)
-            same = len(probe_inds) == len(valid_inds)
-            probe = native if same else diagnose(agent, b_obs, b_logits, b_actions, probe_inds, workers)[0]
-            # clipping multiplied the last minibatch's gradient by one factor: take it out again
-            unclip = max(1.0, (losses["grad_norm"].item() + 1e-6) / args.max_grad_norm)
-            native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
-            probe_minibatch = minibatch(batch, probe_inds[devices.RANK :: devices.NUM_RANKS])
-            gradients, _ = workers.summed(partial(gradient, minibatch_loss), *probe_minibatch)
-            devices.add_over_ranks(gradients)
-            probe = {**probe, **metrics.gradient_statistics(gradients)}
-            scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
-            scalars.update({f"probe/{name}": value for name, value in probe.items()})
-            grad_norm = (state.totals[-1] / state.minibatches).item()
-            state.points.append((*devices.pooled(len(valid_inds), kl), grad_norm, run.mean_new_return()))
-            outer = {**noise_scales, **metrics.outer_loop(state.points, window=max(10, args.num_logs // 10))}
+            scalars, kl = diagnose_batch(agent, prox, args, batch, workers, rows, probe, losses["grad_norm"])
+            log.points.append((*devices.pooled(len(rows), kl), means["grad_norm"], run.mean_new_return()))
+            outer = {**noise_scales, **metrics.outer_loop(log.points, window=max(10, args.num_logs // 10))}
             scalars.update({f"outer/{name}": value for name, value in outer.items()})
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:
-            inds = probe_inds[metrics.stratified_rows(len(probe_inds), run.coverage_quota(), seed=run.global_step)]
-            with torch.no_grad():
-                _, row_values, hiddens = agent(b_obs.index_select(0, inds))
-            run.add_coverage(
-                frame=b_obs[inds, :, :, -1].cpu().numpy(),
-                feature=hiddens[0][-1].cpu().numpy().astype(np.float16),
-                value=row_values.cpu().numpy(),
-            )
-            scalars.update(run.charts())
-            scalars["charts/reward"] = devices.ratio_of_sums(state.rewards, state.reward_steps)
+            some = probe[metrics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
+            run.add_coverage(**coverage(agent, batch.obs.index_select(0, some)))
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
-            scalars["charts/gradient_steps"] = state.gradient_steps
-            means = (state.totals / state.minibatches).tolist()
-            scalars.update({f"losses/{name}": value for name, value in zip(losses, means)})
-            scalars["losses/explained_variance"] = float(np.mean(state.explained))
-            run.log(scalars)
-            state.totals, state.minibatches, state.explained = 0.0, 0, []
-            state.rewards, state.reward_steps = 0.0, 0
+            scalars["charts/gradient_steps"] = log.gradient_steps
+            scalars.update({f"losses/{name}": mean for name, mean in means.items()})
+            run.log({**scalars, **run.charts()})
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------

@@ -192,43 +192,41 @@ class Agent(nn.Module):
 
 # ---- targets and loss ------------------------------------------------------------------------------------------------
 def gae(rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda):
-    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), cut at the ends of episodes. Tensors are (T, N).
+    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), cut at the ends of episodes. Tensors (T, N).
 
     `values[t]` is V(obs[t]), `next_values[t]` V of what step t led to, before any reset. `terminations`, `truncations`
     (bool) say how step t ended its episode: the first bootstrap 0, the second `next_values[t]`, and neither passes the
     trace on. Rows that are not `valid` (bool) get the advantage 0 and take no time: no trace begins in them. Returns
     (advantages, returns), both float32 (T, N)."""
-    advantages = torch.zeros_like(rewards)
-    nonterminal = 1.0 - terminations.to(rewards.dtype)
-    nonend = nonterminal * (1.0 - truncations.to(rewards.dtype))
-    lastgaelam = torch.zeros_like(rewards[0])
-    for t in reversed(range(rewards.shape[0])):
-        delta = rewards[t] + gamma * next_values[t] * nonterminal[t] - values[t]
-        lastgaelam = torch.where(valid[t], delta + gamma * gae_lambda * nonend[t] * lastgaelam, lastgaelam)
-        advantages[t] = torch.where(valid[t], lastgaelam, 0.0)
+    deltas = torch.where(valid, rewards + gamma * next_values * ~terminations - values, 0.0)
+    decays = torch.where(valid, gamma * gae_lambda * (~(terminations | truncations)).to(rewards.dtype), 1.0)
+    advantages, lastgaelam = torch.zeros_like(rewards), torch.zeros_like(rewards[0])
+    for t in reversed(range(len(rewards))):
+        advantages[t] = lastgaelam = deltas[t] + decays[t] * lastgaelam
+    advantages = torch.where(valid, advantages, 0.0)
     return advantages, advantages + values
 
 
 def masked_mean(x, valid, count):
-    """The sum of x over the rows where `valid` (bool, same shape) holds, divided by `count`, their number.
+    """The sum of x (..., B) over the rows where `valid` (B,) bool holds, divided by `count`, their number.
 
     With several processes `count` is of all rows, and each process gets its share of the mean: shares, and their
     gradients, add up to the whole.
     """
-    return torch.where(valid, x, 0.0).sum() / count
+    return torch.where(valid, x, 0.0).sum(-1) / count
 
 
 def normalize_advantages(advantages, valid):
     """Zero mean and unit (unbiased) standard deviation over the valid rows of a minibatch, of all processes.
 
-    advantages (B,) float32, valid (B,) bool. Returns the normalised advantages (B,), 0 in other rows, and the number
-    of valid rows (0-d float32, at least 1), which the losses divide by.
+    advantages (..., B) float32, valid (..., B) bool. Returns the normalised advantages, 0 in other rows, and the number
+    of valid rows, (...) float32, at least 1, which the losses divide by.
     """
-    total, count = devices.sum_over_ranks(torch.stack([torch.where(valid, advantages, 0.0).sum(), valid.sum()]))
-    centred = torch.where(valid, advantages - total / count.clamp(min=1), 0.0)
-    squares = devices.sum_over_ranks(centred.square().sum())
+    total, count = devices.sum_over_ranks(torch.stack([torch.where(valid, advantages, 0.0).sum(-1), valid.sum(-1)]))
+    centred = torch.where(valid, advantages - (total / count.clamp(min=1))[..., None], 0.0)
+    squares = devices.sum_over_ranks(centred.square().sum(-1))
     std = (squares / (count - 1).clamp(min=1)).sqrt()
-    return centred / (std + 1e-8), count.clamp(min=1)
+    return centred / (std[..., None] + 1e-8), count.clamp(min=1)
 
 
 def gaussian_logprobs(mean, logstd, actions):

@@ -224,20 +224,18 @@ class RNDModel(nn.Module):
 
 # ---- targets and loss ------------------------------------------------------------------------------------------------
 def gae(rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda):
-    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), cut at the ends of episodes. Tensors are (T, N).
+    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), cut at the ends of episodes. Tensors (T, N).
 
     `values[t]` is V(obs[t]), `next_values[t]` V of what step t led to, before any reset. `terminations`, `truncations`
     (bool) say how step t ended its episode: the first bootstrap 0, the second `next_values[t]`, and neither passes the
     trace on. Rows that are not `valid` (bool) get the advantage 0 and take no time: no trace begins in them. Returns
     (advantages, returns), both float32 (T, N)."""
-    advantages = torch.zeros_like(rewards)
-    nonterminal = 1.0 - terminations.to(rewards.dtype)
-    nonend = nonterminal * (1.0 - truncations.to(rewards.dtype))
-    lastgaelam = torch.zeros_like(rewards[0])
-    for t in reversed(range(rewards.shape[0])):
-        delta = rewards[t] + gamma * next_values[t] * nonterminal[t] - values[t]
-        lastgaelam = torch.where(valid[t], delta + gamma * gae_lambda * nonend[t] * lastgaelam, lastgaelam)
-        advantages[t] = torch.where(valid[t], lastgaelam, 0.0)
+    deltas = torch.where(valid, rewards + gamma * next_values * ~terminations - values, 0.0)
+    decays = torch.where(valid, gamma * gae_lambda * (~(terminations | truncations)).to(rewards.dtype), 1.0)
+    advantages, lastgaelam = torch.zeros_like(rewards), torch.zeros_like(rewards[0])
+    for t in reversed(range(len(rewards))):
+        advantages[t] = lastgaelam = deltas[t] + decays[t] * lastgaelam
+    advantages = torch.where(valid, advantages, 0.0)
     return advantages, advantages + values
 
 
@@ -270,12 +268,12 @@ def merge_frame_moments(moments, frames, valid):
 
 
 def masked_mean(x, valid, count):
-    """The sum of x over the rows where `valid` (bool, same shape) holds, divided by `count`, their number.
+    """The sum of x (..., B) over the rows where `valid` (B,) bool holds, divided by `count`, their number.
 
     With several processes `count` is of all rows, and each process gets its share of the mean: shares, and their
     gradients, add up to the whole.
     """
-    return torch.where(valid, x, 0.0).sum() / count
+    return torch.where(valid, x, 0.0).sum(-1) / count
 
 
 def normalize_advantages(advantages, valid, learned):
@@ -548,7 +546,7 @@ def main(args):
             # the unit of the intrinsic rewards is of the games of all processes
             parts = zip(*devices.gather((int_rewards.cpu(), t_valid.cpu())))
             all_rewards, all_valid = (torch.cat(part, 1).to(device) for part in parts)
-            state.intrinsic.append(masked_mean(all_rewards, all_valid, all_valid.sum()).item())
+            state.intrinsic.append(masked_mean(all_rewards.flatten(), all_valid.flatten(), all_valid.sum()).item())
             sums, state.sums = discounted_sums(all_rewards, all_valid, state.sums, args.int_gamma)
             state.sum_moments = metrics.merge_moments(state.sum_moments, sums[all_valid].double())
             scaled_rewards = int_rewards / state.sum_moments[1].sqrt()

@@ -215,12 +215,12 @@ def q_lambda_returns(rewards, terminations, truncations, next_values, gamma, q_l
 
 
 def masked_mean(x, valid, count):
-    """The sum of x over the rows where `valid` (bool, same shape) holds, divided by `count`, their number.
+    """The sum of x (..., B) over the rows where `valid` (B,) bool holds, divided by `count`, their number.
 
     With several processes `count` is of all rows, and each process gets its share of the mean: shares, and their
     gradients, add up to the whole.
     """
-    return torch.where(valid, x, 0.0).sum() / count
+    return torch.where(valid, x, 0.0).sum(-1) / count
 
 
 def td_loss(q_values, actions, returns, valid, count):

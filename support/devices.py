@@ -109,6 +109,12 @@ def compiled(function: Callable, enabled: bool) -> Callable:
     return torch.compile(function, dynamic=False) if enabled else function
 
 
+def set_learning_rate(optimizer: Any, rate: float) -> None:
+    """Sets the learning rate of all parameters; in place where a CUDA graph reads it, from a tensor."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate if isinstance(group["lr"], float) else group["lr"].fill_(rate)
+
+
 def graphed(function: Callable, enabled: bool) -> Callable:
     """The function as a CUDA graph (tensordict's CudaGraphModule), if enabled: one launch instead of hundreds.
 
@@ -198,16 +204,18 @@ class Workers:
 
         return list(self._pool.map(piece, *sequences))
 
-    def summed(self, function: Callable, rows: Sequence[Any], whole: Sequence[Any]) -> Tuple[List[Any], Dict[str, Any]]:
-        """function(*rows, *whole), computed in pieces of 128 rows or more and summed in the order of the pieces.
+    def summed(self, function: Callable, rows: Any, whole: Any = None) -> Tuple[List[Any], Dict[str, Any]]:
+        """function(rows), computed in pieces of 128 rows or more and summed in the order of the pieces.
 
-        rows: tensors of one length, which are cut; whole: what every piece gets as it is. The function returns a list
-        and a dict of tensors.
+        rows: a NamedTuple of tensors of one length, which are cut. The function returns a list and a dict of tensors.
         """
         import torch
 
         pieces = self.pieces(len(rows[0]), 128)  # with 64 rows a training step of the Atari network takes 10 % longer
-        parts = self.map(lambda piece: function(*(x[piece] for x in rows), *whole), pieces)
+        if whole is not None:
+            parts = self.map(lambda piece: function(*(x[piece] for x in rows), *whole), pieces)
+        else:
+            parts = self.map(lambda piece: function(rows._make(x[piece] for x in rows)), pieces)
         total, named = parts[0]
         for more, more_named in parts[1:]:
             torch._foreach_add_(total, more)

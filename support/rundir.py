@@ -117,11 +117,36 @@ def _manifest(args: Any, device: Any, words: Sequence[str]) -> Dict[str, Any]:
     }
 
 
+class Log(SimpleNamespace):
+    """Sums since the last log point, by name, and what else a training script counts. A checkpoint keeps all of it.
+
+    kept: further attributes, plain values or tensors, which are the script's own.
+    """
+
+    def __init__(self, **kept: Any) -> None:
+        self.sums: Dict[str, Any] = {}
+        self.counts: Dict[str, int] = {}
+        super().__init__(**kept)
+
+    def add(self, values: Dict[str, Any]) -> None:
+        """Adds each value, a number or a tensor of one, to the sum of its name."""
+        for name, value in values.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+            self.counts[name] = self.counts.get(name, 0) + 1
+
+    def means(self) -> Dict[str, float]:
+        """The mean of each name since the last call, which is at a log point. The sums begin anew."""
+        means = {name: float(total / self.counts[name]) for name, total in self.sums.items()}
+        self.sums, self.counts = {}, {}
+        return means
+
+
 class Run:
     """The run directory of a training script, from its claim to done.json.
 
         run = rundir.Run(args, device)                          # claims the directory; exits if the run is finished
-        run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state)
+        log = rundir.Log(gradient_steps=0)
+        run.restore(agent=agent, optimizer=optimizer, rng=rng, log=log)
         while not run.ended:
             ...
             run.global_step += batch_size
@@ -135,9 +160,9 @@ class Run:
     Under torchrun each process has a Run; only the first writes, and all agree on when to stop.
 
     Attributes: `path`; `schedule`, the shapes of the batches; `total_steps`, whole iterations only; `global_step`,
-    environment steps done; `episodes`, the
-    number of finished games; `games`, (return, length) of the last 100; `new_returns`, of the games that have ended
-    since the last log point; `ended`.
+    environment steps done; `episodes`, the number of finished games; `games`, (return, length) of the last 100;
+    `new_returns`, of the games that have ended since the last log point; `earned`, the sum of all raw rewards since
+    then and the number of their steps; `ended`.
     """
 
     def __init__(self, args: Any, device: Any, words: Optional[Sequence[str]] = None, alone: bool = True) -> None:
@@ -145,6 +170,7 @@ class Run:
         self.args, self.alone = args, alone
         self._words = sys.argv[1:] if words is None else words
         self.global_step, self.episodes, self.games, self.new_returns = 0, 0, [], []
+        self.earned = (0.0, 0)
         self._finished: Any = 0  # games that each environment has finished: an array (num_envs,) from the first on
         self.exit_code, self.failure = 0, ""
         self.ended = False
@@ -176,7 +202,7 @@ class Run:
             kept = self._checkpoint["run"]
             self.global_step, self.episodes, self.games = kept["global_step"], kept["episodes"], kept["games"]
             self._finished = kept["finished"].numpy()
-            self.new_returns = kept.get("new_returns", [])
+            self.new_returns, self.earned = kept["new_returns"], kept.get("earned", (0.0, 0))
             wall_seconds, self._wandb_id = kept["wall_seconds"], kept["wandb_id"]
             print(f"{self.path}: resumes at step {self.global_step:,}", flush=True)
         self.ended = self.global_step >= self.total_steps  # only the games after the last step may be missing
@@ -274,18 +300,17 @@ class Run:
         """Names what a checkpoint keeps and, if there is a checkpoint, gives each part its state back.
 
         A part is a module or an optimiser (`state_dict`), a torch.Generator, or a SimpleNamespace of plain values and
-        tensors. Then opens the curves, the progress bar and, with --track, the W&B run.
+        tensors, such as Log; None is no part. Then opens the curves, the progress bar and, with --track, the W&B run.
         """
-        self._parts = parts
+        self._parts = parts = {name: part for name, part in parts.items() if part is not None}
         if self._checkpoint:
             for name, part in parts.items():
                 if name in self._checkpoint:  # a child may have a part that its parent had not
                     self._set_state(name, part, self._checkpoint[name])
             self._load_coverage()
-        for group in [group for part in parts.values() for group in getattr(part, "param_groups", ())]:
-            if self._is_child:  # it has a rate of its own
-                rate = self.args.learning_rate
-                group["lr"] = rate if isinstance(group["lr"], float) else group["lr"].fill_(rate)
+        for part in parts.values():
+            if self._is_child and hasattr(part, "param_groups"):  # it has a rate of its own
+                devices.set_learning_rate(part, self.args.learning_rate)
         self._checkpoint = None  # free the memory
         self._events: Any = None
         if devices.RANK == 0:
@@ -349,21 +374,22 @@ class Run:
         self._wandb_id = run.id
         return run
 
-    def add_games(self, games: List[Tuple[float, int]], finished: Any) -> None:
-        """Adds the games that have ended in this process; under torchrun those of all processes.
+    def add_games(self, games: List[Tuple[float, int]], finished: Any, earned: float = 0.0, steps: int = 0) -> None:
+        """Adds what the games of this process have done; under torchrun those of all processes.
 
-        `games`: (return, length) of each, or of the last of them. `finished`: int array, how many games each
-        environment of this process has finished since the last call.
+        `games`: (return, length) of each game that has ended, or of the last of them. `finished`: int array, how many
+        games each environment has finished since the last call. `earned`: what all games have earned in `steps` steps.
         """
         import numpy as np
 
-        some, parts = zip(*devices.gather((games, finished)))
+        some, parts, sums, numbers = zip(*devices.gather((games, finished, earned, steps)))
         counts = np.concatenate(parts)
         # a schedule that has changed the number of environments has started their games anew
         self._finished = counts + (self._finished if np.size(self._finished) == len(counts) else 0)
         self.episodes += int(counts.sum())
         self.games = [*self.games, *sum(some, [])][-100:]
         self.new_returns += [score for part in some for score, _ in part]
+        self.earned = (self.earned[0] + sum(sums), self.earned[1] + sum(numbers))
 
     def mean_return(self) -> Optional[float]:
         """The mean return of the last 100 games; None before the first has ended."""
@@ -387,6 +413,7 @@ class Run:
         scalars = {
             "charts/episodes": self.episodes,
             "charts/min_episodes": int(self._finished.min()),  # of any environment
+            "charts/reward": self.earned[0] / max(self.earned[1], 1),
             "charts/SPS": (self.global_step - self._log_step) / (time.time() - self._log_time),
         }
         if self.games:
@@ -412,7 +439,7 @@ class Run:
             self._curves.append(self.global_step, now, {value.tag: value.simple_value for value in summary.value})
         if self._wandb:
             self._wandb.log(scalars, step=self.global_step)
-        self._log_time, self._log_step, self.new_returns = now, self.global_step, []
+        self._log_time, self._log_step, self.new_returns, self.earned = now, self.global_step, [], (0.0, 0)
 
     def coverage_quota(self) -> int:
         """How many rows coverage.npz still lacks at the present step, of COVERAGE_ROWS spread over the whole run."""
@@ -498,6 +525,7 @@ class Run:
             "episodes": self.episodes,
             "games": self.games,
             "new_returns": self.new_returns,
+            "earned": self.earned,
             "finished": torch.from_numpy(self._finished),
             "wall_seconds": self._wall_seconds,
             "wandb_id": self._wandb_id,

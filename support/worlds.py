@@ -190,6 +190,61 @@ def arrays(shape: Tuple[int, ...], seen: Observation, num_actions: int, continuo
     return [np.zeros((*shape, seen.width), seen.dtype), actions, outputs, *floats, *flags]
 
 
+# ---- whole games -----------------------------------------------------------------------------------------------------
+class Episodes:
+    """Counts the games of N environments, from one rollout to the next.
+
+    whole: whether the games under way began at their start; if not, the first of each environment is not counted.
+    """
+
+    def __init__(self, num_envs: int, whole: bool = True) -> None:
+        import numpy as np
+
+        self.returns: Any = np.zeros(num_envs)  # of the games under way
+        self.lengths: Any = np.zeros(num_envs, dtype=np.int64)
+        self.whole: Any = np.full(num_envs, whole)
+
+    def add(self, rewards: Any, ended: Any, valid: Any) -> Tuple[List[Tuple[float, int]], Any, float, int]:
+        """T more steps: what Run.add_games gets of them.
+
+        rewards (T, N): raw ones, 0 in reset rows; ended (T, N) bool: the step ended a whole game; valid (T, N) bool: it
+        was no reset. NumPy arrays. Returns (return, length) of each game that has ended, in order; how many each
+        environment has finished, (N,); the sum of the rewards; and the number of their steps.
+        """
+        import numpy as np
+
+        games: List[Tuple[float, int]] = []
+        finished: Any = np.zeros(len(self.returns), dtype=np.int64)
+        for t in range(len(rewards)):
+            self.returns += rewards[t]
+            self.lengths += valid[t]
+            for i in np.flatnonzero(ended[t]):
+                if self.whole[i]:
+                    games.append((float(self.returns[i]), int(self.lengths[i])))
+                    finished[i] += 1
+                self.returns[i], self.lengths[i], self.whole[i] = 0.0, 0, True
+        return games, finished, float(rewards.sum()), int(valid.sum())
+
+
+def play(envs: Any, act: Callable[[Any, Any], Any], bar: Any) -> List[float]:
+    """Plays one whole game in each of N environments.
+
+    act: maps observations (N, ...) and whose game is under way, (N,) bool, to actions (N, ...); those of the others are
+    ignored. Returns the raw returns, through all lives. `bar` shows the progress.
+    """
+    import numpy as np
+
+    obs, _ = envs.reset()
+    returns, playing = np.zeros(len(obs)), np.ones(len(obs), dtype=bool)  # type: Any, Any
+    while playing.any():
+        obs, reward, terminated, truncated, info = envs.step(act(obs, playing))
+        returns += info.get("reward", reward) * playing  # Atari's is clipped
+        over = playing & (info.get("terminated", terminated).astype(bool) | truncated)  # Atari's is a life
+        playing &= ~over
+        bar.update(int(over.sum()))
+    return returns.tolist()
+
+
 # ---- games -----------------------------------------------------------------------------------------------------------
 def make(env_id: str, seeds: Any, num_threads: int, film: bool = False) -> Any:
     """One game for each of the seeds (N,) or (S, N), integers below 2**31, in `num_threads` threads on EnvPool.

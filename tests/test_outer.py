@@ -127,10 +127,11 @@ def test_three_losses_of_the_proximal_policy():
     valid, count = torch.ones(6, dtype=torch.bool), torch.tensor(6.0)
     new = logits.log_softmax(-1).gather(-1, actions[:, None]).squeeze(-1)
     expected = ppo_envpool.ewma_surrogate(new - logprobs, proximal - logprobs, advantages, torch.tensor(0.2)).mean()
-    rows = (logprobs, values, returns, advantages, valid, count, 0.2, 0.0, 0.5, True)
-    _, losses = ppo_atari_envpool.ppo_loss(logits, values, actions, *rows, proximal)
+    mb = ppo_atari_envpool.Batch(None, logits, actions, logprobs, values, returns, advantages, valid)
+    rows = (*ppo_atari_envpool.categorical(logits, actions), values, mb, lambda x: x.mean(-1), 0.2, 0.0, 0.5, True)
+    _, losses = ppo_atari_envpool.ppo_loss(*rows, proximal)
     torch.testing.assert_close(losses["policy_loss"], expected)
-    assert ppo_atari_envpool.ppo_loss(logits, values, actions, *rows)[1]["policy_loss"] != expected
+    assert ppo_atari_envpool.ppo_loss(*rows)[1]["policy_loss"] != expected
     entropy, weights = torch.ones(6), torch.full((6,), 1 / 6)
     scalars = ppo_envpool.Args(clip_coef=torch.tensor(0.2))
     rows = (new - logprobs, entropy, values, values, returns, advantages, weights, scalars)
@@ -243,7 +244,7 @@ def test_the_noise_is_that_of_the_loss_before_the_update(script, tmp_path, monke
         obs, _, actions, logprobs, values, returns, advantages, valid = (x[0] for x in batch)
         agent, of_some, of_all = module.make_agent(args, [args.seed]), of_some[0], of_all[0]
     else:
-        obs, actions, logprobs, values, returns, advantages, valid = batch
+        obs, _, actions, logprobs, values, returns, advantages, valid = batch
         torch.manual_seed(args.seed)
         agent = module.Agent(4, args.shared_encoder)
     assert abs(advantages[valid].mean()) < 1e-6 and advantages[valid].std().item() == pytest.approx(1, abs=1e-5)

@@ -6,9 +6,10 @@ from typing import Optional
 
 import numpy as np
 import pytest
+import torch
 from conftest import refusal
 
-from support import arguments, devices, reading, rundir
+from support import arguments, devices, reading, rundir, worlds
 
 
 @dataclass
@@ -79,16 +80,41 @@ def test_log_points(batches, num_logs):
 
 def test_games_are_counted_by_environment():
     run = object.__new__(rundir.Run)
-    run.episodes, run.games, run.new_returns, run._finished = 0, [], [], 0
+    run.episodes, run.games, run.new_returns, run.earned, run._finished = 0, [], [], (0.0, 0), 0
     run.global_step = run._log_step = run._log_time = 0
-    run.add_games([(1.0, 10), (3.0, 30)], np.array([2, 0, 0]))
+    run.add_games([(1.0, 10), (3.0, 30)], np.array([2, 0, 0]), 6.0, 60)
     assert (run.episodes, run.charts()["charts/min_episodes"], run.mean_return()) == (2, 0, 2.0)
     assert run.mean_new_return() == 2.0 and run.new_returns == [1.0, 3.0]
-    run.add_games([(5.0, 50)] * 100, np.array([0, 150, 1]))  # the last 100 of 151
+    run.add_games([(5.0, 50)] * 100, np.array([0, 150, 1]), 3.0, 30)  # the last 100 of 151
+    assert run.charts()["charts/reward"] == 0.1
     assert (run.episodes, run.charts()["charts/min_episodes"], run.mean_return()) == (153, 1, 5.0)
     run.add_games([], np.array([4, 2]))  # a schedule has changed the number of environments
     assert (run.charts()["charts/episodes"], run.charts()["charts/min_episodes"]) == (159, 2)
     assert run.charts()["charts/episodic_length"] == 50.0
+
+
+def test_sums_since_the_last_log_point():
+    log = rundir.Log(counted=0)
+    for x in (1.0, 4.0):
+        log.add({"a": torch.tensor(x), "b": x})
+    log.add({"b": 4.0})
+    again = rundir.Log(**vars(log))  # as a checkpoint gives it back
+    assert log.means() == again.means() == {"a": 2.5, "b": 3.0} and again.counted == 0
+    assert log.means() == {}
+
+
+def test_whole_games_over_two_rollouts():
+    """Environment 0 ends a game at t=1 and resets in row 2; 1 ends one at t=3; where games began before, the first of
+    each is not counted."""
+    rewards = np.array([[1.0, 1.0], [2.0, 1.0], [0.0, 1.0], [4.0, 1.0]], np.float32)
+    ended = np.array([[0, 0], [1, 0], [0, 0], [0, 1]], bool)
+    valid = np.array([[1, 1], [1, 1], [0, 1], [1, 1]], bool)
+    for whole, first in ((True, [(3.0, 2), (4.0, 4)]), (False, [])):
+        episodes = worlds.Episodes(2, whole)
+        games, finished, earned, steps = episodes.add(rewards, ended, valid)
+        assert (games, finished.tolist(), earned, steps) == (first, [1, 1] if whole else [0, 0], 11.0, 7)
+        games, finished, *_ = episodes.add(rewards, ended, valid)
+        assert (games, finished.tolist()) == ([(7.0, 3), (4.0, 4)], [1, 1])
 
 
 def test_interval_of_a_mean():

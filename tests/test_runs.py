@@ -489,7 +489,7 @@ def test_a_checkpoint_of_another_format(reopen, tmp_path, capsys):
         reopen("old", age)
     error = capsys.readouterr().err
     assert end.value.code == 2 and error.count("\n") == 1
-    assert "has format 1, this version reads 2: continue it with the code that began it (commit " in error
+    assert "has format 1, this version reads 3: continue it with the code that began it (commit " in error
     assert raw_steps(tmp_path / "old/run") == STEPS
 
 

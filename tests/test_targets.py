@@ -1,6 +1,7 @@
 """The mathematics of the PPO scripts: advantages, losses, networks, and one whole update against CleanRL's."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -114,29 +115,22 @@ def minibatch(size=6, num_actions=4, seed=0):
     newvalue, values, advantages, returns = torch.randn(4, size, generator=generator)
     logprobs = Categorical(logits=logits).log_prob(actions)
     valid = torch.ones(size, dtype=torch.bool)
-    return dict(
-        logits=logits,
-        newvalue=newvalue,
-        actions=actions,
-        logprobs=logprobs,
-        values=values,
-        advantages=advantages,
-        returns=returns,
-        valid=valid,
-        count=valid.sum(),
-        clip_coef=0.1,
-        ent_coef=0.01,
-        vf_coef=0.5,
-    )
+    return newvalue, ppo.Batch(None, logits, actions, logprobs, values, returns, advantages, valid)
+
+
+def loss_of(logits, newvalue, mb, *coefs, **options):
+    """ppo_loss of some logits and values on a minibatch."""
+    mean = partial(ppo.masked_mean, valid=mb.valid, count=mb.valid.sum())
+    return ppo.ppo_loss(*ppo.categorical(logits, mb.actions), newvalue, mb, mean, *coefs, **options)
 
 
 def test_ratio_1():
-    mb = minibatch()
-    loss, losses = ppo.ppo_loss(**mb, clip_vloss=False)
+    newvalue, mb = minibatch()
+    loss, losses = loss_of(mb.logits, newvalue, mb, 0.1, 0.01, 0.5, clip_vloss=False)
     pg_loss, v_loss, entropy = (losses[name] for name in ("policy_loss", "value_loss", "entropy"))
-    assert pg_loss.item() == pytest.approx(-mb["advantages"].mean().item(), abs=1e-6)
-    assert v_loss.item() == pytest.approx(0.5 * (mb["newvalue"] - mb["returns"]).square().mean().item(), abs=1e-6)
-    assert entropy.item() == pytest.approx(Categorical(logits=mb["logits"]).entropy().mean().item(), abs=1e-6)
+    assert pg_loss.item() == pytest.approx(-mb.advantages.mean().item(), abs=1e-6)
+    assert v_loss.item() == pytest.approx(0.5 * (newvalue - mb.returns).square().mean().item(), abs=1e-6)
+    assert entropy.item() == pytest.approx(Categorical(logits=mb.logits).entropy().mean().item(), abs=1e-6)
     for name in ("old_approx_kl", "approx_kl", "clipfrac"):
         assert losses[name].item() == pytest.approx(0, abs=1e-6), name
     assert loss.item() == pytest.approx((pg_loss - 0.01 * entropy + 0.5 * v_loss).item(), abs=1e-6)
@@ -151,20 +145,8 @@ def test_both_clip_sides(ratio, advantage, clipped):
     logits = torch.tensor([[0.3, -0.2, 0.1]], requires_grad=True)
     logprob = torch.log_softmax(logits, -1)[:, 1].detach() - math.log(ratio)
     one = torch.ones(1)
-    loss, losses = ppo.ppo_loss(
-        logits,
-        one,
-        torch.tensor([1]),
-        logprob,
-        one,
-        one,
-        advantage * one,
-        one.bool(),
-        1,
-        clip_coef=0.1,
-        ent_coef=0.0,
-        vf_coef=0.0,
-    )
+    mb = ppo.Batch(None, None, torch.tensor([1]), logprob, one, one, advantage * one, one.bool())
+    loss, losses = loss_of(logits, one, mb, 0.1, 0.0, 0.0)
     loss.backward()
     assert loss.item() == pytest.approx(-advantage * (min(max(ratio, 0.9), 1.1) if clipped else ratio), rel=1e-5)
     assert (logits.grad.abs().max().item() == 0) == clipped
@@ -174,41 +156,27 @@ def test_both_clip_sides(ratio, advantage, clipped):
 def test_clipped_value_loss():
     """Old value 1, clip 0.1. A new value of 2 counts as 1.1; the worse of the two errors is the loss."""
     one = torch.ones(2)
-    logits, actions = torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64)
-    _, losses = ppo.ppo_loss(
-        logits,
-        2 * one,
-        actions,
-        -math.log(2) * one,
-        one,
-        torch.tensor([2.0, 0.0]),
-        0 * one,
-        one.bool(),
-        2,
-        0.1,
-        0.0,
-        1.0,
-        clip_vloss=True,
-    )
+    actions, returns = torch.zeros(2, dtype=torch.int64), torch.tensor([2.0, 0.0])
+    mb = ppo.Batch(None, None, actions, -math.log(2) * one, one, returns, 0 * one, one.bool())
+    _, losses = loss_of(torch.zeros(2, 2), 2 * one, mb, 0.1, 0.0, 1.0, clip_vloss=True)
     assert losses["value_loss"].item() == pytest.approx(0.5 * ((1.1 - 2.0) ** 2 + (2.0 - 0.0) ** 2) / 2)
 
 
 def test_masked_rows_change_nothing():
-    mb = minibatch(size=8)
-    mb["logprobs"] += 0.2 * torch.arange(8) - 0.7
-    mb["valid"] = torch.tensor([1, 0, 1, 1, 0, 1, 1, 0], dtype=torch.bool)
-    mb["count"] = 5
-    kept = {k: v[mb["valid"]] if isinstance(v, torch.Tensor) else v for k, v in mb.items()}
-    for name in ("newvalue", "values", "advantages", "returns"):
-        mb[name][~mb["valid"]] = 1e6
+    newvalue, mb = minibatch(size=8)
+    valid = torch.tensor([1, 0, 1, 1, 0, 1, 1, 0], dtype=torch.bool)
+    mb = mb._replace(obs=newvalue, logprobs=mb.logprobs + 0.2 * torch.arange(8) - 0.7, valid=valid)
+    kept = ppo.Batch(*(x[valid] for x in mb))
+    for x in (newvalue, mb.values, mb.advantages, mb.returns):
+        x[~valid] = 1e6
     grads, losses = [], []
     for batch in (mb, kept):
-        logits = batch["logits"].clone().requires_grad_()
-        advantages, count = ppo.normalize_advantages(batch["advantages"], batch["valid"])
+        logits = batch.logits.clone().requires_grad_()
+        advantages, count = ppo.normalize_advantages(batch.advantages, batch.valid)
         assert count == 5
-        loss, parts = ppo.ppo_loss(**{**batch, "logits": logits, "advantages": advantages})
+        loss, parts = loss_of(logits, batch.obs, batch._replace(advantages=advantages), 0.1, 0.01, 0.5)
         loss.backward()
-        grads.append(logits.grad[batch["valid"]])
+        grads.append(logits.grad[batch.valid])
         losses.append(torch.stack([loss.detach(), *parts.values()]))
     torch.testing.assert_close(losses[0], losses[1])
     torch.testing.assert_close(grads[0], grads[1])
@@ -294,10 +262,10 @@ def test_one_iteration_of_the_script_is_cleanrls(tmp_path, monkeypatch):
         assert torch.equal(next_values[:-1], values[1:])
         return gae(rewards, values, terminations, truncations, next_values, valid, *rest)
 
-    def record_diagnose(agent, b_obs, b_logits, b_actions, inds, workers):
-        logprobs = b_logits.log_softmax(-1).gather(-1, b_actions[:, None]).squeeze(-1)
-        seen.update(obs=b_obs.permute(0, 3, 1, 2), actions=b_actions, logprobs=logprobs, agent=agent.state_dict())
-        return diagnose(agent, b_obs, b_logits, b_actions, inds, workers)
+    def record_diagnose(agent, batch, workers, inds):
+        seen.update(obs=batch.obs.permute(0, 3, 1, 2), agent=agent.state_dict())
+        seen.update(actions=batch.actions, logprobs=batch.logprobs)
+        return diagnose(agent, batch, workers, inds)
 
     def record_randperm(*args, **kwargs):
         drawn = randperm(*args, **kwargs)

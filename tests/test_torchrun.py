@@ -25,6 +25,7 @@ from conftest import (
 LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 UPDATE = """
 import sys
+from functools import partial
 import torch
 import torch.distributed as dist
 sys.path.insert(0, {root!r})
@@ -36,18 +37,12 @@ if devices.NUM_RANKS > 1:
 torch.manual_seed(1)
 agent = ppo.Agent(4)
 optimizer = torch.optim.Adam(agent.parameters(), lr=2.5e-4, eps=1e-5, fused=True)
+workers = devices.Workers(ppo.Args(num_threads=1), torch.device("cpu"))
 for minibatch in torch.load({path!r}):
-    rows = [x[devices.RANK :: devices.NUM_RANKS] for x in minibatch]
-    obs, actions, logprobs, values, advantages, returns, valid = rows
-    logits, newvalue, _ = agent(obs)
-    advantages, count = ppo.normalize_advantages(advantages, valid)
-    loss, losses = ppo.ppo_loss(
-        logits, newvalue, actions, logprobs, values, returns, advantages, valid, count, 0.1, 0.01, 0.5)
-    optimizer.zero_grad()
-    loss.backward()
-    devices.add_over_ranks([*(p.grad for p in agent.parameters()), *losses.values()])
-    torch.nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
-    optimizer.step()
+    mb = ppo.Batch(*(x[devices.RANK :: devices.NUM_RANKS] for x in minibatch))
+    loss_function = partial(ppo.minibatch_loss, agent, None, ppo.Args())
+    mb, count = ppo.minibatch(mb, torch.arange(len(mb.valid)), True)
+    losses = ppo.update(loss_function, list(agent.parameters()), optimizer, 0.5, workers, mb, count)
 torch.save((agent.state_dict(), losses), {path!r} + f".{{devices.NUM_RANKS}}.{{devices.RANK}}")
 if devices.NUM_RANKS > 1:
     dist.destroy_process_group()
@@ -58,11 +53,12 @@ def test_two_processes_update_as_one(tmp_path):
     """The same rows, whole or split over two processes, uneven numbers of which are valid: the same network."""
     generator, data = torch.Generator().manual_seed(0), []
     for _ in range(4):
-        logprobs, values, advantages, returns = torch.randn(4, 24, generator=generator)
+        logprobs, values, returns, advantages = torch.randn(4, 24, generator=generator)
+        logits = torch.zeros(24, 4)
         obs = torch.randint(0, 256, (24, 84, 84, 4), generator=generator, dtype=torch.uint8)
         actions = torch.randint(0, 4, (24,), generator=generator)
         valid = (torch.arange(24) % 2 == 0) | (torch.arange(24) < 5)  # 12 of the first process, 2 of the second
-        data.append((obs, actions, 0.1 * logprobs - 1.4, values, advantages, returns, valid))
+        data.append((obs, logits, actions, 0.1 * logprobs - 1.4, values, returns, advantages, valid))
     path = str(tmp_path / "data.pt")
     torch.save(data, path)
     program = tmp_path / "update.py"
