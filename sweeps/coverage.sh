@@ -4,6 +4,7 @@
 # Grid:  Atari-10 x {8x128, 128x8; N = 16 32 64 128 (ours) at T = 128} x 5 seeds.
 # Cost:  300 runs, 30 billion steps: 18,000 A100-hours at P1's own speed, and none of it after fixed_budget and
 #        scaling_data, which have the same runs.
+# Draws: scripts/umap_coverage.py draws the figure; `_returns`, `_returns_games`: the returns of the runs.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_10}
 SHAPES=${SHAPES:-8x128 128x8 16x128 32x128 64x128 128x128}

@@ -5,6 +5,7 @@
 #        100M steps (our choice). The tasks are mjlab's, which anyone can install. With Isaac Gym:
 #        GAMES="Ant Humanoid ShadowHand".
 # Cost:  90 runs, 9 billion steps: 50 A100-hours at 50,000 steps/s, 25 at 100,000. `--sps` takes your speed.
+# Draws: IQM curves; `_fixed`: by task at one batch size; `_games`: by task at each N.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$PHYSICS}
 BASE=${BASE:-4096x16}

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # P3, Fig. 9: c times as many environments, and three ways to use the c times larger batch.
 # Claim: more minibatches of the same size are the reliable way. Larger minibatches at the same learning rate are the
-#        worst; with the learning rate times sqrt c they are in between.
+#        worst; with the learning rate times sqrt c they are in between. A quarter of the environments with as many
+#        minibatches hurts.
 # Grid:  Atari-5 (base 8x128) and 3 tasks of GPU physics (base 4096x16) x N times {1/4, 1, 4, 16} x {more; bigger;
 #        bigger and sqrt} x 5 seeds; 100M steps (games and steps are our choice). At c = 1 the three ways are one run.
 # Cost:  400 runs, 40 billion steps. 250 of the runs are on Atari: 15,000 A100-hours at P1's speed.
+# Draws: curves of each way at each c; `_hours`: the same against hours of computing.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_5 $PHYSICS}
 FACTORS=${FACTORS:-1 4 16 1/4}

@@ -3,6 +3,7 @@
 # Claim: PQN gains little from a larger N.
 # Grid:  Atari-10 x {base 8x128, N x 2 4, T x 2 4 (our choice)} x 5 seeds.
 # Cost:  250 runs, 25 billion steps: 15,000 A100-hours at P1's speed for PPO.
+# Draws: as scaling_data.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_10}
 BASE=${BASE:-8x128}

@@ -3,6 +3,7 @@
 # Claim: both N and T help on BigFish and StarPilot, N more.
 # Grid:  2 games x {base 64x256, N x 2 4, T x 2 4 (our choice)} x 5 seeds; 100M steps (our choice: P1 does not say).
 # Cost:  50 runs, 5 billion steps: 700 A100-hours at 2,000 steps/s. `--sps` takes the speed of one run on your GPU.
+# Draws: as scaling_data; with NUM_LEVELS `_unseen`: the return on unseen levels.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-bigfish starpilot}
 BASE=${BASE:-64x256}

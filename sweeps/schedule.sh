@@ -5,6 +5,7 @@
 #        batch: 8x32, 32x32, 128x32, each for a third of the steps; N led by the gradient's noise: 8 to 128, T = 32}
 #        x 10 seeds, minibatches of 256 rows, learning rate RATE (5e-4), 200k steps (our choice).
 # Cost:  350 runs, 70 million steps: hours on two cores.
+# Draws: curves of the fixed shapes and of the schedules; `_games`: by game, with N.
 SEEDS=${SEEDS:-1 2 3 4 5 6 7 8 9 10} STEPS=${STEPS:-200000}
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$SMALL}

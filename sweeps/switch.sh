@@ -7,6 +7,7 @@
 #        learning rate is not annealed: it would be 0 at the parents' end, and no child could go on from there as it was.
 # Cost:  240 runs, 12 billion steps. 150 of the runs are on Atari: 4,500 A100-hours at P1's speed.
 #        The launcher starts a child when its parent is done. Slurm: the same line again submits the children then.
+# Draws: parents and children on one axis, by game; `_games`: returns, KL and gradient norm.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_5 $PHYSICS}
 COMS=${COMS:-8 512}

@@ -1,0 +1,137 @@
+"""The texts: nothing is said twice, links lead somewhere, commands exist, and what the sweeps' headers say is copied.
+
+`python tests/test_markdown.py` writes the table of docs/reproducing.md anew from the headers in sweeps/.
+"""
+
+import ast
+import re
+import shlex
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+REPRODUCING = ROOT / "docs" / "reproducing.md"
+TABLE = re.compile(r"(?<=<!-- from the headers in sweeps/ -->\n).*?(?=<!-- end -->)", re.S)
+FILES = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+GENERATED = re.compile(r"results/benchmark/(?!README)\w+\.md")  # tables that scripts/benchmark.py writes
+PAGES = {name: (ROOT / name).read_text() for name in FILES if not GENERATED.fullmatch(name)}
+RECORD = "results/CLAIMS.md"  # is never changed, so other pages may quote it
+SHORTEST = 6  # words of a sentence that may not stand twice
+LAUNCHER = "scripts/launching/options.py"  # the options of scripts/launch.py, and so of every sweep
+ASSIGNMENT = re.compile(r"([A-Z_]+)=")
+
+
+# ---- the table of sweeps ---------------------------------------------------------------------------------------------
+def header(path):
+    """{"": the first paragraph, "Claim": ..., "Cost": ..., ...} of the comment at the top of a sweep."""
+    found, part = {"": ""}, ""
+    for line in path.read_text().splitlines()[1:]:
+        if not line.startswith("#"):
+            return {name: text.strip() for name, text in found.items()}
+        field = re.match(r"# ([A-Z][a-z]+): +(?=\S)", line)
+        if field and found[""]:
+            part = field[1]
+            found[part] = ""
+        found[part] += " " + line[field.end() if field and part else 1 :].strip()
+    raise ValueError(f"{path} has no end of its header")
+
+
+def sweep_table():
+    """The sweeps in the order of sweeps/all.sh, as lines of Markdown."""
+    order = re.search(r"for sweep in ([\w\s\\]+);", (ROOT / "sweeps" / "all.sh").read_text())[1]
+    rows = ["| figure and question | sweep | claim | cost | what `figures.py` draws |", "|---|---|---|---|---|"]
+    for name in order.replace("\\", "").split():
+        parts = header(ROOT / "sweeps" / f"{name}.sh")
+        rows.append(
+            f"| {parts['']} | [`{name}`](../sweeps/{name}.sh) | {parts['Claim']} | {parts['Cost']} | {parts['Draws']} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def test_the_table_of_sweeps_is_that_of_their_headers():
+    assert TABLE.search(REPRODUCING.read_text())[0] == sweep_table(), "run `python tests/test_markdown.py`"
+
+
+# ---- sentences -------------------------------------------------------------------------------------------------------
+def sentences(text):
+    """The sentences outside code, tables, headings and pictures."""
+    text = re.sub(r"```.*?```", "\n\n", text, flags=re.S)
+    text = re.sub(r"^(    |\||#|!\[|<!--).*$", "", text, flags=re.M)
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text):
+        yield from re.split(r"(?<=[.:;?!])\**\s+", " ".join(paragraph.split()))
+
+
+def test_no_sentence_stands_twice():
+    places = defaultdict(list)
+    for name in PAGES.keys() - {RECORD}:
+        for sentence in sentences(PAGES[name]):
+            words = re.findall(r"[\w.+-]+", re.sub(r"\]\([^)]*\)", "]", sentence.lower()))
+            if len(words) >= SHORTEST:
+                places[" ".join(words).rstrip(".")].append(name)
+    twice = {sentence: names for sentence, names in places.items() if len(set(names)) > 1}
+    assert not twice
+    assert len(places) > 500  # it has read the pages
+
+
+# ---- links -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name):
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", PAGES[name], flags=re.S)):
+        if re.match(r"https?://|mailto:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (ROOT / name).parent / path if path else ROOT / name
+        assert file.exists(), f"{name} links to {target}"
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", file.read_text(), re.M)
+            anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+            assert anchor in anchors, f"{name} links to {target}"
+
+
+# ---- commands --------------------------------------------------------------------------------------------------------
+def commands(text):
+    """The words of each `python ...` and `bash ...` in code, with the variables that stand before it."""
+    blocks = re.findall(r"```\w*\n(.*?)```", text, re.S)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines() + re.findall(r"`([^`\n]+)`", text)
+    for line in lines:
+        words = shlex.split(line.split(" #")[0]) if re.search(r"(^|\s)(python|bash|torchrun) ", line) else []
+        for place, word in enumerate(words):
+            if word in ("python", "bash", "torchrun"):
+                yield [w for w in words[:place] if ASSIGNMENT.match(w)], words[place:]
+                break
+
+
+def arguments_of(path):
+    """The names of the fields of a program's Args, with those of the classes that it inherits."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef) and node.name in ("Args", "Options"):
+            names |= {part.target.id for part in node.body if isinstance(part, ast.AnnAssign)}
+            for base in node.bases:
+                names |= arguments_of(path.with_name(f"{base.value.id}.py"))
+    return names
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", *(name for name in PAGES if "docs/" in name)])
+def test_commands_exist(name):
+    for variables, (program, *words) in commands(PAGES[name]):
+        file = next((word for word in words if word.endswith((".py", ".sh"))), None)
+        if file is None or "NAME" in file:  # python -m, or a place for the reader's own name
+            continue
+        assert (ROOT / file).exists(), f"{name}: {program} {file}"
+        known = arguments_of(ROOT / (LAUNCHER if program == "bash" or "launch.py" in file else file))
+        flags = {word.partition("=")[0] for word in words[words.index(file) :] if re.match(r"--[a-z]", word)}
+        names = {flag: flag[2:].replace("-", "_") for flag in flags}
+        assert not [flag for flag, name in names.items() if not {name, name.removeprefix("no_")} & known], file
+        if program == "bash":
+            text = (ROOT / file).read_text() + (ROOT / "sweeps" / "lib.sh").read_text()
+            for variable in variables:
+                assert re.search(rf"\b{ASSIGNMENT.match(variable)[1]}\b", text), f"{file} does not read {variable}"
+
+
+if __name__ == "__main__":
+    text, table = REPRODUCING.read_text(), sweep_table()
+    REPRODUCING.write_text(TABLE.sub(lambda _: table, text))
