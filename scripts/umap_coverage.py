@@ -42,7 +42,8 @@ import numpy as np
 import pandas as pd
 import torch
 from analysis import training_runs
-from analysis.estimates import MIN_SEEDS, interval, mean, verdict, verdict_interval
+from analysis.comparisons import judge, needed
+from analysis.estimates import MIN_SEEDS, UNDECIDED, evidence, interval, mean
 from analysis.look import PAGE, plt
 from tqdm import tqdm
 from typing_extensions import Annotated
@@ -442,7 +443,8 @@ def find_claims(table, grid):
             if not games:
                 continue
             samples = [[found[configuration][game] for game in games] for configuration in configurations]
-            value, low, high = verdict_interval(statistic, samples)
+            tested = judge(evidence(statistic, samples), "more")
+            value, low, high = tested.estimate
             rows.append(
                 {
                     "claim": text,
@@ -452,7 +454,8 @@ def find_claims(table, grid):
                     "estimate": float(value),
                     "ci_low": float(low),
                     "ci_high": float(high),
-                    "verdict": verdict(low, high, "more"),
+                    "verdict": UNDECIDED if needed(samples) else tested.verdict,
+                    "needs": needed(samples),
                     "games": len(games),
                     "seeds": min(len(values) for sample in samples for values in sample),
                     "budget": span(table["last_step"]) + " steps",
@@ -519,7 +522,8 @@ def print_tables(table, games, grid, claims):
             ci = f"no CI: {plural(row['seeds'], 'seed')}, {MIN_SEEDS} are needed"
         at = f"{row['measure']} G={row['grid']}" if row["grid"] else row["measure"]
         print(
-            f"  {row['claim']} | {at} | {row['unit']} {row['estimate']:+.4f}, {ci} | {row['verdict']} | "
+            f"  {row['claim']} | {at} | {row['unit']} {row['estimate']:+.4f}, {ci} | {row['verdict']}"
+            f"{row['needs'] and ': needs ' + row['needs']} | "
             f"{plural(row['games'], 'game')}, {plural(row['seeds'], 'seed')}, {row['budget']}"
         )
     if not claims:

@@ -7,13 +7,12 @@ Every row has the verdict of its own test. A second one, and the p-values beside
 within its family: the primary rows, which say what was claimed before the runs; the other rows; those of single games.
 """
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
 
-from analysis.comparisons import RUNS_FOR_A_VERDICT, Tested, gain_difference, judge, judge_each, with_reversals
+from analysis.comparisons import Tested, effect, gain_difference, judge, judge_each, needed, with_reversals
 from analysis.estimates import (
     ALPHA,
     CONTRADICTED,
@@ -33,7 +32,7 @@ from analysis.estimates import (
     nothing,
     percentile_interval,
 )
-from analysis.suite import DIAGNOSTICS
+from analysis.suite import DIAGNOSTICS, SHOWN, as_shown
 
 NO_FINAL_SCORES = "no final scores of these configurations"
 SMALLEST_MARGIN = 0.01  # of a score: a tenth of the base's score says nothing where that is nearly 0
@@ -215,7 +214,7 @@ class SweepClaims(Claims):
         family = PRIMARY if primary else SECONDARY
         self.append(Claim(text, "the farthest, with its CI", tested, side, margin, family=family, needs=needs))
 
-    def trend(self, text, tau, levels, groups, side, configs=(), **more):
+    def trend(self, text, tau, levels, groups, side, configs=(), quantity="Kendall's τ with N", **more):
         """Adds Kendall's tau of levels with a quantity. A trend that turns back at its last level does not hold.
 
         tau: as rank_correlation gives it for levels and groups.
@@ -223,7 +222,7 @@ class SweepClaims(Claims):
         runs = [[group[i] for group in groups] for i in range(len(levels))]
         suite = self.suite
         tested = with_reversals(judge(tau, side), levels, groups, side, min(suite.reps, 1000), suite.seed)
-        self.add(text, "Kendall's τ with N", tested, side, None, configs, needs=needed(runs), **more)
+        self.add(text, quantity, tested, side, None, configs, needs=needed(runs), **more)
 
     def judging(self, configs, side):
         """The configurations whose final scores a verdict rests on: with a margin also the base."""
@@ -244,12 +243,16 @@ class SweepClaims(Claims):
             place, name = row.tag.split("/")
             label, sign = DIAGNOSTICS[name]
             rows = "native batch" if place == "diagnostics" else "probe, equal rows"
+            shown = [[as_shown(name, x) for x in group] for group in row.groups]
+            moved = effect(row.levels, shown, min(self.suite.reps, 1000), self.suite.seed).estimate
+            ends = f"N = {min(row.levels)} to {max(row.levels)}"
             self.trend(
                 f"{label} {'rises' if sign > 0 else 'falls'} with N ({rows})",
                 row.tau,
                 row.levels,
                 row.groups,
                 "more" if sign > 0 else "less",
+                quantity=f"Kendall's τ with N; {SHOWN[name]} from {ends}: {in_words(moved)}",
             )
 
     def as_rows(self):
@@ -281,13 +284,6 @@ class SweepClaims(Claims):
         ]
 
 
-def needed(samples):
-    """The seeds that a verdict on the samples needs, e.g. "5 seeds"; "" if each has RUNS_FOR_A_VERDICT runs."""
-    runs = min((sum(x.shape[-1] for x in sample) for sample in samples), default=0)
-    games = max(1, max((len(sample) for sample in samples), default=1))
-    return "" if runs >= RUNS_FOR_A_VERDICT or not runs else f"{max(3, math.ceil(RUNS_FOR_A_VERDICT / games))} seeds"
-
-
 def _difference(configs, better, worse, pool):
     """The statistic of a comparison; its samples are those of `configs`."""
 
@@ -313,6 +309,12 @@ def _paired_improvement(suite, configs, samples, better, worse):
         return Estimate(value, np.nan, np.nan)
     draws = bootstrap(mean_improvement, samples, min(suite.reps, 1000), suite.seed)
     return Estimate(value, *map(float, percentile_interval(draws)))
+
+
+def in_words(estimate):
+    """E.g. "+0.32 [+0.12, +0.51]"."""
+    value, low, high = (f"{number:+.3g}" for number in estimate)
+    return f"{value} [{low}, {high}]" if np.isfinite(estimate.low) else f"{value}, no CI"
 
 
 # ---- correlations of the diagnostics ---------------------------------------------------------------------------------

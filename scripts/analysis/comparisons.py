@@ -4,24 +4,25 @@ The statistics take samples (estimates.py), one a configuration, and work on all
 gives a `Tested`: the number, its interval, the verdict, and the p-values of the claim and of its opposite.
 
 Against the best of several a plain interval is wrong: the best of seven equal configurations, chosen by the scores that
-judge it, is above each of them. `judge_each` compares with each alternative on its own. Where the left side is chosen
-from the data too, `halves` leaves other seeds to judge it.
+judge it, is above each of them. `judge_each` and `judge_best` compare with each alternative on its own. Where the data
+also choose what is judged, `halves` leaves other seeds to judge it.
 """
 
 import itertools
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import rankdata
+from scipy.stats import beta, rankdata
 
 from analysis.estimates import (
     ALPHA,
     CONTRADICTED,
     MIN_SEEDS,
-    NORMAL,
     SUPPORTED,
     UNDECIDED,
     Estimate,
+    bootstrap,
+    enough_seeds,
     evidence,
     kendall,
     mean,
@@ -29,7 +30,7 @@ from analysis.estimates import (
     p_values,
     percentile_interval,
     reversals,
-    several,
+    too_few_seeds,
     verdict,
 )
 
@@ -59,6 +60,13 @@ class Tested(NamedTuple):
         return self._replace(verdict=UNDECIDED, chances=(1.0, 1.0), remark=remark)
 
 
+def needed(samples):
+    """The seeds that a verdict on the samples needs, e.g. "5 seeds"; "" if each has RUNS_FOR_A_VERDICT runs."""
+    runs = min((sum(x.shape[-1] for x in sample) for sample in samples), default=0)
+    games = max(1, max((len(sample) for sample in samples), default=1))
+    return "" if runs >= RUNS_FOR_A_VERDICT or not runs else f"{max(MIN_SEEDS, -(-RUNS_FOR_A_VERDICT // games))} seeds"
+
+
 # ---- tests -----------------------------------------------------------------------------------------------------------
 def judge(found, side, margin=0.0):
     """The Tested of an Evidence. side, margin: as for estimates.verdict."""
@@ -72,11 +80,8 @@ def judge_each(found, side, margin=0.0):
 
     *Supported* if each number supports it at 5 %: since all of them have to, nothing is corrected (intersection-union
     test). *Contradicted* if one of them contradicts it after Bonferroni's correction, the first step of Holm's. So no
-    rate of wrong verdicts grows with the number of alternatives.
-
-    The value is the number that is worst for the claim. The interval holds that worst number: its end on the claim's
-    side is the worst of all lower ends, the other end the worst of all corrected upper ends; of `little` it is the span
-    of all intervals.
+    rate of wrong verdicts grows with the number of alternatives. The value is the number that is worst for the claim;
+    the interval is of that worst number, and of `little` the span of all intervals.
     """
     if not found:
         return judge(nothing("nothing to compare"), side, margin)
@@ -85,18 +90,53 @@ def judge_each(found, side, margin=0.0):
     why = next((one.why for one in found if one.why), "")
     if why:
         return Tested(Estimate(float(worst), np.nan, np.nan), why=why)
-    draws = np.stack([one.draws for one in found])
-    (low, high), corrected = percentile_interval(draws), percentile_interval(draws, ALPHA / len(found))
-    if side == "little":
-        low, high = low.min(), high.max()
-    elif side == "less":
-        low, high = corrected[0].max(), high.max()
-    else:
-        low, high = low.min(), corrected[1].min()
+    return _judge_table(worst, np.stack([one.draws for one in found])[None], side, margin)
+
+
+def judge_best(first, second, side="more", margin=0.0, pool=mean, reps=2000, seed=0):
+    """The Tested of the best of some configurations minus the best of others, `more` or `not less`.
+
+    first, second: (name, {learning rate: sample}). Undecided where a best rate is at the edge. The difference of two
+    maxima does not do as a statistic: the best of four equal rates is above the one good rate of another shape that is
+    as good as each of them. *Supported* if one rate of the first, after Bonferroni's correction for their number, is
+    above each rate of the second; *contradicted* if one of the second, likewise, is above each of the first.
+    """
+    samples = [*first[1].values(), *second[1].values()]
+    tested = _judge_maxima(samples, len(first[1]), side, margin, pool, reps, seed)
+    return unless_at_the_edge(tested, dict([first, second]), pool)
+
+
+def _judge_maxima(samples, count, side, margin, pool, reps, seed):
+    """The Tested of the best of the first `count` samples minus the best of the others."""
+
+    def differences(*drawn):
+        scores = np.stack([pool(sample) for sample in drawn])
+        return scores[:count, None] - scores[None, count:]
+
+    value = differences(*samples).max(0).min()
+    if not enough_seeds(samples):
+        return Tested(Estimate(float(value), np.nan, np.nan), why=too_few_seeds(samples))
+    return _judge_table(value, bootstrap(differences, samples, reps, seed, left_out=1), side, margin)
+
+
+def _judge_table(value, draws, side, margin):
+    """The Tested of a claim that holds if in one row of a table each number supports it. draws: (rows, columns, reps).
+
+    It fails if in one column each number contradicts it. Bonferroni's correction for "one", none for "each".
+    """
+    rows, columns, _ = draws.shape
     holds, fails = p_values(draws, side, margin)
-    holds, fails = float(holds.max()), float(min(1.0, len(found) * fails.min()))
+    holds = float(min(1.0, rows * holds.max(1).min()))
+    fails = float(min(1.0, columns * fails.max(0).min()))
+    by_row, by_column = percentile_interval(draws, ALPHA / rows), percentile_interval(draws, ALPHA / columns)
+    if side == "little":
+        low, high = by_row[0].min(), by_row[1].max()
+    elif side == "less":
+        low, high = by_column[0].max(), by_row[1].max()
+    else:
+        low, high = by_row[0].min(1).max(), by_column[1].max(0).min()
     word = SUPPORTED if holds < ALPHA else CONTRADICTED if fails < ALPHA else UNDECIDED
-    return Tested(Estimate(*map(float, (worst, low, high))), word, (holds, fails))
+    return Tested(Estimate(*map(float, (value, low, high))), word, (holds, fails))
 
 
 def judge_trend(levels, groups, side, control=None, reps=2000, seed=0):
@@ -126,9 +166,9 @@ def judge_ranks(x, y):
     than 5 games decide nothing. The interval is that of the orders, so of no correlation.
     """
     ranks, other = rankdata(x).reshape(np.shape(x)), rankdata(y)
-    orders = np.array([np.corrcoef(ranks[list(order)].ravel(), other)[0, 1] for order in _orders(len(ranks))])
-    if not np.isfinite(orders).all():
+    if not np.ptp(ranks) or not np.ptp(other):
         return judge(nothing("constant"), "more")
+    orders = np.array([np.corrcoef(ranks[list(order)].ravel(), other)[0, 1] for order in _orders(len(ranks))])
     found = orders[0]
     chances = tuple(min(1.0, 2 * float(np.mean(beyond))) for beyond in (orders >= found - 1e-9, orders <= found + 1e-9))
     word = SUPPORTED if chances[0] < ALPHA else CONTRADICTED if chances[1] < ALPHA else UNDECIDED
@@ -162,7 +202,8 @@ def over_each(first, *others, pool=mean):
 def at_best(counts, pool=mean):
     """A statistic: the score of the best of each group of configurations, (groups, …). counts: the groups' sizes.
 
-    Each draw of a bootstrap chooses anew, so that the choice is part of the noise.
+    For pictures: each draw of a bootstrap chooses anew, so that the choice is part of the noise. It flatters groups
+    with several good configurations; a verdict is by `judge_best`.
     """
     ends = np.cumsum(counts)[:-1]
 
@@ -171,19 +212,6 @@ def at_best(counts, pool=mean):
         return np.stack([of_group.max(0) for of_group in np.split(scores, ends)])
 
     return best
-
-
-def best_over_best(count, pool=mean):
-    """A statistic: the best of the first `count` configurations minus the best of the others, (…,).
-
-    A best rate counts only if `edge` says nothing.
-    """
-
-    def gain(*samples):
-        first, second = at_best([count, len(samples) - count], pool)(*samples)
-        return first - second
-
-    return gain
 
 
 def quadratic(scores, places):
@@ -283,16 +311,6 @@ def _edge_of_row(name, scores):
     return f"{name} is best at {rate:g}, and no {' or '.join(sides)} neighbour was tried"
 
 
-def judge_best(first, second, side="more", margin=0.0, pool=mean, reps=2000, seed=0):
-    """The Tested of the best of some configurations minus the best of others: undecided where one is at the edge.
-
-    first, second: (name, {learning rate: sample}).
-    """
-    samples = [*first[1].values(), *second[1].values()]
-    found = judge(evidence(best_over_best(len(first[1]), pool), samples, reps, seed), side, margin)
-    return unless_at_the_edge(found, dict([first, second]), pool)
-
-
 def unless_at_the_edge(tested, grid, pool=mean):
     """The Tested, undecided if a best rate of the grid, {name: {learning rate: sample}}, is at the edge."""
     rows = {name: {rate: float(pool(sample)) for rate, sample in samples.items()} for name, samples in grid.items()}
@@ -309,54 +327,58 @@ def judge_default(grid, default, margin, pool=mean, reps=2000, seed=0):
     """The Tested of: the best shape at the default rate is about the best of all, each at its own best rate.
 
     grid: {shape's name: {learning rate: sample}}, the default rate in each. Half of the seeds choose the shape at the
-    default rate; on the other half its best rate is compared with that of each other shape (`judge_each`, not less).
+    default rate; on the other half its best rate is compared with every rate of all other shapes, as by `judge_best`.
     """
-    parts = {name: list(zip(*(halves([sample]) for sample in rates.values()))) for name, rates in grid.items()}
-    choosing, judging = ({name: dict(zip(grid[name], (s for (s,) in parts[name][i]))) for name in grid} for i in (0, 1))
-    if min(x.shape[-1] for rates in judging.values() for sample in rates.values() for x in sample) < MIN_SEEDS:
-        return judge(nothing(f"expected at least {2 * MIN_SEEDS - 1} seeds: half of them choose"), "not less", margin)
-    chosen = max(grid, key=lambda name: float(pool(choosing[name][default])))
-    place, best = list(grid).index(chosen), at_best([len(rates) for rates in judging.values()], pool)
-
-    def losses(*samples):
-        scores = best(*samples)
-        return scores[place] - np.delete(scores, place, axis=0)
-
-    samples = [sample for rates in judging.values() for sample in rates.values()]
-    tested = judge_each(several(losses, samples, reps, seed), "not less", margin)
-    tested = unless_at_the_edge(tested, judging, pool)
+    samples = [sample for rates in grid.values() for sample in rates.values()]
+    choosing, judging = halves([rates[default] for rates in grid.values()])[0], halves(samples)[1]
+    if min((x.shape[-1] for sample in choosing for x in sample), default=0) < 1:
+        return judge(nothing("half of the seeds choose: expected two or more"), "not less", margin)
+    chosen = list(grid)[int(np.argmax([float(pool(sample)) for sample in choosing]))]
+    names = [name for name, rates in grid.items() for _ in rates]
+    own = [sample for name, sample in zip(names, judging) if name == chosen]
+    others = [sample for name, sample in zip(names, judging) if name != chosen]
+    tested = _judge_maxima([*own, *others], len(own), "not less", margin, pool, reps, seed)
+    tested = unless_at_the_edge(tested, grid, pool)
     return tested._replace(remark="; ".join(filter(None, [f"half of the seeds chose {chosen}", tested.remark])))
 
 
 def judge_choice(samples, picks, margin, reps=2000, seed=0):
-    """The Tested of: what a search picks is, in each game, less than `margin` below each cell of the grid.
+    """The Tested of: what a search picks is less than `margin` below the best cell of the grid, mean over games.
 
     samples: one a cell, a list with one array (seeds,) a game. picks: one array a game, (searches,), of the indices of
-    the cells that were picked; searches are drawn as seeds are.
+    the cells that were picked; searches are drawn as seeds are. The best cell of a game is chosen by half of the seeds,
+    and the other half judge: the best of many by the same seeds is partly luck.
     """
+    choosing, judging = halves(samples)
+    if min(x.shape[-1] for sample in choosing for x in sample) < 1:
+        return judge(nothing("half of the seeds choose: expected two or more"), "not less", margin)
+    best = [int(np.argmax([sample[game].mean() for sample in choosing])) for game in range(len(picks))]
 
-    def losses(*drawn):
+    def regret(*drawn):
         *cells, picked = drawn
         by_game = []
         for game, places in enumerate(picked):
             means = np.stack([cell[game].mean(-1) for cell in cells])
-            by_game.append(np.take_along_axis(means, np.moveaxis(places, -1, 0), 0).mean(0) - means)
-        return np.concatenate(by_game)
+            found = np.take_along_axis(means, np.moveaxis(places, -1, 0), 0).mean(0)
+            by_game.append(found - means[best[game]])
+        return np.mean(by_game, axis=0)
 
-    return judge_each(several(losses, [*samples, picks], reps, seed), "not less", margin)
+    return judge(evidence(regret, [*judging, picks], reps, seed), "not less", margin)
 
 
 # ---- shares ----------------------------------------------------------------------------------------------------------
 def share_solved(scores):
-    """The Estimate of the share of runs with a score of at least SOLVED, (seeds,), with Wilson's 95 % interval."""
+    """The Estimate of the share of runs with a score of at least SOLVED, (seeds,), with its `binomial` interval."""
     scores = np.asarray(scores, float)
-    return wilson(int((scores >= SOLVED).sum()), scores.size)
+    return binomial(int((scores >= SOLVED).sum()), scores.size)
 
 
-def wilson(count, total):
-    """The Estimate of a share, count of total, with Wilson's 95 % score interval: never of zero width."""
-    z = NORMAL.inv_cdf(1 - ALPHA / 2)
-    share = count / total
-    center = (share + z * z / (2 * total)) / (1 + z * z / total)
-    half = z / (1 + z * z / total) * np.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
-    return Estimate(share, max(0.0, float(center - half)), min(1.0, float(center + half)))
+def binomial(count, total):
+    """The Estimate of a share, count of total, with the exact 95 % interval (Clopper and Pearson 1934).
+
+    Neither end is wrong in more than 2.5 % of all cases, whatever the share; Wilson's interval reaches 10 % at a share
+    near 0 or 1. Its width is never zero.
+    """
+    low = beta.ppf(ALPHA / 2, count, total - count + 1) if count else 0.0
+    high = beta.ppf(1 - ALPHA / 2, count + 1, total - count) if count < total else 1.0
+    return Estimate(count / total, float(low), float(high))

@@ -18,7 +18,7 @@ from analysis import training_runs
 from analysis.comparisons import at_best, difference
 from analysis.estimates import evidence, interval, mean
 from analysis.look import BLUES, COLUMN, DASHED, DOTTED, GRAY, ORANGES, PAGE, VERMILLION, plt, ramp
-from analysis.suite import BAND_REPS, DIAGNOSTICS, SHORT_NAMES, label_of, short
+from analysis.suite import BAND_REPS, SHORT_NAMES, SHOWN, as_shown, label_of, short
 from analysis.training_runs import RETURN
 
 BAND_POINTS = 60  # of a performance profile
@@ -29,8 +29,8 @@ BLACK = dict(color="black", ls="-")
 N_LINE, T_LINE = dict(color=BLUES[1], ls="-", label="N"), dict(color=ORANGES[1], ls=DASHED, label="T")
 
 RETURNS = [(RETURN, "return")]
-DYNAMICS = [(f"diagnostics/{name}", DIAGNOSTICS[name][0]) for name in list(DIAGNOSTICS)[:4]]
-POLICY = [(f"diagnostics/{name}", DIAGNOSTICS[name][0]) for name in list(DIAGNOSTICS)[4:]]
+DYNAMICS = [(f"diagnostics/{name}", SHOWN[name]) for name in list(SHOWN)[:4]]
+POLICY = [(f"diagnostics/{name}", SHOWN[name]) for name in list(SHOWN)[4:]]
 
 
 # ---- colours ---------------------------------------------------------------------------------------------------------
@@ -619,6 +619,7 @@ def _draw_unfinished(sheet, ax, config, game, tag, color):
         if run.end and run not in sheet.suite.drawn(config, game):
             x, y = run.curve(tag, sheet.axis)
             until = run.enough_games_from(sheet.axis) if tag == RETURN else 0.0
+            y = as_shown(tag, y)
             draw_line(ax, x, y, until, lw=0.6, alpha=0.6, color=color)
             ax.plot(x[-1:], y[-1:], "x", ms=3, color=color)
 
@@ -652,7 +653,7 @@ def diagnostics_panels(suite):
                 ax.plot(1, 1, "o", color="black", zorder=4)
                 ax.axhline(1, color="black", lw=0.6, ls=":", zorder=1)
             mark_ticks(ax, factors if len(factors) < 4 else factors[:: -(-len(factors) // 3)])
-            label = DIAGNOSTICS[name][0].replace(" (%)", "").replace(" ", "\n")
+            label = SHOWN[name].replace(" (%)", "").replace(" ", "\n")
             ax.set_title("" if row else label)
             ax.set_xlabel(x_label if row else "")
             ax.set_ylabel("" if column else f"{place_label}\n(base = 1)")
@@ -664,14 +665,16 @@ def _draw_relative(sheet, ax, tag, configs, arg, style):
     suite, base_values = sheet.suite, {}
     for game in suite.games:
         measured = all(suite.second_half_means(config, game, tag).size for config in configs)
-        of_base = suite.second_half_means(suite.base, game, tag)
+        of_base = as_shown(tag, suite.second_half_means(suite.base, game, tag))
         if measured and of_base.any():  # nothing is a multiple of 0
             base_values[game] = abs(of_base.mean())
     if not base_values:
         return
     factors, estimates = [config[arg] / suite.base[arg] for config in configs], []
     for config, factor in zip(configs, factors):
-        sample = [suite.second_half_means(config, game, tag) / value for game, value in base_values.items()]
+        sample = [
+            as_shown(tag, suite.second_half_means(config, game, tag)) / value for game, value in base_values.items()
+        ]
         estimates.append([float(x) for x in interval(mean, [sample], BAND_REPS, suite.seed)])
         sheet.record(config, "all", f"{tag} over the base's", factor, *estimates[-1], x_column="factor")
     sheet.points(ax, factors, estimates, style)

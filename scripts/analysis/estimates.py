@@ -93,15 +93,15 @@ def optimality_gap(sample):
     return 1 - mean([np.minimum(x, 1) for x in sample])
 
 
-def signs(x, y):
-    """1, 0 or -1 where a value of x (…, n) is above, equal to or below one of y (…, m): (…, m, n)."""
-    # the many draws are last in memory: sums over n and m then run along them
-    return np.sign(np.ascontiguousarray(x.T)[:, None] - np.ascontiguousarray(y.T)).T
+def dominance(x, y):
+    """P(a value of x (…, n) is above one of y (…, m)) - P(it is below), (…,)."""
+    x, y = x[..., :, None], y[..., None, :]
+    return ((x > y).sum((-2, -1)) - (x < y).sum((-2, -1))) / (x.shape[-2] * y.shape[-1])
 
 
 def improvement(sample, other):
     """P(a run of `sample` scores higher than one of `other`), mean over games, as rliable's."""
-    return np.mean([(signs(x, y) / 2 + 0.5).mean((-2, -1)) for x, y in zip(sample, other)], axis=0)
+    return np.mean([(dominance(x, y) + 1) / 2 for x, y in zip(sample, other)], axis=0)
 
 
 # ---- bootstrap -------------------------------------------------------------------------------------------------------
@@ -197,8 +197,7 @@ def pair_correlation(pairs):
 
     def correlation(*groups):
         by_game = [
-            np.mean([signs(group[higher], group[lower]).mean((-2, -1)) for lower, higher in pairs], axis=0)
-            for group in groups
+            np.mean([dominance(group[higher], group[lower]) for lower, higher in pairs], axis=0) for group in groups
         ]
         return np.mean(by_game, axis=0)
 

@@ -58,6 +58,7 @@ DIAGNOSTICS = {  # tag below diagnostics/ and probe/: (label, P1's claim: the si
     "policy_variance": ("policy variance", -1),
     "ess": ("ESS (%)", 1),
 }
+SHOWN = {**{name: label for name, (label, _) in DIAGNOSTICS.items()}, "ess": "100 - ESS (%)"}  # as they are drawn
 SHORT_NAMES = {
     "update_epochs": "epochs",
     "learning_rate": "lr",
@@ -80,6 +81,11 @@ def short(value):
         power = min(int(np.log10(abs(value)) // 3), 4)
         return f"{value / 1000**power:.3g}{' kMGT'[power]}".replace("G", "B")
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def as_shown(tag, values):
+    """Values of a tag as they are drawn: of ESS what is missing to 100 %, since it hardly ever falls below 99."""
+    return 100 - values if tag.split("/")[-1] == "ess" else values
 
 
 def label_of(config):
@@ -601,11 +607,11 @@ class Suite:
         return grid[keep], interval(self.pool, [[x[keep] for x in sample]], min(self.reps, BAND_REPS), self.seed)
 
     def mean_curve(self, config, game, tag, axis):
-        """x (P,) and the Estimate of the mean over the seeds of one game, in the tag's own unit."""
+        """x (P,) and the Estimate of the mean over the seeds of one game, in the tag's own unit (as_shown)."""
         runs = [run for run in self.drawn(config, game) if len(run.curve(tag)[0])]
         if not runs:
             return np.zeros(0), Estimate(*[np.zeros(0)] * 3)
         grid = self.grid(runs, tag, axis)
-        values = self.curves(runs, tag, grid, axis)
+        values = as_shown(tag, self.curves(runs, tag, grid, axis))
         keep = np.isfinite(values).all(-1)
         return grid[keep], interval(mean, [[values[keep]]], min(self.reps, BAND_REPS), self.seed)

@@ -11,6 +11,7 @@ from typing import Callable
 import numpy as np
 import pandas as pd
 from analysis import estimates
+from analysis.comparisons import RUNS_FOR_A_VERDICT, needed
 
 from studies.gradient_measures import BATCH, SETTINGS, focus_iterations
 
@@ -380,6 +381,8 @@ def find(args, tables):
         for quantity, samples in claim.measure(args, tables):
             value, low, high = map(float, seed_interval(claim.statistic, samples, args.resamples))
             verdict = estimates.verdict(low - claim.null, high - claim.null, claim.side, claim.margin)
+            if needed([[array] for array in samples]):
+                verdict = estimates.UNDECIDED
             rows.append(
                 {
                     "claim": claim.number,
@@ -398,7 +401,8 @@ def as_text(args, findings):
     """The table of findings, to be read."""
     lines = [
         f"{len(args.seeds)} seeds, lambda {args.main_lambda:g} unless named. Intervals: 95 %, bootstrap over whole",
-        "seeds (n - 1 of n). 6, 7, 10 to 12: all policies of both settings unless named.",
+        f"seeds (n - 1 of n); verdicts need {RUNS_FOR_A_VERDICT} seeds. 6, 7, 10 to 12: all policies of both settings",
+        "unless named.",
         "",
     ]
     for (number, text), rows in itertools.groupby(findings.to_dict("records"), lambda row: (row["claim"], row["text"])):

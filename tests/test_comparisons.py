@@ -1,0 +1,206 @@
+"""analysis/comparisons.py: every test finds what is planted, in each direction, and only that."""
+
+import itertools
+
+import numpy as np
+import pytest
+from analysis import comparisons
+from analysis.comparisons import judge, judge_best, judge_choice, judge_default, judge_each, judge_ranks, judge_trend
+from analysis.estimates import detectable, equivalence_power, evidence, several
+
+GAMES = 3
+
+
+def sample(level, seeds=10, noise=0.05):
+    """Scores around a level: one array (seeds,) a game; no two calls have the same noise."""
+    sample.rng = getattr(sample, "rng", None) or np.random.RandomState(0)
+    return [level + sample.rng.normal(0, noise, seeds) for _ in range(GAMES)]
+
+
+def row(*levels, **options):
+    """{learning rate: sample}, the rates a factor of two apart."""
+    return {2.0**place * 1e-4: sample(level, **options) for place, level in enumerate(levels)}
+
+
+# ---- the best of several ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "levels, side, margin, word",
+    [
+        ((1.0, 0.5, 0.6, 0.7), "more", 0, "supported"),
+        ((1.0, 0.5, 0.6, 1.3), "more", 0, "contradicted"),  # one of three is above it
+        ((1.0, 0.5, 0.6, 1.0), "more", 0, "undecided"),
+        ((0.5, 1.0, 0.9, 0.8), "less", 0, "supported"),
+        ((0.5, 1.0, 0.9, 0.2), "less", 0, "contradicted"),
+        ((1.0, 1.0, 1.0, 0.6), "not less", 0.2, "supported"),
+        ((1.0, 1.0, 1.0, 1.4), "not less", 0.2, "contradicted"),
+        ((1.0, 1.0, 1.0, 1.2), "not less", 0.2, "undecided"),
+        ((1.0, 1.02, 0.98, 1.0), "little", 0.2, "supported"),
+        ((1.0, 1.02, 0.98, 1.5), "little", 0.2, "contradicted"),
+    ],
+)
+def test_one_against_each_of_several(levels, side, margin, word):
+    found = several(comparisons.over_each, [sample(level) for level in levels], 1000)
+    tested = judge_each(found, side, margin)
+    assert tested.verdict == word and (tested.p < 0.05) == (word != "undecided")
+    assert tested.estimate.low <= tested.estimate.value <= tested.estimate.high
+    farthest = {"more": min, "not less": min, "less": max}.get(side, lambda gaps: max(gaps, key=abs))
+    gaps = [levels[0] - level for level in levels[1:]]
+    assert tested.estimate.value == pytest.approx(farthest(gaps), abs=0.1)
+
+
+def test_a_contradiction_by_one_of_many_is_corrected_for_their_number():
+    """A difference that is significant alone is not when it is the largest of nineteen."""
+    base = [np.linspace(-1, 1, 10)]
+    one = several(comparisons.over_each, [base, [base[0] + 0.62]], 2000)
+    nineteen = several(comparisons.over_each, [base, [base[0] + 0.62], *[base] * 18], 2000)
+    assert judge_each(one, "more").verdict == "contradicted"
+    assert judge_each(nineteen, "more").verdict == "undecided"
+    assert judge_each([], "more").why and judge_each([one[0], evidence(*few())], "more").why == "2 seeds"
+
+
+def few():
+    return comparisons.difference, [sample(1, seeds=2), sample(2, seeds=2)]
+
+
+@pytest.mark.parametrize(
+    "first, second, word",
+    [
+        ((0.2, 1.0, 0.4), (0.5, 0.6, 0.3), "supported"),
+        ((0.5, 0.6, 0.3), (0.2, 1.0, 0.4), "contradicted"),
+        ((0.2, 1.0, 0.4), (0.9, 1.0, 0.9), "undecided"),
+        ((0.4, 1.0, 1.2), (0.5, 0.6, 0.3), "edge"),
+        ((0.4, 1.2, 1.0), (0.6, 0.5, 0.3), "edge"),
+        ((1.2,), (0.3, 0.6, 0.5), "edge"),
+    ],
+)
+def test_each_at_its_own_best_rate(first, second, word):
+    tested = judge_best(("one", row(*first)), ("other", row(*second)), reps=1000)
+    assert tested.verdict == ("undecided" if word == "edge" else word)
+    assert ("at the edge: " in tested.remark) == (word == "edge")
+    assert tested.estimate.value == pytest.approx(max(first) - max(second), abs=0.1)
+    assert tested.estimate.low <= tested.estimate.value <= tested.estimate.high
+
+
+def test_the_best_of_many_equal_rates_does_not_beat_one_good_rate():
+    """Where a statistic of two maxima, or of the best chosen by the same seeds, is wrong in every fourth case."""
+    rng, words = np.random.RandomState(1), []
+    for _ in range(200):
+        one, *flat = [[rng.normal(0, 1, 10)] for _ in range(7)]
+        words.append(comparisons._judge_maxima([one, *flat], 1, "more", 0, comparisons.mean, 200, 0).verdict)
+    assert words.count("contradicted") <= 10 and words.count("supported") <= 10
+
+
+def test_which_rates_are_at_the_edge():
+    good = {1: 0.5, 2: 0.9, 4: 0.7}
+    assert comparisons.edge({"a": good}) == ""
+    assert comparisons.edge({"a": good, "b": {1: 0.5, 2: 0.6, 4: 0.7}}) == (
+        "b is best at 4, and no higher neighbour was tried"
+    )
+    assert comparisons.edge({"a": {1: 0.5, 4: 0.9, 16: 0.7}}).endswith("4, and no lower or higher neighbour was tried")
+    assert comparisons.edge({"a": {1: 0.5, 1.4: 0.9, 2: 0.7}}) == ""
+    assert comparisons.edge({"a": {1: 1.0, 2: 1.0, 4: 1.0}}) == ""  # one of the best has both neighbours
+
+
+def default_grid(other):
+    """The first shape is the best at 4e-4, with 0.9; 8e-4 is the best rate of the others."""
+    return {"first": row(0.1, 0.2, 0.9, 0.4, 0.1), **{str(i): row(0.1, 0.2, 0.6, other, 0.5) for i in range(3)}}
+
+
+@pytest.mark.parametrize("other, word", [(0.9, "supported"), (1.4, "contradicted"), (1.1, "undecided")])
+def test_whether_the_best_shape_at_the_default_rate_stays(other, word):
+    tested = judge_default(default_grid(other), 4e-4, 0.2, reps=1000)
+    assert tested.estimate.value == pytest.approx(0.9 - other, abs=0.1)
+    assert tested.verdict == word and "half of the seeds chose first" in tested.remark
+    short = {name: dict(list(rates.items())[1:4]) for name, rates in default_grid(1.0).items()}
+    edge = {**short, "other": row(0.1, 0.2, 0.3, 0.35)}
+    assert judge_default(edge, 4e-4, 0.2, reps=200).verdict == "undecided"
+    two = {name: {rate: [x[:2] for x in one] for rate, one in rates.items()} for name, rates in default_grid(1).items()}
+    assert judge_default(two, 4e-4, 0.2).why == "1 seed"
+
+
+@pytest.mark.parametrize("place, word", [(0, "supported"), (1, "contradicted")])
+def test_what_a_search_picks(place, word):
+    cells = [sample(level) for level in (1.0, 0.5, 0.7, 0.6)]
+    picks = [np.full(10, place)] * GAMES
+    tested = judge_choice(cells, picks, 0.1, 1000)
+    assert tested.verdict == word and tested.estimate.value == pytest.approx(-0.5 * place, abs=0.1)
+
+
+# ---- correlations ----------------------------------------------------------------------------------------------------
+def test_a_trend_its_reversal_and_its_size():
+    levels = [1, 2, 4, 8]
+
+    def groups(*levels):
+        return [list(of_game) for of_game in zip(*(sample(level) for level in levels))]
+
+    assert judge_trend(levels, groups(0, 0.2, 0.4, 0.6), "more", reps=500).verdict == "supported"
+    assert judge_trend(levels, groups(0, 0.2, 0.4, 0.6), "less", reps=500).verdict == "contradicted"
+    assert judge_trend(levels, groups(0, 0, 0, 0), "less", reps=500).verdict == "undecided"
+    turned = judge_trend(levels, groups(0, 0.2, 0.9, 0.6), "more", reps=500)
+    assert turned.verdict == "contradicted" and turned.remark == "the trend turns back: larger at 4 than at 8"
+    moved = comparisons.effect(levels, groups(100, 50, 50, 99.5)).estimate
+    assert moved.value == pytest.approx(-0.5, abs=0.1) and moved.high < 0
+
+
+def test_a_diagnostic_that_follows_the_score_alone():
+    """Both rise with N; one of them only as the score does, the other falls with N among runs of one score."""
+    rng = np.random.RandomState(0)
+    levels = [1, 2, 4, 8, 16]
+    scores = [[level / 8 + rng.normal(0, 1, 12) for level in range(5)] for _ in range(GAMES)]
+    alike = [[x + rng.normal(0, 0.5, 12) for x in of_game] for of_game in scores]
+    own = [[3 * x - place + rng.normal(0, 0.5, 12) for place, x in enumerate(of_game)] for of_game in scores]
+    levels = [[np.full(12, level) for level in levels]] * GAMES
+    found = comparisons.partial_correlation(levels, alike, scores).estimate
+    assert found.low < 0 < found.high
+    found = comparisons.partial_correlation(levels, own, scores).estimate
+    assert found.high < -0.3
+    # the formula, on one game without ties, against the residuals of regressions on ranks
+    x, y, z = (np.argsort(np.argsort(part)) * 1.0 for part in (np.arange(9), rng.rand(9), rng.rand(9)))
+    rest = [part - np.polyval(np.polyfit(z, part, 1), z) for part in (x, y)]
+    value = comparisons.partial_correlation(*([np.split(part, 9)] for part in (x, y, z))).value
+    assert value == pytest.approx(np.corrcoef(*rest)[0, 1])
+    flat = [[np.ones(12)] * 5 for _ in range(GAMES)]
+    assert comparisons.partial_correlation(levels, flat, scores).estimate == (0, 0, 0)
+
+
+def test_ranks_of_games_whose_cells_depend_on_each_other():
+    """Of twelve cells of three games a perfect order proves nothing: the games have six orders. Six games do."""
+    for games, word in ((3, "undecided"), (6, "supported")):
+        x = np.arange(games)[:, None] + np.linspace(0, 0.5, 4)
+        assert judge_ranks(x, x).verdict == word
+        assert judge_ranks(x, -x).verdict == ("contradicted" if games == 6 else word)
+    assert judge_ranks(x, np.ones_like(x)).why == "constant"
+
+
+# ---- shares ----------------------------------------------------------------------------------------------------------
+def test_the_interval_of_a_share_is_exact_and_never_of_zero_width():
+    """P(at least `count` of 10 at the lower end) = P(at most `count` at the upper end) = 2.5 %."""
+    for count in range(11):
+        share, low, high = comparisons.binomial(count, 10)
+        assert share == count / 10 and low <= share <= high and high - low > 0.25
+        at_least = sum(chance(k, low) for k in range(count, 11))
+        at_most = sum(chance(k, high) for k in range(count + 1))
+        assert at_least == pytest.approx(0.025 if count else 1) and at_most == pytest.approx(0.025 if count < 10 else 1)
+    assert comparisons.share_solved([0.94, 0.95, 1.0, 0.2]).value == 0.5
+
+
+def chance(k, share):
+    ways = len(list(itertools.combinations(range(10), k)))
+    return ways * share**k * (1 - share) ** (10 - k)
+
+
+# ---- what a judge says of nothing ------------------------------------------------------------------------------------
+def test_a_judge_without_draws_decides_nothing():
+    tested = judge(evidence(*few()), "more")
+    assert (tested.verdict, tested.p, tested.why) == ("undecided", 1, "2 seeds")
+
+
+def test_an_interval_of_zero_width_says_nothing_of_what_would_be_found():
+    """All runs of both sides are equal: the interval is a point, and no number divides by its width."""
+    solved = [np.ones(10)]
+    found = judge(evidence(comparisons.difference, [solved, solved]), "more")
+    assert found.estimate == (0, 0, 0) and found.verdict == "undecided"
+    assert np.isnan(detectable(found.estimate)) and equivalence_power(found.estimate, 0.1) == 1
+    found = judge(evidence(comparisons.difference, [solved, sample(1, noise=0.3)[:1]]), "more").estimate
+    assert detectable(found) == pytest.approx((1.96 + 0.84) * (found.high - found.low) / 2 / 1.96, rel=0.01)
+    assert np.isnan(equivalence_power(judge(evidence(*few()), "little", 0.1).estimate, 0.1))
