@@ -224,7 +224,7 @@ def test_each_shape_at_its_own_learning_rate(tmp_path):
         for rate, score in zip((1.25e-4, 2.5e-4, 5e-4, 1e-3), row)
     ]
     plant_grid(tmp_path / "runs", grid, seeds=5)
-    table = draw("shape_rate", tmp_path / "runs", tmp_path / "out", "--base", "8x16", "--by-game")
+    table = draw("shape_rate", tmp_path / "runs", tmp_path / "out", "--base", "8x16", "--by-game", reps=1000)
     own = "16×8 beats 8×16, each at its own best rate"
     assert table.loc[f"N beats T at a fixed batch: {own}"].family == "primary"
     for game, value, beats, stays in (

@@ -47,8 +47,8 @@ def regret(view):
 
 def claims(scores):
     found = ExperimentClaims(scores)
-    text = f"the recommended cell is less than {SMALLEST_EFFECT} below each cell of the grid"
-    quantity = "score, the recommended cells minus the cell that is best against them"
+    text = f"the recommended cell is less than {SMALLEST_EFFECT} below the best cell of the grid"
+    quantity = "score, the recommended cells minus the cell that half of the grid's seeds choose"
     for name, games in (("V1", None), ("V2", ["Acrobot-v1"]), ("V3", ["MiniGrid-DoorKey-5x5"])):
         found.add(name, text, regret, scores.configs, name == "V1", games, by_game=False, quantity=quantity)
     return found

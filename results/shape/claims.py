@@ -40,11 +40,12 @@ def more_on_doorkey(view):
     middle, wide = grid(view, MIDDLE), grid(view, WIDE)
     best = at_best([len(middle), len(wide)])
 
+    def gain(samples):
+        best_middle, best_wide = best(*samples)
+        return best_middle - best_wide
+
     def more(*samples):
-        (sparse, other), (sparse_wide, other_wide) = zip(
-            *(best(*(sample[part] for sample in samples)) for part in (slice(-1, None), slice(-1)))
-        )
-        return sparse - sparse_wide - other + other_wide
+        return gain([sample[-1:] for sample in samples]) - gain([sample[:-1] for sample in samples])
 
     tested = judge(evidence(more, [*middle.values(), *wide.values()], REPS), "more")
     return tested.undecided("no test of a difference of maxima is right: an estimate")
