@@ -20,7 +20,7 @@ directory; the other gets a relative link to it. The owners' names are in `<runs
 A command with `--resume-from` another run of the same list waits until that run is done.
 """
 
-from launching.root import ROOT
+from launching.root import ROOT  # noqa: F401
 
 import contextlib
 import os
@@ -95,12 +95,10 @@ def summary(pool, figure):
 
 def figure_commands(jobs):
     """The commands that draw the figures of these runs, one for each sweep among them; SWEEP: a name to fill in."""
-    names, runs_dir = {job.name.split("/")[0] for job in jobs}, jobs[0].runs_dir
-    sweeps = sorted(name for name in names if (ROOT / "sweeps" / f"{name}.sh").exists())
-    places = [(name, runs_dir / name) for name in sweeps]
-    if names - set(sweeps):
-        in_one_folder = len(names) == 1 and all("/" in job.name for job in jobs)
-        places.append(("SWEEP", runs_dir / min(names) if in_one_folder else runs_dir))
+    runs_dir, sweeps = jobs[0].runs_dir, sorted({job.name.split("/")[0] for job in jobs if "/" in job.name})
+    places = [(sweep, runs_dir / sweep) for sweep in sweeps]
+    if not all("/" in job.name for job in jobs):
+        places.append(("SWEEP", runs_dir))
     return "; ".join(f"python scripts/figures.py {name} --runs {place} --out figures/" for name, place in places)
 
 

@@ -16,6 +16,7 @@ from rliable import metrics as rliable_metrics
 from analysis import estimates, statement, training_runs
 from analysis.suite import Suite
 from launching.jobs import parse_flags
+from test_launch import SWEEPS
 
 from support import reading
 
@@ -167,9 +168,6 @@ def test_hours_count_only_the_time_that_the_run_ran():
 
 
 # ---- what a sweep states ---------------------------------------------------------------------------------------------
-SWEEPS = sorted(path.stem for path in (ROOT / "sweeps").glob("*.sh") if path.stem not in ("lib", "all", "smoke"))
-
-
 @pytest.mark.parametrize("sweep", SWEEPS)
 def test_a_sweep_states_a_base_that_it_runs_and_all_that_it_varies(tmp_path, sweep):
     """Of its commands, as they would reach the launcher."""

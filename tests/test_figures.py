@@ -28,6 +28,7 @@ from analysis import drawing, statement, training_runs
 from analysis.suite import DIAGNOSTICS, Suite
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.summary.writer.record_writer import RecordWriter
+from test_launch import SWEEPS
 
 from support import reading, tags
 
@@ -395,6 +396,7 @@ def test_every_sweep_has_its_images(tmp_path, sweep):
 
 
 def test_all_lists_what_has_no_runs(all_sweeps):
+    assert set(figures.FIGURES) == set(SWEEPS)
     assert "no runs of: fixed_budget data_reuse" in all_sweeps[1]
     assert len(pd.read_csv(all_sweeps[0] / "all_claims.csv")) > 10
 

@@ -149,9 +149,9 @@ def test_the_grid_of(name, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_every_sweep_is_listed():
+def test_every_sweep_of_the_papers_is_in_all():
     files = {path.stem for path in (ROOT / "sweeps").glob("*.sh")} - {"lib", "all", "smoke"}
-    assert files == set(SWEEPS) and all(name in (ROOT / "sweeps/all.sh").read_text() for name in files)
+    assert files >= set(SWEEPS) and all(name in (ROOT / "sweeps/all.sh").read_text() for name in SWEEPS)
 
 
 def test_the_base_is_one_run(tmp_path, monkeypatch):
@@ -297,7 +297,7 @@ def test_it_goes_on_past_failures(faulty):
     assert table.startswith("4 runs: 2 done, 1 failed, 1 diverged, 0 skipped (finished before), 0 left")
     assert "diverged  s/diverges  error: logits is not finite" in table
     assert "failed    s/refused  error: --refuses 1: expected nothing" in table
-    assert f"python scripts/figures.py SWEEP --runs {runs}/s --out figures/" in table
+    assert f"python scripts/figures.py s --runs {runs}/s --out figures/" in table
     assert "\x1b" not in out and "\r" not in out
     *_, last = re.findall(r"([\d,]+) steps/s  ETA", out)  # nothing runs any more, but there was a speed
     assert last != "0"
