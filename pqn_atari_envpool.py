@@ -39,8 +39,7 @@ import os
 import sys
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
-from typing import Literal, Optional
+from typing import Literal, NamedTuple, Optional
 
 import numpy as np
 import torch
@@ -50,7 +49,7 @@ import torch.optim as optim
 from typing_extensions import Annotated
 
 import metrics
-from support import arguments, devices, rundir
+from support import arguments, devices, rundir, worlds
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Range, Seed, Steps, Threads
 
 OBS_SHAPE = (84, 84, 4)  # channels last
@@ -190,10 +189,117 @@ class QNetwork(nn.Module):
         return self.network[-1](hiddens[-1]), hiddens
 
 
-# ---- targets and loss ------------------------------------------------------------------------------------------------
+def make_agent(args, device="cpu"):
+    """The network for the game of args, with the first weights that PyTorch's generator gives."""
+    import envpool
+
+    num_actions = int(envpool.make_spec(args.env_id).action_space.n)
+    return QNetwork(num_actions, args.layer_norm, args.bf16).to(device, memory_format=torch.channels_last)
+
+
+# ---- rollout ---------------------------------------------------------------------------------------------------------
+class Rollout(NamedTuple):
+    """What the N environments of this process did in T steps. Row t of the rewards and of the ends follows actions[t].
+
+    The first three are on the device, the others in NumPy.
+    """
+
+    obs: torch.Tensor  # (T, N, 84, 84, 4) uint8
+    q_values: torch.Tensor  # (T, N, A) float32
+    actions: torch.Tensor  # (T, N) int64
+    rewards: np.ndarray  # (T, N) float32, clipped
+    raw_rewards: np.ndarray  # (T, N) float32, 0 in a reset row
+    terminations: np.ndarray  # (T, N) bool
+    truncations: np.ndarray  # (T, N) bool
+    game_overs: np.ndarray  # (T, N) bool: the game is over, not only a life
+
+
+def empty_rollout(shape, num_actions, device):
+    """A rollout of zeros. shape: (T, N)."""
+    return Rollout(
+        obs=torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device),
+        q_values=torch.zeros((*shape, num_actions), device=device),
+        actions=torch.zeros(shape, dtype=torch.int64, device=device),
+        rewards=np.zeros(shape, dtype=np.float32),
+        raw_rewards=np.zeros(shape, dtype=np.float32),
+        terminations=np.zeros(shape, dtype=bool),
+        truncations=np.zeros(shape, dtype=bool),
+        game_overs=np.zeros(shape, dtype=bool),
+    )
+
+
 def linear_schedule(start_e, end_e, duration, t):
     """The probability of a random action at step t."""
     return max(start_e + (end_e - start_e) / duration * t, end_e)
+
+
+def forced_actions(epsilons, shape, num_actions, generator):
+    """The actions of epsilon-greedy: a random one with the probability of its step, else -1. int64 of this shape.
+
+    epsilons (T,) float32; shape: (T, N).
+    """
+    random_actions = torch.randint(num_actions, shape, generator=generator, device=generator.device)
+    chance = torch.rand(shape, generator=generator, device=generator.device)
+    return torch.where(chance < devices.to_device(epsilons[:, None], generator.device), random_actions, -1)
+
+
+@torch.no_grad()
+def policy(agent, obs, forced):
+    """Q values (N, A) and actions (N,) for obs (N, 84, 84, 4): the greedy one where `forced` (N,) is -1, else that."""
+    q_values, _ = agent(obs)
+    return q_values, torch.where(forced < 0, q_values.argmax(-1), forced)
+
+
+def play_steps(act, rollout, forced, next_obs, envs, piece):
+    """Plays `envs`, one piece of this process's environments, through a whole rollout.
+
+    act: maps obs and forced to what `policy` returns. rollout, forced (T, N) and next_obs (N, 4, 84, 84) are of all N
+    environments; piece: the slice of `envs`, whose part of rollout and next_obs is overwritten. Returns the Q
+    values (n, A) of the last next_obs.
+    """
+    rollout, forced, next_obs = Rollout(*(x[:, piece] for x in rollout)), forced[:, piece], next_obs[piece]
+    for t in range(len(forced)):
+        rollout.obs[t] = devices.to_device(next_obs, forced.device).permute(0, 2, 3, 1)
+        rollout.q_values[t], rollout.actions[t] = act(rollout.obs[t], forced[t])
+        action = rollout.actions[t].to("cpu", torch.int32).numpy()
+        next_obs[:], rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], info = envs.step(action)
+        rollout.raw_rewards[t] = info["reward"]
+        rollout.game_overs[t] = info["terminated"] | rollout.truncations[t]
+    q_values, _ = act(devices.to_device(next_obs, forced.device).permute(0, 2, 3, 1), forced[-1])
+    return q_values
+
+
+@torch.no_grad()
+def play_games(agent, args, device, seeds, games, bar, greedy=False):
+    """Plays one whole game, through all lives, in a fresh environment for each of `games`, indices into `seeds`.
+
+    Actions are random with probability `end_e`, as when training ends, or never if `greedy`. The result of a game
+    depends neither on the other games of `games` nor on their number. Returns the raw returns, a list of floats. `bar`
+    shows the progress.
+    """
+    generator = torch.Generator(device).manual_seed(seeds[0])
+    epsilon = np.zeros(1, np.float32) if greedy else np.full(1, args.end_e, np.float32)
+
+    def act(obs, playing):
+        q_values, _ = agent(devices.to_device(obs[playing], device).permute(0, 2, 3, 1))
+        forced = forced_actions(epsilon, (1, len(seeds)), q_values.shape[-1], generator)[0]
+        forced = forced[games.start : games.stop][playing]
+        actions = np.zeros(len(obs), dtype=np.int32)  # nothing, where the game is over
+        actions[playing] = torch.where(forced < 0, q_values.argmax(-1), forced).cpu().numpy()
+        return actions
+
+    return worlds.play(make_envs(args, [seeds[game] for game in games]), act, bar)
+
+
+# ---- targets and loss ------------------------------------------------------------------------------------------------
+class Batch(NamedTuple):
+    """The rows of a rollout, time-major, or some of them: B = T N, or fewer."""
+
+    obs: torch.Tensor  # (B, 84, 84, 4) uint8
+    q_values: torch.Tensor  # (B, A) float32, of the network that acted
+    actions: torch.Tensor  # (B,) int64
+    returns: torch.Tensor  # (B,) float32
+    valid: torch.Tensor  # (B,) bool
 
 
 def q_lambda_returns(rewards, terminations, truncations, next_values, gamma, q_lambda):
@@ -223,60 +329,91 @@ def masked_mean(x, valid, count):
     return torch.where(valid, x, 0.0).sum(-1) / count
 
 
-def td_loss(q_values, actions, returns, valid, count):
-    """The mean squared TD error over the valid rows of a minibatch.
+def td_loss(q_values, mb, mean):
+    """The mean squared TD error of a minibatch `mb`, a Batch.
 
-    q_values (B, A): of the network in training; actions (B,) int64, returns (B,) float32, valid (B,) bool: of the
-    rollout; count: as for `masked_mean`. Returns the loss and a dict of 0-d tensors without gradient: the loss, and the
-    mean of Q(s, a).
+    q_values (B, A): of the network in training; mean: maps (..., B) to the mean over the valid rows (...). Returns the
+    loss and a dict of 0-d tensors without gradient: the loss, and the mean of Q(s, a).
     """
-    q_taken = q_values.gather(-1, actions[:, None]).squeeze(-1)
-    loss = masked_mean((q_taken - returns).square(), valid, count)
-    return loss, {"td_loss": loss.detach(), "q_values": masked_mean(q_taken.detach(), valid, count)}
+    q_taken = q_values.gather(-1, mb.actions[:, None]).squeeze(-1)
+    loss = mean((q_taken - mb.returns).square())
+    return loss, {"td_loss": loss.detach(), "q_values": mean(q_taken.detach())}
+
+
+# ---- update ----------------------------------------------------------------------------------------------------------
+def minibatch(batch, inds):
+    """The rows `inds` of a batch, and the number of valid ones in the minibatch of all processes."""
+    mb = Batch(*(x.index_select(0, inds) for x in batch))
+    return mb, devices.sum_over_ranks(mb.valid.sum()).clamp(min=1)
+
+
+def minibatch_loss(agent, args, mb, count):
+    """The loss of some rows of a minibatch with `count` valid rows, their share of the whole, and its parts."""
+    loss, losses = td_loss(agent(mb.obs)[0], mb, partial(masked_mean, valid=mb.valid, count=count))
+    return args.td_coef * loss, losses
+
+
+def gradient(loss_function, parameters, mb, count, workers):
+    """The gradient of loss_function(mb, count), a list, and the parts of the loss: this process's share of them."""
+
+    def of_piece(rows):
+        loss, losses = loss_function(rows, count)
+        return list(torch.autograd.grad(loss, parameters)), losses
+
+    return workers.summed(of_piece, mb)
+
+
+def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, count):
+    """One step of the optimiser on a minibatch. Returns the parts of the loss, and the gradient's norm unclipped."""
+    gradients, losses = gradient(loss_function, parameters, mb, count, workers)
+    devices.add_over_ranks([*gradients, *losses.values()])
+    for parameter, total in zip(parameters, gradients):
+        parameter.grad = total
+    grad_norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm, foreach=True)
+    optimizer.step()
+    return {**losses, "grad_norm": grad_norm}
 
 
 # ---- diagnostics -----------------------------------------------------------------------------------------------------
 @torch.no_grad()
-def diagnose(agent, b_obs, inds, workers):
-    """Measures the updated network on the rows `inds` of the batch.
+def diagnose(agent, batch, workers, inds):
+    """Measures the updated network on the rows `inds` of a batch.
 
     Returns {name: value} (definitions: metrics.py) and the greedy actions (M,).
     """
 
     def forward(rows):
-        q_values, hiddens = agent(b_obs.index_select(0, rows))
+        q_values, hiddens = agent(batch.obs.index_select(0, rows))
         return q_values, [hiddens]  # one encoder
 
     q_values, values = metrics.diagnose_network(forward, inds, map=workers.map)
     return {**values, **metrics.weight_norms(agent)}, q_values.argmax(-1)
 
 
-@torch.no_grad()
-def play_games(agent, args, device, seeds, games, bar, greedy=False):
-    """Plays one whole game, through all lives, in a fresh environment for each of `games`, indices into `seeds`.
+def diagnose_batch(agent, args, batch, workers, rows, probe, grad_norm):
+    """`diagnostics/` on all valid rows of a batch and `probe/` on some, by tag; and `outer/greedy_churn`.
 
-    Actions are random with probability `end_e`, as when training ends, or never if `greedy`. The result of a game
-    depends neither on the other games of `games` nor on their number. Returns the raw returns, a list of floats. `bar`
-    shows the progress.
+    rows, probe: from metrics.valid_and_probe. grad_norm: of the last minibatch, whose gradient the parameters have.
     """
-    envs = make_envs(args, [seeds[game] for game in games])
-    generator = torch.Generator(device).manual_seed(seeds[0])
-    obs, _ = envs.reset()
-    returns, playing = np.zeros(len(games)), np.ones(len(games), dtype=bool)
-    while playing.any():
-        q_values, _ = agent(devices.to_device(obs[playing], device).permute(0, 2, 3, 1))
-        random_actions = torch.randint(q_values.shape[-1], (len(seeds),), generator=generator, device=device)
-        chance = torch.rand(len(seeds), generator=generator, device=device)
-        forced = torch.where(chance < (0.0 if greedy else args.end_e), random_actions, -1)
-        forced = forced[games.start : games.stop][playing]
-        actions = np.zeros(len(games), dtype=np.int32)
-        actions[playing] = torch.where(forced < 0, q_values.argmax(-1), forced).cpu().numpy()
-        obs, _, _, truncated, info = envs.step(actions)
-        returns += info["reward"] * playing
-        over = playing & (info["terminated"].astype(bool) | truncated)
-        playing &= ~over
-        bar.update(int(over.sum()))
-    return returns.tolist()
+    parameters = list(agent.parameters())
+    # clipping multiplied the last minibatch's gradient by one factor: take it out again
+    unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
+    last = [parameter.grad * unclip for parameter in parameters]
+    mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS])
+    of_probe, _ = gradient(partial(minibatch_loss, agent, args), parameters, mb, count, workers)
+    devices.add_over_ranks(of_probe)
+    measure = partial(diagnose, agent, batch, workers)
+    scalars, greedy = metrics.native_and_probe(measure, rows, probe, last, of_probe)
+    scalars["outer/greedy_churn"] = (greedy != batch.q_values[rows].argmax(-1)).float().mean().item()
+    return scalars
+
+
+@torch.no_grad()
+def coverage(agent, obs):
+    """What coverage.npz keeps of some observations (M, 84, 84, 4): the newest frame, the feature and the value."""
+    q_values, hiddens = agent(obs)
+    features = hiddens[-1].cpu().numpy().astype(np.float16)
+    return {"frame": obs[..., -1].cpu().numpy(), "feature": features, "value": q_values.amax(-1).cpu().numpy()}
 
 
 def main(args):
@@ -284,194 +421,99 @@ def main(args):
     device = devices.set_up(args)
     run = rundir.Run(args, device)
     workers = devices.Workers(args, device)
-    batch_size = args.num_envs * args.num_steps
-    games = devices.share(args.num_envs)  # the range of this process: its games of the num_envs
-    num_envs, mb_size = len(games), args.minibatch_size // devices.NUM_RANKS  # of this process
     torch.manual_seed(args.seed)  # the same network in every process
     rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that is drawn after the weights
-    # games restart when a run resumes: with other seeds, or the first games would be played again
-    seeds = rundir.game_seeds(args.seed, "train", run.global_step, games)
-    game_pieces = workers.pieces(num_envs)
-    piece_envs = [make_envs(args, seeds[piece]) for piece in game_pieces]
-    num_actions = int(piece_envs[0].action_space.n)
-    agent = QNetwork(num_actions, args.layer_norm, args.bf16).to(device, memory_format=torch.channels_last)
+    agent = make_agent(args, device)
+    parameters, num_actions = list(agent.parameters()), agent.network[-1].out_features
     lr = torch.tensor(args.learning_rate, device=device) if args.cuda_graphs else args.learning_rate
-    optimizer = optim.RAdam(agent.parameters(), lr=lr, foreach=True, capturable=args.cuda_graphs)
-    # all but the first since the last log point
-    state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[], rewards=0.0, reward_steps=0)
-    run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state)
+    optimizer = optim.RAdam(parameters, lr=lr, foreach=True, capturable=args.cuda_graphs)
+    log = rundir.Log(gradient_steps=0)
+    run.restore(agent=agent, optimizer=optimizer, rng=rng, log=log)
 
-    shape = (args.num_steps, num_envs)  # (T, N)
-    obs = torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device)
-    actions = torch.zeros(shape, dtype=torch.int64, device=device)
-    q_values = torch.zeros((*shape, num_actions), device=device)
-    next_q_values = torch.zeros((num_envs, num_actions), device=device)
-    # rewards[t], raw_rewards[t] and the ends follow actions[t]; valid[t] is of the whole row t
-    rewards, raw_rewards = (np.zeros(shape, dtype=np.float32) for _ in range(2))
-    terminations, truncations, game_overs, valid = (np.zeros(shape, dtype=bool) for _ in range(4))
-    next_obs = np.concatenate(workers.map(lambda envs: envs.reset()[0], piece_envs))  # (N, 4, 84, 84) uint8
-    next_done = np.zeros(num_envs, dtype=bool)
-    episode_returns, episode_lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
+    batch_size = args.num_envs * args.num_steps
+    own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
+    pieces = workers.pieces(len(own))
+    # games restart when a run resumes: with other seeds, or the first games would be played again
+    seeds = rundir.game_seeds(args.seed, "train", run.global_step, own)
+    envs = [make_envs(args, seeds[piece]) for piece in pieces]
+    episodes = worlds.Episodes(len(own))
+    rollout = empty_rollout((args.num_steps, len(own)), num_actions, device)
+    next_obs = np.concatenate(workers.map(lambda some: some.reset()[0], envs))  # (N, 4, 84, 84) uint8
+    next_done = np.zeros(len(own), dtype=bool)
 
-    forward = devices.compiled(agent, args.compile)
-    parameters = list(agent.parameters())
-
-    @torch.no_grad()
-    def policy(obs, forced):
-        """Actions (N,) for obs (N, 84, 84, 4): the greedy one where `forced` (N,) is -1, else that of `forced`."""
-        q_values, _ = forward(obs)
-        return q_values, torch.where(forced < 0, q_values.argmax(-1), forced)
-
-    def rollout(piece, envs):
-        """Plays `envs`, the games of one piece (a slice of all N), for num_steps steps, and values where they end."""
-        for step in range(args.num_steps):
-            at = (step, piece)
-            obs[at] = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
-            valid[at] = ~next_done[piece]
-            q_values[at], actions[at] = policy(obs[at], forced[at])
-            action = actions[at].to("cpu", torch.int32).numpy()
-            next_obs[piece], rewards[at], terminations[at], truncations[at], info = envs.step(action)
-            next_done[piece] = terminations[at] | truncations[at]
-            raw_rewards[at] = info["reward"]  # not clipped; 0 in a reset row
-            game_overs[at] = info["terminated"] | truncations[at]  # the game is over, not only a life
-        last_obs = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
-        next_q_values[piece], _ = policy(last_obs, forced[at])
-
-    def minibatch(batch, inds):
-        """The rows `inds` of each tensor of the batch, and (the number of valid rows,)."""
-        *rows, valid = (x.index_select(0, inds) for x in batch)
-        return (*rows, valid), (devices.sum_over_ranks(valid.sum()).clamp(min=1),)
-
-    def minibatch_loss(mb_obs, mb_actions, mb_returns, mb_valid, count):
-        mb_q_values, _ = agent(mb_obs)
-        loss, losses = td_loss(mb_q_values, mb_actions, mb_returns, mb_valid, count)
-        return args.td_coef * loss, losses
-
-    def gradient(loss_function, *mb):
-        """The gradient and the losses of some rows of a minibatch: their share of those of the whole."""
-        loss, losses = loss_function(*mb)
-        return torch.autograd.grad(loss, parameters), losses
-
-    def update(rows, whole):
-        """One step of the optimiser on a minibatch. Returns the losses and the gradient's norm before clipping."""
-        gradients, losses = workers.summed(partial(gradient, compiled_loss), rows, whole)
-        devices.add_over_ranks([*gradients, *losses.values()])
-        for parameter, total in zip(parameters, gradients):
-            parameter.grad = total
-        grad_norm = nn.utils.clip_grad_norm_(parameters, args.max_grad_norm, foreach=True)
-        optimizer.step()
-        return {**losses, "grad_norm": grad_norm}
-
-    compiled_loss = devices.compiled(minibatch_loss, args.compile)
-    policy = devices.graphed(policy, args.cuda_graphs)
-    update = devices.graphed(update, args.cuda_graphs)
+    act = devices.graphed(partial(policy, devices.compiled(agent, args.compile)), args.cuda_graphs)
+    loss_function = partial(devices.compiled(minibatch_loss, args.compile), agent, args)
+    learn = partial(update, loss_function, parameters, optimizer, args.max_grad_norm, workers)
+    learn = devices.graphed(learn, args.cuda_graphs)
 
     while not run.ended:
         if args.anneal_lr:
-            new_lr = (1.0 - run.global_step / run.total_steps) * args.learning_rate
-            optimizer.param_groups[0]["lr"] = lr.fill_(new_lr) if args.cuda_graphs else new_lr
+            devices.set_learning_rate(optimizer, (1.0 - run.global_step / run.total_steps) * args.learning_rate)
 
         # ---- rollout -------------------------------------------------------------------------------------------------
-        epsilons = [
-            linear_schedule(
-                args.start_e,
-                args.end_e,
-                args.exploration_fraction * args.total_timesteps,
-                run.global_step + (step + 1) * args.num_envs,
-            )
-            for step in range(args.num_steps)
-        ]
-        all_shape = (args.num_steps, args.num_envs)  # of all processes' games
-        random_actions = torch.randint(num_actions, all_shape, generator=rng, device=device)
-        chance = torch.rand(all_shape, generator=rng, device=device)
-        explore = chance < devices.to_device(np.float32(epsilons)[:, None], device)
-        forced = torch.where(explore, random_actions, -1)[:, games.start : games.stop]  # -1: the greedy action
-        workers.map(rollout, game_pieces, piece_envs)
-        new_games, finished = [], np.zeros(num_envs, dtype=np.int64)
-        for step in range(args.num_steps):
-            episode_returns += raw_rewards[step]
-            episode_lengths += valid[step]
-            for i in np.flatnonzero(game_overs[step]):
-                new_games.append((float(episode_returns[i]), int(episode_lengths[i])))
-                episode_returns[i] = episode_lengths[i] = 0
-                finished[i] += 1
-        state.rewards += float(raw_rewards.sum())
-        state.reward_steps += int(valid.sum())
+        explored = args.exploration_fraction * args.total_timesteps
+        steps = run.global_step + args.num_envs * np.arange(1, args.num_steps + 1)
+        epsilons = [linear_schedule(args.start_e, args.end_e, explored, t) for t in steps.tolist()]
+        forced = forced_actions(np.float32(epsilons), (args.num_steps, args.num_envs), num_actions, rng)
+        forced = forced[:, own.start : own.stop]
+        next_q_values = torch.cat(workers.map(partial(play_steps, act, rollout, forced, next_obs), envs, pieces))
+        dones = rollout.terminations | rollout.truncations
+        valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no reset row
         run.global_step += batch_size
-        run.add_games(new_games, finished)
+        run.add_games(*episodes.add(rollout.raw_rewards, rollout.game_overs, valid))
 
         # ---- targets -------------------------------------------------------------------------------------------------
+        terminations, truncations = rollout.terminations, rollout.truncations
         if not args.mask_resets:
-            terminations, truncations, valid = terminations | truncations, np.zeros_like(valid), np.ones_like(valid)
-        t_rewards, t_terminations, t_truncations, t_valid = (
-            devices.to_device(x, device) for x in (rewards, terminations, truncations, valid)
+            terminations, truncations, valid = dones, np.zeros_like(dones), np.ones_like(dones)
+        rewards, terminations, truncations, valid = (
+            devices.to_device(x, device) for x in (rollout.rewards, terminations, truncations, valid)
         )
         with torch.no_grad():
             # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
-            next_values = torch.cat([q_values[1:], next_q_values[None]]).amax(-1)
-            returns = q_lambda_returns(t_rewards, t_terminations, t_truncations, next_values, args.gamma, args.q_lambda)
-        batch = [x.flatten(0, 1) for x in (obs, actions, returns, t_valid)]
-        b_obs, b_actions, b_returns, b_valid = batch
+            next_values = torch.cat([rollout.q_values[1:], next_q_values[None]]).amax(-1)
+            returns = q_lambda_returns(rewards, terminations, truncations, next_values, args.gamma, args.q_lambda)
+            batch = Batch(
+                obs=rollout.obs.flatten(0, 1),
+                q_values=rollout.q_values.flatten(0, 1),
+                actions=rollout.actions.flatten(0, 1),
+                returns=returns.flatten(0, 1),
+                valid=valid.flatten(0, 1),
+            )
 
         # ---- update --------------------------------------------------------------------------------------------------
         for _epoch in range(args.update_epochs):
-            for mb_inds in torch.randperm(len(b_obs), generator=rng, device=device).split(mb_size):
-                losses = update(*minibatch(batch, mb_inds))
-                state.totals = state.totals + torch.stack([*losses.values()])
-                state.minibatches += 1
-                state.gradient_steps += 1
-        b_q_values = q_values.flatten(0, 1)
-        b_values = b_q_values.gather(-1, b_actions[:, None]).squeeze(-1)
-        state.explained.append(metrics.explained_variance(b_values[b_valid], b_returns[b_valid]))
+            order = torch.randperm(len(batch.valid), generator=rng, device=device)
+            for inds in order.split(args.minibatch_size // devices.NUM_RANKS):
+                losses = learn(*minibatch(batch, inds))
+                log.add(losses)
+                log.gradient_steps += 1
+        values = batch.q_values.gather(-1, batch.actions[:, None]).squeeze(-1)
+        explained = metrics.explained_variance(values[batch.valid], batch.returns[batch.valid])
+        log.add({"explained_variance": explained})
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
-        suspects = {"rewards": t_rewards, "q_values": q_values, "returns": returns}
-        suspects.update(zip(losses, state.totals))
-        suspects["parameters"] = nn.utils.get_total_norm(agent.parameters())
+        suspects = {"rewards": rewards, "q_values": rollout.q_values, "returns": returns}
+        suspects.update({name: log.sums[name] for name in losses}, parameters=nn.utils.get_total_norm(parameters))
         if not run.all_finite(suspects):
             break
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
-        scalars = {}
         log_point = run.at_log_point(batch_size)
         if log_point:
-            valid_inds = b_valid.nonzero().squeeze(-1)
-            probe_inds = valid_inds[metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)]
+            means, scalars = log.means(), {}
+            rows, probe = metrics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
         if log_point and args.diagnostics:
-            native, greedy = diagnose(agent, b_obs, valid_inds, workers)
-            same = len(probe_inds) == len(valid_inds)
-            probe = native if same else diagnose(agent, b_obs, probe_inds, workers)[0]
-            # clipping multiplied the last minibatch's gradient by one factor: take it out again
-            unclip = max(1.0, (losses["grad_norm"].item() + 1e-6) / args.max_grad_norm)
-            native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
-            probe_minibatch = minibatch(batch, probe_inds[devices.RANK :: devices.NUM_RANKS])
-            gradients, _ = workers.summed(partial(gradient, minibatch_loss), *probe_minibatch)
-            devices.add_over_ranks(gradients)
-            probe = {**probe, **metrics.gradient_statistics(gradients)}
-            scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
-            scalars.update({f"probe/{name}": value for name, value in probe.items()})
-            scalars["outer/greedy_churn"] = (greedy != b_q_values[valid_inds].argmax(-1)).float().mean().item()
+            scalars = diagnose_batch(agent, args, batch, workers, rows, probe, losses["grad_norm"])
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:
-            inds = probe_inds[metrics.stratified_rows(len(probe_inds), run.coverage_quota(), seed=run.global_step)]
-            with torch.no_grad():
-                row_q_values, hiddens = agent(b_obs.index_select(0, inds))
-            run.add_coverage(
-                frame=b_obs[inds, :, :, -1].cpu().numpy(),
-                feature=hiddens[-1].cpu().numpy().astype(np.float16),
-                value=row_q_values.amax(-1).cpu().numpy(),
-            )
-            scalars.update(run.charts())
-            scalars["charts/reward"] = devices.ratio_of_sums(state.rewards, state.reward_steps)
-            scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
-            scalars["charts/gradient_steps"] = state.gradient_steps
+            some = probe[metrics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
+            run.add_coverage(**coverage(agent, batch.obs.index_select(0, some)))
             scalars["charts/epsilon"] = epsilons[-1]
-            means = (state.totals / state.minibatches).tolist()
-            scalars.update({f"losses/{name}": value for name, value in zip(losses, means)})
-            scalars["losses/explained_variance"] = float(np.mean(state.explained))
-            run.log(scalars)
-            state.totals, state.minibatches, state.explained = 0.0, 0, []
-            state.rewards, state.reward_steps = 0.0, 0
+            scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
+            scalars["charts/gradient_steps"] = log.gradient_steps
+            scalars.update({f"losses/{name}": mean for name, mean in means.items()})
+            run.log({**scalars, **run.charts()})
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """PQN: its mathematics, its two LayerNorms, and what its loop does with real games."""
 
 import signal
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -92,7 +93,8 @@ def test_td_loss_and_its_mask():
     q_values = torch.tensor([[1.0, 5.0], [2.0, 3.0], [9.0, 9.0]], requires_grad=True)
     valid = torch.tensor([True, True, False])
     returns = torch.tensor([4.0, 4.0, 1e6])
-    loss, losses = pqn.td_loss(q_values, torch.tensor([1, 0, 0]), returns, valid, count=valid.sum())
+    mb = pqn.Batch(None, None, torch.tensor([1, 0, 0]), returns, valid)
+    loss, losses = pqn.td_loss(q_values, mb, partial(pqn.masked_mean, valid=valid, count=valid.sum()))
     loss.backward()
     assert loss.item() == pytest.approx((1 + 4) / 2)
     assert {name: x.item() for name, x in losses.items()} == pytest.approx({"td_loss": 2.5, "q_values": 3.5})
@@ -177,9 +179,9 @@ def iterations(tmp_path_factory):
         )
         return q_lambda_returns(rewards, terminations, truncations, next_values, *rest)
 
-    def keep_loss(q_values, actions, returns, valid, count):
-        found[-1].pieces.append((actions, valid, int(count)))
-        return td_loss(q_values, actions, returns, valid, count)
+    def keep_loss(q_values, mb, mean):
+        found[-1].pieces.append((mb.actions, mb.valid, int(mean.keywords["count"])))
+        return td_loss(q_values, mb, mean)
 
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
