@@ -25,6 +25,7 @@ from support.arguments import fail
 
 CURVES = "curves.csv"
 NUMBERS = ("global_step", "wall_seconds", "sps", "episodic_return", "final_return", "final_episodes")  # of done.json
+RESULTS = (*NUMBERS[1:], "final_return_low", "final_return_high")
 MISSING = b"1e39"  # what an empty cell is read as: no float32 number is as large
 FORMAT = 3  # of checkpoint.pt; raised when an older one can no longer be resumed
 
@@ -92,13 +93,24 @@ def read_files(run_dir: Path) -> Files:
             raise ValueError(f"{name}.json: {error}") from None
         if not isinstance(content, dict):
             raise ValueError(f"{name}.json: expected an object")
-        for key in NUMBERS if name != "manifest" else ():
-            for value in content[key] if isinstance(content.get(key), list) else [content.get(key)]:
-                if value is not None and type(value) not in (int, float):
-                    raise ValueError(f"{name}.json: {key} is {value!r}, expected a number")
+        _numbers(name, content)
     if not isinstance(contents["manifest"].get("arguments"), dict):
         raise ValueError("manifest.json: not that of a run")
     return Files(**contents, state=state(run_dir))
+
+
+def _numbers(name: str, content: Dict[str, Any]) -> Dict[str, float]:
+    """NUMBERS of name.json, as far as it has them, and the ends of the interval. ValueError if one is no number."""
+    found = {key: content[key] for key in NUMBERS if content.get(key) is not None}
+    interval = content.get("final_return_ci")
+    if interval is not None:
+        if not isinstance(interval, list) or len(interval) != 2:
+            raise ValueError(f"{name}.json: final_return_ci is {interval!r}, expected two numbers")
+        found["final_return_low"], found["final_return_high"] = interval
+    for key, value in found.items():
+        if type(value) not in (int, float):
+            raise ValueError(f"{name}.json: {key} is {value!r}, expected a number")
+    return found
 
 
 def script_of(manifest: Dict[str, Any]) -> Optional[str]:
@@ -415,7 +427,7 @@ def load(path: Union[str, Path], curves: bool = False) -> Any:
             print(f"note: {run_dir} is left out: {error}", file=sys.stderr)
         else:
             rows.append(row)
-    runs = pd.DataFrame(rows, columns=None if rows else ["run", "script", "state"])
+    runs = pd.DataFrame(rows, columns=None if rows else ["run", "script", "state", "global_step", *RESULTS])
     if not curves:
         return runs
     empty = pd.DataFrame(columns=["run", "step", "wall_time"])
@@ -428,11 +440,8 @@ def _row(run_dir: Path, name: str) -> Dict[str, Any]:
     row: Dict[str, Any] = {"run": name, "script": script_of(manifest), "state": word}
     for key, value in manifest["arguments"].items():
         row[key] = " ".join(map(str, value)) if isinstance(value, list) else value
-    git, interval = manifest.get("git"), done.get("final_return_ci")
-    row["global_step"] = done.get("global_step") or progress(run_dir)[0]
-    row["start"] = manifest.get("start")
-    row["commit"] = git.get("commit") if isinstance(git, dict) else None
-    row.update({key: done[key] for key in NUMBERS if key in done})
-    if isinstance(interval, list) and len(interval) == 2:
-        row["final_return_low"], row["final_return_high"] = interval
-    return row
+    git, numbers = manifest.get("git"), _numbers("done", done)
+    commit = git.get("commit") if isinstance(git, dict) else None
+    step = numbers.get("global_step") or progress(run_dir)[0]
+    row.update({"global_step": step, "start": manifest.get("start"), "commit": commit})
+    return {**row, **dict.fromkeys(RESULTS, float("nan")), **numbers}

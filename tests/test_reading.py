@@ -157,11 +157,12 @@ def test_load(tmp_path):
 
 
 BROKEN = {  # file -> contents that no run has written
-    "manifest.json": [b"", b'{"arguments": {"seed"', b"[1]", b'{"arguments": 5}', b"\xff"],
-    "done.json": [b"", b"{", b"3", b'{"global_step": "all"}', b'{"final_return": true}', b'{"sps": [1, "x"]}'],
-    "failed.json": [b"null", b'{"global_step": {}}'],
-    "curves.csv": [b"", b"step", b"a,b\n1,2\n", b"step,wall_time,x\n1,1,one\n", b"step,wall_time,x\n1.5,1,1\n"]
-    + [b"\xff\n", b"step,wall_time,x,y\n1,1,1\n"],
+    "manifest.json": ["", '{"arguments": {"seed"', "[1]", '{"arguments": 5}', "\udcff"],
+    "done.json": ["", "{", "3", '{"global_step": "all"}', '{"final_return": true}', '{"sps": [1, 2]}']
+    + ['{"final_return_ci": [1]}', '{"final_return_ci": [1, "x"]}'],
+    "failed.json": ["null", '{"global_step": {}}'],
+    "curves.csv": ["", "step", "a,b\n1,2\n", "step,wall_time,x\n1,1,one\n", "step,wall_time,x\n1.5,1,1\n"]
+    + ["\udcff\n", "step,wall_time,x,y\n1,1,1\n"],
 }
 
 
@@ -169,7 +170,7 @@ BROKEN = {  # file -> contents that no run has written
 def test_a_broken_file_is_named_and_the_other_runs_are_read(tmp_path, capsys, name, content):
     for run in ("a", "b"):
         write_run(tmp_path / run, 1.0)
-    (tmp_path / "a" / name).write_bytes(content)
+    (tmp_path / "a" / name).write_bytes(content.encode(errors="surrogateescape"))
     runs, curves = reading.load(tmp_path, curves=True)
     assert list(runs.run) == ["b"] and set(curves.run) == {"b"}
     error = capsys.readouterr().err
@@ -180,7 +181,7 @@ def test_a_broken_file_is_named_and_the_other_runs_are_read(tmp_path, capsys, na
 
 def test_load_of_nothing(tmp_path):
     runs, curves = reading.load(tmp_path, curves=True)
-    assert runs.empty and curves.empty and {"run", "script", "state"} <= set(runs) and "step" in curves
+    assert runs.empty and curves.empty and {"run", "script", "state", "final_return"} <= set(runs) and "step" in curves
     with pytest.raises(FileNotFoundError, match="none is no directory"):
         reading.load(tmp_path / "none")
 
