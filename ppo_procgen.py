@@ -21,7 +21,7 @@ Departures, each with its reason:
 6. uint8 frames, 1/255 folded into the first convolution, Gumbel-max sampling, fused Adam: the same mathematics, faster.
 7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 8. A run is a directory that can be killed at any time and is resumed by the same command.
-9. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--no-shared-encoder`, `--distribution-mode` and
+9. torchrun, `--bf16`, `--compile`, `--no-shared-encoder`, `--distribution-mode` and
    `--minibatch-size` are additions, and so is `--eval-episodes`.
 10. Each game has a seed of its own, made from the run's seed, the steps done and the game's number: two seeds share no
     games, nor do two processes. CleanRL's seeds s and s + 1 share all games but one.
@@ -34,8 +34,7 @@ import os
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
-from types import SimpleNamespace
-from typing import Literal, Optional
+from typing import Literal, NamedTuple, Optional
 
 import numpy as np
 import torch
@@ -45,10 +44,11 @@ import torch.optim as optim
 from typing_extensions import Annotated
 
 import metrics
-from support import arguments, devices, rundir
+from support import arguments, devices, rundir, worlds
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Range, Seed, Steps, Threads
 
 OBS_SHAPE = (64, 64, 3)  # channels last
+LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -98,41 +98,16 @@ class Args:
     bf16: bool = False  # computes the encoder in bfloat16 (autocast); heads, losses, GAE and Adam stay in float32
     tf32: bool = True  # lets NVIDIA GPUs multiply float32 numbers in TensorFloat-32
     compile: bool = False  # compiles the network and the loss with torch.compile: a minute at the start, a C++ compiler
-    cuda_graphs: bool = False  # replays policy and update as CUDA graphs, for NVIDIA; it has never run on a GPU yet
 
 
 def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
     args = arguments.parse(Args, argv, __doc__)
-    check_levels(args)
+    worlds.check_procgen(args)
     return arguments.check(args, argv, row_bytes=math.prod(OBS_SHAPE))
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------
-def task_id(args):
-    """EnvPool's name of the game: `bigfish` and the mode, or such a name itself."""
-    if "-v" in args.env_id:
-        return args.env_id
-    return f"{args.env_id.capitalize()}{(args.distribution_mode or 'easy').capitalize()}-v0"
-
-
-def check_levels(args):
-    """Refuses what is not one of EnvPool's Procgen games, and levels that make no sense."""
-    arguments.check_env_id(args.env_id, "envpool.procgen", "a Procgen game", task_id(args))
-    if (args.distribution_mode or "").capitalize() not in task_id(args):
-        arguments.fail(
-            f"--distribution-mode {args.distribution_mode} contradicts --env-id {args.env_id}: give one of them"
-        )
-    if args.start_level and not args.num_levels:
-        arguments.fail(f"--start-level {args.start_level} without --num-levels: expected --num-levels of 1 or more")
-    import envpool
-
-    try:
-        envpool.make_spec(task_id(args))
-    except ImportError:  # Procgen draws with Qt, which EnvPool's wheel includes only from Python 3.12 on
-        arguments.fail(f"--env-id {args.env_id} needs Qt 5: `sudo apt-get install -y libqt5gui5` installs it on Debian")
-
-
 def make_envs(args, seeds):
     """EnvPool's Procgen, one game for each of the seeds (integers below 2**31).
 
@@ -141,7 +116,7 @@ def make_envs(args, seeds):
     import envpool  # takes a second: not for --help
 
     return envpool.make(
-        task_id(args),
+        worlds.procgen_id(args),
         env_type="gymnasium",
         num_envs=len(seeds),
         num_threads=min(len(seeds), torch.get_num_threads()),  # EnvPool's own default sees the host, not the job
@@ -228,7 +203,122 @@ class Agent(nn.Module):
         return self.actor(hiddens[0][-1]), self.critic(hiddens[-1][-1]).squeeze(-1), hiddens
 
 
+def make_agent(args, device="cpu"):
+    """The network for the game of args, with the first weights that PyTorch's generator gives."""
+    import envpool
+
+    num_actions = int(envpool.make_spec(worlds.procgen_id(args)).action_space.n)
+    return Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
+
+
+# ---- rollout ---------------------------------------------------------------------------------------------------------
+class Rollout(NamedTuple):
+    """What the N environments of this process did in T steps. Row t of the rewards and of the ends follows actions[t].
+
+    The first four are on the device, the others in NumPy.
+    """
+
+    obs: torch.Tensor  # (T, N, 64, 64, 3) uint8
+    logits: torch.Tensor  # (T, N, A) float32
+    values: torch.Tensor  # (T, N) float32
+    actions: torch.Tensor  # (T, N) int64
+    rewards: np.ndarray  # (T, N) float32, 0 in a reset row
+    terminations: np.ndarray  # (T, N) bool
+    truncations: np.ndarray  # (T, N) bool
+
+
+def empty_rollout(shape, num_actions, device):
+    """A rollout of zeros. shape: (T, N)."""
+    return Rollout(
+        obs=torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device),
+        logits=torch.zeros((*shape, num_actions), device=device),
+        values=torch.zeros(shape, device=device),
+        actions=torch.zeros(shape, dtype=torch.int64, device=device),
+        rewards=np.zeros(shape, dtype=np.float32),
+        terminations=np.zeros(shape, dtype=bool),
+        truncations=np.zeros(shape, dtype=bool),
+    )
+
+
+def gumbel_noise(shape, generator):
+    """Noise that makes a sample of the policy: argmax(logits + noise). float32 of this shape."""
+    return torch.empty(shape, device=generator.device).exponential_(generator=generator).log_().neg_()
+
+
+@torch.no_grad()
+def policy(agent, obs, noise):
+    """Samples actions (N,) for obs (N, 64, 64, 3), given `gumbel_noise` (N, A). Returns logits, values and actions."""
+    logits, values, _ = agent(obs)
+    return logits, values, (logits + noise).argmax(-1)
+
+
+def play_steps(act, rollout, noise, next_obs, envs, piece):
+    """Plays `envs`, one piece of this process's environments, through a whole rollout.
+
+    act: maps obs and noise to what `policy` returns. rollout, noise (T, N, A) and next_obs (N, 64, 64, 3) are of all N
+    environments; piece: the slice of `envs`, whose part of rollout and next_obs is overwritten. Returns the values of
+    the last next_obs.
+    """
+    rollout, noise, next_obs = Rollout(*(x[:, piece] for x in rollout)), noise[:, piece], next_obs[piece]
+    for t in range(len(noise)):
+        rollout.obs[t] = devices.to_device(next_obs, noise.device)
+        rollout.logits[t], rollout.values[t], rollout.actions[t] = act(rollout.obs[t], noise[t])
+        action = rollout.actions[t].to("cpu", torch.int32).numpy()
+        next_obs[:], rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], _ = envs.step(action)
+    _, values, _ = act(devices.to_device(next_obs, noise.device), noise[-1])
+    return values
+
+
+@torch.no_grad()
+def play_games(agent, args, device, seeds, games, bar, greedy=False):
+    """Plays one whole game in a fresh environment for each of `games`, indices into `seeds`.
+
+    Actions are sampled as in training, or the most likely ones if `greedy`. The result of a game depends neither on the
+    other games of `games` nor on their number. Returns the raw returns, a list of floats. `bar` shows the progress.
+    """
+    generator = torch.Generator(device).manual_seed(seeds[0])
+
+    def act(obs, playing):
+        logits = agent(devices.to_device(obs[playing], device))[0]
+        noise = gumbel_noise((len(seeds), logits.shape[-1]), generator)[games.start : games.stop][playing]
+        actions = np.zeros(len(obs), dtype=np.int32)  # nothing, where the game is over
+        actions[playing] = (logits if greedy else logits + noise).argmax(-1).cpu().numpy()
+        return actions
+
+    return worlds.play(make_envs(args, [seeds[game] for game in games]), act, bar)
+
+
+@torch.no_grad()
+def play_levels(agent, args, device, workers, step):
+    """The mean returns of whole games on unseen levels and on those of the training, and their difference, by tag."""
+    all_levels = replace(args, num_levels=0, start_level=0)  # a training level with chance num_levels / 2**31
+    seeds = rundir.game_seeds(args.seed, "levels", step, range(args.eval_envs))
+    unseen, trained = (
+        rundir.play(workers, partial(play_games, agent, levels, device), seeds, "evaluation")
+        for levels in (all_levels, args)
+    )
+    unseen, trained = (float(np.mean(sum(devices.gather(returns), []))) for returns in (unseen, trained))
+    return {
+        "charts/eval_episodic_return": unseen,
+        "charts/eval_train_return": trained,
+        "charts/generalization_gap": trained - unseen,
+    }
+
+
 # ---- targets and loss ------------------------------------------------------------------------------------------------
+class Batch(NamedTuple):
+    """The rows of a rollout, time-major, or some of them: B = T N, or fewer."""
+
+    obs: torch.Tensor  # (B, 64, 64, 3) uint8
+    logits: torch.Tensor  # (B, A) float32, of the policy that acted, as logprobs and values
+    actions: torch.Tensor  # (B,) int64
+    logprobs: torch.Tensor  # (B,) float32
+    values: torch.Tensor  # (B,) float32
+    returns: torch.Tensor  # (B,) float32
+    advantages: torch.Tensor  # (B,) float32
+    valid: torch.Tensor  # (B,) bool
+
+
 def normalize_rewards(rewards, ends, valid, discounted, moments, gamma):
     """gym's NormalizeReward: divides by the standard deviation of all discounted returns so far, clips to [-10, 10].
 
@@ -261,6 +351,12 @@ def gae(rewards, values, terminations, truncations, next_values, valid, gamma, g
     return advantages, advantages + values
 
 
+def categorical(logits, actions):
+    """Log-probabilities of actions (...) int64 under logits (..., A), and the entropy of each policy: both (...)."""
+    logprobs = F.log_softmax(logits, dim=-1)
+    return logprobs.gather(-1, actions[..., None]).squeeze(-1), -(logprobs.exp() * logprobs).sum(-1)
+
+
 def masked_mean(x, valid, count):
     """The sum of x (..., B) over the rows where `valid` (B,) bool holds, divided by `count`, their number.
 
@@ -283,90 +379,101 @@ def normalize_advantages(advantages, valid):
     return centred / (std[..., None] + 1e-8), count.clamp(min=1)
 
 
-def ppo_loss(
-    logits,
-    newvalue,
-    actions,
-    logprobs,
-    values,
-    returns,
-    advantages,
-    valid,
-    count,
-    clip_coef,
-    ent_coef,
-    vf_coef,
-    clip_vloss=True,
-):
-    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), a mean over the valid rows of a minibatch.
+def ppo_loss(newlogprob, entropy, newvalue, mb, mean, clip_coef, ent_coef, vf_coef, clip_vloss=True):
+    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9) of a minibatch `mb`, a Batch.
 
-    logits (B, A), newvalue (B,): of the network in training; actions (B,) int64, logprobs, values, returns, advantages
-    (B,) float32, valid (B,) bool: of the rollout; count: as for `masked_mean`. Returns the loss and a dict of 0-d
-    tensors without gradient; old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
-    (joschu.net/blog/kl-approx.html).
+    newlogprob, entropy, newvalue (..., B): of the network in training; mean: maps (..., B) to the mean over the valid
+    rows (...). Returns the loss and a dict of means without gradient; old_approx_kl and approx_kl are the estimators k1
+    and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
     """
-    newlogprobs = F.log_softmax(logits, dim=-1)
-    logratio = newlogprobs.gather(-1, actions[:, None]).squeeze(-1) - logprobs
+    logratio = newlogprob - mb.logprobs
     ratio = logratio.exp()
-    pg_loss1 = -advantages * ratio
-    pg_loss2 = -advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef)
-    pg_loss = masked_mean(torch.max(pg_loss1, pg_loss2), valid, count)
-    v_loss = (newvalue - returns).square()
+    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef))
+    v_loss = (newvalue - mb.returns).square()
     if clip_vloss:
-        v_clipped = values + torch.clamp(newvalue - values, -clip_coef, clip_coef)
-        v_loss = torch.max(v_loss, (v_clipped - returns).square())
-    v_loss = 0.5 * masked_mean(v_loss, valid, count)
-    entropy = masked_mean(-(newlogprobs.exp() * newlogprobs).sum(-1), valid, count)
-    loss = pg_loss - ent_coef * entropy + vf_coef * v_loss
+        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -clip_coef, clip_coef)
+        v_loss = torch.max(v_loss, (v_clipped - mb.returns).square())
+    v_loss = 0.5 * v_loss
+    loss = mean(pg_loss) - ent_coef * mean(entropy) + vf_coef * mean(v_loss)
     with torch.no_grad():
-        losses = {
-            "policy_loss": pg_loss.detach(),
-            "value_loss": v_loss.detach(),
-            "entropy": entropy.detach(),
-            "old_approx_kl": masked_mean(-logratio, valid, count),
-            "approx_kl": masked_mean((ratio - 1) - logratio, valid, count),
-            "clipfrac": masked_mean(((ratio - 1.0).abs() > clip_coef).float(), valid, count),
-        }
-    return loss, losses
+        clipped = ((ratio - 1.0).abs() > clip_coef).float()
+        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, clipped]))
+    return loss, dict(zip(LOSSES, means))
+
+
+# ---- update ----------------------------------------------------------------------------------------------------------
+def minibatch(batch, inds, norm_adv):
+    """The rows `inds` of a batch, with normalised advantages if norm_adv; and the number of valid rows."""
+    mb = Batch(*(x.index_select(0, inds) for x in batch))
+    normalized, count = normalize_advantages(mb.advantages, mb.valid)
+    return (mb._replace(advantages=normalized) if norm_adv else mb), count
+
+
+def minibatch_loss(agent, args, mb, count):
+    """The loss of some rows of a minibatch with `count` valid rows, their share of the whole, and its LOSSES."""
+    newlogits, newvalue, _ = agent(mb.obs)
+    newlogprob, entropy = categorical(newlogits, mb.actions)
+    mean = partial(masked_mean, valid=mb.valid, count=count)
+    coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+    return ppo_loss(newlogprob, entropy, newvalue, mb, mean, *coefs)
+
+
+def gradient(loss_function, parameters, mb, count, workers):
+    """The gradient of loss_function(mb, count), a list, and the parts of the loss: this process's share of them."""
+
+    def of_piece(rows):
+        loss, losses = loss_function(rows, count)
+        return list(torch.autograd.grad(loss, parameters)), losses
+
+    return workers.summed(of_piece, mb)
+
+
+def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, count):
+    """One step of the optimiser on a minibatch. Returns the parts of the loss, and the gradient's norm unclipped."""
+    gradients, losses = gradient(loss_function, parameters, mb, count, workers)
+    devices.add_over_ranks([*gradients, *losses.values()])
+    for parameter, total in zip(parameters, gradients):
+        parameter.grad = total
+    grad_norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm, foreach=True)
+    optimizer.step()
+    return {**losses, "grad_norm": grad_norm}
 
 
 # ---- diagnostics -----------------------------------------------------------------------------------------------------
 @torch.no_grad()
-def diagnose(agent, b_obs, b_logits, b_actions, inds, workers):
-    """Measures the updated network on the rows `inds` of the batch.
+def diagnose(agent, batch, workers, inds):
+    """Measures the updated network on the rows `inds` of a batch.
 
-    b_logits: of the policy that acted. Returns {name: value} (definitions: metrics.py) and KL(old || new).
+    Returns {name: value} (definitions: metrics.py) and KL(old || new).
     """
     logits, values = metrics.diagnose_network(
-        lambda rows: agent(b_obs.index_select(0, rows))[::2], inds, map=workers.map
+        lambda rows: agent(batch.obs.index_select(0, rows))[::2], inds, map=workers.map
     )
-    policy, kl = metrics.policy_diagnostics(b_logits[inds], logits, b_actions[inds])
+    policy, kl = metrics.policy_diagnostics(batch.logits[inds], logits, batch.actions[inds])
     return {**values, **policy, **metrics.weight_norms(agent)}, kl
 
 
-@torch.no_grad()
-def play_games(agent, args, device, seeds, games, bar, greedy=False):
-    """Plays one whole game in a fresh environment for each of `games`, indices into `seeds`.
+def diagnose_batch(agent, args, batch, workers, rows, probe, grad_norm):
+    """`diagnostics/` on all valid rows of a batch and `probe/` on some, by tag; and KL(old || new).
 
-    Actions are sampled as in training, or the most likely ones if `greedy`. The result of a game depends neither on the
-    other games of `games` nor on their number. Returns the raw returns, a list of floats. `bar` shows the progress.
+    rows, probe: int64, from metrics.valid_and_probe. grad_norm: of the last minibatch, whose gradient parameters have.
     """
-    envs = make_envs(args, [seeds[game] for game in games])
-    generator = torch.Generator(device).manual_seed(seeds[0])
-    obs, _ = envs.reset()
-    returns, playing = np.zeros(len(games)), np.ones(len(games), dtype=bool)
-    while playing.any():
-        logits, _, _ = agent(devices.to_device(obs[playing], device))
-        noise = torch.empty((len(seeds), logits.shape[-1]), device=device)
-        noise = noise.exponential_(generator=generator).log_().neg_()[games.start : games.stop][playing]
-        actions = np.zeros(len(games), dtype=np.int32)
-        actions[playing] = (logits if greedy else logits + noise).argmax(-1).cpu().numpy()
-        obs, rewards, terminated, truncated, _ = envs.step(actions)
-        returns += rewards * playing
-        over = playing & (terminated | truncated)
-        playing &= ~over
-        bar.update(int(over.sum()))
-    return returns.tolist()
+    parameters = list(agent.parameters())
+    # clipping multiplied the last minibatch's gradient by one factor: take it out again
+    unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
+    last = [parameter.grad * unclip for parameter in parameters]
+    mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS], args.norm_adv)
+    of_probe, _ = gradient(partial(minibatch_loss, agent, args), parameters, mb, count, workers)
+    devices.add_over_ranks(of_probe)
+    return metrics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
+
+
+@torch.no_grad()
+def coverage(agent, obs):
+    """What coverage.npz keeps of some observations (M, 64, 64, 3): the frame, the feature and the value."""
+    _, values, hiddens = agent(obs)
+    features = hiddens[0][-1].cpu().numpy().astype(np.float16)
+    return {"frame": obs.cpu().numpy(), "feature": features, "value": values.cpu().numpy()}
 
 
 def main(args):
@@ -374,205 +481,106 @@ def main(args):
     device = devices.set_up(args)
     run = rundir.Run(args, device)
     workers = devices.Workers(args, device)
-    batch_size = args.num_envs * args.num_steps
-    games = devices.share(args.num_envs)  # the range of this process: its games of the num_envs
-    num_envs, mb_size = len(games), args.minibatch_size // devices.NUM_RANKS  # of this process
     torch.manual_seed(args.seed)  # the same network in every process
     rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that is drawn after the weights
+    agent = make_agent(args, device)
+    parameters, num_actions = list(agent.parameters()), agent.actor.out_features
+    optimizer = optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)
+    log = rundir.Log(gradient_steps=0, reward_moments=(0.0, 1.0, 1e-4))  # mean, variance, count: for normalize_rewards
+    run.restore(agent=agent, optimizer=optimizer, rng=rng, log=log)
+
+    batch_size = args.num_envs * args.num_steps
+    own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
+    pieces = workers.pieces(len(own))
     # games restart when a run resumes: with other seeds, or the first games would be played again
-    seeds = rundir.game_seeds(args.seed, "train", run.global_step, games)
-    game_pieces = workers.pieces(num_envs)
-    piece_envs = [make_envs(args, seeds[piece]) for piece in game_pieces]
-    num_actions = int(piece_envs[0].action_space.n)
-    agent = Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
-    lr = torch.tensor(args.learning_rate, device=device) if args.cuda_graphs else args.learning_rate
-    optimizer = optim.Adam(agent.parameters(), lr=lr, eps=1e-5, fused=True, capturable=args.cuda_graphs)
-    # all but the first since the last log point
-    state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[], rewards=0.0, reward_steps=0)
-    state.reward_moments = (0.0, 1.0, 1e-4)  # mean, variance, count, for normalize_rewards
-    run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state)
+    seeds = rundir.game_seeds(args.seed, "train", run.global_step, own)
+    envs = [make_envs(args, seeds[piece]) for piece in pieces]
+    episodes = worlds.Episodes(len(own))
+    rollout = empty_rollout((args.num_steps, len(own)), num_actions, device)
+    next_obs = np.concatenate(workers.map(lambda some: some.reset()[0], envs))  # (N, 4, 84, 84) uint8
+    next_done = np.zeros(len(own), dtype=bool)
+    discounted = np.zeros(args.num_envs)  # of the environments of all processes, for normalize_rewards
 
-    shape = (args.num_steps, num_envs)  # (T, N)
-    obs = torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device)
-    actions = torch.zeros(shape, dtype=torch.int64, device=device)
-    logits = torch.zeros((*shape, num_actions), device=device)
-    values, next_value = torch.zeros(shape, device=device), torch.zeros(num_envs, device=device)
-    all_noise = torch.zeros((args.num_steps, args.num_envs, num_actions), device=device)  # of all processes' games
-    noise = all_noise[:, games.start : games.stop]
-    # rewards[t], terminations[t] and truncations[t] follow actions[t]; valid[t] is of the whole row t
-    rewards = np.zeros(shape, dtype=np.float32)
-    terminations, truncations, valid = (np.zeros(shape, dtype=bool) for _ in range(3))
-    next_obs = np.concatenate(workers.map(lambda envs: envs.reset()[0], piece_envs))  # (N, 64, 64, 3) uint8
-    next_done = np.zeros(num_envs, dtype=bool)
-    episode_returns, episode_lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
-    discounted = np.zeros(args.num_envs)  # of the games of all processes, for normalize_rewards
-
-    forward = devices.compiled(agent, args.compile)
-    parameters = list(agent.parameters())
-
-    @torch.no_grad()
-    def policy(obs, noise):
-        """Samples actions (N,) for obs (N, 64, 64, 3): argmax(logits + Gumbel noise) is a sample of the policy."""
-        logits, value, _ = forward(obs)
-        return logits, value, (logits + noise).argmax(-1)
-
-    def rollout(piece, envs):
-        """Plays `envs`, the games of one piece (a slice of all N), for num_steps steps, and values where they end."""
-        for step in range(args.num_steps):
-            at = (step, piece)
-            obs[at] = devices.to_device(next_obs[piece], device)
-            valid[at] = ~next_done[piece]
-            logits[at], values[at], actions[at] = policy(obs[at], noise[at])
-            action = actions[at].to("cpu", torch.int32).numpy()
-            next_obs[piece], rewards[at], terminations[at], truncations[at], _ = envs.step(action)
-            next_done[piece] = terminations[at] | truncations[at]
-        _, next_value[piece], _ = policy(devices.to_device(next_obs[piece], device), noise[at])
-
-    def minibatch(batch, inds):
-        """The rows `inds` of each tensor of the batch, advantages normalised, and (the number of valid rows,)."""
-        *rows, advantages, valid = (x.index_select(0, inds) for x in batch)
-        normalized, count = normalize_advantages(advantages, valid)
-        return (*rows, normalized if args.norm_adv else advantages, valid), (count,)
-
-    def minibatch_loss(mb_obs, *mb):
-        newlogits, newvalue, _ = agent(mb_obs)
-        return ppo_loss(newlogits, newvalue, *mb, args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
-
-    def gradient(loss_function, *mb):
-        """The gradient and the losses of some rows of a minibatch: their share of those of the whole."""
-        loss, losses = loss_function(*mb)
-        return torch.autograd.grad(loss, parameters), losses
-
-    def update(rows, whole):
-        """One step of the optimiser on a minibatch. Returns the losses and the gradient's norm before clipping."""
-        gradients, losses = workers.summed(partial(gradient, compiled_loss), rows, whole)
-        devices.add_over_ranks([*gradients, *losses.values()])
-        for parameter, total in zip(parameters, gradients):
-            parameter.grad = total
-        grad_norm = nn.utils.clip_grad_norm_(parameters, args.max_grad_norm, foreach=True)
-        optimizer.step()
-        return {**losses, "grad_norm": grad_norm}
-
-    compiled_loss = devices.compiled(minibatch_loss, args.compile)
-    policy = devices.graphed(policy, args.cuda_graphs)
-    update = devices.graphed(update, args.cuda_graphs)
+    act = partial(policy, devices.compiled(agent, args.compile))
+    loss_function = partial(devices.compiled(minibatch_loss, args.compile), agent, args)
+    learn = partial(update, loss_function, parameters, optimizer, args.max_grad_norm, workers)
 
     while not run.ended:
         if args.anneal_lr:
-            new_lr = (1.0 - run.global_step / run.total_steps) * args.learning_rate
-            optimizer.param_groups[0]["lr"] = lr.fill_(new_lr) if args.cuda_graphs else new_lr
+            devices.set_learning_rate(optimizer, (1.0 - run.global_step / run.total_steps) * args.learning_rate)
 
         # ---- rollout -------------------------------------------------------------------------------------------------
-        all_noise.exponential_(generator=rng).log_().neg_()
-        workers.map(rollout, game_pieces, piece_envs)
-        new_games, finished = [], np.zeros(num_envs, dtype=np.int64)
-        for step in range(args.num_steps):
-            episode_returns += rewards[step]  # 0 in a reset row
-            episode_lengths += valid[step]
-            for i in np.flatnonzero(terminations[step] | truncations[step]):
-                new_games.append((float(episode_returns[i]), int(episode_lengths[i])))
-                episode_returns[i] = episode_lengths[i] = 0
-                finished[i] += 1
-        state.rewards += float(rewards.sum())
-        state.reward_steps += int(valid.sum())
+        noise = gumbel_noise((args.num_steps, args.num_envs, num_actions), rng)[:, own.start : own.stop]
+        next_value = torch.cat(workers.map(partial(play_steps, act, rollout, noise, next_obs), envs, pieces))
+        dones = rollout.terminations | rollout.truncations
+        valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no reset row
         run.global_step += batch_size
-        run.add_games(new_games, finished)
+        run.add_games(*episodes.add(rollout.rewards, dones, valid))
 
         # ---- targets -------------------------------------------------------------------------------------------------
+        terminations, truncations = rollout.terminations, rollout.truncations
         if not args.mask_resets:
-            terminations, truncations, valid = terminations | truncations, np.zeros_like(valid), np.ones_like(valid)
-        # each process normalises the rewards of all games, (T, all N), and trains on its own
-        all_rewards, all_ends, all_valid = (
-            np.concatenate(devices.gather(x), axis=1) for x in (rewards, terminations | truncations, valid)
-        )
-        scaled_rewards, discounted, state.reward_moments = normalize_rewards(
-            all_rewards, all_ends, all_valid, discounted, state.reward_moments, args.gamma
-        )
-        scaled_rewards = scaled_rewards[:, games.start : games.stop]
-        t_rewards, t_terminations, t_truncations, t_valid = (
-            devices.to_device(x, device) for x in (scaled_rewards, terminations, truncations, valid)
+            terminations, truncations, valid = dones, np.zeros_like(dones), np.ones_like(dones)
+        # each process normalises the rewards of all environments, and trains on its own
+        of_all = (np.concatenate(devices.gather(x), axis=1) for x in (rollout.rewards, dones, valid))
+        rewards, discounted, log.reward_moments = normalize_rewards(*of_all, discounted, log.reward_moments, args.gamma)
+        rewards, terminations, truncations, valid = (
+            devices.to_device(x, device) for x in (rewards[:, own.start : own.stop], terminations, truncations, valid)
         )
         with torch.no_grad():
-            logprobs = F.log_softmax(logits, dim=-1).gather(-1, actions[..., None]).squeeze(-1)
             # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
-            next_values = torch.cat([values[1:], next_value[None]])
+            next_values = torch.cat([rollout.values[1:], next_value[None]])
             advantages, returns = gae(
-                t_rewards, values, t_terminations, t_truncations, next_values, t_valid, args.gamma, args.gae_lambda
+                rewards, rollout.values, terminations, truncations, next_values, valid, args.gamma, args.gae_lambda
             )
-        batch = [x.flatten(0, 1) for x in (obs, actions, logprobs, values, returns, advantages, t_valid)]
-        b_obs, b_actions, b_logprobs, b_values, b_returns, b_advantages, b_valid = batch
+            batch = Batch(
+                obs=rollout.obs.flatten(0, 1),
+                logits=rollout.logits.flatten(0, 1),
+                actions=rollout.actions.flatten(0, 1),
+                logprobs=categorical(rollout.logits, rollout.actions)[0].flatten(0, 1),
+                values=rollout.values.flatten(0, 1),
+                returns=returns.flatten(0, 1),
+                advantages=advantages.flatten(0, 1),
+                valid=valid.flatten(0, 1),
+            )
 
         # ---- update --------------------------------------------------------------------------------------------------
         for _epoch in range(args.update_epochs):
-            for mb_inds in torch.randperm(len(b_obs), generator=rng, device=device).split(mb_size):
-                losses = update(*minibatch(batch, mb_inds))
-                state.totals = state.totals + torch.stack([*losses.values()])
-                state.minibatches += 1
-                state.gradient_steps += 1
+            order = torch.randperm(len(batch.valid), generator=rng, device=device)
+            for inds in order.split(args.minibatch_size // devices.NUM_RANKS):
+                losses = learn(*minibatch(batch, inds, args.norm_adv))
+                log.add(losses)
+                log.gradient_steps += 1
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
-        state.explained.append(metrics.explained_variance(b_values[b_valid], b_returns[b_valid]))
+        explained = metrics.explained_variance(batch.values[batch.valid], batch.returns[batch.valid])
+        log.add({"explained_variance": explained})
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
-        suspects = {"rewards": t_rewards, "logits": logits, "values": values, "advantages": advantages}
-        suspects.update(zip(losses, state.totals))
-        suspects["parameters"] = nn.utils.get_total_norm(agent.parameters())
+        suspects = {"rewards": rewards, "logits": rollout.logits, "values": rollout.values, "advantages": advantages}
+        suspects.update({name: log.sums[name] for name in losses}, parameters=nn.utils.get_total_norm(parameters))
         if not run.all_finite(suspects):
             break
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
-        scalars = {}
         log_point = run.at_log_point(batch_size)
         if log_point:
-            valid_inds = b_valid.nonzero().squeeze(-1)
-            probe_inds = valid_inds[metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)]
+            means, scalars = log.means(), {}
+            rows, probe = metrics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
         if log_point and args.diagnostics:
-            b_logits = logits.flatten(0, 1)
-            native, kl = diagnose(agent, b_obs, b_logits, b_actions, valid_inds, workers)
-            same = len(probe_inds) == len(valid_inds)
-            probe = native if same else diagnose(agent, b_obs, b_logits, b_actions, probe_inds, workers)[0]
-            # clipping multiplied the last minibatch's gradient by one factor: take it out again
-            unclip = max(1.0, (losses["grad_norm"].item() + 1e-6) / args.max_grad_norm)
-            native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
-            probe_minibatch = minibatch(batch, probe_inds[devices.RANK :: devices.NUM_RANKS])
-            gradients, _ = workers.summed(partial(gradient, minibatch_loss), *probe_minibatch)
-            devices.add_over_ranks(gradients)
-            probe = {**probe, **metrics.gradient_statistics(gradients)}
-            scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
-            scalars.update({f"probe/{name}": value for name, value in probe.items()})
+            scalars, kl = diagnose_batch(agent, args, batch, workers, rows, probe, losses["grad_norm"])
             scalars["outer/kl_behavior"] = kl
-            scalars["outer/ddr"] = metrics.ddr(devices.NUM_RANKS * len(valid_inds), kl)
+            scalars["outer/ddr"] = metrics.ddr(devices.NUM_RANKS * len(rows), kl)
         if log_point and args.num_levels and args.eval_envs:
-            all_levels = replace(args, num_levels=0, start_level=0)  # a training level with chance num_levels / 2**31
-            seeds = rundir.game_seeds(args.seed, "levels", run.global_step, range(args.eval_envs))
-            unseen, trained = (
-                rundir.play(workers, partial(play_games, agent, levels, device), seeds, "evaluation")
-                for levels in (all_levels, args)
-            )
-            unseen, trained = (float(np.mean(sum(devices.gather(returns), []))) for returns in (unseen, trained))
-            scalars["charts/eval_episodic_return"] = unseen
-            scalars["charts/eval_train_return"] = trained
-            scalars["charts/generalization_gap"] = trained - unseen
+            scalars.update(play_levels(agent, args, device, workers, run.global_step))
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:
-            inds = probe_inds[metrics.stratified_rows(len(probe_inds), run.coverage_quota(), seed=run.global_step)]
-            with torch.no_grad():
-                _, row_values, hiddens = agent(b_obs.index_select(0, inds))
-            run.add_coverage(
-                frame=b_obs[inds].cpu().numpy(),
-                feature=hiddens[0][-1].cpu().numpy().astype(np.float16),
-                value=row_values.cpu().numpy(),
-            )
-            scalars.update(run.charts())
-            scalars["charts/reward"] = devices.ratio_of_sums(state.rewards, state.reward_steps)
+            some = probe[metrics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
+            run.add_coverage(**coverage(agent, batch.obs.index_select(0, some)))
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
-            scalars["charts/gradient_steps"] = state.gradient_steps
-            means = (state.totals / state.minibatches).tolist()
-            scalars.update({f"losses/{name}": value for name, value in zip(losses, means)})
-            scalars["losses/explained_variance"] = float(np.mean(state.explained))
-            run.log(scalars)
-            state.totals, state.minibatches, state.explained = 0.0, 0, []
-            state.rewards, state.reward_steps = 0.0, 0
+            scalars["charts/gradient_steps"] = log.gradient_steps
+            scalars.update({f"losses/{name}": mean for name, mean in means.items()})
+            run.log({**scalars, **run.charts()})
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------

@@ -175,6 +175,30 @@ def check(args: Any) -> int:
     return seen.width * np.dtype(seen.dtype).itemsize
 
 
+def procgen_id(args: Any) -> str:
+    """EnvPool's name of a Procgen game: args.env_id is `bigfish`, and the mode is added, or such a name itself."""
+    if "-v" in args.env_id:
+        return args.env_id
+    return f"{args.env_id.capitalize()}{(args.distribution_mode or 'easy').capitalize()}-v0"
+
+
+def check_procgen(args: Any) -> None:
+    """Ends the program with one line if args name none of EnvPool's Procgen games, or levels that make no sense."""
+    arguments.check_env_id(args.env_id, "envpool.procgen", "a Procgen game", procgen_id(args))
+    if (args.distribution_mode or "").capitalize() not in procgen_id(args):
+        arguments.fail(
+            f"--distribution-mode {args.distribution_mode} contradicts --env-id {args.env_id}: give one of them"
+        )
+    if args.start_level and not args.num_levels:
+        arguments.fail(f"--start-level {args.start_level} without --num-levels: expected --num-levels of 1 or more")
+    import envpool
+
+    try:
+        envpool.make_spec(procgen_id(args))
+    except ImportError:  # Procgen draws with Qt, which EnvPool's wheel includes only from Python 3.12 on
+        arguments.fail(f"--env-id {args.env_id} needs Qt 5: `sudo apt-get install -y libqt5gui5` installs it on Debian")
+
+
 def arrays(shape: Tuple[int, ...], seen: Observation, num_actions: int, continuous: bool) -> List[Any]:
     """Arrays for a rollout of `shape` (T, N) or (T, S, N), here called (T, N), all 0.
 
