@@ -16,7 +16,7 @@ from conftest import ROOT, Recorder, command, curves, environment, run
 
 import metrics
 import ppo_procgen as procgen
-from support import reading
+from support import reading, worlds
 
 GAMES = (
     "bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper maze miner ninja "
