@@ -21,7 +21,7 @@ the diagnostics); Beukman et al. 2026, arXiv 2603.06009 (P3: `outer/`). Referenc
 6. A batch that the minibatches do not divide is refused. A run resumes by the same command. Each game has its own seed:
    two seeds of a run share no games. Threads play pieces of the games through whole rollouts and compute pieces of each
    minibatch; their number does not change the result.
-7. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--no-shared-encoder` and `--minibatch-size` are additions.
+7. torchrun, `--bf16`, `--compile`, `--no-shared-encoder` and `--minibatch-size` are additions.
 """
 
 import math
@@ -29,8 +29,7 @@ import os
 import sys
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import numpy as np
 import torch
@@ -39,10 +38,11 @@ import torch.nn.functional as F
 import torch.optim as optim
 
 import metrics
-from support import arguments, devices, rundir
+from support import arguments, devices, rundir, worlds
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 OBS_SHAPE = (84, 84, 4)  # channels last
+LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
 ROOM_BYTES = {"MontezumaRevenge-v5": [3, 57], "PrivateEye-v5": [92], "Venture-v5": [90]}  # in the RAM (AtariARI)
 
 
@@ -95,7 +95,6 @@ class Args:
     bf16: bool = False  # computes the encoder in bfloat16 (autocast); heads, RND, losses, GAE and Adam stay in float32
     tf32: bool = True  # lets NVIDIA GPUs multiply float32 numbers in TensorFloat-32
     compile: bool = False  # compiles the network and the loss with torch.compile: a minute at the start, a C++ compiler
-    cuda_graphs: bool = False  # replays policy and update as CUDA graphs, for NVIDIA; it has never run on a GPU yet
 
 
 def parse_args(argv):
@@ -222,7 +221,123 @@ class RNDModel(nn.Module):
         return (self.predictor(x) - self.target(x)).square()
 
 
+def make_agent(args, device="cpu"):
+    """The network for the game of args, with the first weights that PyTorch's generator gives."""
+    import envpool
+
+    num_actions = int(envpool.make_spec(args.env_id).action_space.n)
+    return Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
+
+
+# ---- rollout ---------------------------------------------------------------------------------------------------------
+class Rollout(NamedTuple):
+    """What the N environments of this process did in T steps. Row t of the rewards and of the ends follows actions[t].
+
+    The first five are on the device, the others in NumPy.
+    """
+
+    obs: torch.Tensor  # (T, N, 84, 84, 4) uint8
+    logits: torch.Tensor  # (T, N, A) float32
+    values: torch.Tensor  # (T, N) float32, extrinsic
+    int_values: torch.Tensor  # (T, N) float32, intrinsic
+    actions: torch.Tensor  # (T, N) int64
+    rewards: np.ndarray  # (T, N) float32, clipped
+    raw_rewards: np.ndarray  # (T, N) float32, 0 in a reset row
+    terminations: np.ndarray  # (T, N) bool
+    truncations: np.ndarray  # (T, N) bool
+    game_overs: np.ndarray  # (T, N) bool: the game is over, not only a life
+
+
+def empty_rollout(shape, num_actions, device):
+    """A rollout of zeros. shape: (T, N)."""
+    return Rollout(
+        obs=torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device),
+        logits=torch.zeros((*shape, num_actions), device=device),
+        values=torch.zeros(shape, device=device),
+        int_values=torch.zeros(shape, device=device),
+        actions=torch.zeros(shape, dtype=torch.int64, device=device),
+        rewards=np.zeros(shape, dtype=np.float32),
+        raw_rewards=np.zeros(shape, dtype=np.float32),
+        terminations=np.zeros(shape, dtype=bool),
+        truncations=np.zeros(shape, dtype=bool),
+        game_overs=np.zeros(shape, dtype=bool),
+    )
+
+
+def gumbel_noise(shape, generator):
+    """Noise that makes a sample of the policy: argmax(logits + noise). float32 of this shape."""
+    return torch.empty(shape, device=generator.device).exponential_(generator=generator).log_().neg_()
+
+
+@torch.no_grad()
+def policy(agent, obs, noise):
+    """Samples actions (N,) for obs (N, 84, 84, 4), given `gumbel_noise` (N, A). Returns logits, both values and actions."""
+    logits, values, int_values, _ = agent(obs)
+    return logits, values, int_values, (logits + noise).argmax(-1)
+
+
+def play_steps(act, rollout, noise, next_obs, room_bytes, rooms, envs, piece):
+    """Plays `envs`, one piece of this process's environments, through a whole rollout.
+
+    act: maps obs and noise to what `policy` returns. rollout, noise (T, N, A) and next_obs (N, 4, 84, 84) are of all N
+    environments; piece: the slice of `envs`, whose part of rollout and next_obs is overwritten. rooms: a set that gets
+    the rooms that are entered, told apart by room_bytes of the RAM. Returns both values of the last next_obs.
+    """
+    rollout, noise, next_obs = Rollout(*(x[:, piece] for x in rollout)), noise[:, piece], next_obs[piece]
+    for t in range(len(noise)):
+        rollout.obs[t] = devices.to_device(next_obs, noise.device).permute(0, 2, 3, 1)
+        of_policy = act(rollout.obs[t], noise[t])
+        rollout.logits[t], rollout.values[t], rollout.int_values[t], rollout.actions[t] = of_policy
+        action = rollout.actions[t].to("cpu", torch.int32).numpy()
+        next_obs[:], rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], info = envs.step(action)
+        rollout.raw_rewards[t] = info["reward"]
+        rollout.game_overs[t] = info["terminated"] | rollout.truncations[t]
+        if room_bytes:
+            rooms.update(map(tuple, info["ram"][:, room_bytes].tolist()))
+    return torch.stack(act(devices.to_device(next_obs, noise.device).permute(0, 2, 3, 1), noise[-1])[1:3])
+
+
+@torch.no_grad()
+def play_games(agent, args, device, seeds, games, bar, greedy=False):
+    """Plays one whole game, through all lives, in a fresh environment for each of `games`, indices into `seeds`.
+
+    Actions are sampled as in training, or the most likely ones if `greedy`. The result of a game depends neither on the
+    other games of `games` nor on their number. Returns the raw returns, a list of floats. `bar` shows the progress.
+    """
+    generator = torch.Generator(device).manual_seed(seeds[0])
+
+    def act(obs, playing):
+        logits = agent(devices.to_device(obs[playing], device).permute(0, 2, 3, 1))[0]
+        noise = gumbel_noise((len(seeds), logits.shape[-1]), generator)[games.start : games.stop][playing]
+        actions = np.zeros(len(obs), dtype=np.int32)  # nothing, where the game is over
+        actions[playing] = (logits if greedy else logits + noise).argmax(-1).cpu().numpy()
+        return actions
+
+    return worlds.play(make_envs(args, [seeds[game] for game in games]), act, bar)
+
+
+def random_frames(envs, actions):
+    """The newest frame after each of some steps: (T, N, 84, 84) uint8, for actions (T, N)."""
+    return np.stack([envs.step(action)[0][:, -1] for action in actions])
+
+
 # ---- targets and loss ------------------------------------------------------------------------------------------------
+class Batch(NamedTuple):
+    """The rows of a rollout, time-major, or some of them: B = T N, or fewer."""
+
+    obs: torch.Tensor  # (B, 84, 84, 4) uint8
+    logits: torch.Tensor  # (B, A) float32, of the policy that acted, as logprobs and values
+    actions: torch.Tensor  # (B,) int64
+    logprobs: torch.Tensor  # (B,) float32
+    values: torch.Tensor  # (B,) float32
+    returns: torch.Tensor  # (B,) float32
+    advantages: torch.Tensor  # (B,) float32
+    valid: torch.Tensor  # (B,) bool
+    int_returns: torch.Tensor  # (B,) float32, intrinsic
+    frames: torch.Tensor  # (B, 84, 84) uint8: what the step led to
+    learned: torch.Tensor  # (B,) bool: the predictor learns from the row
+
+
 def gae(rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda):
     """Generalised advantage estimation (Schulman et al. 2016, eq. 16), cut at the ends of episodes. Tensors (T, N).
 
@@ -267,6 +382,12 @@ def merge_frame_moments(moments, frames, valid):
     return moments
 
 
+def categorical(logits, actions):
+    """Log-probabilities of actions (...) int64 under logits (..., A), and the entropy of each policy: both (...)."""
+    logprobs = F.log_softmax(logits, dim=-1)
+    return logprobs.gather(-1, actions[..., None]).squeeze(-1), -(logprobs.exp() * logprobs).sum(-1)
+
+
 def masked_mean(x, valid, count):
     """The sum of x (..., B) over the rows where `valid` (B,) bool holds, divided by `count`, their number.
 
@@ -276,105 +397,130 @@ def masked_mean(x, valid, count):
     return torch.where(valid, x, 0.0).sum(-1) / count
 
 
-def normalize_advantages(advantages, valid, learned):
+def normalize_advantages(advantages, valid):
     """Zero mean and unit (unbiased) standard deviation over the valid rows of a minibatch, of all processes.
 
-    advantages (B,) float32, valid (B,) bool; learned (B,) bool: the rows that the predictor learns from. Returns the
-    normalised advantages (B,), 0 in other rows, and the numbers of valid and of learned rows (0-d float32, at least 1),
-    which the losses divide by.
+    advantages (..., B) float32, valid (..., B) bool. Returns the normalised advantages, 0 in other rows, and the number
+    of valid rows, (...) float32, at least 1, which the losses divide by.
     """
-    sums = torch.stack([torch.where(valid, advantages, 0.0).sum(), valid.sum(), learned.sum()])
-    total, count, num_learned = devices.sum_over_ranks(sums)
-    centred = torch.where(valid, advantages - total / count.clamp(min=1), 0.0)
-    squares = devices.sum_over_ranks(centred.square().sum())
+    total, count = devices.sum_over_ranks(torch.stack([torch.where(valid, advantages, 0.0).sum(-1), valid.sum(-1)]))
+    centred = torch.where(valid, advantages - (total / count.clamp(min=1))[..., None], 0.0)
+    squares = devices.sum_over_ranks(centred.square().sum(-1))
     std = (squares / (count - 1).clamp(min=1)).sqrt()
-    return centred / (std + 1e-8), count.clamp(min=1), num_learned.clamp(min=1)
+    return centred / (std[..., None] + 1e-8), count.clamp(min=1)
 
 
-def ppo_loss(
-    logits,
-    newvalue,
-    actions,
-    logprobs,
-    values,
-    returns,
-    advantages,
-    valid,
-    count,
-    clip_coef,
-    ent_coef,
-    vf_coef,
-    clip_vloss=True,
-):
-    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), a mean over the valid rows of a minibatch.
+def ppo_loss(newlogprob, entropy, newvalue, mb, mean, clip_coef, ent_coef, vf_coef, clip_vloss=True):
+    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9) of a minibatch `mb`, a Batch.
 
-    logits (B, A), newvalue (B,): of the network in training; actions (B,) int64, logprobs, values, returns, advantages
-    (B,) float32, valid (B,) bool: of the rollout; count: as for `masked_mean`. Returns the loss and a dict of 0-d
-    tensors without gradient; old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
-    (joschu.net/blog/kl-approx.html).
+    newlogprob, entropy, newvalue (..., B): of the network in training; mean: maps (..., B) to the mean over the valid
+    rows (...). Returns the loss and a dict of means without gradient; old_approx_kl and approx_kl are the estimators k1
+    and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
     """
-    newlogprobs = F.log_softmax(logits, dim=-1)
-    logratio = newlogprobs.gather(-1, actions[:, None]).squeeze(-1) - logprobs
+    logratio = newlogprob - mb.logprobs
     ratio = logratio.exp()
-    pg_loss1 = -advantages * ratio
-    pg_loss2 = -advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef)
-    pg_loss = masked_mean(torch.max(pg_loss1, pg_loss2), valid, count)
-    v_loss = (newvalue - returns).square()
+    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef))
+    v_loss = (newvalue - mb.returns).square()
     if clip_vloss:
-        v_clipped = values + torch.clamp(newvalue - values, -clip_coef, clip_coef)
-        v_loss = torch.max(v_loss, (v_clipped - returns).square())
-    v_loss = 0.5 * masked_mean(v_loss, valid, count)
-    entropy = masked_mean(-(newlogprobs.exp() * newlogprobs).sum(-1), valid, count)
-    loss = pg_loss - ent_coef * entropy + vf_coef * v_loss
+        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -clip_coef, clip_coef)
+        v_loss = torch.max(v_loss, (v_clipped - mb.returns).square())
+    v_loss = 0.5 * v_loss
+    loss = mean(pg_loss) - ent_coef * mean(entropy) + vf_coef * mean(v_loss)
     with torch.no_grad():
-        losses = {
-            "policy_loss": pg_loss.detach(),
-            "value_loss": v_loss.detach(),
-            "entropy": entropy.detach(),
-            "old_approx_kl": masked_mean(-logratio, valid, count),
-            "approx_kl": masked_mean((ratio - 1) - logratio, valid, count),
-            "clipfrac": masked_mean(((ratio - 1.0).abs() > clip_coef).float(), valid, count),
-        }
-    return loss, losses
+        clipped = ((ratio - 1.0).abs() > clip_coef).float()
+        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, clipped]))
+    return loss, dict(zip(LOSSES, means))
+
+
+# ---- update ----------------------------------------------------------------------------------------------------------
+def minibatch(batch, inds, args, frame_moments, step):
+    """The rows `inds` of a batch, and all that their losses need beside them.
+
+    That is the numbers of valid rows and of those that the predictor learns from, and the frames' mean and variance.
+    step: gradient steps so far; it draws the rows that the predictor learns from.
+    """
+    mb = Batch(*(x.index_select(0, inds) for x in batch))
+    # a generator of its own, so that looking does not change a run
+    generator = torch.Generator(inds.device).manual_seed(step)
+    draws = torch.rand(len(inds) * devices.NUM_RANKS, generator=generator, device=inds.device)
+    learned = mb.valid & (draws[devices.RANK :: devices.NUM_RANKS] < args.update_proportion)
+    normalized, count = normalize_advantages(mb.advantages, mb.valid)
+    num_learned = devices.sum_over_ranks(learned.sum().float()).clamp(min=1)
+    mb = mb._replace(advantages=normalized if args.norm_adv else mb.advantages, learned=learned)
+    return mb, (count, num_learned, *frame_moments[:2])
+
+
+def minibatch_loss(agent, rnd_model, args, mb, needed):
+    """The loss of some rows of a minibatch, their share of the whole, and its parts. needed: as from `minibatch`."""
+    count, num_learned, *frame_moments = needed
+    newlogits, newvalue, new_int_value, _ = agent(mb.obs)
+    newlogprob, entropy = categorical(newlogits, mb.actions)
+    mean = partial(masked_mean, valid=mb.valid, count=count)
+    coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+    loss, losses = ppo_loss(newlogprob, entropy, newvalue, mb, mean, *coefs)
+    int_v_loss = 0.5 * mean((new_int_value - mb.int_returns).square())
+    fwd_loss = masked_mean(rnd_model(mb.frames, frame_moments).mean(-1), mb.learned, num_learned)
+    losses = {**losses, "int_value_loss": int_v_loss.detach(), "fwd_loss": fwd_loss.detach()}
+    return loss + args.vf_coef * int_v_loss + fwd_loss, losses
+
+
+def gradient(loss_function, parameters, mb, count, workers):
+    """The gradient of loss_function(mb, count), a list, and the parts of the loss: this process's share of them."""
+
+    def of_piece(rows):
+        loss, losses = loss_function(rows, count)
+        return list(torch.autograd.grad(loss, parameters)), losses
+
+    return workers.summed(of_piece, mb)
+
+
+def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, count):
+    """One step of the optimiser on a minibatch. Returns the parts of the loss, and the gradient's norm unclipped."""
+    gradients, losses = gradient(loss_function, parameters, mb, count, workers)
+    devices.add_over_ranks([*gradients, *losses.values()])
+    for parameter, total in zip(parameters, gradients):
+        parameter.grad = total
+    grad_norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm, foreach=True)
+    optimizer.step()
+    return {**losses, "grad_norm": grad_norm}
 
 
 # ---- diagnostics -----------------------------------------------------------------------------------------------------
 @torch.no_grad()
-def diagnose(agent, b_obs, b_logits, b_actions, inds, workers):
-    """Measures the updated network on the rows `inds` of the batch.
+def diagnose(agent, batch, workers, inds):
+    """Measures the updated network on the rows `inds` of a batch.
 
-    b_logits: of the policy that acted. Returns {name: value} (definitions: metrics.py) and KL(old || new).
+    Returns {name: value} (definitions: metrics.py) and KL(old || new).
     """
     logits, values = metrics.diagnose_network(
-        lambda rows: agent(b_obs.index_select(0, rows))[::3], inds, map=workers.map
+        lambda rows: agent(batch.obs.index_select(0, rows))[::3], inds, map=workers.map
     )
-    policy, kl = metrics.policy_diagnostics(b_logits[inds], logits, b_actions[inds])
+    policy, kl = metrics.policy_diagnostics(batch.logits[inds], logits, batch.actions[inds])
     return {**values, **policy, **metrics.weight_norms(agent)}, kl
 
 
-@torch.no_grad()
-def play_games(agent, args, device, seeds, games, bar, greedy=False):
-    """Plays one whole game, through all lives, in a fresh environment for each of `games`, indices into `seeds`.
+def diagnose_batch(agent, rnd_model, args, batch, workers, rows, probe, mb, needed, grad_norm):
+    """`diagnostics/` on all valid rows of a batch and `probe/` on some, by tag; and KL(old || new).
 
-    Actions are sampled as in training, or the most likely ones if `greedy`. The result of a game depends neither on the
-    other games of `games` nor on their number. Returns the raw returns, a list of floats. `bar` shows the progress.
+    rows, probe: int64, from metrics.valid_and_probe. mb, needed: this process's part of the probe, from `minibatch`.
+    grad_norm: of the last minibatch, whose gradient parameters have.
     """
-    envs = make_envs(args, [seeds[game] for game in games])
-    generator = torch.Generator(device).manual_seed(seeds[0])
-    obs, _ = envs.reset()
-    returns, playing = np.zeros(len(games)), np.ones(len(games), dtype=bool)
-    while playing.any():
-        logits, _, _, _ = agent(devices.to_device(obs[playing], device).permute(0, 2, 3, 1))
-        noise = torch.empty((len(seeds), logits.shape[-1]), device=device)
-        noise = noise.exponential_(generator=generator).log_().neg_()[games.start : games.stop][playing]
-        actions = np.zeros(len(games), dtype=np.int32)
-        actions[playing] = (logits if greedy else logits + noise).argmax(-1).cpu().numpy()
-        obs, _, _, truncated, info = envs.step(actions)
-        returns += info["reward"] * playing
-        over = playing & (info["terminated"].astype(bool) | truncated)
-        playing &= ~over
-        bar.update(int(over.sum()))
-    return returns.tolist()
+    parameters = list(agent.parameters())
+    # clipping multiplied the last minibatch's gradient by one factor: take it out again
+    unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
+    last = [parameter.grad * unclip for parameter in parameters]
+    of_probe, _ = gradient(partial(minibatch_loss, agent, rnd_model, args), parameters, mb, needed, workers)
+    devices.add_over_ranks(of_probe)
+    return metrics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
+
+
+@torch.no_grad()
+def coverage(agent, obs, args):
+    """What coverage.npz keeps of some observations (M, 84, 84, 4): the newest frame, the feature and the value."""
+    _, ext_values, int_values, hiddens = agent(obs)
+    features = hiddens[0][-1].cpu().numpy().astype(np.float16)
+    values = args.ext_coef * ext_values + args.int_coef * int_values
+    return {"frame": obs[..., -1].cpu().numpy(), "feature": features, "value": values.cpu().numpy()}
 
 
 def main(args):
@@ -382,251 +528,159 @@ def main(args):
     device = devices.set_up(args)
     run = rundir.Run(args, device)
     workers = devices.Workers(args, device)
-    batch_size = args.num_envs * args.num_steps
-    games = devices.share(args.num_envs)  # the range of this process: its games of the num_envs
-    num_envs, mb_size = len(games), args.minibatch_size // devices.NUM_RANKS  # of this process
     torch.manual_seed(args.seed)  # the same network in every process
     rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that is drawn after the weights
-    # games restart when a run resumes: with other seeds, or the first games would be played again
-    seeds = rundir.game_seeds(args.seed, "train", run.global_step, games)
-    game_pieces = workers.pieces(num_envs)
-    piece_envs = [make_envs(args, seeds[piece]) for piece in game_pieces]
-    num_actions = int(piece_envs[0].action_space.n)
-    agent = Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
+    agent = make_agent(args, device)
     rnd_model = RNDModel().to(device, memory_format=torch.channels_last)
-    parameters = [*agent.parameters(), *rnd_model.predictor.parameters()]
-    lr = torch.tensor(args.learning_rate, device=device) if args.cuda_graphs else args.learning_rate
-    optimizer = optim.Adam(parameters, lr=lr, eps=1e-5, fused=True, capturable=args.cuda_graphs)
-    # all but the first since the last log point
-    state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[], rewards=0.0, reward_steps=0)
-    state.intrinsic, state.rooms = [], []  # means of iterations since the last log point; all rooms ever entered
-    state.frame_moments = (torch.zeros(84, 84, device=device), torch.ones(84, 84, device=device), 1e-4)
-    state.sums = torch.zeros(args.num_envs, device=device)  # discounted sums of intrinsic rewards, of all games
-    state.sum_moments = (*torch.tensor([0.0, 1.0], dtype=torch.float64, device=device), 1e-4)
+    parameters, num_actions = [*agent.parameters(), *rnd_model.predictor.parameters()], agent.actor[2].out_features
+    optimizer = optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)
+    log = rundir.Log(gradient_steps=0, rooms=[])  # all rooms ever entered
+    log.frame_moments = (torch.zeros(84, 84, device=device), torch.ones(84, 84, device=device), 1e-4)
+    log.discounted = torch.zeros(args.num_envs, device=device)  # sums of intrinsic rewards, of all environments
+    log.sum_moments = (*torch.tensor([0.0, 1.0], dtype=torch.float64, device=device), 1e-4)
+
+    batch_size = args.num_envs * args.num_steps
+    own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
+    pieces = workers.pieces(len(own))
+    # games restart when a run resumes: with other seeds, or the first games would be played again
+    seeds = rundir.game_seeds(args.seed, "train", run.global_step, own)
+    envs = [make_envs(args, seeds[piece]) for piece in pieces]
     if run.global_step == 0:  # random steps start the frames' moments; before restore(), which starts the clock
         size = (args.num_iterations_obs_norm_init, args.num_steps, args.num_envs)
         print(f"{run.path}: {math.prod(size):,} random steps for the frames' mean and variance", flush=True)
-
-        def random_frames(envs, actions):
-            return [envs.step(action)[0][:, -1].copy() for action in actions]
-
-        for envs in piece_envs:
-            envs.reset()
+        for some in envs:
+            some.reset()
         for random_actions in np.random.default_rng(args.seed).integers(num_actions, size=size):
-            own_actions = random_actions[:, games.start : games.stop].astype(np.int32)
-            frames = workers.map(random_frames, piece_envs, [own_actions[:, piece] for piece in game_pieces])
+            random_actions = random_actions[:, own.start : own.stop].astype(np.int32)
+            frames = workers.map(random_frames, envs, [random_actions[:, piece] for piece in pieces])
             frames = devices.to_device(np.concatenate(frames, axis=1), device)  # (T, N, 84, 84) uint8
             every = torch.ones(frames.shape[:2], dtype=torch.bool, device=device)
-            state.frame_moments = merge_frame_moments(state.frame_moments, frames, every)
+            log.frame_moments = merge_frame_moments(log.frame_moments, frames, every)
             run.exit_if_stopped()
-    run.restore(agent=agent, rnd_model=rnd_model, optimizer=optimizer, rng=rng, state=state)
+    run.restore(agent=agent, rnd_model=rnd_model, optimizer=optimizer, rng=rng, log=log)
+    episodes = worlds.Episodes(len(own))
+    rollout = empty_rollout((args.num_steps, len(own)), num_actions, device)
+    next_obs = np.concatenate(workers.map(lambda some: some.reset()[0], envs))  # (N, 4, 84, 84) uint8
+    next_done = np.zeros(len(own), dtype=bool)
 
-    shape = (args.num_steps, num_envs)  # (T, N)
-    obs = torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device)
-    actions = torch.zeros(shape, dtype=torch.int64, device=device)
-    logits = torch.zeros((*shape, num_actions), device=device)
-    values, int_values = (torch.zeros(shape, device=device) for _ in range(2))
-    next_value, next_int_value = (torch.zeros(num_envs, device=device) for _ in range(2))
-    all_noise = torch.zeros((args.num_steps, args.num_envs, num_actions), device=device)  # of all processes' games
-    noise = all_noise[:, games.start : games.stop]
-    # rewards[t], raw_rewards[t] and the ends follow actions[t]; valid[t] is of the whole row t
-    rewards, raw_rewards = (np.zeros(shape, dtype=np.float32) for _ in range(2))
-    terminations, truncations, game_overs, valid = (np.zeros(shape, dtype=bool) for _ in range(4))
-    room_bytes, new_rooms = ROOM_BYTES.get(args.env_id), set()
-    next_obs = np.concatenate(workers.map(lambda envs: envs.reset()[0], piece_envs))  # (N, 4, 84, 84) uint8
-    next_done = np.zeros(num_envs, dtype=bool)
-    episode_returns, episode_lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
+    room_bytes, rooms = ROOM_BYTES.get(args.env_id), set()
 
-    forward = devices.compiled(agent, args.compile)
-
-    @torch.no_grad()
-    def policy(obs, noise):
-        """Samples actions (N,) for obs (N, 84, 84, 4): argmax(logits + Gumbel noise) is a sample of the policy."""
-        logits, value, int_value, _ = forward(obs)
-        return logits, value, int_value, (logits + noise).argmax(-1)
-
-    def rollout(piece, envs):
-        """Plays `envs`, the games of one piece (a slice of all N), for num_steps steps, and values where they end."""
-        for step in range(args.num_steps):
-            at = (step, piece)
-            obs[at] = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
-            valid[at] = ~next_done[piece]
-            logits[at], values[at], int_values[at], actions[at] = policy(obs[at], noise[at])
-            action = actions[at].to("cpu", torch.int32).numpy()
-            next_obs[piece], rewards[at], terminations[at], truncations[at], info = envs.step(action)
-            next_done[piece] = terminations[at] | truncations[at]
-            raw_rewards[at] = info["reward"]  # not clipped; 0 in a reset row
-            game_overs[at] = info["terminated"] | truncations[at]  # the game is over, not only a life
-            if room_bytes:
-                new_rooms.update(map(tuple, info["ram"][:, room_bytes].tolist()))
-        last_obs = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
-        _, next_value[piece], next_int_value[piece], _ = policy(last_obs, noise[at])
-
-    def minibatch(batch, inds):
-        """The rows `inds` of each tensor of the batch, advantages normalised, and all else that the losses need."""
-        *rows, advantages, valid, int_returns, frames = (x.index_select(0, inds) for x in batch)
-        # the predictor learns from a share of the rows; a generator of its own, so that looking does not change a run
-        generator = torch.Generator(device).manual_seed(state.gradient_steps)
-        draws = torch.rand(len(inds) * devices.NUM_RANKS, generator=generator, device=device)
-        learned = valid & (draws[devices.RANK :: devices.NUM_RANKS] < args.update_proportion)
-        normalized, count, num_learned = normalize_advantages(advantages, valid, learned)
-        rows += [normalized if args.norm_adv else advantages, valid, int_returns, frames, learned]
-        return rows, (count, num_learned, *state.frame_moments[:2])
-
-    def minibatch_loss(mb_obs, *mb):
-        *mb_ppo, mb_valid, mb_int_returns, mb_frames, learned, count, num_learned, mean, var = mb
-        newlogits, newvalue, new_int_value, _ = agent(mb_obs)
-        coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
-        loss, losses = ppo_loss(newlogits, newvalue, *mb_ppo, mb_valid, count, *coefs)
-        int_v_loss = 0.5 * masked_mean((new_int_value - mb_int_returns).square(), mb_valid, count)
-        fwd_loss = masked_mean(rnd_model(mb_frames, (mean, var)).mean(-1), learned, num_learned)
-        losses = {**losses, "int_value_loss": int_v_loss.detach(), "fwd_loss": fwd_loss.detach()}
-        return loss + args.vf_coef * int_v_loss + fwd_loss, losses
-
-    def gradient(loss_function, *mb):
-        """The gradient and the losses of some rows of a minibatch: their share of those of the whole."""
-        loss, losses = loss_function(*mb)
-        return torch.autograd.grad(loss, parameters), losses
-
-    def update(rows, whole):
-        """One step of the optimiser on a minibatch. Returns the losses and the gradient's norm before clipping."""
-        gradients, losses = workers.summed(partial(gradient, compiled_loss), rows, whole)
-        devices.add_over_ranks([*gradients, *losses.values()])
-        for parameter, total in zip(parameters, gradients):
-            parameter.grad = total
-        grad_norm = nn.utils.clip_grad_norm_(parameters, args.max_grad_norm, foreach=True)
-        optimizer.step()
-        return {**losses, "grad_norm": grad_norm}
-
-    compiled_loss = devices.compiled(minibatch_loss, args.compile)
-    policy = devices.graphed(policy, args.cuda_graphs)
-    update = devices.graphed(update, args.cuda_graphs)
+    act = partial(policy, devices.compiled(agent, args.compile))
+    loss_function = partial(devices.compiled(minibatch_loss, args.compile), agent, rnd_model, args)
+    learn = partial(update, loss_function, parameters, optimizer, args.max_grad_norm, workers)
 
     while not run.ended:
         if args.anneal_lr:
-            new_lr = (1.0 - run.global_step / run.total_steps) * args.learning_rate
-            optimizer.param_groups[0]["lr"] = lr.fill_(new_lr) if args.cuda_graphs else new_lr
+            devices.set_learning_rate(optimizer, (1.0 - run.global_step / run.total_steps) * args.learning_rate)
 
         # ---- rollout -------------------------------------------------------------------------------------------------
-        all_noise.exponential_(generator=rng).log_().neg_()
-        workers.map(rollout, game_pieces, piece_envs)
-        new_games, finished = [], np.zeros(num_envs, dtype=np.int64)
-        for step in range(args.num_steps):
-            episode_returns += raw_rewards[step]
-            episode_lengths += valid[step]
-            for i in np.flatnonzero(game_overs[step]):
-                new_games.append((float(episode_returns[i]), int(episode_lengths[i])))
-                episode_returns[i] = episode_lengths[i] = 0
-                finished[i] += 1
-        state.rewards += float(raw_rewards.sum())
-        state.reward_steps += int(valid.sum())
+        noise = gumbel_noise((args.num_steps, args.num_envs, num_actions), rng)[:, own.start : own.stop]
+        play = partial(play_steps, act, rollout, noise, next_obs, room_bytes, rooms)
+        next_value, next_int_value = torch.cat(workers.map(play, envs, pieces), -1)
+        dones = rollout.terminations | rollout.truncations
+        valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no reset row
         run.global_step += batch_size
-        run.add_games(new_games, finished)
+        run.add_games(*episodes.add(rollout.raw_rewards, rollout.game_overs, valid))
         if room_bytes:
-            state.rooms = sorted({*state.rooms}.union(*devices.gather(new_rooms)))
+            log.rooms = sorted({*log.rooms}.union(*devices.gather(rooms)))
 
         # ---- targets -------------------------------------------------------------------------------------------------
+        terminations, truncations = rollout.terminations, rollout.truncations
         if not args.mask_resets:
-            terminations, truncations, valid = terminations | truncations, np.zeros_like(valid), np.ones_like(valid)
-        t_rewards, t_terminations, t_truncations, t_valid = (
-            devices.to_device(x, device) for x in (rewards, terminations, truncations, valid)
+            terminations, truncations, valid = dones, np.zeros_like(dones), np.ones_like(dones)
+        rewards, terminations, truncations, valid = (
+            devices.to_device(x, device) for x in (rollout.rewards, terminations, truncations, valid)
         )
         with torch.no_grad():
-            logprobs = F.log_softmax(logits, dim=-1).gather(-1, actions[..., None]).squeeze(-1)
             # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
-            next_values = torch.cat([values[1:], next_value[None]])
+            next_values = torch.cat([rollout.values[1:], next_value[None]])
             advantages, returns = gae(
-                t_rewards, values, t_terminations, t_truncations, next_values, t_valid, args.gamma, args.gae_lambda
+                rewards, rollout.values, terminations, truncations, next_values, valid, args.gamma, args.gae_lambda
             )
             # RND: the frames that the steps led to earn intrinsic rewards, and the predictor learns them
             last_frames = devices.to_device(next_obs[:, -1], device)
-            frames = torch.cat([obs[1:, ..., -1], last_frames[None]])  # (T, N, 84, 84) uint8
-            int_rewards = torch.stack([rnd_model(row, state.frame_moments).sum(-1) / 2 for row in frames])
-            state.frame_moments = merge_frame_moments(state.frame_moments, frames, t_valid)
-            # the unit of the intrinsic rewards is of the games of all processes
-            parts = zip(*devices.gather((int_rewards.cpu(), t_valid.cpu())))
+            frames = torch.cat([rollout.obs[1:, ..., -1], last_frames[None]])  # (T, N, 84, 84) uint8
+            int_rewards = torch.stack([rnd_model(row, log.frame_moments).sum(-1) / 2 for row in frames])
+            log.frame_moments = merge_frame_moments(log.frame_moments, frames, valid)
+            # the unit of the intrinsic rewards is of the environments of all processes
+            parts = zip(*devices.gather((int_rewards.cpu(), valid.cpu())))
             all_rewards, all_valid = (torch.cat(part, 1).to(device) for part in parts)
-            state.intrinsic.append(masked_mean(all_rewards.flatten(), all_valid.flatten(), all_valid.sum()).item())
-            sums, state.sums = discounted_sums(all_rewards, all_valid, state.sums, args.int_gamma)
-            state.sum_moments = metrics.merge_moments(state.sum_moments, sums[all_valid].double())
-            scaled_rewards = int_rewards / state.sum_moments[1].sqrt()
+            mean_reward = masked_mean(all_rewards.flatten(), all_valid.flatten(), all_valid.sum())
+            sums, log.discounted = discounted_sums(all_rewards, all_valid, log.discounted, args.int_gamma)
+            log.sum_moments = metrics.merge_moments(log.sum_moments, sums[all_valid].double())
+            scaled_rewards = int_rewards / log.sum_moments[1].sqrt()
             # intrinsic episodes never end: the row before a reset row leads to the first observation of the next life
-            next_int_values = torch.cat([int_values[1:], next_int_value[None]])
-            next_int_values[:-1] = torch.where(t_valid[1:], next_int_values[:-1], next_int_values[1:])
-            never = torch.zeros_like(t_valid)
+            next_int_values = torch.cat([rollout.int_values[1:], next_int_value[None]])
+            next_int_values[:-1] = torch.where(valid[1:], next_int_values[:-1], next_int_values[1:])
+            never = torch.zeros_like(valid)
             int_advantages, int_returns = gae(
-                scaled_rewards, int_values, never, never, next_int_values, t_valid, args.int_gamma, args.gae_lambda
+                scaled_rewards,
+                rollout.int_values,
+                never,
+                never,
+                next_int_values,
+                valid,
+                args.int_gamma,
+                args.gae_lambda,
             )
             advantages = args.int_coef * int_advantages + args.ext_coef * advantages
-        tensors = (obs, actions, logprobs, values, returns, advantages, t_valid, int_returns, frames)
-        batch = [x.flatten(0, 1) for x in tensors]
-        b_obs, b_actions, b_logprobs, b_values, b_returns, _, b_valid, *_ = batch
+            batch = Batch(
+                obs=rollout.obs.flatten(0, 1),
+                logits=rollout.logits.flatten(0, 1),
+                actions=rollout.actions.flatten(0, 1),
+                logprobs=categorical(rollout.logits, rollout.actions)[0].flatten(0, 1),
+                values=rollout.values.flatten(0, 1),
+                returns=returns.flatten(0, 1),
+                advantages=advantages.flatten(0, 1),
+                valid=valid.flatten(0, 1),
+                int_returns=int_returns.flatten(0, 1),
+                frames=frames.flatten(0, 1),
+                learned=valid.flatten(0, 1),
+            )
 
         # ---- update --------------------------------------------------------------------------------------------------
         for _epoch in range(args.update_epochs):
-            for mb_inds in torch.randperm(len(b_obs), generator=rng, device=device).split(mb_size):
-                losses = update(*minibatch(batch, mb_inds))
-                state.totals = state.totals + torch.stack([*losses.values()])
-                state.minibatches += 1
-                state.gradient_steps += 1
+            order = torch.randperm(len(batch.valid), generator=rng, device=device)
+            for inds in order.split(args.minibatch_size // devices.NUM_RANKS):
+                losses = learn(*minibatch(batch, inds, args, log.frame_moments, log.gradient_steps))
+                log.add(losses)
+                log.gradient_steps += 1
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
-        state.explained.append(metrics.explained_variance(b_values[b_valid], b_returns[b_valid]))
+        explained = metrics.explained_variance(batch.values[batch.valid], batch.returns[batch.valid])
+        log.add({"explained_variance": explained, "intrinsic_reward": mean_reward.item()})
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
-        suspects = {"rewards": t_rewards, "int_rewards": int_rewards, "logits": logits, "values": values}
-        suspects.update(int_values=int_values, advantages=advantages)
-        suspects.update(zip(losses, state.totals))
-        suspects["parameters"] = nn.utils.get_total_norm(parameters)
+        suspects = {"rewards": rewards, "int_rewards": int_rewards, "logits": rollout.logits, "values": rollout.values}
+        suspects.update(int_values=rollout.int_values, advantages=advantages)
+        suspects.update({name: log.sums[name] for name in losses}, parameters=nn.utils.get_total_norm(parameters))
         if not run.all_finite(suspects):
             break
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
-        scalars = {}
         log_point = run.at_log_point(batch_size)
         if log_point:
-            valid_inds = b_valid.nonzero().squeeze(-1)
-            probe_inds = valid_inds[metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)]
+            means, scalars = log.means(), {}
+            rows, probe = metrics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
         if log_point and args.diagnostics:
-            b_logits = logits.flatten(0, 1)
-            native, kl = diagnose(agent, b_obs, b_logits, b_actions, valid_inds, workers)
-            same = len(probe_inds) == len(valid_inds)
-            probe = native if same else diagnose(agent, b_obs, b_logits, b_actions, probe_inds, workers)[0]
-            # clipping multiplied the last minibatch's gradient by one factor: take it out again
-            unclip = max(1.0, (losses["grad_norm"].item() + 1e-6) / args.max_grad_norm)
-            native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
-            probe_minibatch = minibatch(batch, probe_inds[devices.RANK :: devices.NUM_RANKS])
-            gradients, _ = workers.summed(partial(gradient, minibatch_loss), *probe_minibatch)
-            devices.add_over_ranks(gradients)
-            probe = {**probe, **metrics.gradient_statistics(gradients)}
-            scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
-            scalars.update({f"probe/{name}": value for name, value in probe.items()})
+            own_probe = probe[devices.RANK :: devices.NUM_RANKS]
+            mb, needed = minibatch(batch, own_probe, args, log.frame_moments, log.gradient_steps)
+            scalars, kl = diagnose_batch(
+                agent, rnd_model, args, batch, workers, rows, probe, mb, needed, losses["grad_norm"]
+            )
             scalars["outer/kl_behavior"] = kl
-            scalars["outer/ddr"] = metrics.ddr(devices.NUM_RANKS * len(valid_inds), kl)
+            scalars["outer/ddr"] = metrics.ddr(devices.NUM_RANKS * len(rows), kl)
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:
-            inds = probe_inds[metrics.stratified_rows(len(probe_inds), run.coverage_quota(), seed=run.global_step)]
-            with torch.no_grad():
-                _, ext_values, row_int_values, hiddens = agent(b_obs.index_select(0, inds))
-            run.add_coverage(
-                frame=b_obs[inds, :, :, -1].cpu().numpy(),
-                feature=hiddens[0][-1].cpu().numpy().astype(np.float16),
-                value=(args.ext_coef * ext_values + args.int_coef * row_int_values).cpu().numpy(),
-            )
-            scalars.update(run.charts())
-            scalars["charts/reward"] = devices.ratio_of_sums(state.rewards, state.reward_steps)
-            scalars["charts/intrinsic_reward"] = float(np.mean(state.intrinsic))
-            state.intrinsic = []
+            some = probe[metrics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
+            run.add_coverage(**coverage(agent, batch.obs.index_select(0, some), args))
+            scalars["charts/intrinsic_reward"] = means.pop("intrinsic_reward")
             if room_bytes:
-                scalars["charts/rooms"] = len(state.rooms)
+                scalars["charts/rooms"] = len(log.rooms)
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
-            scalars["charts/gradient_steps"] = state.gradient_steps
-            means = (state.totals / state.minibatches).tolist()
-            scalars.update({f"losses/{name}": value for name, value in zip(losses, means)})
-            scalars["losses/explained_variance"] = float(np.mean(state.explained))
-            run.log(scalars)
-            state.totals, state.minibatches, state.explained = 0.0, 0, []
-            state.rewards, state.reward_steps = 0.0, 0
+            scalars["charts/gradient_steps"] = log.gradient_steps
+            scalars.update({f"losses/{name}": mean for name, mean in means.items()})
+            run.log({**scalars, **run.charts()})
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
