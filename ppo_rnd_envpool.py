@@ -271,7 +271,7 @@ def gumbel_noise(shape, generator):
 
 @torch.no_grad()
 def policy(agent, obs, noise):
-    """Samples actions (N,) for obs (N, 84, 84, 4), given `gumbel_noise` (N, A). Returns logits, both values and actions."""
+    """Samples actions (N,) for obs (N, 84, 84, 4), given `gumbel_noise` (N, A). Returns logits, values, actions."""
     logits, values, int_values, _ = agent(obs)
     return logits, values, int_values, (logits + noise).argmax(-1)
 
