@@ -247,7 +247,7 @@ def gumbel_noise(shape, generator):
 
 @torch.no_grad()
 def policy(agent, obs, noise):
-    """Samples actions (N,) for obs (N, 64, 64, 3), given `gumbel_noise` (N, A). Returns logits, values and actions."""
+    """Samples actions (N,) for obs (N, H, W, C), given `gumbel_noise` (N, A). Returns logits, values and actions."""
     logits, values, _ = agent(obs)
     return logits, values, (logits + noise).argmax(-1)
 
