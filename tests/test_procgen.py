@@ -165,7 +165,7 @@ def test_rollout(tmp_path, monkeypatch, signals):
     expected, _, moments = procgen.normalize_rewards(paid, done, valid, np.zeros(8), (0.0, 1.0, 1e-4), args.gamma)
     np.testing.assert_allclose(rewards, expected, rtol=1e-6)
     checkpoint = reading.load_checkpoint(tmp_path / "run/checkpoint.pt", "cpu")
-    assert paid.any() and checkpoint["state"]["reward_moments"] == pytest.approx(moments)
+    assert paid.any() and checkpoint["log"]["reward_moments"] == pytest.approx(moments)
     # V of what each step led to: the next row's value within a rollout, and a value of its own at the end of each
     agent = agent_class(15)
     agent.load_state_dict(checkpoint["agent"])

@@ -54,13 +54,11 @@ def test_frame_moments_are_those_of_all_valid_frames():
 
 def test_normalize_advantages():
     x = torch.tensor([1.0, 5.0, 3.0, 100.0])
-    valid, learned = torch.tensor([[True, True, True, False], [False, True, True, False]])
-    normalized, count, num_learned = rnd.normalize_advantages(x, valid, learned)
+    normalized, count = rnd.normalize_advantages(x, torch.tensor([True, True, True, False]))
     torch.testing.assert_close(normalized, torch.tensor([-1.0, 1.0, 0.0, 0.0]))  # the unbiased deviation is 2
-    assert (count, num_learned) == (3, 2)
-    none = torch.zeros(4, dtype=torch.bool)
-    normalized, count, num_learned = rnd.normalize_advantages(x, none, none)
-    assert normalized.tolist() == [0, 0, 0, 0] and (count, num_learned) == (1, 1)  # divisors
+    assert count == 3
+    normalized, count = rnd.normalize_advantages(x, torch.zeros(4, dtype=torch.bool))
+    assert normalized.tolist() == [0, 0, 0, 0] and count == 1  # a divisor
 
 
 # ---- two processes ---------------------------------------------------------------------------------------------------
@@ -72,11 +70,11 @@ sys.path.insert(0, {root!r})
 import ppo_rnd_envpool as rnd
 with contextlib.suppress(SystemExit):
     rnd.main(rnd.parse_args(sys.argv[1:]))
-frames, start, advantages, valid, learned = torch.load({path!r})
+frames, start, advantages, valid = torch.load({path!r})
 own = slice(rnd.devices.RANK, None, 2)
 moments = rnd.merge_frame_moments(start, frames[:, own], valid[:, own])
 normalized = torch.zeros_like(advantages)
-normalized[own], *counts = rnd.normalize_advantages(advantages[own], valid[0, own], learned[own])
+normalized[own], *counts = rnd.normalize_advantages(advantages[own], valid[0, own])
 rnd.devices.add_over_ranks([normalized])
 torch.save((moments, counts, normalized), {path!r} + str(rnd.devices.RANK))
 """
@@ -90,9 +88,8 @@ def test_two_processes_count_as_one(tmp_path):
     advantages = torch.randn(8, generator=generator)
     valid = torch.rand(3, 8, generator=generator) < 0.7
     valid[0] = torch.tensor([1, 1, 1, 0, 1, 0, 1, 0], dtype=torch.bool)  # 4 of the first process, 1 of the second
-    learned = valid[0] & (torch.arange(8) < 3)
     path = str(tmp_path / "data.pt")
-    torch.save((frames, start, advantages, valid, learned), path)
+    torch.save((frames, start, advantages, valid), path)
     (tmp_path / "shares.py").write_text(SHARES.format(root=str(ROOT), path=path))
     python, _, *words = command("ppo_rnd_envpool.py", tmp_path, "--total-timesteps", 256, "--no-diagnostics")
     program = [python, str(tmp_path / "shares.py"), *words]
@@ -102,11 +99,11 @@ def test_two_processes_count_as_one(tmp_path):
 
     first, second = (torch.load(path + rank) for rank in "01")
     torch.testing.assert_close(first, second, rtol=0, atol=0)
-    normalized, *counts = rnd.normalize_advantages(advantages, valid[0], learned)
-    assert counts == [5, 3]
+    normalized, *counts = rnd.normalize_advantages(advantages, valid[0])
+    assert counts == [5]
     torch.testing.assert_close(first, (rnd.merge_frame_moments(start, frames, valid), counts, normalized))
-    state = load_checkpoint(tmp_path / "run")["state"]
-    assert state["sums"].shape == (4,) and (state["sums"] > 0).all() and len(state["sums"].unique()) == 4
+    state = load_checkpoint(tmp_path / "run")["log"]
+    assert state["discounted"].shape == (4,) and (state["discounted"] > 0).all() and len(state["discounted"].unique()) == 4
     rows = state["sum_moments"][2]
     assert 200 < rows < 257 and state["frame_moments"][2] == pytest.approx(128 + rows, abs=0.01)
 
@@ -132,7 +129,7 @@ def recorded(tmp_path_factory):
     Berzerk has 18 actions, and most games lose a life within 64 random steps.
     """
     folder, envs = tmp_path_factory.mktemp("recorded"), Recorder(rnd.make_envs)
-    calls = {name: [] for name in ("gae", "discounted_sums", "merge_frame_moments", "normalize_advantages")}
+    calls = {name: [] for name in ("gae", "discounted_sums", "merge_frame_moments", "normalize_advantages", "minibatch")}
 
     def recorder(name, function):
         def call(*inputs):
@@ -217,8 +214,8 @@ def test_intrinsic_rewards_and_their_unit(recorded):
     torch.testing.assert_close(raw, errors, rtol=1e-3, atol=1e-3)
     (_, frames, frames_valid), frame_moments = recorded.calls["merge_frame_moments"][1]
     assert torch.equal(frames, recorded.games.frames) and torch.equal(frames_valid, valid)
-    state = load_checkpoint(recorded.run_dir)["state"]
-    assert torch.equal(state["sums"], last_sums)
+    state = load_checkpoint(recorded.run_dir)["log"]
+    assert torch.equal(state["discounted"], last_sums)
     mean, var, count = state["frame_moments"]
     assert torch.equal(mean, frame_moments[0]) and (var > 0).all() and count == pytest.approx(512 + valid.sum().item())
     # the unit: the deviation of all sums, over time and games
@@ -232,7 +229,8 @@ def test_intrinsic_rewards_and_their_unit(recorded):
 def test_what_the_minibatches_get(recorded):
     minibatches = recorded.calls["normalize_advantages"]
     (extrinsic, _), (intrinsic, _) = (result for _, result in recorded.calls["gae"])
-    advantages, valid, learned = (torch.cat(x) for x in zip(*(inputs for inputs, _ in minibatches)))
+    advantages, valid = (torch.cat(x) for x in zip(*(inputs for inputs, _ in minibatches)))
+    learned = torch.cat([mb.learned for _, (mb, _) in recorded.calls["minibatch"]])
     expected = (intrinsic + 3 * extrinsic).flatten()
     torch.testing.assert_close(advantages.sort()[0], expected.sort()[0])
     all_valid = recorded.calls["gae"][0][0][5]
@@ -321,7 +319,7 @@ def test_intrinsic_reward_and_predictor_loss_fall(tmp_path):
         values = [value for _, value in scalars[tag]]
         assert len(values) == 10 and values[-1] < share * values[0], (tag, values)
     assert all(value >= 1 for _, value in scalars["charts/rooms"])
-    assert load_checkpoint(tmp_path / "run")["state"]["rooms"][0][0] == 1  # where Panama Joe starts
+    assert load_checkpoint(tmp_path / "run")["log"]["rooms"][0][0] == 1  # where Panama Joe starts
 
 
 def test_batches_without_a_valid_row(tmp_path):
@@ -329,7 +327,7 @@ def test_batches_without_a_valid_row(tmp_path):
     words = "--num-envs 1 --num-steps 1 --num-minibatches 1 --total-timesteps 36 --num-logs 36"
     run("ppo_rnd_envpool.py", tmp_path, *words.split())
     scalars = {tag: dict(points) for tag, points in curves(tmp_path / "run").items()}
-    rows, state = scalars["diagnostics/feature_rank/rows"], load_checkpoint(tmp_path / "run")["state"]
+    rows, state = scalars["diagnostics/feature_rank/rows"], load_checkpoint(tmp_path / "run")["log"]
     empty = [step for step in rows if not rows[step] > 0]
     assert 0 < len(empty) < 10 and len(rows) == 36
     assert state["sum_moments"][2] == pytest.approx(36 - len(empty), abs=0.01)
@@ -354,9 +352,9 @@ def test_rnd_options(tmp_path):
     ):
         other = last(name, *words)
         assert not torch.equal(other["agent"]["network.0.weight"], plain["agent"]["network.0.weight"]), name
-        assert other["state"]["frame_moments"][2] == plain["state"]["frame_moments"][2] or name == "sticky"
+        assert other["log"]["frame_moments"][2] == plain["log"]["frame_moments"][2] or name == "sticky"
     longer = last("longer", "--num-iterations-obs-norm-init", 2)
-    assert longer["state"]["frame_moments"][2] == pytest.approx(plain["state"]["frame_moments"][2] + 128, abs=20)
+    assert longer["log"]["frame_moments"][2] == pytest.approx(plain["log"]["frame_moments"][2] + 128, abs=20)
     none = last("none", "--update-proportion", 0)
     torch.manual_seed(1)
     rnd.Agent(4)
