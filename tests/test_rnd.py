@@ -103,7 +103,9 @@ def test_two_processes_count_as_one(tmp_path):
     assert counts == [5]
     torch.testing.assert_close(first, (rnd.merge_frame_moments(start, frames, valid), counts, normalized))
     state = load_checkpoint(tmp_path / "run")["log"]
-    assert state["discounted"].shape == (4,) and (state["discounted"] > 0).all() and len(state["discounted"].unique()) == 4
+    assert (
+        state["discounted"].shape == (4,) and (state["discounted"] > 0).all() and len(state["discounted"].unique()) == 4
+    )
     rows = state["sum_moments"][2]
     assert 200 < rows < 257 and state["frame_moments"][2] == pytest.approx(128 + rows, abs=0.01)
 
@@ -129,7 +131,9 @@ def recorded(tmp_path_factory):
     Berzerk has 18 actions, and most games lose a life within 64 random steps.
     """
     folder, envs = tmp_path_factory.mktemp("recorded"), Recorder(rnd.make_envs)
-    calls = {name: [] for name in ("gae", "discounted_sums", "merge_frame_moments", "normalize_advantages", "minibatch")}
+    calls = {
+        name: [] for name in ("gae", "discounted_sums", "merge_frame_moments", "normalize_advantages", "minibatch")
+    }
 
     def recorder(name, function):
         def call(*inputs):
