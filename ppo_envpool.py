@@ -52,6 +52,7 @@ import metrics
 from support import arguments, devices, pack, recipe, rundir, worlds
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # a product of matrices rounds alike wherever they are in memory
 GRID_VALUES, GRID_STARTS = 20, (0, 11, 17)  # MiniGrid's 11 objects, 6 colours and 3 states, and where each begin
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac", "grad_norm")
 
@@ -143,6 +144,11 @@ def linear(x, weight, bias):
     return torch.baddbmm(*(y.expand(2, -1, -1) for y in (bias, x, weight)))[:1]
 
 
+def elu(x):
+    """ELU. F.elu rounds differently at different places of a tensor, which would tell an agent how many others are there."""
+    return torch.where(x > 0, x, torch.expm1(x.clamp(max=0.0)))
+
+
 class Layer(nn.Module):
     """A linear layer of each of E encoders of S agents: (S, E, B, inputs) -> (S, E, B, outputs).
 
@@ -170,7 +176,7 @@ class Agent(nn.Module):
     def __init__(self, observation, num_actions, continuous, args, seeds):
         super().__init__()
         self.observation, self.norm_obs, self.num_encoders = observation, args.norm_obs, 1 if args.shared_encoder else 2
-        self.activation = {"tanh": torch.tanh, "elu": F.elu, "relu": F.relu}[args.activation]
+        self.activation = {"tanh": torch.tanh, "elu": elu, "relu": F.relu}[args.activation]
         grid = observation.kind == "grid"
         sizes = (16 * 3 * 3 + 4 if grid else observation.values or observation.width, *args.hidden_sizes)
         shapes = [(self.num_encoders, *pair, 2**0.5) for pair in zip(sizes, sizes[1:])]

@@ -1,0 +1,131 @@
+"""Packs: runs that train in one process have the bits, the files and the ends that they would have alone."""
+
+import gc
+import json
+import shlex
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from conftest import load_checkpoint
+
+import ppo_envpool as ppo
+from support import reading
+
+# Awkward sizes: 3 games, 7 steps, minibatches of 7 rows, 10 units; 6 iterations, of which each is a log point.
+TINY = "--num-envs 3 --num-steps 7 --num-minibatches 3 --update-epochs 2 --total-timesteps 126 --hidden-sizes 10 9 "
+TINY += "--eval-episodes 2 --probe-size 16"
+OWN = (  # what five runs have of their own
+    "--seed 1 --learning-rate 1e-2",
+    "--seed 2 --gamma 0.9 --gae-lambda 0.8 --clip-coef 0.05",
+    "--seed 3 --ent-coef 0.1 --vf-coef 0.2 --max-grad-norm 0.05",
+    "--seed 3 --learning-rate 1e-4",
+    "--seed 2147483647 --clip-coef 0 --learning-rate 0.1",
+)
+
+
+class Five(gymnasium.Env):
+    """Five actions; observes what was done; ends at random."""
+
+    observation_space = gymnasium.spaces.Box(-9, 9, (3,))
+    action_space = gymnasium.spaces.Discrete(5)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.normal(size=3).astype(np.float32), {}
+
+    def step(self, action):
+        obs = self.np_random.normal(size=3).astype(np.float32)
+        obs[0] += action
+        return obs, float(obs[0]), bool(self.np_random.random() < 0.2), False, {}
+
+
+gymnasium.register("Five-v0", Five, max_episode_steps=9)
+
+
+def train(*words, code=0):
+    """Runs the script in this process, and checks its exit code."""
+    gc.collect()  # the locks of the runs before
+    argv = [str(word) for word in words]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
+        patch.setattr(sys, "argv", ["ppo_envpool.py", *argv])
+        ppo.main(ppo.parse_args(argv))
+    assert end.value.code == code
+
+
+def train_together(folder, lines, code=0):
+    """Trains the runs of these lines in one process."""
+    folder.mkdir(exist_ok=True)
+    (folder / "runs.txt").write_text("\n".join(lines))
+    train("--runs", folder / "runs.txt", code=code)
+
+
+def leaves(state, name=""):
+    """(name, value) of all that a nested state holds."""
+    if isinstance(state, dict):
+        for key, value in state.items():
+            yield from leaves(value, f"{name}/{key}")
+    elif isinstance(state, (list, tuple)):
+        for i, value in enumerate(state):
+            yield from leaves(value, f"{name}/{i}")
+    else:
+        yield name, state
+
+
+def check_same(one, other):
+    """Two runs have the same checkpoint, curves, coverage and final games, bit for bit."""
+    states = [dict(leaves(load_checkpoint(run))) for run in (one, other)]
+    assert states[0].keys() == states[1].keys()
+    differ = []
+    for name in states[0].keys() - {"/run/wall_seconds", "/run/wandb_id"}:
+        x, y = (state[name] for state in states)
+        same = x == y
+        if isinstance(x, torch.Tensor):
+            same = x.shape == y.shape and torch.equal(x, y)
+        if not same:
+            differ.append(name)
+    curves = [reading.read_curves(run) for run in (one, other)]
+    for tag in curves[0].keys() ^ curves[1].keys():
+        differ.append(tag)
+    for tag in (curves[0].keys() & curves[1].keys()) - {"charts/SPS"}:
+        if not all(np.array_equal(x, y, equal_nan=True) for x, y in zip(curves[0][tag], curves[1][tag])):
+            differ.append(tag)
+    coverage = [np.load(run / "coverage.npz") for run in (one, other)]
+    for name in coverage[0].files:
+        if not np.array_equal(coverage[0][name], coverage[1][name]):
+            differ.append(name)
+    done = [json.loads((run / "done.json").read_text()) for run in (one, other)]
+    for name in done[0].keys() - {"wall_seconds", "sps"}:
+        if done[0][name] != done[1][name]:
+            differ.append(name)
+    assert not differ, (str(one), differ)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--env-id CartPole-v1",
+        "--env-id CartPole-v1 --shared-encoder --activation elu --prox-com 4 --no-mask-resets --no-norm-adv",
+        "--env-id MiniGrid-DoorKey-5x5-v0 --activation relu",
+        "--env-id MiniGrid-DoorKey-5x5-v0 --shared-encoder",
+        "--env-id FrozenLake-v1 --activation elu --shared-encoder",
+        "--env-id Pendulum-v1 --norm-obs --norm-reward --num-minibatches 3 --update-epochs 2",
+        "--env-id Hopper-v5 --norm-obs --norm-reward --num-minibatches 3 --update-epochs 2 --prox-com 2",
+        "--env-id gymnasium:test_pack:Five-v0 --activation relu --hidden-sizes 10 --no-clip-vloss",
+        "--env-id gymnasium:test_pack:Five-v0 --shared-encoder --scale-from 1 --scaling sqrt-lr --num-minibatches 1",
+        "--env-id LunarLander-v3 --hidden-sizes 33 17 5",
+        "--env-id CheetahRun-v1 --num-minibatches 3 --update-epochs 2 --eval-episodes 0",
+    ],
+)
+def test_a_run_has_the_same_bits_alone_and_in_any_company(words, tmp_path):
+    lines = [f"{TINY} {words} {own} --runs-dir {tmp_path} --run-name" for own in OWN]
+    train_together(tmp_path / "five", [f"{line} five/{i}" for i, line in enumerate(lines)])
+    train_together(tmp_path / "two", [f"{lines[i]} two/{i} --num-threads 2" for i in (4, 1)])
+    train_together(tmp_path / "one", [f"{lines[2]} one/2"])
+    train(*shlex.split(f"{lines[1]} alone/1"))
+    check_same(tmp_path / "two/4", tmp_path / "five/4")
+    check_same(tmp_path / "two/1", tmp_path / "five/1")
+    check_same(tmp_path / "one/2", tmp_path / "five/2")
+    check_same(tmp_path / "alone/1", tmp_path / "five/1")
