@@ -145,7 +145,7 @@ def linear(x, weight, bias):
 
 
 def elu(x):
-    """ELU. F.elu rounds differently at different places of a tensor, which would tell an agent how many others are there."""
+    """ELU, which F.elu rounds differently at different places of a tensor."""
     return torch.where(x > 0, x, torch.expm1(x.clamp(max=0.0)))
 
 
