@@ -1,12 +1,11 @@
-"""CleanRL's ppo.py and ppo_continuous_action.py beside ppo_envpool.py: are the curves the same?
+"""Trains CleanRL's ppo.py and ppo_continuous_action.py beside ppo_envpool.py: the runs that curves.csv lacks.
 
-    python results/cleanrl_curves/compare.py --cleanrl /tmp/cleanrl    # trains what curves.csv lacks, then:
-    python results/cleanrl_curves/compare.py                           # from curves.csv: the table and curves.png
+    python results/cleanrl_curves/compare.py --cleanrl /tmp/cleanrl
+    python scripts/judge.py cleanrl_curves                              # what they say
 
 README.md says how CleanRL was ported. Both programs get one thread and the same shape. CleanRL plays gymnasium's copy
 of a game, ppo_envpool.py EnvPool's, and on two games gymnasium's too. A point is the mean return of the last 100 games,
-as both count them; the table has the mean over seeds of the point at the end and of the area under the curve, with the
-95 % interval of each difference.
+as both count them.
 """
 
 import csv
@@ -17,16 +16,12 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
 
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
-from analysis.estimates import mean, verdict_interval  # noqa: E402
-from analysis.look import BLUE, GREEN, VERMILLION, plt  # noqa: E402
-
+sys.path.insert(0, str(ROOT))
 from support import arguments, reading  # noqa: E402
 
 GAMES = {  # game: (CleanRL's script, shape, steps)
@@ -44,7 +39,7 @@ OF_BOTH_MAKERS = ("CartPole-v1", "Acrobot-v1")
 
 @dataclass
 class Args:
-    cleanrl: Optional[Path] = None  # a checkout of CleanRL, ported: trains what curves.csv lacks
+    cleanrl: Path  # a checkout of CleanRL, ported
 
 
 def run(command, folder):
@@ -87,54 +82,12 @@ def train(cleanrl, game, program, seed):
             yield step, np.mean(returns[max(0, games - 100) : games])
 
 
-def read(path):
-    """{game: {program: (seeds, POINTS) returns}}, NaN where there is no point.
-
-    A point of ppo_envpool.py is at the end of an iteration, less than one after the step that it stands for.
-    """
-    curves = {game: {} for game in GAMES}
-    with open(path) as file:
-        for row in csv.DictReader(file):
-            place = round(int(row["step"]) * POINTS / GAMES[row["game"]][2]) - 1
-            empty = np.full((len(SEEDS), POINTS), np.nan)
-            curve = curves[row["game"]].setdefault(row["program"], empty)
-            curve[int(row["seed"]) - 1, place] = float(row["return"])
-    return curves
-
-
 def main(args):
-    for game, program, seed in missing() if args.cleanrl else ():
+    for game, program, seed in missing():
         points = list(train(args.cleanrl.resolve(), game, program, seed))
         with open(HERE / "curves.csv", "a", newline="") as file:
             table = csv.writer(file, lineterminator="\n")
             table.writerows((game, program, seed, step, f"{value:.2f}") for step, value in points)
-    curves = read(HERE / "curves.csv")
-    print("game            measure  one                               another         difference, 95 % CI")
-    for game, by_program in curves.items():
-        common = ~np.isnan(np.concatenate(list(by_program.values()))).any(0)  # the points that all runs have
-        for name in ("final", "area"):
-            for one, other in itertools.combinations(reversed(by_program), 2):
-                pair = (by_program[program] for program in (one, other))
-                ours, theirs = (x[:, -1] if name == "final" else x[:, common].mean(1) for x in pair)
-                found = verdict_interval(lambda x, y: mean(x) - mean(y), [[ours], [theirs]])
-                print(
-                    f"{game:15} {name:8} {ours.mean():<7.1f}{one:26.26} {theirs.mean():<7.1f}{other:15} "
-                    f"{found.value:.1f} [{found.low:.1f}, {found.high:.1f}]"
-                )
-
-    figure, axes = plt.subplots(1, len(GAMES), figsize=(2.6 * len(GAMES), 2.4))
-    for axis, (game, by_program) in zip(axes, curves.items(), strict=True):
-        steps = np.arange(1, POINTS + 1) * GAMES[game][2] / POINTS
-        for (program, values), color in zip(by_program.items(), (VERMILLION, BLUE, GREEN)):
-            there = ~np.isnan(values).any(0)
-            for curve in values:
-                axis.plot(steps[there] / 1000, curve[there], color=color, lw=0.6, alpha=0.4)
-            axis.plot(steps[there] / 1000, values[:, there].mean(0), color=color, label=program)
-        axis.set_title(f"{game}, {GAMES[game][1][0]}×{GAMES[game][1][1]}")
-        axis.set_xlabel("thousand steps")
-    axes[0].set_ylabel("return, last 100 games\nmean and 5 seeds")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    figure.savefig(HERE / "curves.png")
 
 
 if __name__ == "__main__":

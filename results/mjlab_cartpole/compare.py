@@ -16,7 +16,8 @@ lag: ppo_isaacgym.py with 64, 256 and 1024 environments and as many steps in all
 phase: the final returns of seeds 2 to 6 with 1024 and 256 environments, started out of phase or together.
 ways: the final returns of seeds 1 to 5 with 64 environments, and with 256 in the three ways of P3, at a fixed learning
     rate. --seeds takes some of them, to run several at once.
-verdicts: the claims H1 to H3 and G1 to G3 of results/CLAIMS.md, from phase.csv and ways.csv.
+
+`python scripts/judge.py mjlab_cartpole` judges H1 to H3 and G1 to G3 of results/CLAIMS.md, from phase.csv and ways.csv.
 """
 
 import contextlib
@@ -38,7 +39,6 @@ sys.path.insert(0, str(ROOT))
 from support import arguments  # noqa: E402
 
 TASK = "Mjlab-Cartpole-Balance"
-FEWEST_SEEDS = 5  # for a verdict
 STEPS = 1310720  # of a run
 STEPS_OF_WAYS = 327680
 WAYS = ("base", "more-minibatches", "bigger-minibatches", "sqrt-lr")
@@ -276,66 +276,17 @@ def ways(table, seeds):
             sys.stdout.flush()
 
 
-def read_finals(name, *columns):
-    """Final returns: {values of `columns`: a sample of scripts/estimates.py}, of the seeds that all of them have."""
-    finals = {}
-    with open(Path(__file__).with_name(name)) as file:
-        for row in csv.DictReader(file):
-            finals.setdefault(tuple(row[c] for c in columns), {})[row["seed"]] = float(row["final_return"])
-    seeds = sorted(set.intersection(*map(set, finals.values())))
-    enough = len(seeds) >= FEWEST_SEEDS
-    print(f"{name}, seeds {' '.join(seeds)}: {'enough' if enough else 'too few'} for a verdict")
-    return {key: [np.array([by_seed[seed] for seed in seeds])] for key, by_seed in finals.items()}, enough
-
-
-def verdicts():
-    sys.path.insert(0, str(ROOT / "scripts"))
-    from analysis.estimates import evidence, holm, mean, p_values, verdict
-
-    def difference(x, y):
-        return mean(x) - mean(y)
-
-    def judge(claims, enough):
-        """claims: {name: (what is compared, samples of the first and of the second)}, all primary."""
-        found = {name: evidence(difference, pair) for name, (_, *pair) in claims.items()}
-        adjusted = [holm([p_values(x.draws, "more")[side] for x in found.values()]) for side in (0, 1)]
-        for i, (name, (text, first, second)) in enumerate(claims.items()):
-            value, low, high = found[name].estimate
-            decided = verdict(low, high, "more") if enough else "no verdict"
-            print(
-                f"{name} {text}: {value:.1f} [{low:.1f}, {high:.1f}] of {mean(first):.1f} and {mean(second):.1f}:",
-                end=" ",
-            )
-            print(f"{decided}; Holm p {adjusted[0][i]:.3f}, of the opposite {adjusted[1][i]:.3f}")
-
-    samples, enough = read_finals("phase.csv", "num_envs", "stagger_resets")
-    pairs = {num_envs: (samples[num_envs, "True"], samples[num_envs, "False"]) for num_envs in ("256", "1024")}
-    judge({f"H{i}": (f"{num_envs} environments", *pair) for i, (num_envs, pair) in enumerate(pairs.items(), 1)}, enough)
-    gain = evidence(lambda a, b, c, d: difference(c, d) - difference(a, b), [*pairs["256"], *pairs["1024"]]).estimate
-    decided = verdict(gain.low, gain.high, "more") if enough else "no verdict"
-    print(f"H3 {gain.value:.1f} [{gain.low:.1f}, {gain.high:.1f}]: {decided}")
-
-    samples, enough = read_finals("ways.csv", "way")
-    base, more, bigger, sqrt = (samples[(way,)] for way in WAYS)
-    claims = {
-        "G1": ("more minibatches beat bigger ones", more, bigger),
-        "G2": ("more minibatches beat bigger ones with the square-root rule", more, sqrt),
-        "G3": ("256 environments with more minibatches beat 64", more, base),
-    }
-    judge(claims, enough)
-
-
 @dataclasses.dataclass
 class Args:
-    part: Positional[Literal["check", "returns", "lag", "phase", "ways", "verdicts"]]  # what is run
+    part: Positional[Literal["check", "returns", "lag", "phase", "ways"]]  # what is run
     seeds: Tuple[arguments.Seed, ...] = (1, 2, 3, 4, 5)  # of ways
 
 
 def main(args):
     torch.set_num_threads(1)
     table = csv.writer(sys.stdout, lineterminator="\n")
-    if args.part in ("check", "verdicts"):
-        {"check": check, "verdicts": verdicts}[args.part]()
+    if args.part == "check":
+        check()
     elif args.part == "ways":
         ways(table, args.seeds)
     else:

@@ -18,6 +18,7 @@ what `measure` adds, `start` (when the run began; empty where its directory is g
 
 from launching.root import ROOT
 
+import copy
 import importlib.util
 
 import numpy as np
@@ -136,13 +137,9 @@ def runs_of(code, folder):
 class Scores:
     """Final scores by configuration, game and seed. `games`, `configs`: sorted; `varies`: what a configuration is."""
 
-    def __init__(self, table, varies, games=None, folder=None):
-        """table: a row a run; varies: the columns that tell configurations apart; games: all of the table's if None.
-
-        folder: where the other files of the experiment are.
-        """
-        self.table, self.varies, self.folder = table, tuple(varies), folder
-        self.games = games or sorted(table["game"].unique())
+    def __init__(self, table, varies, folder=None):
+        """table: a row a run; varies: the columns that tell configurations apart; folder: where other files are."""
+        self.games, self.varies, self.folder = sorted(table["game"].unique()), tuple(varies), folder
         names = set(self.varies) - {"num_envs", "num_steps"}
         keys = [training_runs.configuration(row, names) for row in table.to_dict("records")]
         self._rows = {}  # {(configuration, game): its rows by seed}
@@ -172,11 +169,14 @@ class Scores:
 
     def seeds(self, configs):
         """The fewest seeds that one of the configurations has in a game."""
-        return min(len(self._rows[config, game]) for config in configs for game in self.games)
+        pairs = [(config, game) for config in configs for game in self.games]
+        return min(len(self._rows[pair]) for pair in pairs if pair in self._rows)
 
     def in_games(self, games):
         """The same scores in some of the games."""
-        return Scores(self.table[self.table["game"].isin(games)], self.varies, list(games), self.folder)
+        view = copy.copy(self)
+        view.games = list(games)
+        return view
 
     def in_game(self, game):
         return self.in_games([game])

@@ -39,7 +39,8 @@ def facets(scores, rows, labels, xlabel, title, joined=True, ylabel="score"):
             axis.tick_params(axis="x", rotation=45)
             plt.setp(axis.get_xticklabels(), ha="right", rotation_mode="anchor")
         axis.set_xlim(-0.4, len(labels) - 0.6)
-    figure.supxlabel(xlabel, fontsize=8)
+    few = scores.seeds([config for configs in rows.values() for config in configs if config]) < SEEDS_FOR_A_VERDICT
+    figure.supxlabel(f"{xlabel}{'; open: fewer than ten seeds' * few}".removeprefix("; "), fontsize=8)
     figure.suptitle(title, fontsize=8)
     return figure
 

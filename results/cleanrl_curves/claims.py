@@ -1,0 +1,69 @@
+"""Are the curves of ppo_envpool.py those of CleanRL's ppo.py and ppo_continuous_action.py? From curves.csv."""
+
+import pandas as pd
+from analysis.estimates import interval, mean
+from analysis.experiment import ESTIMATE, REPS, ExperimentClaims
+from analysis.look import BLUE, GREEN, PAGE, VERMILLION, plt
+
+VARIES = ("program",)
+CLEANRL, OURS, OURS_GYMNASIUM = "CleanRL", "ppo_envpool.py", "ppo_envpool.py, gymnasium's game"
+COLORS = {CLEANRL: VERMILLION, OURS: BLUE, OURS_GYMNASIUM: GREEN}
+POINTS = 20
+MEASURES = {"final": "return at the end", "area": "mean return over the curve"}
+
+
+def curves(folder):
+    """curves.csv with `point`, the number of the point from 1 to POINTS: each stands for a twentieth of the steps."""
+    table = pd.read_csv(folder / "curves.csv")
+    last = table.groupby("game")["step"].transform("max")
+    return table.assign(point=(table["step"] * POINTS / last).round().astype(int))
+
+
+def table(folder):
+    """A row a run: the last point of its curve (`final`) and the mean of the points that all runs of the game have."""
+    points = curves(folder).pivot(index=["game", "program", "seed"], columns="point", values="return")
+    areas = points.groupby("game", group_keys=False).apply(lambda rows: rows.dropna(axis=1).mean(axis=1))
+    rows = pd.DataFrame({"final": points[POINTS], "area": areas}).reset_index()
+    return rows.assign(score=rows["final"])
+
+
+def claims(scores):
+    found = ExperimentClaims(scores)
+    configs = {config["program"]: config for config in scores.configs}
+    for game in scores.games:
+        for column, quantity in MEASURES.items():
+            for one, other in ((OURS, CLEANRL), (OURS_GYMNASIUM, CLEANRL), (OURS, OURS_GYMNASIUM)):
+                pair = [configs[one], configs[other]]
+                if all(scores.in_game(game).has(config) for config in pair):
+                    text = f"{one} minus {other}"
+                    more = {"games": [game], "column": column, "quantity": quantity, "family": ESTIMATE}
+                    found.compare(f"{game} {column}", text, *pair, **more)
+    return found
+
+
+def draw(scores):
+    """A panel a game: every run, and the mean with its 95 % interval."""
+    table = curves(scores.folder)
+    figure, axes = plt.subplots(2, 2, figsize=(PAGE, 4))
+    for game, axis in zip(scores.games, axes.flat, strict=True):
+        last = table.loc[table["game"] == game, "step"].max()
+        for program, color in COLORS.items():
+            rows = table[(table["game"] == game) & (table["program"] == program)]
+            points = rows.pivot(index="point", columns="seed", values="return").dropna()
+            if points.empty:
+                continue
+            steps, runs = points.index * last / POINTS / 1000, points.to_numpy()
+            axis.plot(steps, runs, color=color, lw=0.6, alpha=0.4)
+            found = interval(mean, [[runs]], REPS)
+            axis.fill_between(steps, found.low, found.high, color=color, alpha=0.15, lw=0)
+            axis.plot(steps, found.value, color=color, label=program)
+        axis.set_title(f"{game}, {last:,} steps")
+        axis.set_xlabel("thousand steps")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("return, last 100 games")
+    figure.suptitle(
+        "CleanRL's scripts and ppo_envpool.py: five runs each, and the mean with its 95 % interval", fontsize=8
+    )
+    handles = {label: handle for axis in axes.flat for handle, label in zip(*axis.get_legend_handles_labels())}
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=3)
+    return figure
