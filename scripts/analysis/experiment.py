@@ -251,7 +251,7 @@ class ExperimentClaims(Claims):
                 "game": claim.game,
                 "quantity": claim.quantity,
                 "seeds": claim.seeds,
-                **dict(zip(("value", "low", "high"), (f"{round(x, 9):.4g}" for x in tested.estimate), strict=True)),
+                **dict(zip(("value", "low", "high"), (f"{round(x, 9) + 0.0:.4g}" for x in tested.estimate), strict=True)),
                 "verdict": word if judged else "",
                 "p_holm": f"{holds:.4f}" if judged else "",
                 "p_holm_opposite": f"{fails:.4f}" if judged else "",
