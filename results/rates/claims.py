@@ -1,6 +1,6 @@
 """The three ways of outer_loop at 128 environments, each at its own best learning rate."""
 
-from analysis.comparisons import halves, judge_best, judge_each, over_each, unless_at_the_edge
+from analysis.comparisons import judge_best, judge_each, over_each, unless_at_the_edge
 from analysis.estimates import mean, several
 from analysis.experiment import REPS, SMALLEST_EFFECT, ExperimentClaims
 from analysis.panels import facets
@@ -30,16 +30,15 @@ def own_rates(first, second, side="more", margin=0.0):
 def moved_rate(way, factor):
     """The test that `factor` times the base's best rate is about the best for a way.
 
-    Half of the seeds choose the base's best rate. On the other half the way at that rate, times the factor, is compared
-    with the way at each of its other rates.
+    The way at that rate is compared with the way at each of its other rates. The base's runs choose the rate, and other
+    runs judge it.
     """
 
     def test(view):
         base, moved = grid(view, BASE), grid(view, way)
-        choosing = halves([base[rate] for rate in base])[0]
-        rate = max(zip(base, choosing), key=lambda pair: float(mean(pair[1])))[0]
-        _, judging = halves([moved.pop(factor * rate), *moved.values()])
-        tested = judge_each(several(over_each, judging, REPS), "not less", SMALLEST_EFFECT)
+        rate = max(base, key=lambda rate: float(mean(base[rate])))
+        samples = [moved.pop(factor * rate), *moved.values()]
+        tested = judge_each(several(over_each, samples, REPS), "not less", SMALLEST_EFFECT)
         return unless_at_the_edge(tested, {NAMES[BASE]: base, NAMES[way]: grid(view, way)})
 
     return test

@@ -204,6 +204,11 @@ class Scores:
         return pd.DataFrame(rows)
 
 
+def number(value):
+    """With four digits; nothing smaller than 1e-9."""
+    return f"{round(value, 9) + 0.0:.4g}"
+
+
 # ---- claims ----------------------------------------------------------------------------------------------------------
 class ExperimentClaims(Claims):
     """Collects the claims of an experiment, each with its numbers in each game."""
@@ -251,7 +256,9 @@ class ExperimentClaims(Claims):
                 "game": claim.game,
                 "quantity": claim.quantity,
                 "seeds": claim.seeds,
-                **dict(zip(("value", "low", "high"), (f"{round(x, 9) + 0.0:.4g}" for x in tested.estimate), strict=True)),
+                "value": number(tested.estimate.value),
+                "low": number(tested.estimate.low),
+                "high": number(tested.estimate.high),
                 "verdict": word if judged else "",
                 "p_holm": f"{holds:.4f}" if judged else "",
                 "p_holm_opposite": f"{fails:.4f}" if judged else "",
