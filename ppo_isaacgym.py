@@ -38,10 +38,9 @@ import math
 import os
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from types import SimpleNamespace
-from typing import Literal, Optional, Tuple
+from typing import Literal, NamedTuple, Optional, Tuple
 
 from support import simulators  # isort: skip - before torch, as Isaac Gym demands
 import numpy as np
@@ -50,9 +49,10 @@ import torch.nn as nn
 import torch.optim as optim
 
 import metrics
-from support import arguments, devices, recipe, rundir
+from support import arguments, devices, recipe, rundir, worlds
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
+LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
 MIN_LEARNING_RATE, MAX_LEARNING_RATE = 1e-5, 1e-2  # of --desired-kl, as in rsl_rl
 KL_EPSILON = 1e-9  # a smaller KL is rounding: the network is still the one that acted
 
@@ -190,149 +190,59 @@ class Agent(nn.Module):
         return self.actor_mean[-1](hiddens[0][-1]), self.critic[-1](hiddens[-1][-1]).squeeze(-1), hiddens
 
 
-# ---- targets and loss ------------------------------------------------------------------------------------------------
-def gae(rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda):
-    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), cut at the ends of episodes. Tensors (T, N).
+def make_agent(args, sizes, device="cpu"):
+    """The network for the task of args, with the first weights that PyTorch's generator gives.
 
-    `values[t]` is V(obs[t]), `next_values[t]` V of what step t led to, before any reset. `terminations`, `truncations`
-    (bool) say how step t ended its episode: the first bootstrap 0, the second `next_values[t]`, and neither passes the
-    trace on. Rows that are not `valid` (bool) get the advantage 0 and take no time: no trace begins in them. Returns
-    (advantages, returns), both float32 (T, N)."""
-    deltas = torch.where(valid, rewards + gamma * next_values * ~terminations - values, 0.0)
-    decays = torch.where(valid, gamma * gae_lambda * (~(terminations | truncations)).to(rewards.dtype), 1.0)
-    advantages, lastgaelam = torch.zeros_like(rewards), torch.zeros_like(rewards[0])
-    for t in reversed(range(len(rewards))):
-        advantages[t] = lastgaelam = deltas[t] + decays[t] * lastgaelam
-    advantages = torch.where(valid, advantages, 0.0)
-    return advantages, advantages + values
-
-
-def masked_mean(x, valid, count):
-    """The sum of x (..., B) over the rows where `valid` (B,) bool holds, divided by `count`, their number.
-
-    With several processes `count` is of all rows, and each process gets its share of the mean: shares, and their
-    gradients, add up to the whole.
+    sizes: of the simulator (simulators.py), which alone knows them.
     """
-    return torch.where(valid, x, 0.0).sum(-1) / count
+    return Agent(*sizes, args).to(device)
 
 
-def normalize_advantages(advantages, valid):
-    """Zero mean and unit (unbiased) standard deviation over the valid rows of a minibatch, of all processes.
+# ---- rollout ---------------------------------------------------------------------------------------------------------
+class Rollout(NamedTuple):
+    """What the N environments of this process did in T steps, on the device. Row t of the rewards and of the ends
+    follows actions[t]."""
 
-    advantages (..., B) float32, valid (..., B) bool. Returns the normalised advantages, 0 in other rows, and the number
-    of valid rows, (...) float32, at least 1, which the losses divide by.
-    """
-    total, count = devices.sum_over_ranks(torch.stack([torch.where(valid, advantages, 0.0).sum(-1), valid.sum(-1)]))
-    centred = torch.where(valid, advantages - (total / count.clamp(min=1))[..., None], 0.0)
-    squares = devices.sum_over_ranks(centred.square().sum(-1))
-    std = (squares / (count - 1).clamp(min=1)).sqrt()
-    return centred / (std[..., None] + 1e-8), count.clamp(min=1)
-
-
-def gaussian_logprobs(mean, logstd, actions):
-    """The log-density (B,) of actions (B, A) under independent Gaussians with mean (B, A) and logstd (1, A)."""
-    return -(0.5 * ((actions - mean) / logstd.exp()).square() + logstd + 0.5 * math.log(2 * math.pi)).sum(-1)
+    obs: torch.Tensor  # (T, N, D) float32
+    means: torch.Tensor  # (T, N, A) float32
+    values: torch.Tensor  # (T, N) float32
+    actions: torch.Tensor  # (T, N, A) float32
+    rewards: torch.Tensor  # (T, N) float32
+    terminations: torch.Tensor  # (T, N) bool
+    truncations: torch.Tensor  # (T, N) bool
+    valid: torch.Tensor  # (T, N) bool: row t is no reset row
 
 
-def gaussian_kl(old_mean, old_logstd, mean, logstd):
-    """KL(old || new) (B,) of independent Gaussians with means (B, A) and logstds (1, A), in closed form."""
-    variance_ratio = (2 * (old_logstd - logstd)).exp()  # exactly 1 where nothing has changed
-    distance = ((old_mean - mean) / logstd.exp()).square()
-    return (logstd - old_logstd + 0.5 * (variance_ratio + distance - 1)).sum(-1)
+def empty_rollout(shape, num_obs, num_actions, device):
+    """A rollout of zeros. shape: (T, N)."""
+    return Rollout(
+        obs=torch.zeros((*shape, num_obs), device=device),
+        means=torch.zeros((*shape, num_actions), device=device),
+        values=torch.zeros(shape, device=device),
+        actions=torch.zeros((*shape, num_actions), device=device),
+        rewards=torch.zeros(shape, device=device),
+        terminations=torch.zeros(shape, dtype=torch.bool, device=device),
+        truncations=torch.zeros(shape, dtype=torch.bool, device=device),
+        valid=torch.zeros(shape, dtype=torch.bool, device=device),
+    )
 
 
-def adapted_learning_rate(learning_rate, kl, desired_kl):
-    """rsl_rl's rule: the learning rate of a step that finds the policy at the distance `kl` from the one that acted.
-
-    It stays where the KL is below KL_EPSILON: in an iteration's first minibatch the two policies are the same.
-    """
-    if kl > 2.0 * desired_kl:
-        return max(learning_rate / 1.5, MIN_LEARNING_RATE)
-    if KL_EPSILON < kl < 0.5 * desired_kl:
-        return min(learning_rate * 1.5, MAX_LEARNING_RATE)
-    return learning_rate
-
-
-def ewma_surrogate(logratio, prox_logratio, advantages, clip_coef):
-    """PPO-EWMA's policy loss of each row, clipped around the proximal policy (Hilton et al. 2022, arXiv 2110.00641).
-
-    max(-A new / old, -A clip(new / prox, 1 - eps, 1 + eps) prox / old), with old at least new / 100, which caps the
-    importance ratio. logratio, prox_logratio: log-probabilities of the actions taken, new and prox minus old; all (B,).
-    """
-    cap = torch.clamp(math.log(100.0) - logratio.detach(), max=0.0)
-    low, high = math.log(max(1.0 - clip_coef, 1e-12)), math.log(1.0 + clip_coef)
-    clipped = torch.clamp(logratio - prox_logratio, low, high) + prox_logratio
-    return torch.max(-advantages * (logratio + cap).exp(), -advantages * (clipped + cap).exp())
-
-
-def ppo_loss(
-    mean,
-    logstd,
-    newvalue,
-    actions,
-    logprobs,
-    values,
-    returns,
-    advantages,
-    valid,
-    count,
-    clip_coef,
-    ent_coef,
-    vf_coef,
-    clip_vloss=True,
-    prox_logprobs=None,
-):
-    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), a mean over the valid rows of a minibatch.
-
-    mean (B, A), logstd (1, A), newvalue (B,): of the network in training; actions (B, A), logprobs, values, returns,
-    advantages (B,) float32, valid (B,) bool: of the rollout; count: as for `masked_mean`. With prox_logprobs (B,),
-    those of the proximal policy, the policy loss is PPO-EWMA's. Returns the loss and a dict of 0-d tensors without
-    gradient; old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
-    (joschu.net/blog/kl-approx.html).
-    """
-    logratio = gaussian_logprobs(mean, logstd, actions) - logprobs
-    ratio = logratio.exp()
-    pg_loss1 = -advantages * ratio
-    pg_loss2 = -advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef)
-    pg_loss = torch.max(pg_loss1, pg_loss2)
-    if prox_logprobs is not None:
-        pg_loss = ewma_surrogate(logratio, prox_logprobs - logprobs, advantages, clip_coef)
-    pg_loss = masked_mean(pg_loss, valid, count)
-    v_loss = (newvalue - returns).square()
-    if clip_vloss:
-        v_clipped = values + torch.clamp(newvalue - values, -clip_coef, clip_coef)
-        v_loss = torch.max(v_loss, (v_clipped - returns).square())
-    v_loss = 0.5 * masked_mean(v_loss, valid, count)
-    entropy = (logstd + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)  # (1,): the same in every state
-    entropy = masked_mean(entropy.expand_as(newvalue), valid, count)
-    loss = pg_loss - ent_coef * entropy + vf_coef * v_loss
-    with torch.no_grad():
-        losses = {
-            "policy_loss": pg_loss.detach(),
-            "value_loss": v_loss.detach(),
-            "entropy": entropy.detach(),
-            "old_approx_kl": masked_mean(-logratio, valid, count),
-            "approx_kl": masked_mean((ratio - 1) - logratio, valid, count),
-            "clipfrac": masked_mean(((ratio - 1.0).abs() > clip_coef).float(), valid, count),
-        }
-    return loss, losses
-
-
-# ---- diagnostics -----------------------------------------------------------------------------------------------------
 @torch.no_grad()
-def diagnose(agent, b_obs, b_old_means, old_logstd, b_actions, inds, workers):
-    """Measures the updated network on the rows `inds` of the batch.
+def play_steps(agent, rollout, noise, next_obs, next_valid, envs):
+    """Plays `envs` through a whole rollout, which it overwrites; from next_obs (N, D), next_valid (N,) or one bool.
 
-    b_old_means, old_logstd: of the policy that acted. Returns {name: value} (definitions: metrics.py) and
-    KL(old || new). A unit with a small standard deviation is dormant here: Tanh saturates far from zero.
+    noise (T, N, A), Gaussian: mean + std * noise is a sample of the policy. Returns next_obs and next_valid as they are
+    at the end, and of each step the environments that it has reset and their last observations.
     """
-    mean, values = metrics.diagnose_network(
-        lambda rows: agent(b_obs.index_select(0, rows))[::2], inds, deviation=True, map=workers.map
-    )
-    policy, kl = metrics.gaussian_policy_diagnostics(
-        b_old_means[inds], old_logstd, mean, agent.actor_logstd, b_actions[inds]
-    )
-    return {**values, **policy, **metrics.weight_norms(agent)}, kl
+    resets, std = [], agent.actor_logstd.exp()
+    for t in range(len(noise)):
+        rollout.obs[t], rollout.valid[t] = next_obs, next_valid
+        rollout.means[t], rollout.values[t], _ = agent(next_obs)
+        rollout.actions[t] = rollout.means[t] + std * noise[t]
+        next_obs, reward, terminated, truncated, next_valid, ended, last_obs = envs.step(rollout.actions[t])
+        rollout.rewards[t], rollout.terminations[t], rollout.truncations[t] = reward, terminated, truncated
+        resets.append((ended, last_obs))
+    return next_obs, next_valid, resets
 
 
 @torch.no_grad()
@@ -363,212 +273,351 @@ def play_games(agent, args, device, seed, num_games, greedy=False):
     return returns.tolist()
 
 
+# ---- targets and loss ------------------------------------------------------------------------------------------------
+class Batch(NamedTuple):
+    """The rows of a rollout, time-major, or some of them: B = T N, or fewer."""
+
+    obs: torch.Tensor  # (B, D) float32
+    means: torch.Tensor  # (B, A) float32, of the policy that acted, as logstds, logprobs and values
+    logstds: torch.Tensor  # (B, A) float32, the same in each row
+    actions: torch.Tensor  # (B, A) float32
+    logprobs: torch.Tensor  # (B,) float32
+    values: torch.Tensor  # (B,) float32
+    returns: torch.Tensor  # (B,) float32
+    advantages: torch.Tensor  # (B,) float32
+    valid: torch.Tensor  # (B,) bool
+
+
+def gae(rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda):
+    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), cut at the ends of episodes. Tensors (T, N).
+
+    `values[t]` is V(obs[t]), `next_values[t]` V of what step t led to, before any reset. `terminations`, `truncations`
+    (bool) say how step t ended its episode: the first bootstrap 0, the second `next_values[t]`, and neither passes the
+    trace on. Rows that are not `valid` (bool) get the advantage 0 and take no time: no trace begins in them. Returns
+    (advantages, returns), both float32 (T, N)."""
+    deltas = torch.where(valid, rewards + gamma * next_values * ~terminations - values, 0.0)
+    decays = torch.where(valid, gamma * gae_lambda * (~(terminations | truncations)).to(rewards.dtype), 1.0)
+    advantages, lastgaelam = torch.zeros_like(rewards), torch.zeros_like(rewards[0])
+    for t in reversed(range(len(rewards))):
+        advantages[t] = lastgaelam = deltas[t] + decays[t] * lastgaelam
+    advantages = torch.where(valid, advantages, 0.0)
+    return advantages, advantages + values
+
+
+def gaussian(means, logstd, actions):
+    """Log-densities of actions (..., A) under independent Gaussians with means (..., A) and logstd (1, A), and the
+    entropy of each policy: both (...)."""
+    logprobs = -(0.5 * ((actions - means) / logstd.exp()).square() + logstd + 0.5 * math.log(2 * math.pi)).sum(-1)
+    return logprobs, (logstd + 0.5 * math.log(2 * math.pi * math.e)).sum(-1).expand_as(logprobs)
+
+
+def gaussian_kl(old_mean, old_logstd, mean, logstd):
+    """KL(old || new) (B,) of independent Gaussians with means and logstds (B, A) or (1, A), in closed form."""
+    variance_ratio = (2 * (old_logstd - logstd)).exp()  # exactly 1 where nothing has changed
+    distance = ((old_mean - mean) / logstd.exp()).square()
+    return (logstd - old_logstd + 0.5 * (variance_ratio + distance - 1)).sum(-1)
+
+
+def adapted_learning_rate(learning_rate, kl, desired_kl):
+    """rsl_rl's rule: the learning rate of a step that finds the policy at the distance `kl` from the one that acted.
+
+    It stays where the KL is below KL_EPSILON: in an iteration's first minibatch the two policies are the same.
+    """
+    if kl > 2.0 * desired_kl:
+        return max(learning_rate / 1.5, MIN_LEARNING_RATE)
+    if KL_EPSILON < kl < 0.5 * desired_kl:
+        return min(learning_rate * 1.5, MAX_LEARNING_RATE)
+    return learning_rate
+
+
+def masked_mean(x, valid, count):
+    """The sum of x (..., B) over the rows where `valid` (B,) bool holds, divided by `count`, their number.
+
+    With several processes `count` is of all rows, and each process gets its share of the mean: shares, and their
+    gradients, add up to the whole.
+    """
+    return torch.where(valid, x, 0.0).sum(-1) / count
+
+
+def normalize_advantages(advantages, valid):
+    """Zero mean and unit (unbiased) standard deviation over the valid rows of a minibatch, of all processes.
+
+    advantages (..., B) float32, valid (..., B) bool. Returns the normalised advantages, 0 in other rows, and the number
+    of valid rows, (...) float32, at least 1, which the losses divide by.
+    """
+    total, count = devices.sum_over_ranks(torch.stack([torch.where(valid, advantages, 0.0).sum(-1), valid.sum(-1)]))
+    centred = torch.where(valid, advantages - (total / count.clamp(min=1))[..., None], 0.0)
+    squares = devices.sum_over_ranks(centred.square().sum(-1))
+    std = (squares / (count - 1).clamp(min=1)).sqrt()
+    return centred / (std[..., None] + 1e-8), count.clamp(min=1)
+
+
+def ewma_surrogate(logratio, prox_logratio, advantages, clip_coef):
+    """PPO-EWMA's policy loss of each row, clipped around the proximal policy (Hilton et al. 2022, arXiv 2110.00641).
+
+    max(-A new / old, -A clip(new / prox, 1 - eps, 1 + eps) prox / old), with old at least new / 100, which caps the
+    importance ratio. logratio, prox_logratio: log-probabilities of the actions taken, new and prox minus old; all (B,).
+    """
+    cap = torch.clamp(math.log(100.0) - logratio.detach(), max=0.0)
+    low, high = math.log(max(1.0 - clip_coef, 1e-12)), math.log(1.0 + clip_coef)
+    clipped = torch.clamp(logratio - prox_logratio, low, high) + prox_logratio
+    return torch.max(-advantages * (logratio + cap).exp(), -advantages * (clipped + cap).exp())
+
+
+def ppo_loss(newlogprob, entropy, newvalue, mb, mean, clip_coef, ent_coef, vf_coef, clip_vloss=True, prox_logprob=None):
+    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9) of a minibatch `mb`, a Batch.
+
+    newlogprob, entropy, newvalue (..., B): of the network in training; mean: maps (..., B) to the mean over the valid
+    rows (...). With prox_logprob (..., B), of the proximal policy, the policy loss is PPO-EWMA's. Returns the loss and
+    a dict of means without gradient; old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
+    (joschu.net/blog/kl-approx.html).
+    """
+    logratio = newlogprob - mb.logprobs
+    ratio = logratio.exp()
+    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef))
+    if prox_logprob is not None:
+        pg_loss = ewma_surrogate(logratio, prox_logprob - mb.logprobs, mb.advantages, clip_coef)
+    v_loss = (newvalue - mb.returns).square()
+    if clip_vloss:
+        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -clip_coef, clip_coef)
+        v_loss = torch.max(v_loss, (v_clipped - mb.returns).square())
+    v_loss = 0.5 * v_loss
+    loss = mean(pg_loss) - ent_coef * mean(entropy) + vf_coef * mean(v_loss)
+    with torch.no_grad():
+        clipped = ((ratio - 1.0).abs() > clip_coef).float()
+        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, clipped]))
+    return loss, dict(zip(LOSSES, means))
+
+
+# ---- update ----------------------------------------------------------------------------------------------------------
+def minibatch(batch, inds, norm_adv):
+    """The rows `inds` of a batch, with normalised advantages if norm_adv; and the number of valid rows."""
+    mb = Batch(*(x.index_select(0, inds) for x in batch))
+    normalized, count = normalize_advantages(mb.advantages, mb.valid)
+    return (mb._replace(advantages=normalized) if norm_adv else mb), count
+
+
+def minibatch_loss(agent, prox, args, mb, count):
+    """The loss of some rows of a minibatch with `count` valid rows, their share of the whole, and its parts.
+
+    prox: PPO-EWMA's proximal policy, or None. The parts are LOSSES and kl, in closed form.
+    """
+    newmeans, newvalue, _ = agent(mb.obs)
+    newlogprob, entropy = gaussian(newmeans, agent.actor_logstd, mb.actions)
+    prox_logprob = None
+    if prox is not None:
+        with torch.no_grad():
+            prox_logprob, _ = gaussian(prox(mb.obs)[0], prox.module.actor_logstd, mb.actions)
+    mean = partial(masked_mean, valid=mb.valid, count=count)
+    coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+    loss, losses = ppo_loss(newlogprob, entropy, newvalue, mb, mean, *coefs, prox_logprob)
+    with torch.no_grad():
+        losses["kl"] = mean(gaussian_kl(mb.means, mb.logstds, newmeans, agent.actor_logstd))
+    return loss, losses
+
+
+def gradient(loss_function, parameters, mb, count, workers):
+    """The gradient of loss_function(mb, count), a list, and the parts of the loss: this process's share of them."""
+
+    def of_piece(rows):
+        loss, losses = loss_function(rows, count)
+        return list(torch.autograd.grad(loss, parameters)), losses
+
+    return workers.summed(of_piece, mb)
+
+
+def update(loss_function, parameters, optimizer, args, workers, mb, count):
+    """One step of the optimiser on a minibatch. Returns the parts of the loss, and the gradient's norm unclipped.
+
+    With --desired-kl it first adapts the learning rate to the KL that it finds.
+    """
+    gradients, losses = gradient(loss_function, parameters, mb, count, workers)
+    devices.add_over_ranks([*gradients, *losses.values()])
+    for parameter, total in zip(parameters, gradients):
+        parameter.grad = total
+    if args.desired_kl is not None:
+        group = optimizer.param_groups[0]
+        group["lr"] = adapted_learning_rate(group["lr"], losses["kl"].item(), args.desired_kl)
+    grad_norm = nn.utils.clip_grad_norm_(parameters, args.max_grad_norm, foreach=True)
+    optimizer.step()
+    return {**losses, "grad_norm": grad_norm}
+
+
+# ---- diagnostics -----------------------------------------------------------------------------------------------------
+def group_gradient(agent, prox, args, batch, workers, inds):
+    """The gradient (P,) of the policy's mean loss over the rows `inds` of a batch, added minibatch by minibatch."""
+    of_policy = replace(args, vf_coef=0.0)  # the values' gradient would hide the policy's
+    loss_function, parameters = partial(minibatch_loss, agent, prox, of_policy), list(agent.parameters())
+    count, total = batch.valid[inds].sum().clamp(min=1), 0.0
+    for rows in inds.split(args.minibatch_size // devices.NUM_RANKS):
+        mb = Batch(*(x.index_select(0, rows) for x in batch))
+        gradients, _ = gradient(loss_function, parameters, mb, count, workers)
+        total = total + torch.cat([x.flatten() for x in gradients])
+    return total
+
+
+def gradient_noise(agent, prox, args, batch, workers, num_steps, seed):
+    """The noise of the policy's gradient, between environments and between rows: metrics.gradient_noise_scales."""
+    if args.norm_adv:
+        batch = batch._replace(advantages=normalize_advantages(batch.advantages, batch.valid)[0])
+    of_group = partial(group_gradient, agent, prox, args, batch, workers)
+    ranks = (devices.NUM_RANKS, devices.add_over_ranks)
+    return metrics.gradient_noise_scales(of_group, batch.valid, num_steps, seed, *ranks)
+
+
+@torch.no_grad()
+def diagnose(agent, batch, workers, inds):
+    """Measures the updated network on the rows `inds` of a batch.
+
+    Returns {name: value} (definitions: metrics.py) and KL(old || new). A unit with a small standard deviation is
+    dormant here: Tanh saturates far from zero.
+    """
+    means, values = metrics.diagnose_network(
+        lambda rows: agent(batch.obs.index_select(0, rows))[::2], inds, deviation=True, map=workers.map
+    )
+    policy, kl = metrics.gaussian_policy_diagnostics(
+        batch.means[inds], batch.logstds[inds], means, agent.actor_logstd, batch.actions[inds]
+    )
+    return {**values, **policy, **metrics.weight_norms(agent)}, kl
+
+
+def diagnose_batch(agent, prox, args, batch, workers, rows, probe, grad_norm):
+    """`diagnostics/` on all valid rows of a batch and `probe/` on some, by tag; and KL(old || new).
+
+    rows, probe: from metrics.valid_and_probe. grad_norm: of the last minibatch, whose gradient the parameters have.
+    """
+    parameters = list(agent.parameters())
+    # clipping multiplied the last minibatch's gradient by one factor: take it out again
+    unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
+    last = [parameter.grad * unclip for parameter in parameters]
+    mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS], args.norm_adv)
+    of_probe, _ = gradient(partial(minibatch_loss, agent, prox, args), parameters, mb, count, workers)
+    devices.add_over_ranks(of_probe)
+    return metrics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
+
+
+@torch.no_grad()
+def coverage(agent, obs):
+    """What coverage.npz keeps of some observations (M, D): themselves, the feature and the value of each."""
+    _, values, hiddens = agent(obs)
+    features = hiddens[0][-1].cpu().numpy().astype(np.float16)
+    return {"obs": obs.cpu().numpy(), "feature": features, "value": values.cpu().numpy()}
+
+
 def main(args):
     # ---- setup -------------------------------------------------------------------------------------------------------
     device = devices.set_up(args)
     run = rundir.Run(args, device)
     workers = devices.Workers(args, device)
-    batch_size = args.num_envs * args.num_steps
-    games = devices.share(args.num_envs)  # the range of this process: its games of the num_envs
-    num_envs, mb_size = len(games), args.minibatch_size // devices.NUM_RANKS  # of this process
     rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that is drawn after the weights
+    batch_size = args.num_envs * args.num_steps
+    own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
     # episodes restart when a run resumes: with another seed, or the first episodes would be played again
     (seed,) = rundir.game_seeds(args.seed, "train", run.global_step, [devices.RANK])  # of this process's simulator
-    envs = make_envs(args, num_envs, seed, device)
+    envs = make_envs(args, len(own), seed, device)
     next_obs, next_valid = envs.reset(run.global_step // args.num_envs)  # (N, D) float32
-    num_obs, num_states, num_actions = envs.sizes
+    num_actions = envs.sizes[-1]
     torch.manual_seed(args.seed)  # the same network in every process
-    agent = Agent(num_obs, num_states, num_actions, args).to(device)
+    agent = make_agent(args, envs.sizes, device)
     torch.manual_seed(seed)  # the simulators draw from torch's own generator
-    optimizer = optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
-    # all but the first since the last log point
-    state = SimpleNamespace(gradient_steps=0, totals=0.0, minibatches=0, explained=[], rewards=0.0, reward_steps=0)
-    state.noise_due, state.points = 0, []  # of `outer/`: the step of the next noise; what metrics.outer_loop gets
+    parameters = list(agent.parameters())
+    optimizer = optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)
     prox = None if args.prox_com is None else devices.averaged(agent, args.prox_com)  # the proximal policy
-    run.restore(agent=agent, optimizer=optimizer, rng=rng, state=state, **({"prox": prox} if prox else {}))
+    # noise_due: the step from which the gradient's noise is measured again; points: what metrics.outer_loop gets
+    log = rundir.Log(gradient_steps=0, noise_due=0, points=[])
+    run.restore(agent=agent, optimizer=optimizer, rng=rng, log=log, prox=prox)
 
-    shape = (args.num_steps, num_envs)  # (T, N)
-    obs = torch.zeros((*shape, num_obs + num_states), device=device)
-    old_means, actions = (torch.zeros((*shape, num_actions), device=device) for _ in range(2))
-    all_noise = torch.zeros((args.num_steps, args.num_envs, num_actions), device=device)  # of all processes' games
-    noise = all_noise[:, games.start : games.stop]
-    old_logstd = torch.zeros((1, num_actions), device=device)  # of the policy that acted, as old_means
-    # rewards[t], terminations[t] and truncations[t] follow actions[t]; valid[t] is of the whole row t
-    values, rewards = (torch.zeros(shape, device=device) for _ in range(2))
-    terminations, truncations, valid = (torch.zeros(shape, dtype=torch.bool, device=device) for _ in range(3))
+    rollout = empty_rollout((args.num_steps, len(own)), next_obs.shape[1], num_actions, device)
     if args.stagger_resets:
         ages = torch.randint(envs.episode_length, (args.num_envs,), generator=rng, device=device)
-        envs.set_ages(ages[games.start : games.stop])
-    episodes = simulators.Episodes(num_envs, not args.stagger_resets, device)
-
-    parameters = list(agent.parameters())
-
-    @torch.no_grad()
-    def policy(obs, noise):
-        """Samples actions (N, A) for obs (N, D): mean + std * noise is a sample of the policy."""
-        mean, value, _ = agent(obs)
-        return mean, value, mean + agent.actor_logstd.exp() * noise
-
-    def minibatch(batch, inds):
-        """The rows `inds` of each tensor of the batch, advantages normalised, and (the number of valid rows,)."""
-        *rows, advantages, valid = (x.index_select(0, inds) for x in batch)
-        normalized, count = normalize_advantages(advantages, valid)
-        return (*rows, normalized if args.norm_adv else advantages, valid), (count,)
-
-    def minibatch_loss(mb_obs, mb_old_means, mb_actions, *mb, vf_coef=args.vf_coef):
-        newmean, newvalue, _ = agent(mb_obs)
-        coefs = (args.clip_coef, args.ent_coef, vf_coef, args.clip_vloss)
-        proximal = None
-        if prox is not None:
-            with torch.no_grad():
-                proximal = gaussian_logprobs(prox(mb_obs)[0], prox.module.actor_logstd, mb_actions)
-        loss, losses = ppo_loss(newmean, agent.actor_logstd, newvalue, mb_actions, *mb, *coefs, proximal)
-        with torch.no_grad():
-            kl = gaussian_kl(mb_old_means, old_logstd, newmean, agent.actor_logstd)
-            losses["kl"] = masked_mean(kl, *mb[-2:])
-        return loss, losses
-
-    def gradient(loss_function, *mb):
-        """The gradient and the losses of some rows of a minibatch: their share of those of the whole."""
-        loss, losses = loss_function(*mb)
-        return torch.autograd.grad(loss, parameters), losses
-
-    def update(rows, whole):
-        """One step of the optimiser on a minibatch. Returns the losses and the gradient's norm before clipping."""
-        gradients, losses = workers.summed(partial(gradient, minibatch_loss), rows, whole)
-        devices.add_over_ranks([*gradients, *losses.values()])
-        for parameter, total in zip(parameters, gradients):
-            parameter.grad = total
-        if args.desired_kl is not None:
-            group = optimizer.param_groups[0]
-            group["lr"] = adapted_learning_rate(group["lr"], losses["kl"].item(), args.desired_kl)
-        grad_norm = nn.utils.clip_grad_norm_(parameters, args.max_grad_norm, foreach=True)
-        optimizer.step()
-        if prox is not None:
-            prox.update_parameters(agent)
-        return {**losses, "grad_norm": grad_norm}
-
-    def group_gradient(batch, inds):
-        """The gradient (P,) of the policy's mean loss over the rows `inds` of a batch, added minibatch by minibatch."""
-        policy_loss = partial(minibatch_loss, vf_coef=0.0)  # the values' gradient would hide the policy's
-        count, total = batch[-1][inds].sum().clamp(min=1), 0.0
-        for mb_inds in inds.split(mb_size):
-            rows = [x.index_select(0, mb_inds) for x in batch]
-            gradients, _ = workers.summed(partial(gradient, policy_loss), rows, (count,))
-            total = total + torch.cat([x.flatten() for x in gradients])
-        return total
+        envs.set_ages(ages[own.start : own.stop])
+    episodes = worlds.Episodes(len(own), whole=not args.stagger_resets)
+    learn = partial(update, partial(minibatch_loss, agent, prox, args), parameters, optimizer, args, workers)
 
     while not run.ended:
         if args.anneal_lr:
-            optimizer.param_groups[0]["lr"] = (1.0 - run.global_step / run.total_steps) * args.learning_rate
+            devices.set_learning_rate(optimizer, (1.0 - run.global_step / run.total_steps) * args.learning_rate)
 
         # ---- rollout -------------------------------------------------------------------------------------------------
-        resets = []  # of each step: the environments that it has reset, and their last observations
-        old_logstd.copy_(agent.actor_logstd.detach())
-        all_noise.normal_(generator=rng)
-        for step in range(args.num_steps):
-            obs[step], valid[step] = next_obs, next_valid
-            old_means[step], values[step], actions[step] = policy(obs[step], noise[step])
-            *transition, ended, last_obs = envs.step(actions[step])
-            next_obs, rewards[step], terminations[step], truncations[step], next_valid = transition
-            resets.append((ended, last_obs))
-            episodes.add(rewards[step], terminations[step] | truncations[step], valid[step])
+        noise = torch.empty((args.num_steps, args.num_envs, num_actions), device=device).normal_(generator=rng)
+        noise, old_logstd = noise[:, own.start : own.stop], agent.actor_logstd.detach().clone()
+        next_obs, next_valid, resets = play_steps(agent, rollout, noise, next_obs, next_valid, envs)
+        dones, valid = rollout.terminations | rollout.truncations, rollout.valid
         run.global_step += batch_size
-        run.add_games(*episodes.ended())  # the first wait for the GPU
-        state.rewards += (rewards * valid).sum(dtype=torch.float64).item()
-        state.reward_steps += valid.sum().item()
+        played = ((rollout.rewards * valid).double(), dones, valid)
+        games, *totals = episodes.add(*(x.cpu().numpy() for x in played))  # the first wait for the GPU
+        run.add_games(games[-100:], *totals)
 
         # ---- targets -------------------------------------------------------------------------------------------------
+        terminations, truncations = rollout.terminations, rollout.truncations
         if not args.mask_resets:
-            terminations, truncations = terminations | truncations, torch.zeros_like(truncations)
-            valid = torch.ones_like(valid)
+            terminations, truncations, valid = dones, torch.zeros_like(dones), torch.ones_like(dones)
         with torch.no_grad():
-            logprobs = gaussian_logprobs(old_means, old_logstd, actions)
             _, next_value, _ = agent(next_obs)
             # Isaac Gym shows a new episode one row after done: obs[t + 1] is still the true last observation
-            next_values = torch.cat([values[1:], next_value[None]])
-            for step, (ended, last_obs) in enumerate(resets):
+            next_values = torch.cat([rollout.values[1:], next_value[None]])
+            for t, (ended, last_obs) in enumerate(resets):
                 if len(ended) > 0:
-                    _, next_values[step, ended], _ = agent(last_obs)
-            t_rewards = rewards * args.reward_scaler
+                    _, next_values[t, ended], _ = agent(last_obs)
+            rewards = rollout.rewards * args.reward_scaler
             advantages, returns = gae(
-                t_rewards, values, terminations, truncations, next_values, valid, args.gamma, args.gae_lambda
+                rewards, rollout.values, terminations, truncations, next_values, valid, args.gamma, args.gae_lambda
             )
-        batch = [x.flatten(0, 1) for x in (obs, old_means, actions, logprobs, values, returns, advantages, valid)]
-        b_obs, b_old_means, b_actions, b_logprobs, b_values, b_returns, b_advantages, b_valid = batch
+            batch = Batch(
+                obs=rollout.obs.flatten(0, 1),
+                means=rollout.means.flatten(0, 1),
+                logstds=old_logstd.expand(valid.numel(), -1),
+                actions=rollout.actions.flatten(0, 1),
+                logprobs=gaussian(rollout.means, old_logstd, rollout.actions)[0].flatten(0, 1),
+                values=rollout.values.flatten(0, 1),
+                returns=returns.flatten(0, 1),
+                advantages=advantages.flatten(0, 1),
+                valid=valid.flatten(0, 1),
+            )
 
         # ---- update --------------------------------------------------------------------------------------------------
-        noise_scales = {}
-        if args.diagnostics and run.at_log_point(batch_size) and run.global_step >= state.noise_due:
-            state.noise_due = run.global_step + run.schedule.noise_interval * batch_size
-            normalized = normalize_advantages(b_advantages, b_valid)[0] if args.norm_adv else b_advantages
-            of_rows = partial(group_gradient, [*batch[:-2], normalized, b_valid])
-            noise_scales = metrics.gradient_noise_scales(
-                of_rows, b_valid, args.num_steps, run.global_step, devices.NUM_RANKS, devices.add_over_ranks
-            )
+        log_point, noise_scales = run.at_log_point(batch_size), {}
+        if log_point and args.diagnostics and run.global_step >= log.noise_due:
+            log.noise_due = run.global_step + run.schedule.noise_interval * batch_size
+            noise_scales = gradient_noise(agent, prox, args, batch, workers, args.num_steps, run.global_step)
         for _epoch in range(args.update_epochs):
-            for mb_inds in torch.randperm(len(b_obs), generator=rng, device=device).split(mb_size):
-                losses = update(*minibatch(batch, mb_inds))
-                state.totals = state.totals + torch.stack([*losses.values()])
-                state.minibatches += 1
-                state.gradient_steps += 1
+            order = torch.randperm(len(batch.valid), generator=rng, device=device)
+            for inds in order.split(args.minibatch_size // devices.NUM_RANKS):
+                losses = learn(*minibatch(batch, inds, args.norm_adv))
+                if prox is not None:
+                    prox.update_parameters(agent)
+                log.add(losses)
+                log.gradient_steps += 1
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
-        state.explained.append(metrics.explained_variance(b_values[b_valid], b_returns[b_valid]))
+        explained = metrics.explained_variance(batch.values[batch.valid], batch.returns[batch.valid])
+        log.add({"explained_variance": explained})
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
-        suspects = {"obs": obs, "rewards": rewards, "values": values, "advantages": advantages}
-        suspects.update(zip(losses, state.totals))
-        suspects["parameters"] = nn.utils.get_total_norm(agent.parameters())
+        suspects = {"obs": rollout.obs, "rewards": rewards, "values": rollout.values, "advantages": advantages}
+        suspects.update({name: log.sums[name] for name in losses}, parameters=nn.utils.get_total_norm(parameters))
         if not run.all_finite(suspects):
             break
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
-        scalars = {}
-        log_point = run.at_log_point(batch_size)
         if log_point:
-            valid_inds = b_valid.nonzero().squeeze(-1)
-            probe_inds = valid_inds[metrics.stratified_rows(len(valid_inds), args.probe_size, seed=run.global_step)]
+            means, scalars = log.means(), {}
+            rows, probe = metrics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
         if log_point and args.diagnostics:
-            behavior = (b_old_means, old_logstd, b_actions)
-            native, kl = diagnose(agent, b_obs, *behavior, valid_inds, workers)
-            same = len(probe_inds) == len(valid_inds)
-            probe = native if same else diagnose(agent, b_obs, *behavior, probe_inds, workers)[0]
-            # clipping multiplied the last minibatch's gradient by one factor: take it out again
-            unclip = max(1.0, (losses["grad_norm"].item() + 1e-6) / args.max_grad_norm)
-            native = {**native, **metrics.gradient_statistics([p.grad * unclip for p in agent.parameters()])}
-            probe_minibatch = minibatch(batch, probe_inds[devices.RANK :: devices.NUM_RANKS])
-            gradients, _ = workers.summed(partial(gradient, minibatch_loss), *probe_minibatch)
-            devices.add_over_ranks(gradients)
-            probe = {**probe, **metrics.gradient_statistics(gradients)}
-            scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
-            scalars.update({f"probe/{name}": value for name, value in probe.items()})
-            grad_norm = (state.totals[-1] / state.minibatches).item()
-            state.points.append((*devices.pooled(len(valid_inds), kl), grad_norm, run.mean_new_return()))
-            outer = {**noise_scales, **metrics.outer_loop(state.points, window=max(10, args.num_logs // 10))}
+            scalars, kl = diagnose_batch(agent, prox, args, batch, workers, rows, probe, losses["grad_norm"])
+            log.points.append((*devices.pooled(len(rows), kl), means["grad_norm"], run.mean_new_return()))
+            outer = {**noise_scales, **metrics.outer_loop(log.points, window=max(10, args.num_logs // 10))}
             scalars.update({f"outer/{name}": value for name, value in outer.items()})
         if args.norm_obs:  # last: rollout, update and diagnostics have seen the same normalisation
-            agent.obs_sums += devices.sum_over_ranks(metrics.column_sums(b_obs[b_valid]))
+            agent.obs_sums += devices.sum_over_ranks(metrics.column_sums(batch.obs[batch.valid]))
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:
-            inds = probe_inds[metrics.stratified_rows(len(probe_inds), run.coverage_quota(), seed=run.global_step)]
-            with torch.no_grad():
-                _, row_values, hiddens = agent(b_obs.index_select(0, inds))
-            run.add_coverage(
-                obs=b_obs[inds].cpu().numpy(),
-                feature=hiddens[0][-1].cpu().numpy().astype(np.float16),
-                value=row_values.cpu().numpy(),
-            )
-            scalars.update(run.charts())
-            scalars["charts/reward"] = devices.ratio_of_sums(state.rewards, state.reward_steps)
+            some = probe[metrics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
+            run.add_coverage(**coverage(agent, batch.obs.index_select(0, some)))
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
-            scalars["charts/gradient_steps"] = state.gradient_steps
-            means = (state.totals / state.minibatches).tolist()
-            scalars.update({f"losses/{name}": value for name, value in zip(losses, means)})
-            scalars["losses/explained_variance"] = float(np.mean(state.explained))
-            run.log(scalars)
-            state.totals, state.minibatches, state.explained = 0.0, 0, []
-            state.rewards, state.reward_steps = 0.0, 0
+            scalars["charts/gradient_steps"] = log.gradient_steps
+            scalars.update({f"losses/{name}": mean for name, mean in means.items()})
+            run.log({**scalars, **run.charts()})
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------

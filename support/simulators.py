@@ -67,31 +67,6 @@ def check_env_id(env_id):
         arguments.fail(f"--env-id {env_id} is not a task that runs here; near: {near}")
 
 
-class Episodes:
-    """Counts the episodes of N environments, in tensors: nothing waits for the GPU before `ended` is called.
-
-    whole: whether the episodes under way began at their start; if not, the first of each environment is not counted.
-    """
-
-    def __init__(self, num_envs, whole, device):
-        self.whole = torch.full((num_envs, 1), whole, device=device)
-        self.under_way = torch.zeros((num_envs, 2), device=device)  # (return, length) so far
-        self.ends = []  # of each step since `ended`: (return, length) of the whole episodes that ended, else 0: (N, 2)
-
-    def add(self, reward, done, valid):
-        """One step: rewards (N,), `done` (N,): it ended an episode, `valid` (N,): it was no reset."""
-        self.under_way = self.under_way + torch.stack([reward, torch.ones_like(reward)], -1) * valid[:, None]
-        done = done[:, None]
-        self.ends.append(self.under_way * (done & self.whole))
-        self.under_way, self.whole = self.under_way * ~done, done | self.whole
-
-    def ended(self):
-        """What Run.add_games gets: (return, length) of the last 100 since the last call, the number of each env's."""
-        ends, self.ends = torch.stack(self.ends), []
-        at_end = ends[..., 1] > 0
-        return ends[at_end][-100:].tolist(), at_end.sum(0).cpu().numpy()
-
-
 def mjlab_tasks():
     """mjlab's tasks, without those that need a camera's encoder or a motion file; [] if mjlab is not installed."""
     os.environ.setdefault("MUJOCO_GL", "disable")  # training draws nothing, and must not need EGL

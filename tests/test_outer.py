@@ -124,7 +124,7 @@ def test_three_losses_of_the_proximal_policy():
     torch.manual_seed(0)
     logits, actions, advantages, values, returns = torch.randn(6, 3), torch.arange(6) % 3, *torch.randn(3, 6)
     logprobs, proximal = torch.randn(2, 6) - 1
-    valid, count = torch.ones(6, dtype=torch.bool), torch.tensor(6.0)
+    valid = torch.ones(6, dtype=torch.bool)
     new = logits.log_softmax(-1).gather(-1, actions[:, None]).squeeze(-1)
     expected = ppo_envpool.ewma_surrogate(new - logprobs, proximal - logprobs, advantages, torch.tensor(0.2)).mean()
     mb = ppo_atari_envpool.Batch(None, logits, actions, logprobs, values, returns, advantages, valid)
@@ -137,10 +137,10 @@ def test_three_losses_of_the_proximal_policy():
     rows = (new - logprobs, entropy, values, values, returns, advantages, weights, scalars)
     torch.testing.assert_close(ppo_envpool.ppo_loss(*rows, proximal - logprobs)[1][0], expected)
     mean, logstd, chosen = torch.randn(6, 2), torch.zeros(1, 2), torch.randn(6, 2)
-    new = ppo_isaacgym.gaussian_logprobs(mean, logstd, chosen)
+    new, entropies = ppo_isaacgym.gaussian(mean, logstd, chosen)
     expected = ppo_isaacgym.ewma_surrogate(new - logprobs, proximal - logprobs, advantages, 0.2).mean()
-    rows = (chosen, logprobs, values, returns, advantages, valid, count, 0.2, 0.0, 0.5, True)
-    _, losses = ppo_isaacgym.ppo_loss(mean, logstd, values, *rows, proximal)
+    mb = ppo_isaacgym.Batch(None, None, None, chosen, logprobs, values, returns, advantages, valid)
+    _, losses = ppo_isaacgym.ppo_loss(new, entropies, values, mb, lambda x: x.mean(-1), 0.2, 0.0, 0.5, True, proximal)
     torch.testing.assert_close(losses["policy_loss"], expected)
 
 
