@@ -256,12 +256,12 @@ def noise_against_best(trial, effect, games=8):
 
 # ---- kinds whose data are no scores ----------------------------------------------------------------------------------
 class Diagnostics:
-    """The runs of diagnostics at the default rate: each draws its diagnostic from the ten runs of its game that are
+    """The runs of shape at the default rate: each draws its diagnostic from the ten runs of its game that are
     nearest in score, so that it follows the score, and N only through the score."""
 
     def __init__(self):
         self.games = []
-        for of_game in read_rows("diagnostics").values():
+        for of_game in read_rows("shape").values():
             rows = sorted((row for rows in of_game.values() for row in rows), key=lambda row: float(row["score"]))
             scores = np.array([float(row["score"]) for row in rows])
             values = {name: np.array([float(row[name]) for row in rows]) for name in DIAGNOSTICS}

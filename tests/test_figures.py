@@ -544,7 +544,7 @@ DEFICIENCIES = {
 
 def lab(color, deficiency):
     """CIE L*a*b* (D65) of a colour as it is seen."""
-    rgb = np.array(drawing.matplotlib.colors.to_rgb(color))
+    rgb = np.array(drawing.plt.matplotlib.colors.to_rgb(color))
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     seen = np.clip(np.array(DEFICIENCIES[deficiency]) @ linear, 0, 1)
     to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
