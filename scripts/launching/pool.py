@@ -219,7 +219,7 @@ class Pool:
         if first is None:
             return []
         key = None if self.crashes[first] else pack_key(first)  # a pack that has crashed is tried run by run
-        size = min(self.together, math.ceil(len(self.waiting) / len(self.machine.slots)))
+        size = min(self.together, math.ceil(len(self.waiting) / len(self.free_slots)))
         size = min(size, runs_that_fit(first, self.machine.main_bytes))
         pack = [first]
         while key and len(pack) < size:
