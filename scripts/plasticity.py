@@ -45,8 +45,9 @@ import numpy as np
 import pandas as pd
 import torch
 from analysis import training_runs
-from analysis.comparisons import RUNS_FOR_A_VERDICT
-from analysis.estimates import ALPHA, UNDECIDED, evidence, holm, interval, nothing, p_values, verdict
+from analysis.claims import Claim, Claims
+from analysis.comparisons import RUNS_FOR_A_VERDICT, judge, pearson
+from analysis.estimates import evidence, interval, nothing
 from analysis.look import BLUE, COLORS, PAGE, plt
 from analysis.suite import DIAGNOSTICS, label_of
 from scipy.stats import rankdata
@@ -269,13 +270,13 @@ def games(runs):
 def spearman(sample):
     """Spearman's rho, (...,), mean over games. sample: arrays (3, ..., runs) of x, y and the configuration; 0 if x or y
     is constant. The configuration is not used."""
-    return np.mean([correlation(rankdata(x, axis=-1), rankdata(y, axis=-1)) for x, y, _ in sample], axis=0)
+    return np.mean([pearson(rankdata(x, axis=-1), rankdata(y, axis=-1)) for x, y, _ in sample], axis=0)
 
 
 def spearman_within(sample):
     """As `spearman`, of the ranks less their mean in each configuration."""
     return np.mean(
-        [correlation(centred(rankdata(x, axis=-1), c), centred(rankdata(y, axis=-1), c)) for x, y, c in sample], axis=0
+        [pearson(centred(rankdata(x, axis=-1), c), centred(rankdata(y, axis=-1), c)) for x, y, c in sample], axis=0
     )
 
 
@@ -289,13 +290,6 @@ def centred(values, configurations):
     return result
 
 
-def correlation(x, y):
-    """Pearson's correlation along the last axis; 0 where x or y is constant."""
-    x, y = x - x.mean(-1, keepdims=True), y - y.mean(-1, keepdims=True)
-    scale = np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
-    return np.where(scale > 1e-9, (x * y).sum(-1) / np.maximum(scale, 1e-9), 0.0)
-
-
 def sample_of(table, tag):
     """What `spearman` takes: one array (3, runs) a game, of the runs that have the diagnostic."""
     arrays = []
@@ -306,25 +300,24 @@ def sample_of(table, tag):
 
 
 def correlations(table, args):
-    """A table with a row for each diagnostic, native and probed, over all runs and within configurations."""
-    found = []
-    for place in MARKS:
-        for name, (label, sign) in DIAGNOSTICS.items():
-            sample = sample_of(table, f"{place}/{name}")
-            for kind, statistic in (("all runs", spearman), ("within", spearman_within)):
-                result = evidence_of(statistic, sample, args)
-                low, high = result.estimate.low, result.estimate.high
+    """A table with a row for each diagnostic, native and probed, over all runs and within configurations.
+
+    Holm's correction is over the rows of a kind.
+    """
+    rows = []
+    for kind, statistic in (("all runs", spearman), ("within", spearman_within)):
+        claims = Claims()
+        for place in MARKS:
+            for name, (label, sign) in DIAGNOSTICS.items():
+                sample, side = sample_of(table, f"{place}/{name}"), SIDES[sign]
+                claims.append(Claim(label, f"{place}/{name}", judge(evidence_of(statistic, sample, args), side), side))
                 row = {"diagnostic": f"{place}/{name}", "label": label, "kind": kind}
-                row.update(rho=result.value, ci_low=low, ci_high=high, games=len(sample))
-                row.update(runs=sum(x.shape[-1] for x in sample), P1=SIDES[sign], why=result.why)
-                row["verdict"] = row["after_holm"] = verdict(low, high, SIDES[sign])
-                found.append((row, p_values(result.draws, SIDES[sign])))
-    for kind in ("all runs", "within"):
-        family = [(row, chances) for row, chances in found if row["kind"] == kind and not row["why"]]
-        holds, fails = (holm([chances[side] for _, chances in family]) for side in (0, 1))
-        for (row, _), *adjusted in zip(family, holds, fails):
-            row["after_holm"] = row["verdict"] if min(adjusted) < ALPHA else UNDECIDED
-    return pd.DataFrame([row for row, _ in found])
+                row.update(zip(("rho", "ci_low", "ci_high"), claims[-1].estimate))
+                row.update(games=len(sample), runs=sum(x.shape[-1] for x in sample), P1=side)
+                rows.append({**row, "why": claims[-1].tested.why, "verdict": claims[-1].verdict})
+        for row, word in zip(rows[-len(claims) :], claims.adjusted(), strict=True):
+            row["after_holm"] = word
+    return pd.DataFrame(rows)
 
 
 def evidence_of(statistic, sample, args):

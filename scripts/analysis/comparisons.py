@@ -273,8 +273,8 @@ def partial_correlation(first, second, given, reps=2000, seed=0):
     def correlation(*games):
         by_game = []
         for arrays in games:
-            x, y, z = (part - part.mean(-1, keepdims=True) for part in np.concatenate(arrays, axis=-1))
-            xy, xz, yz = (_cosine(*pair) for pair in ((x, y), (x, z), (y, z)))
+            x, y, z = np.concatenate(arrays, axis=-1)
+            xy, xz, yz = (pearson(*pair) for pair in ((x, y), (x, z), (y, z)))
             rest = (1 - xz**2) * (1 - yz**2)
             by_game.append(np.where(rest > 1e-12, (xy - xz * yz) / np.sqrt(np.maximum(rest, 1e-12)), 0.0))
         return np.mean(by_game, axis=0)
@@ -282,7 +282,9 @@ def partial_correlation(first, second, given, reps=2000, seed=0):
     return evidence(correlation, ranked, reps, seed)
 
 
-def _cosine(x, y):
+def pearson(x, y):
+    """Pearson's correlation along the last axis, (…,); 0 where x or y is constant."""
+    x, y = x - x.mean(-1, keepdims=True), y - y.mean(-1, keepdims=True)
     scale = np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
     return np.where(scale > 1e-9, (x * y).sum(-1) / np.maximum(scale, 1e-9), 0.0)
 

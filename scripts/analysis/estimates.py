@@ -10,7 +10,7 @@ tests/test_analysis.py compares both.
 Two intervals, both 95 % percentile bootstraps that draw whole runs within each game:
 
 `interval` draws n of n seeds, as rliable does: for what is drawn or listed.
-`verdict_interval` draws n - 1 of n seeds (Rao and Wu 1988): for what a verdict rests on. The bootstrap with n of n has
+`evidence` draws n - 1 of n seeds (Rao and Wu 1988): for what a verdict rests on. The bootstrap with n of n has
 (n - 1) / n of the unbiased variance. With few seeds its intervals are too narrow, and it finds differences between
 equal configurations too often (docs/reproducing.md has the rates).
 """
@@ -151,14 +151,6 @@ def interval(statistic, samples, reps=2000, seed=0):
     if not enough_seeds(samples):
         return Estimate(value, np.full_like(value, np.nan), np.full_like(value, np.nan))
     return Estimate(value, *percentile_interval(bootstrap(statistic, samples, reps, seed)))
-
-
-def verdict_interval(statistic, samples, reps=2000, seed=0):
-    """statistic(*samples) with its 95 % bootstrap interval, n - 1 of n seeds: for what a verdict rests on."""
-    value = np.asarray(statistic(*samples), float)
-    if not enough_seeds(samples):
-        return Estimate(value, np.full_like(value, np.nan), np.full_like(value, np.nan))
-    return Estimate(value, *percentile_interval(bootstrap(statistic, samples, reps, seed, left_out=1)))
 
 
 def evidence(statistic, samples, reps=2000, seed=0):

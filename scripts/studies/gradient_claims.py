@@ -1,7 +1,7 @@
 """The blog post's claims about gradient correlation, each with its numbers, 95 % intervals and verdicts.
 
 A seed's checkpoints are not independent. So a claim rests on one number per seed, the mean over its checkpoints, and
-the bootstrap draws whole seeds (estimates.verdict_interval: n - 1 of n).
+the bootstrap draws whole seeds (estimates.evidence: n - 1 of n).
 """
 
 import itertools
@@ -10,8 +10,8 @@ from typing import Callable
 
 import numpy as np
 import pandas as pd
-from analysis import estimates
-from analysis.comparisons import RUNS_FOR_A_VERDICT, needed
+from analysis.comparisons import RUNS_FOR_A_VERDICT, judge, needed
+from analysis.estimates import evidence, nothing
 
 from studies.gradient_measures import BATCH, SETTINGS, focus_iterations
 
@@ -363,26 +363,29 @@ CLAIMS = (
 
 
 # ---- verdicts --------------------------------------------------------------------------------------------------------
-def seed_interval(statistic, samples, resamples):
-    """The Estimate of statistic(*samples) from arrays (..., seeds), by drawing n - 1 of n seeds of each sample."""
-    if not all(array.size for array in samples):  # nothing was measured: no pair is that far apart
-        return estimates.NO_ESTIMATE
+def seed_evidence(statistic, samples, resamples, null=0.0):
+    """The Evidence of statistic(*samples) - null from arrays (..., seeds), by drawing n - 1 of n seeds of each."""
+    if not all(array.size for array in samples):
+        return nothing("no pair is that far apart")
 
     def of_arrays(*lists):
-        return statistic(*(array for (array,) in lists))
+        return statistic(*(array for (array,) in lists)) - null
 
-    return estimates.verdict_interval(of_arrays, [[array] for array in samples], resamples)
+    return evidence(of_arrays, [[array] for array in samples], resamples)
 
 
 def find(args, tables):
-    """The table of findings, a DataFrame: every claim's quantities with their intervals and verdicts."""
+    """The table of findings, a DataFrame: every claim's quantities with their intervals and verdicts.
+
+    A claim with fewer than RUNS_FOR_A_VERDICT seeds has no verdict.
+    """
     rows = []
     for claim in CLAIMS:
         for quantity, samples in claim.measure(args, tables):
-            value, low, high = map(float, seed_interval(claim.statistic, samples, args.resamples))
-            verdict = estimates.verdict(low - claim.null, high - claim.null, claim.side, claim.margin)
-            if needed([[array] for array in samples]):
-                verdict = estimates.UNDECIDED
+            found = seed_evidence(claim.statistic, samples, args.resamples, claim.null)
+            tested = judge(found, claim.side, claim.margin)
+            value, low, high = (float(bound) + claim.null for bound in tested.estimate)
+            verdict = "" if needed([[array] for array in samples]) else tested.verdict
             rows.append(
                 {
                     "claim": claim.number,
@@ -409,5 +412,7 @@ def as_text(args, findings):
         lines.append(f"{number:>2}. {text}")
         for row in rows:
             bounds = "no interval" if np.isnan(row["low"]) else f"[{row['low']:.3f}, {row['high']:.3f}]"
-            lines.append(f"      {row['verdict']:<14}{row['value']:>8.3f}  {bounds:<18} {row['quantity']}")
+            lines.append(
+                f"      {row['verdict'] or 'no verdict':<14}{row['value']:>8.3f}  {bounds:<18} {row['quantity']}"
+            )
     return "\n".join(lines) + "\n"
