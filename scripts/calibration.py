@@ -397,6 +397,11 @@ def rates(kind, pool, seeds, effect, args):
     return np.array([100 * np.mean([word == one for word in words]) for one in (SUPPORTED, CONTRADICTED)])
 
 
+def parse_args(argv):
+    """Returns checked Args; exits 2 with one line on bad input."""
+    return arguments.parse(Args, argv, __doc__)
+
+
 def main(args):
     pools = read_pools()
     print("| kind | wrong with 5 seeds | 10 | 20 | finds 0.1 | finds 0.2 |\n|---|---|---|---|---|---|")
@@ -414,4 +419,4 @@ def main(args):
 
 
 if __name__ == "__main__":
-    main(arguments.parse(Args, sys.argv[1:], __doc__))
+    main(parse_args(sys.argv[1:]))
