@@ -86,7 +86,7 @@ def test_the_best_of_many_equal_rates_does_not_beat_one_good_rate():
     rng, words = np.random.RandomState(1), []
     for _ in range(200):
         one, *flat = [[rng.normal(0, 1, 10)] for _ in range(7)]
-        words.append(comparisons._judge_maxima([one, *flat], 1, "more", 0, comparisons.mean, 200, 0).verdict)
+        words.append(comparisons.judge_maxima([one], flat, reps=400).verdict)
     assert words.count("contradicted") <= 10 and words.count("supported") <= 10
 
 
@@ -154,11 +154,15 @@ def test_a_diagnostic_that_follows_the_score_alone():
     assert found.low < 0 < found.high
     found = comparisons.partial_correlation(levels, own, scores).estimate
     assert found.high < -0.3
-    # the formula, on one game without ties, against the residuals of regressions on ranks
-    x, y, z = (np.argsort(np.argsort(part)) * 1.0 for part in (np.arange(9), rng.rand(9), rng.rand(9)))
-    rest = [part - np.polyval(np.polyfit(z, part, 1), z) for part in (x, y)]
-    value = comparisons.partial_correlation(*([np.split(part, 9)] for part in (x, y, z))).value
+    # the formula, on one game without ties
+    x, y, z = (np.argsort(np.argsort(part)) * 1.0 for part in (np.arange(19), rng.rand(19), rng.rand(19)))
+    rest = [part - np.polyval(np.polyfit(z, part, 3), z) for part in (x, y)]
+    value = comparisons.partial_correlation(*([np.split(part, 19)] for part in (x, y, z))).value
     assert value == pytest.approx(np.corrcoef(*rest)[0, 1])
+    # what bends with the score is not N's either: a straight line in the ranks would leave part of it
+    bent = [[(x - 1) ** 2 + rng.normal(0, 0.2, 12) for x in of_game] for of_game in scores]
+    found = comparisons.partial_correlation(levels, bent, scores).estimate
+    assert found.low < 0 < found.high
     flat = [[np.ones(12)] * 5 for _ in range(GAMES)]
     assert comparisons.partial_correlation(levels, flat, scores).estimate == (0, 0, 0)
 

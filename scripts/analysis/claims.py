@@ -126,8 +126,9 @@ class SweepClaims(Claims):
             value = found.estimate.value if isinstance(found, Tested) else found.value
             found = Evidence(value, np.zeros(0), doubt)
             more["improvement"] = NO_ESTIMATE
-        if configs and "needs" not in more:
-            more["needs"] = needed([suite.sample(config, measure) for config in configs])
+        samples = [suite.sample(config, measure) for config in configs]
+        more.setdefault("needs", needed(samples) if samples else "")
+        more["seeds"] = min((len(scores) for sample in samples for scores in sample), default=0)
         tested = found if isinstance(found, Tested) else judge(found, side, margin)
         self.append(Claim(text, quantity, tested, side, margin, **more))
         return found
@@ -210,9 +211,12 @@ class SweepClaims(Claims):
             return
         margin = rows[0][1].margin
         tested = judge_each([found for found, _ in rows], side, margin)
-        needs = next((claim.needs for _, claim in rows if claim.needs), "")
-        family = PRIMARY if primary else SECONDARY
-        self.append(Claim(text, "the farthest, with its CI", tested, side, margin, family=family, needs=needs))
+        more = {
+            "family": PRIMARY if primary else SECONDARY,
+            "needs": next((claim.needs for _, claim in rows if claim.needs), ""),
+            "seeds": min(claim.seeds for _, claim in rows),
+        }
+        self.append(Claim(text, "the farthest, with its CI", tested, side, margin, **more))
 
     def trend(self, text, tau, levels, groups, side, configs=(), quantity="Kendall's τ with N", **more):
         """Adds Kendall's tau of levels with a quantity. A trend that turns back at its last level does not hold.
@@ -274,6 +278,7 @@ class SweepClaims(Claims):
                 "p_value": claim.tested.p,
                 "power_if_equal": claim.power_if_equal,
                 "budget": self.suite.budget,
+                "seeds": claim.seeds,
                 "margin": claim.margin,
                 "no_ci": claim.tested.why,
                 "needs": claim.needs,

@@ -84,6 +84,19 @@ def claims_table(claims):
     return header, rows
 
 
+def verdicts(suite, claims):
+    """A line for each primary claim: the claim, its games, budget and seeds, the verdict, the number."""
+    games = ", ".join(suite.common) if len(suite.common) < 4 else f"{len(suite.common)} games"
+    for claim in claims:
+        if claim.family == PRIMARY:
+            value, low, high = claim.estimate
+            why = f" (needs {claim.needs})" if claim.needs else f" ({claim.remark})" if claim.remark else ""
+            ci = f"95 % CI {bounds(low, high)}" if np.isfinite(low) else f"no CI: {claim.tested.why}"
+            yield f"{claim.text}: {claim.verdict}{why}"
+            yield f"  {games or 'no game'}, {suite.budget:,.0f} steps, {claim.seeds} seeds: {claim.quantity} = "
+            yield f"  {number(value)}, {ci}"
+
+
 def remarks(claims):
     """Lines on the rows that need a word more."""
     return [f"{claim.text.strip()}: {claim.remark}" for claim in claims if claim.remark]
