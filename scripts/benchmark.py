@@ -175,8 +175,7 @@ def measure_network(script, shape, precision, seconds):
         agent = module.make_agent(args).to(device)
         obs = torch.zeros((1, num_rows, observation.width), dtype=getattr(torch, observation.dtype), device=device)
     else:
-        agent_class = module.QNetwork if hasattr(module, "QNetwork") else module.Agent
-        agent = agent_class(15, bf16=args.bf16).to(device, memory_format=torch.channels_last)
+        agent = module.make_agent(args, device)
         obs = torch.randint(256, (num_rows, *module.OBS_SHAPE), dtype=torch.uint8, device=device)
     modules = [agent]
     if hasattr(module, "RNDModel"):

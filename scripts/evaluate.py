@@ -44,14 +44,6 @@ from support.arguments import Range, fail, parse
 
 MAX_STEPS = 27000  # time limit of an Atari game, 108,000 frames: EnvPool's, and that of the human scores
 FILMED_STEPS = 100  # of mjlab: a second each where no GPU draws them
-AGENTS = {  # how each EnvPool script builds the network that its checkpoint fills
-    "ppo_atari_envpool": lambda module, actions, args: module.Agent(actions, args.shared_encoder, args.bf16),
-    "pqn_atari_envpool": lambda module, actions, args: module.QNetwork(actions, args.layer_norm, args.bf16),
-    "ppo_procgen": lambda module, actions, args: module.Agent(actions, args.shared_encoder, args.bf16),
-    "ppo_rnd_envpool": lambda module, actions, args: module.Agent(actions, args.shared_encoder, args.bf16),
-}
-SCRIPTS = (*AGENTS, "ppo_isaacgym", "ppo_envpool")
-OUTPUT_LAYERS = ("actor.bias", "actor.2.bias", "network.13.bias")  # of PPO, RND and PQN: one entry an action
 
 
 @dataclass
@@ -79,14 +71,14 @@ def parse_args(argv):
 def load(run_dir):
     """Returns the newest readable checkpoint of the run, its arguments, and the name of its script without .py.
 
-    Exits 2 with one line if the directory holds no run of one of SCRIPTS, or no readable checkpoint.
+    Exits 2 with one line if the directory holds no run of one of catalog.SCRIPTS, or no readable checkpoint.
     """
     manifest = reading.read_json(run_dir / "manifest.json")
     script, arguments = reading.script_of(manifest), manifest.get("arguments")
     if not isinstance(arguments, dict) or "env_id" not in arguments:
         fail(f"{run_dir} has no manifest.json of a run: expected a run directory")
-    if script not in SCRIPTS:
-        fail(f"{run_dir} is a run of {script}.py: expected one of {' '.join(SCRIPTS)}")
+    if script not in catalog.SCRIPTS:
+        fail(f"{run_dir} is a run of {script}.py: expected one of {' '.join(catalog.SCRIPTS)}")
     for path in reading.checkpoints(run_dir):
         checkpoint = reading.try_to_load(path, "cpu")
         if checkpoint:
@@ -104,13 +96,12 @@ def mismatch_in_one_line(script):
         fail(f"the checkpoint does not fit the network of this version's {script}.py ({error})")
 
 
-def make_agent(weights, args, script):
-    """The network of a run of one of the EnvPool scripts, on the CPU."""
+def trained_agent(weights, script, args, *sizes):
+    """The network of a run on the CPU, with its weights. sizes: of a simulator, where make_agent asks for them."""
     with mismatch_in_one_line(script):
-        num_actions = next(len(weights[name]) for name in OUTPUT_LAYERS if name in weights)
-        agent = AGENTS[script](importlib.import_module(script), num_actions, args)
+        agent = importlib.import_module(script).make_agent(args, *sizes)
         agent.load_state_dict(weights)
-    return agent.to(memory_format=torch.channels_last)
+    return agent
 
 
 def make_policy(agent, args, greedy, seed):
@@ -266,9 +257,7 @@ def play_world(weights, args, episodes, num_envs, greedy, seed, video):
             import mujoco  # noqa: F401 - before EnvPool, or it finds no OpenGL
     module = importlib.import_module("ppo_envpool")
     module.worlds.check_env_id(args.env_id)
-    with mismatch_in_one_line("ppo_envpool"):
-        agent = module.make_agent(args)
-        agent.load_state_dict(weights)
+    agent = trained_agent(weights, "ppo_envpool", args)
     seeds = rundir.game_seeds(seed, "evaluate", 0, range(episodes))
     scores = [film_world(agent, args, module, greedy, seeds, video)] if video else []
     with rundir.progress_bar(episodes, "game", args.env_id) as bar:
@@ -300,9 +289,7 @@ def play_mjlab(weights, args, episodes, num_envs, greedy, seed, video):
     num_envs = min(num_envs, episodes)
     torch.manual_seed(seed)
     envs = module.simulators.MjlabEnvs(args, num_envs, seed, "cpu", "rgb_array" if video else None)
-    with mismatch_in_one_line("ppo_isaacgym"):
-        agent = module.Agent(*envs.sizes, args)
-        agent.load_state_dict(weights)
+    agent = trained_agent(weights, "ppo_isaacgym", args, envs.sizes)
     share = [len(range(i, episodes, num_envs)) for i in range(num_envs)]
     obs, running, filmed = envs.reset(0)[0], torch.zeros(num_envs), 0
     scores, bar = [], rundir.progress_bar(episodes, "game", args.env_id)
@@ -372,7 +359,7 @@ def main(options):
             play = play_mjlab if script == "ppo_isaacgym" else play_world
             scores = play(checkpoint["agent"], args, episodes, num_envs, greedy, seed, video)
         else:
-            agent = make_agent(checkpoint["agent"], args, script)
+            agent = trained_agent(checkpoint["agent"], script, args)
             if emulator == "envpool":
                 module = importlib.import_module(script)
                 scores = play_envpool(agent, args, module, episodes, num_envs, greedy, seed, video)

@@ -113,12 +113,7 @@ def trained_network(run_dir):
     """(network, its arguments, script) of a run, as evaluate.py loads it, in float32."""
     checkpoint, args, script = evaluate.load(run_dir)
     args.bf16 = False
-    if script != "ppo_envpool":
-        return evaluate.make_agent(checkpoint["agent"], args, script), args, script
-    with evaluate.mismatch_in_one_line(script):
-        agent = importlib.import_module(script).make_agent(args)
-        agent.load_state_dict(checkpoint["agent"])
-    return agent, args, script
+    return evaluate.trained_agent(checkpoint["agent"], script, args), args, script
 
 
 def fresh_network(agent, args, script, seed):
@@ -128,7 +123,7 @@ def fresh_network(agent, args, script, seed):
         fresh = module.make_agent(args, [seed])
     else:
         torch.manual_seed(seed)
-        fresh = module.Agent(agent.actor.out_features, args.shared_encoder)
+        fresh = module.make_agent(args)
     for (_, buffer), (_, trained) in zip(fresh.named_buffers(), agent.named_buffers()):
         buffer.copy_(trained)
     return fresh

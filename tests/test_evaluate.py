@@ -25,7 +25,7 @@ def make_run(folder, script="ppo_atari_envpool", **arguments):
     module = importlib.import_module(script)
     arguments = {**dataclasses.asdict(module.Args()), "env_id": "Breakout-v5", **arguments}
     torch.manual_seed(1)
-    agent = evaluate.AGENTS[script](module, 4, SimpleNamespace(**arguments))
+    agent = module.make_agent(SimpleNamespace(**arguments))
     folder.mkdir(exist_ok=True)
     manifest = {"arguments": arguments, "command": f"python {script}.py --seed 1"}
     (folder / "manifest.json").write_text(json.dumps(manifest))
