@@ -204,7 +204,7 @@ class Workers:
 
         return list(self._pool.map(piece, *sequences))
 
-    def summed(self, function: Callable, rows: Any, whole: Any = None) -> Tuple[List[Any], Dict[str, Any]]:
+    def summed(self, function: Callable, rows: Any) -> Tuple[List[Any], Dict[str, Any]]:
         """function(rows), computed in pieces of 128 rows or more and summed in the order of the pieces.
 
         rows: a NamedTuple of tensors of one length, which are cut. The function returns a list and a dict of tensors.
@@ -212,10 +212,7 @@ class Workers:
         import torch
 
         pieces = self.pieces(len(rows[0]), 128)  # with 64 rows a training step of the Atari network takes 10 % longer
-        if whole is not None:
-            parts = self.map(lambda piece: function(*(x[piece] for x in rows), *whole), pieces)
-        else:
-            parts = self.map(lambda piece: function(rows._make(x[piece] for x in rows)), pieces)
+        parts = self.map(lambda piece: function(rows._make(x[piece] for x in rows)), pieces)
         total, named = parts[0]
         for more, more_named in parts[1:]:
             torch._foreach_add_(total, more)
@@ -285,12 +282,6 @@ def gather(value: T) -> List[T]:
     values: List[Any] = [None] * NUM_RANKS
     dist.all_gather_object(values, value)
     return values
-
-
-def ratio_of_sums(total: float, count: int) -> float:
-    """The sum of `total` over all processes by the sum of their counts; 0 of nothing."""
-    totals, counts = map(sum, zip(*gather((total, count))))
-    return totals / max(counts, 1)
 
 
 def pooled(count: int, mean: float) -> Tuple[int, float]:

@@ -1,6 +1,7 @@
 """The threads that share out a run's work: devices.Workers."""
 
 import threading
+from collections import namedtuple
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from support import devices
 
 CPU = torch.device("cpu")
+Rows = namedtuple("Rows", "x")
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -62,12 +64,12 @@ def test_the_sum_does_not_depend_on_the_number_of_threads(workers):
     generator = torch.Generator().manual_seed(0)
     rows, weight = torch.randn(600, 5, generator=generator), torch.randn(5, generator=generator)
 
-    def function(x, w):
-        return [(x * w).sum(0), x.sum()], {"squares": x.square().sum()}
+    def function(rows):
+        return [(rows.x * weight).sum(0), rows.x.sum()], {"squares": rows.x.square().sum()}
 
-    total, named = workers.summed(function, [rows], [weight])
-    parts = [function(part, weight) for part in rows.split(150)]
+    total, named = workers.summed(function, Rows(rows))
+    parts = [function(Rows(part)) for part in rows.split(150)]
     assert torch.equal(total[0], ((parts[0][0][0] + parts[1][0][0]) + parts[2][0][0]) + parts[3][0][0])
-    whole, whole_named = function(rows, weight)
+    whole, whole_named = function(Rows(rows))
     torch.testing.assert_close(total, whole, rtol=1e-5, atol=1e-3)
     torch.testing.assert_close(named, whole_named, rtol=1e-5, atol=1e-3)
