@@ -864,12 +864,17 @@ def native_and_probe(
     """
     native, second = diagnose(rows)
     small = native if len(probe) == len(rows) else diagnose(probe)[0]
-    named = (("diagnostics", native, gradient), ("probe", small, probe_gradient))
+    return by_tag(native, gradient, small, probe_gradient), second
+
+
+def by_tag(native: Dict[str, Any], gradient: Any, probe: Dict[str, Any], probe_gradient: Any) -> Dict[str, Any]:
+    """Diagnostics of a batch and of the probe by tag, with the statistics of a gradient of each."""
+    named = (("diagnostics", native, gradient), ("probe", probe, probe_gradient))
     return {
         f"{place}/{name}": value
         for place, values, gradients in named
         for name, value in {**values, **gradient_statistics(gradients)}.items()
-    }, second
+    }
 
 
 def column_sums(x: Tensor, valid: Any = None) -> Tensor:

@@ -6,7 +6,15 @@
 
 Games: worlds.py. Papers: Schulman et al. 2017 (PPO); Mayor et al. 2025, arXiv 2506.03404 (P1: the diagnostics);
 Beukman et al. 2026, arXiv 2603.06009 (P3: `outer/`). References: CleanRL's ppo.py and, for continuous actions,
-ppo_continuous_action.py @fe8d8a0, with their algorithm, defaults and names. Departures, each with its reason:
+ppo_continuous_action.py @fe8d8a0, with their algorithm, defaults and names.
+
+The axis of agents: one process trains S agents at once, because at this size PyTorch is called for most of the time and
+computes for little of it. Parameters are (S, ...), rollouts (T, S, N, ...) and batches (S, B, ...); what is one number
+in CleanRL is (S, 1). S is 1 unless `--num-seeds` or `--runs` ask for more. Each agent has its own run directory, games,
+noise, shuffles, learning rate, coefficients and clipping. No sum crosses the axis, so a run has the same bits alone and
+in any company (layers.py).
+
+Departures, each with its reason:
 
 1. The step after `done` only resets the game; in CleanRL's ppo.py it resets within the step. `valid` keeps that row out
    of returns, losses, advantage statistics and diagnostics (`--no-mask-resets` trains on it).
@@ -17,21 +25,14 @@ ppo_continuous_action.py @fe8d8a0, with their algorithm, defaults and names. Dep
    Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
 5. `--norm-obs` and `--norm-reward` use the moments of the valid rows of all processes; those of the observations
    change once an iteration, so that rollout and update see the same network. The returns are raw.
-6. For speed, with the same mathematics: actor and critic compute side by side, an agent's parameters are views of one
-   row, actions are sampled by the Gumbel-max trick, an epoch's minibatches are cut from one shuffled copy. Adam is
-   written out, because each agent has a learning rate of its own, and because the fused one rounds differently at
-   different places of a tensor.
+6. For speed, with the same mathematics: actor and critic compute side by side, actions are drawn by the Gumbel-max
+   trick, an epoch's minibatches are cut from one shuffled copy.
 7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 8. A run is a directory that can be killed at any time and is resumed by the same command. Each game has its own seed.
 9. Integers are one-hot. So are a grid's cells and direction; a small convolution sees it first. MiniGrid's mission, a
    sentence that most of its tasks do not need, is left out.
 10. torchrun, `--num-seeds`, `--runs`, `--compile`, `--hidden-sizes`, `--activation`, `--shared-encoder`,
     `--minibatch-size`, `--scaling`, `--prox-com`, `--schedule`, `--resume-from`, `--eval-episodes` are additions.
-
-One process can train S agents at once: at this size PyTorch is called for most of the time and computes for little of
-it. Parameters are (S, ...), rollouts (T, S, N, ...), batches (S, T N, ...), and S is 1 unless `--num-seeds` or `--runs`
-ask for more. Each agent has its own run directory, games, noise, shuffles, learning rate, coefficients and clipping; no
-sum crosses the axis. A run has the same bits alone and in any company: see `linear` for the one trap.
 """
 
 import math
@@ -40,8 +41,7 @@ import re
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
-from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple, Optional, Tuple
+from typing import Literal, NamedTuple, Optional, Tuple
 
 import numpy as np
 import torch
@@ -49,12 +49,11 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import metrics
-from support import arguments, devices, pack, recipe, rundir, worlds
+from support import arguments, devices, layers, pack, recipe, rundir, worlds
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
-os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # a product of matrices rounds alike wherever they are in memory
 GRID_VALUES, GRID_STARTS = 20, (0, 11, 17)  # MiniGrid's 11 objects, 6 colours and 3 states, and where each begin
-LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac", "grad_norm")
+LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -133,39 +132,6 @@ def layer_init(layer, std=2**0.5, bias_const=0.0):
     return layer
 
 
-def linear(x, weight, bias):
-    """x weight + bias of G slices: (G, B, inputs), (G, inputs, outputs), (G, 1, outputs) -> (G, B, outputs).
-
-    A product of one slice takes another kernel, which rounds differently. So one slice gets a copy beside it: then its
-    bits, and those of its gradients, are the same alone and among others.
-    """
-    if len(x) > 1:
-        return torch.baddbmm(bias, x, weight)
-    return torch.baddbmm(*(y.expand(2, -1, -1) for y in (bias, x, weight)))[:1]
-
-
-def elu(x):
-    """ELU, which F.elu rounds differently at different places of a tensor."""
-    return torch.where(x > 0, x, torch.expm1(x.clamp(max=0.0)))
-
-
-class Layer(nn.Module):
-    """A linear layer of each of E encoders of S agents: (S, E, B, inputs) -> (S, E, B, outputs).
-
-    layers: S lists of E nn.Linear, with the first weights.
-    """
-
-    def __init__(self, layers):
-        super().__init__()
-        of_agents = [torch.stack([layer.weight.detach().t() for layer in agent]) for agent in layers]
-        self.weight = nn.Parameter(torch.stack(of_agents))  # (S, E, inputs, outputs)
-        self.bias = nn.Parameter(torch.zeros(*self.weight.shape[:2], 1, self.weight.shape[-1]))
-
-    def forward(self, x):
-        y = linear(x.flatten(0, 1), self.weight.flatten(0, 1), self.bias.flatten(0, 1))
-        return y.unflatten(0, self.weight.shape[:2])
-
-
 class Agent(nn.Module):
     """S actors and critics, each pair with an encoder of its own (E = 2) or with a shared one (E = 1).
 
@@ -175,25 +141,18 @@ class Agent(nn.Module):
 
     def __init__(self, observation, num_actions, continuous, args, seeds):
         super().__init__()
-        self.observation, self.norm_obs, self.num_encoders = observation, args.norm_obs, 1 if args.shared_encoder else 2
-        self.activation = {"tanh": torch.tanh, "elu": elu, "relu": F.relu}[args.activation]
+        self.observation, self.num_actions, self.continuous = observation, num_actions, continuous
+        self.norm_obs, self.num_encoders = args.norm_obs, 1 if args.shared_encoder else 2
+        self.activation = {"tanh": torch.tanh, "elu": layers.elu, "relu": F.relu}[args.activation]
         grid = observation.kind == "grid"
         sizes = (16 * 3 * 3 + 4 if grid else observation.values or observation.width, *args.hidden_sizes)
         shapes = [(self.num_encoders, *pair, 2**0.5) for pair in zip(sizes, sizes[1:])]
         shapes += [(1, sizes[-1], num_actions, 0.01), (1, sizes[-1], 1, 1.0)]
         if grid:  # a convolution with 16 kernels of 3 x 3 cells: a linear layer of patches
             shapes.insert(0, (self.num_encoders, GRID_VALUES * 3 * 3, 16, 2**0.5))
-
-        def first_layers(seed):
-            torch.manual_seed(seed)
-            return [
-                [layer_init(nn.Linear(inputs, outputs), std) for _ in range(number)]
-                for number, inputs, outputs, std in shapes
-            ]
-
-        layers = [Layer(of_agents) for of_agents in zip(*map(first_layers, seeds))]
-        self.convolution = layers.pop(0) if grid else None
-        *network, self.actor, self.critic = layers
+        stacked = layers.stacked(shapes, seeds, layer_init)
+        self.convolution = stacked.pop(0) if grid else None
+        *network, self.actor, self.critic = stacked
         self.network = nn.ModuleList(network)
         self.actor_logstd = nn.Parameter(torch.zeros(len(seeds), 1, num_actions)) if continuous else None
         # of --norm-obs: count, sum and sum of squares of each column; at first those of one row with mean 0, variance 1
@@ -220,7 +179,7 @@ class Agent(nn.Module):
             patches = patches.flatten(4).flatten(1, 3)  # (S, B 3 3, inputs)
             # the encoders see the same patches: their kernels are columns of one matrix
             weight, bias = (x.transpose(1, 2).flatten(2) for x in (self.convolution.weight, self.convolution.bias))
-            x = self.activation(linear(patches, weight, bias))
+            x = self.activation(layers.linear(patches, weight, bias))
             x = x.view(len(obs), -1, 9, self.num_encoders, 16).permute(0, 3, 1, 4, 2)  # (S, E, B, 16, 9)
             direction = F.one_hot(obs[..., 0].long(), 4).float()[:, None].expand(-1, self.num_encoders, -1, -1)
             return torch.cat([x.flatten(3), direction], -1), [x]
@@ -231,16 +190,20 @@ class Agent(nn.Module):
         return obs[:, None].expand(-1, self.num_encoders, -1, -1), []
 
     def forward(self, obs):
-        """Maps obs (S, B, width) to logits, or means (S, B, A), to value (S, B) and to the layers.
+        """Maps obs (S, B, width) to logits, or means (S, B, A), to value (S, B) and to the hidden layers.
 
         Each layer is (S, E, B, units, ...), after its activation: of the actor's encoder and of the critic's. The last
         is the representation.
         """
-        x, layers = self.inputs(obs)
+        x, hiddens = self.inputs(obs)
         for layer in self.network:
             x = self.activation(layer(x))
-            layers.append(x)
-        return self.actor(x[:, :1]).squeeze(1), self.critic(x[:, -1:]).flatten(1), layers
+            hiddens.append(x)
+        return self.actor(x[:, :1]).squeeze(1), self.critic(x[:, -1:]).flatten(1), hiddens
+
+    def distribution(self, outputs, actions):
+        """Log-probabilities of actions under outputs, logits or means, and the policies' entropies: both (S, B)."""
+        return gaussian(outputs, self.actor_logstd, actions) if self.continuous else categorical(outputs, actions)
 
 
 def make_agent(args, seeds=(0,)):
@@ -248,76 +211,92 @@ def make_agent(args, seeds=(0,)):
     return Agent(worlds.observation(args.env_id), *worlds.num_actions(args.env_id), args, seeds)
 
 
-def one_row_an_agent(agent):
-    """The parameters of S agents as one tensor (S, P), of which theirs become views: Adam is few calls then."""
-    parameters = list(agent.parameters())
-    rows = torch.cat([x.detach().flatten(1) for x in parameters], 1)
-    for x, part in zip(parameters, rows.split([x[0].numel() for x in parameters], 1)):
-        x.data = part.view(x.shape)
-    return rows
-
-
-class Adam:
-    """Adam (Kingma and Ba 2015) on parameters (S, P), with a learning rate for each of the S agents.
-
-    As torch.optim.Adam with betas (0.9, 0.999), in operations that round the same at any place of a tensor.
-    """
-
-    def __init__(self, parameters, eps=1e-5):
-        self.parameters, self.eps = parameters, eps
-        self.steps = torch.zeros(len(parameters), 1, dtype=torch.float64)
-        self.mean, self.square = torch.zeros_like(parameters), torch.zeros_like(parameters)
-
-    @torch.no_grad()
-    def step(self, gradient, learning_rate):
-        """gradient (S, P), learning_rate (S, 1) float64."""
-        self.steps += 1
-        self.mean.lerp_(gradient, 1 - 0.9)
-        self.square.mul_(0.999).addcmul_(gradient, gradient, value=1 - 0.999)
-        root = (1 - 0.999**self.steps).sqrt().float().to(gradient.device)
-        rate = (-learning_rate / (1 - 0.9**self.steps)).float().to(gradient.device)
-        self.parameters.addcdiv_(self.mean * rate, (self.square.sqrt() / root).add_(self.eps))
-
-    def state_dict(self):
-        return {"steps": self.steps, "mean": self.mean, "square": self.square}
-
-
-# ---- targets and loss ------------------------------------------------------------------------------------------------
+# ---- rollout ---------------------------------------------------------------------------------------------------------
 class Rollout(NamedTuple):
-    """What S agents did in T steps of N games each. Row t of the last four follows actions[t]; valid[t] is of row t."""
+    """What S agents did in T steps of N games each, in NumPy. Row t of the last three follows actions[t]."""
 
     obs: np.ndarray  # (T, S, N, width), of the observation's dtype
     actions: np.ndarray  # (T, S, N) int64, or (T, S, N, A) float32
-    outputs: np.ndarray  # (T, S, N, A) float32: the logits, or means, that the actions were sampled from
+    outputs: np.ndarray  # (T, S, N, A) float32: the logits, or means, that the actions were drawn from
     values: np.ndarray  # (T, S, N) float32
     rewards: np.ndarray  # (T, S, N) float32
     terminations: np.ndarray  # (T, S, N) bool
     truncations: np.ndarray  # (T, S, N) bool
-    valid: np.ndarray  # (T, S, N) bool: no reset row
 
 
+def draw_noise(shape, continuous, generator):
+    """What makes an action of the policy's outputs (`sample`): Gumbel or Gaussian noise, float32 of this shape."""
+    noise = torch.empty(shape, device=generator.device)
+    noise = noise.normal_(generator=generator) if continuous else noise.exponential_(generator=generator).log_().neg_()
+    return noise.cpu().numpy()
+
+
+def sample(outputs, noise, std):
+    """Samples actions: argmax(logits + noise), (..., N) of (..., N, A), or mean + std * noise, (..., N, A)."""
+    return (outputs + noise).argmax(-1) if std is None else outputs + std * noise
+
+
+def action_std(agent):
+    """The standard deviations of the agents' actions, (S, 1, A) in NumPy; None if the actions are discrete."""
+    return agent.actor_logstd.detach().exp().cpu().numpy() if agent.continuous else None
+
+
+@torch.inference_mode()
+def play_steps(agent, rollout, noise, next_obs, envs):
+    """Plays S x N games, from next_obs (S, N, width) on, with noise (T, S, N, A). Returns the last next_obs and its
+    values."""
+    std = action_std(agent)
+    for t in range(len(noise)):
+        rollout.obs[t] = next_obs
+        outputs, values, _ = agent(torch.from_numpy(rollout.obs[t]))
+        rollout.outputs[t], rollout.values[t] = outputs.numpy(), values.numpy()
+        rollout.actions[t] = action = sample(rollout.outputs[t], noise[t], std)
+        next_obs, rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], _ = envs.step(action)
+    return next_obs, agent(torch.from_numpy(next_obs.astype(rollout.obs.dtype)))[1].numpy()
+
+
+@torch.no_grad()
+def play_games(agent, args, device, seeds, games, bar, greedy=False, retired=()):
+    """Plays one whole game of each agent in a fresh environment for each of `games`, a range of indices into its seeds.
+
+    seeds: S lists. Actions are sampled as in training, or the most likely ones if `greedy`. But for rounding, a game
+    does not depend on the others of `games`. retired: agents that play none. Returns the raw returns, S lists.
+    """
+    envs = make_envs(args, [of_agent[games.start : games.stop] for of_agent in seeds])
+    envs.retired = list(retired)
+    generators = [torch.Generator(device).manual_seed(of_agent[0]) for of_agent in seeds]
+    shape, std = (len(seeds[0]), agent.num_actions), action_std(agent)
+
+    def act(obs, playing):
+        outputs = agent(devices.to_device(obs.astype(agent.observation.dtype), device))[0].cpu().numpy()
+        noise = np.stack([draw_noise(shape, agent.continuous, generator) for generator in generators])
+        return sample(outputs, 0.0 if greedy else noise[:, games.start : games.stop], std)
+
+    return worlds.play(envs, act, bar)
+
+
+# ---- targets and loss ------------------------------------------------------------------------------------------------
 class Batch(NamedTuple):
-    """The rows of a rollout, or some of them: S agents with R rows each."""
+    """The rows of a rollout, time-major, or some of them: S agents with B rows each, B = T N, or fewer."""
 
-    obs: torch.Tensor  # (S, R, width)
-    outputs: torch.Tensor  # (S, R, A) float32
-    actions: torch.Tensor  # (S, R) int64, or (S, R, A) float32
-    logprobs: torch.Tensor  # (S, R) float32
-    values: torch.Tensor  # (S, R) float32
-    returns: torch.Tensor  # (S, R) float32
-    advantages: torch.Tensor  # (S, R) float32; normalised in a minibatch
-    valid: torch.Tensor  # (S, R) bool
-    weights: Any = None  # (S, R) float32, in a minibatch: of each row in a mean
+    obs: torch.Tensor  # (S, B, width)
+    outputs: torch.Tensor  # (S, B, A) float32, of the policy that acted, as logprobs and values
+    actions: torch.Tensor  # (S, B) int64, or (S, B, A) float32
+    logprobs: torch.Tensor  # (S, B) float32
+    values: torch.Tensor  # (S, B) float32
+    returns: torch.Tensor  # (S, B) float32
+    advantages: torch.Tensor  # (S, B) float32
+    valid: torch.Tensor  # (S, B) bool
+    weights: Optional[torch.Tensor] = None  # (S, B) float32, in a minibatch: of each row in a mean over the valid rows
 
 
-def batch_of(rollout, returns, advantages, valid, old_logstd, device):
-    """The Batch of a rollout, on the device."""
+@torch.no_grad()
+def batch_of(agent, rollout, returns, advantages, valid, device):
+    """The Batch of a rollout of these agents, on the device."""
     columns = (rollout.obs, rollout.outputs, rollout.actions, rollout.values, returns, advantages, valid)
     columns = (x.swapaxes(0, 1).reshape(x.shape[1], -1, *x.shape[3:]) for x in columns)  # (S, T N, ...)
     obs, outputs, actions, *others = (devices.to_device(x, device) for x in columns)
-    with torch.no_grad():
-        logprobs, _ = distribution(outputs, old_logstd, actions)
-    return Batch(obs, outputs, actions, logprobs, *others)
+    return Batch(obs, outputs, actions, agent.distribution(outputs, actions)[0], *others)
 
 
 def normalize_rewards(rewards, ends, valid, discounted, moments, gamma):
@@ -361,44 +340,38 @@ def gae(rewards, values, terminations, truncations, next_values, valid, gamma, g
     return advantages, advantages + values
 
 
-def normalize_advantages(advantages, valid):
-    """Zero mean and unit (unbiased) standard deviation over the valid rows of each minibatch, of all processes.
+def categorical(logits, actions):
+    """Log-probabilities of actions (...) int64 under logits (..., A), and the entropy of each policy: both (...)."""
+    logprobs = F.log_softmax(logits, dim=-1)
+    return logprobs.gather(-1, actions[..., None]).squeeze(-1), -(logprobs.exp() * logprobs).sum(-1)
 
-    advantages (..., M) float32, valid (..., M) bool. Returns the normalised advantages, 0 in other rows, and the weight
-    of each row in a mean over its minibatch: 1 / (number of valid rows), 0 in other rows. Both (..., M).
+
+def gaussian(means, logstd, actions):
+    """Log-densities of actions (..., A) under independent Gaussians with means (..., A) and logstd (..., 1, A), and the
+    entropy of each policy: both (...)."""
+    logprobs = -(0.5 * ((actions - means) / logstd.exp()).square() + logstd + 0.5 * math.log(2 * math.pi)).sum(-1)
+    return logprobs, (logstd + 0.5 * math.log(2 * math.pi * math.e)).sum(-1).expand_as(logprobs)
+
+
+def weighted_mean(x, weights):
+    """The mean over the valid rows of a minibatch, (..., B) -> (..., 1), or this process's share of it.
+
+    weights (..., B): 1 / (the number of these rows in all processes), 0 for other rows.
+    """
+    return (x * weights).sum(-1, keepdim=True)
+
+
+def normalize_advantages(advantages, valid):
+    """Zero mean and unit (unbiased) standard deviation over the valid rows of a minibatch, of all processes.
+
+    advantages (..., B) float32, valid (..., B) bool. Returns the normalised advantages, 0 in other rows, and the number
+    of valid rows, (...) float32, at least 1, which the losses divide by.
     """
     total, count = devices.sum_over_ranks(torch.stack([torch.where(valid, advantages, 0.0).sum(-1), valid.sum(-1)]))
-    weights = valid / count.clamp(min=1)[..., None]
     centred = torch.where(valid, advantages - (total / count.clamp(min=1))[..., None], 0.0)
     squares = devices.sum_over_ranks(centred.square().sum(-1))
     std = (squares / (count - 1).clamp(min=1)).sqrt()
-    return centred / (std[..., None] + 1e-8), weights
-
-
-def draw_noise(shape, continuous, generator):
-    """What makes an action of the policy's outputs (`sample`): Gumbel or Gaussian noise, float32 of this shape."""
-    noise = torch.empty(shape, device=generator.device)
-    noise = noise.normal_(generator=generator) if continuous else noise.exponential_(generator=generator).log_().neg_()
-    return noise.cpu().numpy()
-
-
-def sample(outputs, noise, std):
-    """Samples actions: (..., N) given logits (..., N, A), argmax(logits + noise), or (..., N, A) given means, mean +
-    std * noise."""
-    return (outputs + noise).argmax(-1) if std is None else outputs + std * noise
-
-
-def distribution(outputs, logstd, actions):
-    """Log-probabilities of actions, and the entropy of the policy in each state: both (..., B).
-
-    actions: (..., B) int64 under the logits `outputs` (..., B, A), or (..., B, A) under the means `outputs` and logstd
-    (..., 1, A).
-    """
-    if logstd is None:
-        logprobs = F.log_softmax(outputs, dim=-1)
-        return logprobs.gather(-1, actions[..., None]).squeeze(-1), -(logprobs.exp() * logprobs).sum(-1)
-    logprobs = -(0.5 * ((actions - outputs) / logstd.exp()).square() + logstd + 0.5 * math.log(2 * math.pi)).sum(-1)
-    return logprobs, (logstd + 0.5 * math.log(2 * math.pi * math.e)).sum(-1).expand_as(logprobs)
+    return centred / (std[..., None] + 1e-8), count.clamp(min=1)
 
 
 def ewma_surrogate(logratio, prox_logratio, advantages, clip_coef):
@@ -414,96 +387,96 @@ def ewma_surrogate(logratio, prox_logratio, advantages, clip_coef):
     return torch.max(-advantages * (logratio + cap).exp(), -advantages * (clipped + cap).exp())
 
 
-def ppo_loss(logratio, entropy, newvalue, values, returns, advantages, weights, args, prox_logratio=None):
-    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), a mean over the valid rows of a minibatch.
+def ppo_loss(newlogprob, entropy, newvalue, mb, mean, clip_coef, ent_coef, vf_coef, clip_vloss=True, prox_logprob=None):
+    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9) of a minibatch `mb`, a Batch.
 
-    logratio: log-probabilities of the actions taken, new minus old; entropy, newvalue: of the network in training;
-    values, returns, advantages: of the rollout; weights: of the rows in the mean (`normalize_advantages`); args: the
-    coefficients, (S, 1) each; prox_logratio: the proximal policy's log-probabilities minus old, for PPO-EWMA. All (S,
-    B) float32. With several processes each gets its share of the mean: shares, and their gradients, add up to the
-    whole. Returns the losses (S,) and, (6, S) without gradient, the means of LOSSES but the last; old_approx_kl and
-    approx_kl are the estimators k1 and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
+    newlogprob, entropy, newvalue (..., B): of the network in training; mean: maps (..., B) to the mean over the valid
+    rows (...). With prox_logprob (..., B), of the proximal policy, the policy loss is PPO-EWMA's. Returns the loss and
+    a dict of means without gradient; old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
+    (joschu.net/blog/kl-approx.html).
     """
+    logratio = newlogprob - mb.logprobs
     ratio = logratio.exp()
-    pg_loss = -torch.min(advantages * ratio, advantages * torch.clamp(ratio, 1 - args.clip_coef, 1 + args.clip_coef))
-    if prox_logratio is not None:
-        pg_loss = ewma_surrogate(logratio, prox_logratio, advantages, args.clip_coef)
-    v_loss = (newvalue - returns).square()
-    if args.clip_vloss:
-        v_clipped = values + torch.clamp(newvalue - values, -args.clip_coef, args.clip_coef)
-        v_loss = torch.max(v_loss, (v_clipped - returns).square())
+    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef))
+    if prox_logprob is not None:
+        pg_loss = ewma_surrogate(logratio, prox_logprob - mb.logprobs, mb.advantages, clip_coef)
+    v_loss = (newvalue - mb.returns).square()
+    if clip_vloss:
+        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -clip_coef, clip_coef)
+        v_loss = torch.max(v_loss, (v_clipped - mb.returns).square())
     v_loss = 0.5 * v_loss
-    loss = ((pg_loss - args.ent_coef * entropy + args.vf_coef * v_loss) * weights).sum(-1)
+    loss = mean(pg_loss) - ent_coef * mean(entropy) + vf_coef * mean(v_loss)
     with torch.no_grad():
-        clipped = ((ratio - 1.0).abs() > args.clip_coef).float()
-        losses = torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, clipped])
-        return loss, (losses * weights).sum(-1)
+        clipped = ((ratio - 1.0).abs() > clip_coef).float()
+        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, clipped]))
+    return loss, dict(zip(LOSSES, means))
 
 
 # ---- update ----------------------------------------------------------------------------------------------------------
 def rows_of(batch, inds):
-    """The rows inds (S, R) of a batch, another R for each agent."""
-    places = (inds + len(batch.valid[0]) * torch.arange(len(inds), device=inds.device)[:, None]).flatten()
-    columns = (x.flatten(0, 1).index_select(0, places).unflatten(0, inds.shape) for x in batch[:-1])
-    return Batch(*columns)
+    """The rows inds (S, M) of a batch, other ones for each agent."""
+    places = inds + len(batch.valid[0]) * torch.arange(len(inds), device=inds.device)[:, None]
+    return Batch(*(x.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, inds.shape) for x in batch[:-1]))
 
 
 def minibatches(batch, inds, number, norm_adv):
-    """The rows inds (S, R) of a batch in `number` minibatches (S, R / number), with advantages normalised in each."""
-    size = inds.shape[1] // number
-    order = inds.unflatten(1, (number, size)).transpose(0, 1)  # (number, S, size): a minibatch is one stretch of memory
-    places = order + len(batch.valid[0]) * torch.arange(len(inds), device=inds.device)[:, None]
-    columns = [x.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, order.shape) for x in batch[:-1]]
-    shuffled = Batch(*columns)
-    advantages, weights = normalize_advantages(shuffled.advantages, shuffled.valid)
-    shuffled = shuffled._replace(advantages=advantages if norm_adv else shuffled.advantages, weights=weights)
-    return map(Batch._make, zip(*shuffled))
+    """The rows inds (S, M) of a batch as a list of minibatches, each with normalised advantages if norm_adv."""
+    shuffled = Batch(*(x.unflatten(1, (number, -1)) for x in rows_of(batch, inds)[:-1]))  # (S, number, M / number, ...)
+    normalized, count = normalize_advantages(shuffled.advantages, shuffled.valid)
+    advantages = normalized if norm_adv else shuffled.advantages
+    shuffled = shuffled._replace(advantages=advantages, weights=shuffled.valid / count[..., None])
+    return [Batch(*columns) for columns in zip(*(x.unbind(1) for x in shuffled))]
 
 
-def minibatch_loss(agent, prox, mb, args):
-    """The loss (S,) of each agent on its minibatch, and LOSSES but the last, (6, S)."""
+def minibatch_loss(agent, prox, args, mb):
+    """The losses (S, 1) of a minibatch, this process's share of the whole, and their parts (LOSSES), (S, 1) each.
+
+    prox: PPO-EWMA's proximal policies, or None.
+    """
     newoutputs, newvalue, _ = agent(mb.obs)
-    newlogprob, entropy = distribution(newoutputs, agent.actor_logstd, mb.actions)
-    proximal = None
+    newlogprob, entropy = agent.distribution(newoutputs, mb.actions)
+    prox_logprob = None
     if prox is not None:
         with torch.no_grad():
-            proximal = distribution(prox(mb.obs)[0], prox.module.actor_logstd, mb.actions)[0] - mb.logprobs
-    logratio = newlogprob - mb.logprobs
-    return ppo_loss(logratio, entropy, newvalue, mb.values, mb.returns, mb.advantages, mb.weights, args, proximal)
+            prox_logprob, _ = prox.module.distribution(prox(mb.obs)[0], mb.actions)
+    mean = partial(weighted_mean, weights=mb.weights)
+    coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
+    return ppo_loss(newlogprob, entropy, newvalue, mb, mean, *coefs, prox_logprob)
 
 
-def gradient_of(loss_function, agent, prox, mb, args):
-    """The gradients (S, P), and the losses, of this process's rows of a minibatch: their share of the whole."""
-    loss, losses = loss_function(agent, prox, mb, args)
-    gradients = torch.autograd.grad(loss.sum(), list(agent.parameters()))
+def gradient(loss_function, parameters, mb):
+    """The gradients of loss_function(mb), (S, P), and the parts of the loss: this process's share of them."""
+    loss, losses = loss_function(mb)
+    gradients = torch.autograd.grad(loss.sum(), parameters)
     return torch.cat([x.flatten(1) for x in gradients], 1), losses
 
 
-def update(loss_function, agent, prox, optimizer, mb, args, learning_rate):
-    """One step of the optimiser on a minibatch. Returns LOSSES (S, 7) and the gradients (S, P), before the clipping."""
-    gradient, losses = gradient_of(loss_function, agent, prox, mb, args)
-    devices.add_over_ranks([gradient, losses])
-    grad_norm = gradient.norm(dim=1)  # clipped as clip_grad_norm_ does, for each agent
-    clip = (args.max_grad_norm / (grad_norm[:, None] + 1e-6)).clamp(max=1.0)
-    optimizer.step(gradient * clip, learning_rate)
-    if prox is not None:
-        prox.update_parameters(agent)
-    return torch.cat([losses, grad_norm[None]]).T, gradient
+def update(loss_function, parameters, optimizer, max_grad_norm, mb):
+    """One step of the optimiser on a minibatch.
+
+    Returns the parts of the loss and the gradient's norm, (S, 1) each, and the gradients (S, P), unclipped.
+    """
+    gradients, losses = gradient(loss_function, parameters, mb)
+    devices.add_over_ranks([gradients, *losses.values()])
+    grad_norm = gradients.norm(dim=1, keepdim=True)
+    optimizer.step(gradients * (max_grad_norm / (grad_norm + 1e-6)).clamp(max=1.0))  # as clip_grad_norm_ does
+    return {**losses, "grad_norm": grad_norm}, gradients
 
 
+# ---- diagnostics -----------------------------------------------------------------------------------------------------
 def group_gradient(agent, prox, args, batch, inds):
-    """The gradients (S, P) of the policy's mean loss over the rows inds (M,), added minibatch by minibatch."""
+    """The gradients (S, P) of the policy's mean loss over the rows `inds` of a batch, added minibatch by minibatch."""
     of_policy = replace(args, vf_coef=0.0 * args.vf_coef)  # the values' gradient would hide the policy's
+    loss_function, parameters = partial(minibatch_loss, agent, prox, of_policy), list(agent.parameters())
     count, total = batch.valid[:, inds].sum(-1, keepdim=True).clamp(min=1), 0.0
-    for rows in inds.split(args.minibatch_size):
-        columns = (x[:, rows] for x in batch[:-1])
-        mb = Batch(*columns, weights=batch.valid[:, rows] / count)
-        total = total + gradient_of(minibatch_loss, agent, prox, mb, of_policy)[0]
+    for rows in inds.split(args.minibatch_size // devices.NUM_RANKS):
+        mb = Batch(*(x[:, rows] for x in batch[:-1]), weights=batch.valid[:, rows] / count)
+        total = total + gradient(loss_function, parameters, mb)[0]
     return total
 
 
 def gradient_noise(agent, prox, args, batch, num_steps, seed):
-    """The noise of the policy's gradient, between games and between rows: S dicts of metrics.gradient_noise_scales."""
+    """The noise of the policies' gradients, between games and between rows: metrics.gradient_noise_scales, S dicts."""
     if args.norm_adv:
         batch = batch._replace(advantages=normalize_advantages(batch.advantages, batch.valid)[0])
     of_group = partial(group_gradient, agent, prox, args, batch)
@@ -511,69 +484,39 @@ def gradient_noise(agent, prox, args, batch, num_steps, seed):
     return metrics.gradient_noise_scales(of_group, batch.valid, num_steps, seed, *ranks)
 
 
-# ---- diagnostics -----------------------------------------------------------------------------------------------------
 @torch.no_grad()
-def diagnose(agent, batch, old_logstd):
+def diagnose(agent, batch, seen, old_logstd):
     """Measures the updated networks on the valid rows of a batch.
 
-    old_logstd: of the policies that acted. Returns {name: (S,)} (definitions: metrics.py), KL(old || new) (S,), and
-    what the networks make of the rows: values (S, R) and representations (S, R, D). Under Tanh, a unit with a small
-    standard deviation is dormant: it saturates far from zero.
+    seen: what agent(batch.obs) returns; old_logstd: of the policies that acted. Returns {name: (S,)} (definitions:
+    metrics.py) and KL(old || new) (S,). Under Tanh, a unit with a small standard deviation is dormant: it saturates far
+    from zero.
     """
-    outputs, values, layers = agent(batch.obs)
-    found = metrics.diagnose_agents(layers, batch.valid, agent.activation is torch.tanh)
-    if agent.actor_logstd is None:
-        policy, kl = metrics.policy_diagnostics(batch.outputs, outputs, batch.actions, batch.valid)
-    else:
+    outputs, _, hiddens = seen
+    values = metrics.diagnose_agents(hiddens, batch.valid, agent.activation is torch.tanh)
+    if agent.continuous:
         policy, kl = metrics.gaussian_policy_diagnostics(
             batch.outputs, old_logstd, outputs, agent.actor_logstd, batch.actions, batch.valid
         )
-    return {**found, **policy, **metrics.weight_norms(agent, agents=True)}, kl, (values, layers[-1][:, 0])
+    else:
+        policy, kl = metrics.policy_diagnostics(batch.outputs, outputs, batch.actions, batch.valid)
+    return {**values, **policy, **metrics.weight_norms(agent, agents=True)}, kl
 
 
-@torch.no_grad()
-def play_games(agent, args, device, seeds, games, bar, greedy=False):
-    """Each agent plays one whole game in a fresh environment for each of `games`, a range of indices into its seeds.
+def diagnose_batch(agent, prox, args, batch, probe, seen, old_logstd, last):
+    """`diagnostics/` on all valid rows of a batch and `probe/` on some, by tag, (S,) each; and KL(old || new) (S,).
 
-    seeds: a list for each of the S agents. Actions are sampled as in training, or the most likely ones if `greedy`. But
-    for rounding, a game depends neither on the others of `games` nor on their number. Returns the raw returns, (S,
-    games) in lists. `bar` shows the progress.
+    probe: a Batch; seen: what agent(probe.obs) returns; last: the gradients of the last minibatch, unclipped.
     """
-    envs = make_envs(args, [of_agent[games.start : games.stop] for of_agent in seeds])
-    generators = [torch.Generator(device).manual_seed(of_agent[0]) for of_agent in seeds]
-    std = None if agent.actor_logstd is None else agent.actor_logstd.exp().cpu().numpy()
-
-    def act(obs):
-        outputs = agent(devices.to_device(obs.astype(agent.observation.dtype), device))[0].cpu().numpy()
-        shape = (len(seeds[0]), outputs.shape[-1])
-        noise = np.stack([draw_noise(shape, std is not None, generator) for generator in generators])
-        return sample(outputs, 0.0 if greedy else noise[:, games.start : games.stop], std)
-
-    return envs.play(act, bar)
-
-
-class Log(SimpleNamespace):
-    """What is counted over the training of S agents, and their sums since the last log point."""
-
-    def __init__(self, num_agents):
-        super().__init__(gradient_steps=0, noise_due=0, points=[[] for _ in range(num_agents)])
-        self.led = (0, 0.0, 0.0)  # of --schedule noise: doublings of the smallest N; sums of what was measured with it
-        self.reward_moments = torch.tensor([[0.0, 1.0, 1e-4]]).double().repeat(num_agents, 1)  # for normalize_rewards
-        self.totals = torch.zeros(num_agents, len(LOSSES))
-        self.rewards, self.explained = (torch.zeros(num_agents, dtype=torch.float64) for _ in range(2))
-        self.reward_steps = torch.zeros(num_agents, dtype=torch.int64)
-        self.minibatches = self.iterations = 0
-
-    def add_points(self, moved, returns):
-        """What metrics.outer_loop gets of this log point. moved: (rows, KL) of each agent; returns: of new games."""
-        grad_norms = (self.totals[:, -1] / self.minibatches).tolist()
-        for points, *point in zip(self.points, moved, grad_norms, returns):
-            points.append((*point[0], *point[1:]))
-
-    def reset(self):
-        for sums in (self.totals, self.rewards, self.explained, self.reward_steps):
-            sums.zero_()
-        self.minibatches = self.iterations = 0
+    native = small = diagnose(agent, probe, seen, old_logstd)
+    if len(probe.valid[0]) < len(batch.valid[0]):
+        with torch.no_grad():
+            native = diagnose(agent, batch, agent(batch.obs), old_logstd)
+    rows = torch.arange(devices.RANK, len(probe.valid[0]), devices.NUM_RANKS, device=probe.valid.device)
+    (mb,) = minibatches(probe, rows.expand(len(probe.valid), -1), 1, args.norm_adv)
+    of_probe, _ = gradient(partial(minibatch_loss, agent, prox, args), list(agent.parameters()), mb)
+    devices.add_over_ranks([of_probe])
+    return metrics.by_tag(native[0], last, small[0], of_probe), native[1]
 
 
 def main(args):
@@ -587,151 +530,125 @@ def main(args):
 def train(run, device):
     """Trains the agents of one pack (pack.Pack)."""
     # ---- setup -------------------------------------------------------------------------------------------------------
-    args, num_agents = run.args, len(run.seeds)
-    gamma, gae_lambda = args.gamma.numpy(), args.gae_lambda.numpy()  # (S, 1), for the rollout's arrays
-    observation, (num_actions, continuous) = worlds.observation(args.env_id), worlds.num_actions(args.env_id)
+    args = run.args
+    gamma, gae_lambda = (x.cpu().numpy() for x in (args.gamma, args.gae_lambda))  # (S, 1)
     agent = make_agent(args, run.seeds).to(device)
-    parameters = one_row_an_agent(agent)
-    optimizer = Adam(parameters)
+    optimizer = layers.Adam(agent, args.learning_rate)
     rngs = [torch.Generator(device).manual_seed(2**32 - 1 - seed) for seed in run.seeds]  # of all but the first weights
     prox = None if args.prox_com is None else devices.averaged(agent, args.prox_com)  # the proximal policies
-    log = Log(num_agents)
-    run.restore(agent=agent, optimizer=optimizer, rng=rngs, log=log, **({"prox": prox} if prox else {}))
+    # noise_due: the step from which the gradient's noise is measured again; points: what metrics.outer_loop gets of
+    # each agent; led: of --schedule noise, doublings of the smallest N, and sums of what was measured with this N
+    log = pack.Log(gradient_steps=0, noise_due=0, points=[[] for _ in run.seeds], led=(0, 0.0, 0.0))
+    log.reward_moments = torch.tensor([[0.0, 1.0, 1e-4]]).double().repeat(len(run.seeds), 1)  # for normalize_rewards
+    run.restore(agent=agent, optimizer=optimizer, rng=rngs, log=log, prox=prox)
     # games and networks act on the CPU, in NumPy's memory: at this size a call of a GPU costs more than it saves
     actor = agent if device.type == "cpu" else make_agent(args, run.seeds)
-    loss_function = devices.compiled(minibatch_loss, args.compile)
+    loss_function = partial(devices.compiled(minibatch_loss, args.compile), agent, prox, args)
+    learn = partial(update, loss_function, list(agent.parameters()), optimizer, args.max_grad_norm)
 
     shape = None
     while not run.ended:
         if shape != run.schedule.shape(run.global_step, log.led[0]):
             # also at the start. Other seeds each time, or the first games would be played again
             shape = num_envs, num_steps = run.schedule.shape(run.global_step, log.led[0])
-            batch_size, mine = num_envs * num_steps, devices.share(num_envs)  # this process's part of the num_envs
-            seeds = [rundir.game_seeds(seed, "train", run.global_step, mine) for seed in run.seeds]
-            envs = make_envs(args, seeds)
+            batch_size, own = num_envs * num_steps, devices.share(num_envs)  # the range of this process's environments
+            envs = make_envs(args, [rundir.game_seeds(seed, "train", run.global_step, own) for seed in run.seeds])
             envs.retired = run.diverged
-            rollout = Rollout(*worlds.arrays((num_steps, num_agents, len(mine)), observation, num_actions, continuous))
-            next_obs = envs.reset()[0].astype(observation.dtype)  # (S, N, width)
-            next_done = np.zeros((num_agents, len(mine)), dtype=bool)
-            discounted = np.zeros((num_agents, num_envs))  # of the games of all processes, for normalize_rewards
-        learning_rate = args.learning_rate  # (S, 1)
+            episodes = worlds.Episodes(envs.shape)
+            rollout = Rollout(**worlds.arrays(args.env_id, (num_steps, *envs.shape)))
+            next_obs = envs.reset()[0].astype(agent.observation.dtype)  # (S, N, width)
+            next_done = np.zeros(envs.shape, dtype=bool)
+            discounted = np.zeros((len(run.seeds), num_envs))  # of the games of all processes, for normalize_rewards
         if args.anneal_lr:
-            learning_rate = (1.0 - run.global_step / run.total_steps) * args.learning_rate
+            optimizer.learning_rate = (1.0 - run.global_step / run.total_steps) * args.learning_rate
 
         # ---- rollout -------------------------------------------------------------------------------------------------
         if actor is not agent:
             actor.load_state_dict(agent.state_dict())
-        noise = [
-            draw_noise((num_steps, num_envs, num_actions), continuous, rng)[:, mine.start : mine.stop] for rng in rngs
-        ]
-        noise = np.stack(noise, 1)  # (T, S, N, A)
-        old_logstd = agent.actor_logstd.detach().clone() if continuous else None
-        std = old_logstd.exp().cpu().numpy() if continuous else None
-        with torch.inference_mode():
-            for t in range(num_steps):
-                rollout.obs[t] = next_obs
-                outputs, values, _ = actor(torch.from_numpy(rollout.obs[t]))
-                rollout.outputs[t], rollout.values[t] = outputs.numpy(), values.numpy()
-                rollout.actions[t] = sample(rollout.outputs[t], noise[t], std)
-                next_obs, rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], _ = envs.step(
-                    rollout.actions[t]
-                )
-            next_value = actor(torch.from_numpy(next_obs.astype(observation.dtype)))[1].numpy()
+        noise = [draw_noise((num_steps, num_envs, agent.num_actions), agent.continuous, rng) for rng in rngs]
+        noise = np.stack([x[:, own.start : own.stop] for x in noise], 1)  # (T, S, N, A)
+        old_logstd = agent.actor_logstd.detach().clone() if agent.continuous else None
+        next_obs, next_value = play_steps(actor, rollout, noise, next_obs, envs)
         dones = rollout.terminations | rollout.truncations
-        rollout.valid[0], rollout.valid[1:], next_done = ~next_done, ~dones[:-1], dones[-1]
-        rollout.rewards[:] *= rollout.valid  # DeepMind Control pays in reset rows
-        log.rewards += torch.from_numpy(rollout.rewards.swapaxes(0, 1).reshape(num_agents, -1).sum(-1, np.float64))
-        log.reward_steps += torch.from_numpy(rollout.valid.sum((0, 2)))
+        valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no reset row
+        rollout.rewards[:] *= valid  # DeepMind Control pays in reset rows
         run.global_step += batch_size
-        run.add_games(*envs.new_games())
+        run.add_games(*episodes.add(rollout.rewards, dones, valid))
 
         # ---- targets -------------------------------------------------------------------------------------------------
-        terminations, truncations, valid = rollout.terminations, rollout.truncations, rollout.valid
+        rewards, terminations, truncations = rollout.rewards, rollout.terminations, rollout.truncations
         if not args.mask_resets:
-            terminations, truncations, valid = dones, np.zeros_like(valid), np.ones_like(valid)
-        rewards = rollout.rewards
+            terminations, truncations, valid = dones, np.zeros_like(dones), np.ones_like(dones)
         if args.norm_reward:  # each process normalises the rewards of all games, and trains on its own
             of_all = (np.concatenate(devices.gather(x), axis=2) for x in (rewards, dones, valid))
             moments = log.reward_moments.numpy()
             rewards, discounted, moments[:] = normalize_rewards(*of_all, discounted, moments, gamma)
-            rewards = rewards[:, :, mine.start : mine.stop]
+            rewards = rewards[:, :, own.start : own.stop]
         # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
         next_values = np.concatenate([rollout.values[1:], next_value[None]])
         advantages, returns = gae(
             rewards, rollout.values, terminations, truncations, next_values, valid, gamma, gae_lambda
         )
-        batch = batch_of(rollout, returns, advantages, valid, old_logstd, device)
+        batch = batch_of(agent, rollout, returns, advantages, valid, device)
 
         # ---- update --------------------------------------------------------------------------------------------------
-        outer = [{} for _ in run.seeds]
-        if args.diagnostics and run.at_log_point(batch_size) and run.global_step >= log.noise_due:
+        log_point, noise_scales = run.at_log_point(batch_size), [{} for _ in run.seeds]
+        if log_point and args.diagnostics and run.global_step >= log.noise_due:
             log.noise_due = run.global_step + run.schedule.noise_interval * batch_size
-            outer = gradient_noise(agent, prox, args, batch, num_steps, run.global_step)
-            if run.schedule.bounds and outer[0]:
-                measured = (outer[0][f"grad_noise_scale/{part}"] for part in ("signal", "noise"))
+            noise_scales = gradient_noise(agent, prox, args, batch, num_steps, run.global_step)
+            if run.schedule.bounds and noise_scales[0]:
+                measured = (noise_scales[0][f"grad_noise_scale/{part}"] for part in ("signal", "noise"))
                 log.led = run.schedule.follow_noise(log.led, batch_size, *measured)
         for _epoch in range(args.update_epochs):
-            inds = torch.stack([torch.randperm(len(batch.valid[0]), generator=rng, device=device) for rng in rngs])
-            for mb in minibatches(batch, inds, batch_size // args.minibatch_size, args.norm_adv):
-                losses, gradient = update(loss_function, agent, prox, optimizer, mb, args, learning_rate)
-                log.totals += losses.cpu()
-                log.minibatches += 1
+            order = torch.stack([torch.randperm(len(batch.valid[0]), generator=rng, device=device) for rng in rngs])
+            for mb in minibatches(batch, order, batch_size // args.minibatch_size, args.norm_adv):
+                losses, last_gradients = learn(mb)
+                if prox is not None:
+                    prox.update_parameters(agent)
+                log.add(losses)
                 log.gradient_steps += 1
-            if args.target_kl is not None and losses[0, LOSSES.index("approx_kl")] > args.target_kl:
+            if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
-        log.explained += metrics.explained_variance(batch.values, batch.returns, batch.valid).cpu()
-        log.iterations += 1
+        log.add({"explained_variance": metrics.explained_variance(batch.values, batch.returns, batch.valid)})
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
-        suspects = {"obs": batch.obs, "rewards": torch.from_numpy(rewards).transpose(0, 1), "outputs": batch.outputs}
-        suspects.update(values=batch.values, advantages=batch.advantages)
-        suspects.update(zip(LOSSES, log.totals.T[..., None]), parameters=parameters)
+        suspects = {"rewards": torch.from_numpy(rewards).transpose(0, 1), **dict(zip(batch._fields, batch[:-1]))}
+        suspects.update({name: log.sums[name] for name in losses}, parameters=optimizer.parameters)
         run.stop_diverged(suspects)
         if run.ended:
             break
-        for state in (parameters, optimizer.mean, optimizer.square, log.totals, log.explained):
-            state[run.diverged] = 0.0  # they go on as agents that nobody looks at
+        for state in (optimizer.parameters, optimizer.mean, optimizer.square, *log.sums.values()):
+            state[run.diverged] = 0.0  # these agents go on, but nobody looks at them
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
-        scalars, log_point = {}, run.at_log_point(batch_size)
         if log_point:
+            means, scalars, outer = log.means(), {}, noise_scales
             inds, counted = metrics.probe_rows(batch.valid, args.probe_size, seed=run.global_step)
             probe = rows_of(batch, inds)._replace(valid=counted)
-            of_probe, kl, (row_values, features) = diagnose(agent, probe, old_logstd)
+            with torch.no_grad():
+                seen = agent(probe.obs)
         if log_point and args.diagnostics:
-            native = dict(of_probe)
-            if args.probe_size < batch_size:
-                native, kl, _ = diagnose(agent, batch, old_logstd)
-            native.update(metrics.gradient_statistics(gradient))  # of the last minibatch
-            rows = torch.arange(devices.RANK, len(inds[0]), devices.NUM_RANKS, device=device)  # this process's share
-            (mb,) = minibatches(probe, rows.expand(num_agents, -1), 1, args.norm_adv)
-            gradient = gradient_of(minibatch_loss, agent, prox, mb, args)[0]
-            devices.add_over_ranks([gradient])
-            of_probe.update(metrics.gradient_statistics(gradient))
-            scalars.update({f"diagnostics/{name}": value for name, value in native.items()})
-            scalars.update({f"probe/{name}": value for name, value in of_probe.items()})
+            scalars, kl = diagnose_batch(agent, prox, args, batch, probe, seen, old_logstd, last_gradients)
             moved = [devices.pooled(*pair) for pair in zip(batch.valid.sum(-1).tolist(), kl.tolist())]
-            log.add_points(moved, run.mean_new_returns())
-            for of_agent, points in zip(outer, log.points):
-                of_agent.update(metrics.outer_loop(points, window=max(10, args.num_logs // 10)))
+            for s, of_agent in enumerate(outer):
+                log.points[s].append((*moved[s], means["grad_norm"][s].item(), run.members[s].mean_new_return()))
+                of_agent.update(metrics.outer_loop(log.points[s], window=max(10, args.num_logs // 10)))
         if args.norm_obs:  # last: rollout, update and diagnostics have seen the same normalisation
             agent.add_obs(devices.sum_over_ranks(metrics.column_sums(batch.obs, batch.valid)))
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:
-            run.add_coverage(counted, obs=probe.obs, value=row_values, feature=features.half())
-            scalars["charts/reward"] = log.rewards / log.reward_steps.clamp(min=1)
+            _, values, hiddens = seen
+            run.add_coverage(counted, obs=probe.obs, feature=hiddens[-1][:, 0].half(), value=values)
             if args.schedule:
                 scalars["charts/num_envs"], scalars["charts/num_steps"] = shape
-            scalars["charts/learning_rate"] = learning_rate.flatten()
+            scalars["charts/learning_rate"] = optimizer.learning_rate
             scalars["charts/gradient_steps"] = log.gradient_steps
-            scalars.update({f"losses/{name}": sums / log.minibatches for name, sums in zip(LOSSES, log.totals.T)})
-            scalars["losses/explained_variance"] = log.explained / log.iterations
+            scalars.update({f"losses/{name}": mean for name, mean in means.items()})
             run.log(scalars, [{f"outer/{name}": value for name, value in of_agent.items()} for of_agent in outer])
-            log.reset()
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
-    return run.finish(partial(play_games, agent, args, device))
+    run.finish(partial(play_games, agent, args, device, retired=run.diverged))
 
 
 if __name__ == "__main__":

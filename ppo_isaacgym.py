@@ -305,7 +305,7 @@ def gae(rewards, values, terminations, truncations, next_values, valid, gamma, g
 
 
 def gaussian(means, logstd, actions):
-    """Log-densities of actions (..., A) under independent Gaussians with means (..., A) and logstd (1, A), and the
+    """Log-densities of actions (..., A) under independent Gaussians with means (..., A) and logstd (..., 1, A), and the
     entropy of each policy: both (...)."""
     logprobs = -(0.5 * ((actions - means) / logstd.exp()).square() + logstd + 0.5 * math.log(2 * math.pi)).sum(-1)
     return logprobs, (logstd + 0.5 * math.log(2 * math.pi * math.e)).sum(-1).expand_as(logprobs)

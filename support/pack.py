@@ -1,24 +1,26 @@
 """Several runs of one script in one process: what a command line asks for, and their run directories side by side.
 
 The script computes for S agents at once. Each has a `rundir.Run` of its own, which knows of no other. What they share
-is here: a list of runs, signals, one progress bar, and how the state of S agents is cut into theirs. Python 3.8.
+is here: the list of runs, signals, one progress bar, and how the state of S agents is cut into theirs. Python 3.8.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import resource
 import shlex
-import signal
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import AbstractSet, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import metrics
-from support import devices, rundir
-from support.arguments import ALONE, OWN, PACK, SCALARS, fail
+from support import arguments, devices, reading, rundir
+from support.arguments import ALONE, OWN, SCALARS, fail
 
 
 class Line(NamedTuple):
@@ -32,34 +34,48 @@ class Line(NamedTuple):
 def lines(args: Any, parse_args: Callable[[List[str]], Any]) -> List[Optional[Line]]:
     """The runs that this process's command line asks for: that of args, unless --num-seeds or --runs ask for more.
 
-    Each is parsed as if it stood alone. None stands for a line of --runs that is refused, after its error.
+    None stands for a line of --runs that is refused, after its error.
     """
     argv = sys.argv[1:]
     if args.runs is None and args.num_seeds == 1:
         return [Line(args, argv)]
-    if args.runs is None:
-        rest = without(argv, "num_seeds", "seed", "run_name")
-        seeds = range(args.seed, args.seed + args.num_seeds)
-        commands = [[*rest, "--seed", str(seed), "--run-name", f"{args.run_name}/s{seed}"] for seed in seeds]
-    else:
-        others = without(argv, "runs")
-        if others:
-            fail(f"--runs and {others[0]} exclude each other: expected all flags in the lines of the file")
-        try:
-            found = Path(args.runs).read_text().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            fail(f"--runs {args.runs} cannot be read ({error}): expected a file with the flags of a run in each line")
-        commands = [shlex.split(line) for line in found if line.strip() and not line.startswith("#")]
-    parsed = [_parse_one(words, parse_args) for words in commands]
-    _check(parsed)
-    return parsed
+    found = _of_seeds(args, argv) if args.runs is None else _of_file(args.runs, argv, parse_args)
+    _check([line.args for line in found if line], together=len(found) > 1)
+    return found
 
 
-def _parse_one(words: List[str], parse_args: Callable[[List[str]], Any]) -> Optional[Line]:
+def _of_seeds(args: Any, argv: List[str]) -> List[Optional[Line]]:
+    """The runs of --num-seeds: with the seeds from --seed on, in the directories RUN_NAME/sSEED."""
+    seeds = range(args.seed, args.seed + args.num_seeds)
+    if seeds[-1] >= 2**31:
+        fail(f"--num-seeds {args.num_seeds} from --seed {args.seed} on: expected seeds of at most {2**31 - 1:,}")
+    names = {seed: f"{args.run_name}/s{seed}" for seed in seeds}
+    words = without(argv, "num_seeds", "seed", "run_name")
+    return [
+        Line(replace(args, seed=seed, run_name=name, num_seeds=1), [*words, "--seed", str(seed), "--run-name", name])
+        for seed, name in names.items()
+    ]
+
+
+def _of_file(path: str, argv: List[str], parse_args: Callable[[List[str]], Any]) -> List[Optional[Line]]:
+    """The runs of --runs: each line is parsed as if it stood alone."""
+    others = without(argv, "runs")
+    if others:
+        fail(f"--runs and {others[0]} exclude each other: expected all flags in the lines of the file")
     try:
-        return Line(parse_args(words), words)
-    except SystemExit:
-        return None
+        text = Path(path).read_text()
+        commands = [shlex.split(line) for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    except (OSError, ValueError) as error:  # ValueError: it is no text, or a quotation is not closed
+        fail(f"--runs {path} cannot be read ({error}): expected a file with the flags of a run in each line")
+    if not commands:
+        fail(f"--runs {path} names no run: expected the flags of a run in each line")
+    found: List[Optional[Line]] = []
+    for words in commands:
+        try:
+            found.append(Line(parse_args(words), words))
+        except SystemExit:
+            found.append(None)
+    return found
 
 
 def without(argv: Sequence[str], *names: str) -> List[str]:
@@ -76,69 +92,115 @@ def without(argv: Sequence[str], *names: str) -> List[str]:
     return kept
 
 
-def _check(lines: Sequence[Optional[Line]]) -> None:
-    """Ends the program with one line if runs are asked for together that cannot be."""
-    runs = [line.args for line in lines if line]
-    paths = [str(Path(args.runs_dir, args.run_name)) for args in runs]
-    if not lines:
-        fail("--runs names a file without a run: expected the flags of a run in each line")
-    for args, path in zip(runs, paths):
-        if paths.count(path) > 1:
-            fail(f"--run-name {args.run_name} is that of {paths.count(path)} runs: expected a name for each")
-        if any(getattr(args, name) for name in PACK if name != "num_seeds") or args.num_seeds > 1:
+def _check(runs: Sequence[Any], together: bool) -> None:
+    """Ends the program with one line if runs are asked for that cannot be trained by one process."""
+    names = [str(Path(args.runs_dir, args.run_name)) for args in runs]
+    for args, name in zip(runs, names):
+        if names.count(name) > 1:
+            fail(f"--run-name {args.run_name} is that of {names.count(name)} runs: expected a name for each")
+        if args.runs is not None or args.num_seeds > 1:
             fail("--runs and --num-seeds stand in no line of a file: expected the flags of one run")
-        if len(lines) == 1:
+        if not together:
             continue
-        for name, value in ALONE.items():
-            if getattr(args, name) != value:
-                fail(f"--{name.replace('_', '-')} trains one run in a process: expected neither --num-seeds nor --runs")
+        for flag, value in ALONE.items():
+            if getattr(args, flag) != value:
+                fail(f"--{flag.replace('_', '-')} trains one run in a process: expected neither --num-seeds nor --runs")
         if str(args.schedule).startswith("noise"):
             fail("--schedule noise trains one run in a process: each would change its shape at another time")
         if devices.NUM_RANKS > 1:
             fail("torchrun trains one run: expected neither --num-seeds nor --runs")
+    for folder in {args.runs_dir for args in runs} if together else ():  # or each run would complain
+        with arguments.writable("runs-dir", Path(folder)):
+            tempfile.TemporaryFile(dir=folder).close()
 
 
 # ---- packs -----------------------------------------------------------------------------------------------------------
 def packs(lines: Sequence[Optional[Line]], device: Any) -> Iterator[Pack]:
-    """The packs in which the runs can train, one after the other; each is claimed when its turn comes.
+    """The packs in which the runs can train, one after the other.
 
-    A pack is runs that differ in OWN alone and stand at one step of one parent's step. Runs that are finished, locked
-    or refused are named and left out. Ends the program when the last has ended, with 0 if all runs are done, 130 or 143
-    after a signal, 3 if one has diverged, 2 if one was refused.
+    Runs that are finished, locked or refused are named and left out. Ends the program when the last pack has ended,
+    with 0 if all runs are done, 130 or 143 after a signal, 3 if one has diverged, 2 if one was refused.
     """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # a run keeps three files open
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    signals, codes = rundir.Signals(), {2 for line in lines if line is None}
+    asked = [line for line in lines if line]
     groups: Dict[str, List[Line]] = {}
-    for line in filter(None, lines):
-        kept = {name: value for name, value in vars(line.args).items() if name not in OWN}
-        groups.setdefault(json.dumps(kept, sort_keys=True, default=str), []).append(line)
-    codes = [2 for line in lines if line is None]
+    for line in asked:
+        groups.setdefault(_arguments(line.args, OWN), []).append(line)
     for group in groups.values():
-        by_step: Dict[Tuple[int, int], List[rundir.Run]] = {}
-        for args, words in group:
-            try:
-                run = rundir.Run(args, device, words, alone=len(lines) == 1)
-                by_step.setdefault((run.global_step, run.parent_step), []).append(run)
-            except SystemExit as end:
-                codes.append(int(end.code or 0))
-        for _, members in sorted(by_step.items()):
-            pack = Pack(members)
-            yield pack
-            codes += [run.exit_code for run in members]
-            if {130, 143} & set(codes):
-                break
+        for members in [] if signals.received else _claimed(group, device, signals, codes, len(lines) == 1):
+            if not signals.received:
+                yield Pack(members, signals, device)
+                codes |= {run.exit_code for run in members}
+    codes |= {rundir.exit_code_of(signum) for signum in signals.received[:1]}
+    if len(lines) > 1:
+        _print_summary(asked)
     sys.exit(next((code for code in (130, 143, 3, 2) if code in codes), 0))
+
+
+def _arguments(args: Any, without: AbstractSet[str]) -> str:
+    """The arguments but for some, as one text."""
+    return json.dumps({name: value for name, value in vars(args).items() if name not in without}, sort_keys=True)
+
+
+def _claimed(
+    lines: Sequence[Line], device: Any, signals: rundir.Signals, codes: Set[int], alone: bool
+) -> List[List[rundir.Run]]:
+    """The runs whose directories this process gets, in lists of those that can train together.
+
+    The runs of a list are at one step, and agree in all of their states that has no axis of agents, which runs with
+    different parents may not. codes: gets the exit codes of the others.
+    """
+    found: Dict[Tuple[int, int, str], List[rundir.Run]] = {}
+    for args, words in lines:
+        try:
+            run = rundir.Run(args, device, words, signals, alone)
+        except SystemExit as end:
+            codes.add(int(end.code or 0))
+            continue
+        shared = {part: _shared(state) for part, state in (run.checkpoint or {}).items() if part != "run"}
+        found.setdefault((run.global_step, run.parent_step, repr(shared)), []).append(run)
+    return [members for _, members in sorted(found.items())]
+
+
+def _print_summary(lines: Sequence[Line]) -> None:
+    """How many runs are finished and, if they differ in their seeds alone, the mean of their scores."""
+    results = [reading.read_json(Path(args.runs_dir, args.run_name, "done.json")) for args, _ in lines]
+    text = f"{sum(map(bool, results))} of {len(lines)} runs are finished"
+    name = "final_return" if lines[0].args.eval_episodes else "episodic_return"
+    scores = [result[name] for result in results if result.get(name) is not None]
+    if scores and len({_arguments(args, {"seed", "run_name"}) for args, _ in lines}) == 1:
+        interval = rundir.bootstrap_ci(scores)
+        text += f": {name} {sum(scores) / len(scores):.1f}"
+        text += " [{:.1f}, {:.1f}] (mean, its 95 % interval)".format(*interval) if interval else ""
+    print(text)
+
+
+class Log(rundir.Log):
+    """rundir.Log of S agents: the values are tensors (S, ...)."""
+
+    def means(self) -> Dict[str, Any]:
+        """The mean of each name since the last call, (S, ...)."""
+        means = {name: total / self.counts[name] for name, total in self.sums.items()}
+        self.sums, self.counts = {}, {}
+        return means
 
 
 class Pack:
     """The runs of S agents that train together, with what a script needs of `rundir.Run`, for all of them.
 
-    Attributes: `members`, the S runs; `seeds`; `args`, the arguments with SCALARS as tensors (S, 1): float32, the
-    learning rate float64; `schedule` and `total_steps`, the same for all; `diverged`, the numbers of such runs.
+    Attributes: `members`, the S runs; `seeds`; `args`, the arguments with SCALARS as tensors (S, 1): float32 on the
+    device, the learning rate float64 on the CPU; `schedule` and `total_steps`, the same for all; `diverged`, the
+    numbers of such runs.
     """
 
-    def __init__(self, members: List[rundir.Run]) -> None:
+    def __init__(self, members: List[rundir.Run], signals: rundir.Signals, device: Any) -> None:
         import torch
 
         self.members, first = members, members[0]
+        signals.runs = members
         self.seeds = [run.args.seed for run in members]
         self.schedule, self.total_steps, self._step = first.schedule, first.total_steps, first.global_step
         scalars = {
@@ -146,21 +208,11 @@ class Pack:
             for name in SCALARS
         }
         rate = scalars.pop("learning_rate")
-        self.args = replace(first.args, learning_rate=rate, **{name: x.float() for name, x in scalars.items()})
+        scalars = {name: x.to(device, torch.float32) for name, x in scalars.items()}
+        self.args = replace(first.args, learning_rate=rate, **scalars)
         self.diverged: List[int] = []
         self._bar: Any = None
         self._line_time, self._line_step = time.monotonic(), self._step
-        if len(members) > 1:
-            for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-                if signal.getsignal(signum) is not signal.SIG_IGN:
-                    signal.signal(signum, self._request_stop)
-
-    def _request_stop(self, signum: int, frame: Any) -> None:
-        for run in self.members:
-            if not run.ended:
-                run.request_stop(signum, frame)
-        if self.ended:  # the last checkpoints are written
-            sys.exit(130 if signum == signal.SIGINT else 143)
 
     @property
     def ended(self) -> bool:
@@ -182,30 +234,34 @@ class Pack:
             run.global_step = step
 
     def restore(self, **parts: Any) -> None:
-        """Names what the checkpoints keep, and gives each part what they have of it.
+        """Names what the checkpoints keep, and gives each part what they have of it; None is no part.
 
         The tensors of a part have a leading axis of agents, a list an item for each; all else is the same for all.
         """
+        size = len(self.members)
+        parts = {name: part for name, part in parts.items() if part is not None}
         for s, run in enumerate(self.members):
-            run.restore(**{name: part[s] if isinstance(part, list) else Slice(part, s) for name, part in parts.items()})
-        if len(self.members) > 1:
+            of_run = {name: x[s] if isinstance(x, list) else _Slice(x, s, size) for name, x in parts.items()}
+            run.restore(**of_run)
+        if size > 1:
             from tqdm import tqdm
 
             self._bar = tqdm(
-                total=self.total_steps * len(self.members),
-                initial=self._step * len(self.members),
+                total=self.total_steps * size,
+                initial=self._step * size,
                 disable=None,
                 dynamic_ncols=True,
-                bar_format=f"{self.args.env_id} x {len(self.members)} "
+                bar_format=f"{self.args.env_id} x {size} "
                 "{percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}",
             )
 
     def at_log_point(self, batch_size: int) -> bool:
         return self.training[0][1].at_log_point(batch_size)
 
-    def add_games(self, games: Sequence[Any], finished: Any) -> None:
+    def add_games(self, *columns: Sequence[Any]) -> None:
+        """Run.add_games for each run; each of its arguments has an item for each agent."""
         for s, run in self.training:
-            run.add_games(games[s], finished[s])
+            run.add_games(*(column[s] for column in columns))
 
     def stop_diverged(self, suspects: Dict[str, Any]) -> None:
         """Ends the runs in which a tensor is not finite. suspects: {name: tensor (S, ...)}, as for Run.all_finite."""
@@ -224,27 +280,27 @@ class Pack:
             rows = rows[metrics.stratified_rows(len(rows), run.coverage_quota(), seed=self._step)]
             run.add_coverage(**{name: column[s, rows].cpu().numpy() for name, column in columns.items()})
 
-    def mean_new_returns(self) -> List[Optional[float]]:
-        """Of each run: the mean return of the games that have ended since the last log point; None if none has."""
-        return [run.mean_new_return() for run in self.members]
-
     def log(self, scalars: Dict[str, Any], of_agents: Sequence[Dict[str, float]]) -> None:
         """Writes one point of every curve of each run at the present step.
 
-        scalars: {tag: tensor (S,), or a number for all}. of_agents: S dicts of further points.
+        scalars: {tag: tensor of S numbers, or a number for all}. of_agents: S dicts of further points.
         """
-        columns = {tag: x.tolist() if getattr(x, "ndim", 0) else [x] * len(self.members) for tag, x in scalars.items()}
+        import torch
+
+        number = len(self.members)
+        columns = {
+            tag: x.flatten().tolist() if isinstance(x, torch.Tensor) else [x] * number for tag, x in scalars.items()
+        }
         for s, run in self.training:
-            points = {tag: column[s] for tag, column in columns.items()}
-            run.log({**run.charts(), **points, **of_agents[s]})
+            run.log({**{tag: column[s] for tag, column in columns.items()}, **of_agents[s], **run.charts()})
 
     def end_iteration(self) -> None:
         """Shows progress, writes checkpoints if they are due, and ends the runs after the last step or a signal."""
-        training = self.training
-        for _, run in training:
+        training = [run for _, run in self.training]
+        for run in training:
             run.end_iteration()
-        if self._bar is not None and training:
-            self._show_progress([run for _, run in training])
+        if self._bar is not None:
+            self._show_progress(training)
 
     def _show_progress(self, runs: Sequence[rundir.Run]) -> None:
         from tqdm import tqdm
@@ -271,51 +327,61 @@ class Pack:
         if self._bar is not None:
             self._bar.close()
         seeds = [rundir.game_seeds(run.args.seed, "eval", 0, range(run.args.eval_episodes)) for run in self.members]
-        games = devices.share(len(seeds[0]))
-        returns: Sequence[List[float]] = [[] for _ in self.members]
+        games, returns = devices.share(len(seeds[0])), [[] for _ in self.members]  # type: range, Sequence[List[float]]
         if games and any(run.exit_code == 0 for run in self.members):
             with rundir.progress_bar(len(games) * len(seeds), "game", "final games") as bar:
                 returns = play(seeds, games, bar)
-        done = [run.finish(of_run) for run, of_run in zip(self.members, returns)]
-        scores = [result.get("final_return", result["episodic_return"]) for result in done if result]
-        if len(self.members) > 1 and None not in scores and scores:
-            name = "final return" if self.args.eval_episodes else "return of the last 100 games"
-            low, high = rundir.bootstrap_ci(scores) or (float("nan"),) * 2
-            where = f"{len(scores)} of {len(self.members)} runs are finished"
-            print(
-                f"{where}: {name} {sum(scores) / len(scores):.1f} [{low:.1f}, {high:.1f}] (mean, 95 % interval of it)"
-            )
+        for run, of_run in zip(self.members, returns):
+            run.finish(of_run if run.exit_code == 0 else [])
 
 
-class Slice:
-    """What agent `s` has of a part of the state of S agents: what its checkpoint keeps.
+# ---- what a checkpoint keeps of an agent -----------------------------------------------------------------------------
+def _has_axis(value: Any) -> bool:
+    """Whether a value of a state has something of its own for each agent: tensors but for numbers, and lists."""
+    return isinstance(value, list) or getattr(value, "ndim", 0) > 0
 
-    Tensors of the part have a leading axis of agents, lists an item for each; all else is shared.
-    """
 
-    def __init__(self, part: Any, s: int) -> None:
-        self.part, self.s = part, s
+def _shared(state: Any) -> Any:
+    """What in the state of a part is the same for all agents."""
+    if isinstance(state, dict):
+        return {name: _shared(value) for name, value in state.items()}
+    return None if _has_axis(state) else state
+
+
+class _Slice:
+    """What agent `s` has of a part of the state of S agents, as a part of its own run."""
+
+    def __init__(self, part: Any, s: int, num_agents: int) -> None:
+        self.part, self.s, self.num_agents = part, s, num_agents
 
     def _state(self) -> Dict[str, Any]:
         return vars(self.part) if isinstance(self.part, SimpleNamespace) else self.part.state_dict()
 
     def state_dict(self) -> Dict[str, Any]:
-        return {name: self._cut(value) for name, value in self._state().items()}
+        return self._cut(self._state())
 
     def _cut(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: self._cut(x) for name, x in value.items()}
         if isinstance(value, list):
             return value[self.s]
         # a copy: torch.save would write all that a view is a part of
-        return value[self.s : self.s + 1].clone() if getattr(value, "ndim", 0) else value
+        return value[self.s : self.s + 1].clone() if _has_axis(value) else value
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        own = self._state()
+        self._fill(self._state(), state)
+
+    def _fill(self, own: Dict[str, Any], state: Dict[str, Any]) -> None:
         for name, value in state.items():
-            if isinstance(own[name], list):
+            if isinstance(value, dict):
+                self._fill(own[name], value)
+            elif isinstance(own.get(name), list):
                 own[name][self.s] = value
-            elif getattr(own[name], "ndim", 0):
+            elif _has_axis(value):
+                if name not in own:  # a sum that has begun before
+                    own[name] = value.new_zeros((self.num_agents, *value.shape[1:]))
                 own[name][self.s : self.s + 1].copy_(value)
-            elif hasattr(own[name], "copy_"):  # a number of a module
+            elif hasattr(own.get(name), "copy_"):  # a number of a module
                 own[name].copy_(value)
             else:
                 own[name] = value

@@ -141,6 +141,31 @@ class Log(SimpleNamespace):
         return means
 
 
+class Signals:
+    """SIGINT, SIGTERM and SIGUSR1: training stops at the end of the iteration.
+
+    Attributes: `received`, the signals so far; `runs`, those that train. Once all of these have ended, their last
+    checkpoints are written, and a signal ends the program at once.
+    """
+
+    def __init__(self) -> None:
+        self.received: List[int] = []
+        self.runs: Sequence[Run] = ()
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(signum, self._handle)
+
+    def _handle(self, signum: int, frame: Any) -> None:
+        if self.runs and all(run.ended for run in self.runs):
+            sys.exit(exit_code_of(signum))
+        self.received.append(signum)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait
+
+
+def exit_code_of(signum: int) -> int:
+    """The exit code of a program that a signal has stopped: 130 for SIGINT, 143 for others."""
+    return 130 if signum == signal.SIGINT else 143
+
+
 class Run:
     """The run directory of a training script, from its claim to done.json.
 
@@ -162,11 +187,21 @@ class Run:
     Attributes: `path`; `schedule`, the shapes of the batches; `total_steps`, whole iterations only; `global_step`,
     environment steps done; `episodes`, the number of finished games; `games`, (return, length) of the last 100;
     `new_returns`, of the games that have ended since the last log point; `earned`, the sum of all raw rewards since
-    then and the number of their steps; `ended`.
+    then and the number of their steps; `checkpoint`, what it resumes from until `restore`; `ended`; `exit_code`.
     """
 
-    def __init__(self, args: Any, device: Any, words: Optional[Sequence[str]] = None, alone: bool = True) -> None:
-        """words: the command line that makes this run alone. alone: False if a `pack.Pack` shows the progress."""
+    def __init__(
+        self,
+        args: Any,
+        device: Any,
+        words: Optional[Sequence[str]] = None,
+        signals: Optional[Signals] = None,
+        alone: bool = True,
+    ) -> None:
+        """words: the command line that makes this run alone. signals: of all runs of this process.
+
+        alone: False if a `pack.Pack` shows the progress.
+        """
         self.args, self.alone = args, alone
         self._words = sys.argv[1:] if words is None else words
         self.global_step, self.episodes, self.games, self.new_returns = 0, 0, [], []
@@ -174,9 +209,9 @@ class Run:
         self._finished: Any = 0  # games that each environment has finished: an array (num_envs,) from the first on
         self.exit_code, self.failure = 0, ""
         self.ended = False
-        self._signals: List[int] = []
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-            signal.signal(signum, self.request_stop)
+        self._signals = signals or Signals()
+        if signals is None:
+            self._signals.runs = [self]
         args.run_name = devices.gather(args.run_name)[0]  # the default name has the time in it
         self.path = Path(args.runs_dir, args.run_name)
         claimed: Any = None
@@ -189,17 +224,17 @@ class Run:
         if isinstance(claimed, int):
             sys.exit(claimed)
         name, parent_step = claimed
-        self._checkpoint = load_checkpoint(self.path / name, device) if name else None
+        self.checkpoint = load_checkpoint(self.path / name, device) if name else None
         wall_seconds, self._wandb_id = 0.0, None
         self.schedule = recipe.schedule_of(vars(args), parent_step)
         self.total_steps = self.schedule.last_step
         # the first process of a run that goes on from another one's checkpoint: it counts its own games
         self._is_child, self.parent_step = False, parent_step
-        if self._checkpoint and self._checkpoint["run"]["global_step"] == parent_step:
+        if self.checkpoint and self.checkpoint["run"]["global_step"] == parent_step:
             self._is_child, self.global_step = True, parent_step
             print(f"{self.path}: goes on from {args.resume_from} at step {self.global_step:,}", flush=True)
-        elif self._checkpoint:
-            kept = self._checkpoint["run"]
+        elif self.checkpoint:
+            kept = self.checkpoint["run"]
             self.global_step, self.episodes, self.games = kept["global_step"], kept["episodes"], kept["games"]
             self._finished = kept["finished"].numpy()
             self.new_returns, self.earned = kept["new_returns"], kept.get("earned", (0.0, 0))
@@ -210,13 +245,6 @@ class Run:
         self._parts: Dict[str, Any] = {}
         self._coverage: Dict[str, list] = {}
         self._start_clocks()
-
-    def request_stop(self, signum: int, frame: Any) -> None:
-        """Handles a signal: the run stops at the end of the iteration."""
-        if self.ended:  # the last checkpoint is written
-            sys.exit(130 if signum == signal.SIGINT else 143)
-        self._signals.append(signum)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait
 
     def _claim(self, device: Any) -> Tuple[str, int]:
         """Locks the directory, writes or compares the manifest, and cuts off the curves after the checkpoint.
@@ -286,9 +314,9 @@ class Run:
 
     def exit_if_stopped(self) -> None:
         """Exits with 130 or 143 if a signal has come: for what is done before the first iteration."""
-        received: List[int] = sum(devices.gather(list(self._signals)), [])
+        received: List[int] = sum(devices.gather(list(self._signals.received)), [])
         if received:
-            sys.exit(130 if received[0] == signal.SIGINT else 143)
+            sys.exit(exit_code_of(received[0]))
 
     def _start_clocks(self) -> None:
         now = time.time()
@@ -303,15 +331,15 @@ class Run:
         tensors, such as Log; None is no part. Then opens the curves, the progress bar and, with --track, the W&B run.
         """
         self._parts = parts = {name: part for name, part in parts.items() if part is not None}
-        if self._checkpoint:
+        if self.checkpoint:
             for name, part in parts.items():
-                if name in self._checkpoint:  # a child may have a part that its parent had not
-                    self._set_state(name, part, self._checkpoint[name])
+                if name in self.checkpoint:  # a child may have a part that its parent had not
+                    self._set_state(name, part, self.checkpoint[name])
             self._load_coverage()
         for part in parts.values():
             if self._is_child and hasattr(part, "param_groups"):  # it has a rate of its own
                 devices.set_learning_rate(part, self.args.learning_rate)
-        self._checkpoint = None  # free the memory
+        self.checkpoint = None  # free the memory
         self._events: Any = None
         if devices.RANK == 0:
             self._open_events()
@@ -370,6 +398,7 @@ class Run:
             config=vars(self.args),
             dir=str(self.path),
             save_code=True,
+            reinit="create_new",  # beside the others of a pack
         )
         self._wandb_id = run.id
         return run
@@ -482,14 +511,15 @@ class Run:
 
     def end_iteration(self) -> None:
         """Shows progress, writes a checkpoint if one is due, and ends the run after the last step or a signal."""
-        received: List[int] = sum(devices.gather(list(self._signals)), [])  # one list that decides for all processes
+        # one list that decides for all processes
+        received: List[int] = sum(devices.gather(list(self._signals.received)), [])
         finished, now = self.global_step >= self.total_steps, time.time()
         if self.alone:
             self._show_progress(now, finished)
         if received or finished or now - self._checkpoint_time >= 60 * self.args.checkpoint_minutes:
             self._save(now)
         if received and not finished:
-            self.exit_code = 130 if received[0] == signal.SIGINT else 143
+            self.exit_code = exit_code_of(received[0])
         self.ended = bool(received) or finished
 
     def _show_progress(self, now: float, finished: bool) -> None:
@@ -585,6 +615,7 @@ class Run:
             print(f"{self.path} stopped at step {self.global_step:,}: the same command with this --run-name resumes it")
         if self._wandb:
             self._wandb.finish(exit_code=self.exit_code)
+        self._lock.close()  # others of this process may go on
         return done
 
     def _record_video(self) -> None:

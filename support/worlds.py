@@ -2,7 +2,7 @@
 
 A game is named as in EnvPool (`CartPole-v1`), or `gymnasium:MODULE:ID` for what MODULE, which may be empty, registers
 in gymnasium. `make` gets a seed for each game: N of them, or S lists of N for S agents. Every array then has the shape
-(N, ...) or (S, N, ...); N stands for both here. The object has these methods:
+(N, ...) or (S, N, ...); N stands for both here. `shape` is (N,) or (S, N), and the object has these methods:
 
     reset() -> obs, info
     step(action) -> obs, reward (N,), terminated (N,), truncated (N,), info
@@ -10,9 +10,7 @@ in gymnasium. `make` gets a seed for each game: N of them, or S lists of N for S
 action: (N,) integers, or (N, A) floats, which are clipped to the bounds of the action space. obs: (N, width), of what
 `Observation` says. The step after an end only resets: its action is ignored, and what it pays belongs to no game.
 
-    new_games() -> games, finished: what has ended since the last call, (return, length) of each game, a list for each
-        of S agents, and the number in each of the N places; returns are of raw rewards
-    play(act, bar) -> returns: plays one whole game in each of N fresh places, with the actions act(obs)
+The actions, observations and rewards of the agents in `retired` are 0: theirs may not be finite any more.
 
 Python 3.8.
 """
@@ -24,7 +22,7 @@ import importlib
 import io
 import warnings
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple, Union
 
 from support import arguments, catalog, reading, recipe
 
@@ -199,59 +197,69 @@ def check_procgen(args: Any) -> None:
         arguments.fail(f"--env-id {args.env_id} needs Qt 5: `sudo apt-get install -y libqt5gui5` installs it on Debian")
 
 
-def arrays(shape: Tuple[int, ...], seen: Observation, num_actions: int, continuous: bool) -> List[Any]:
-    """Arrays for a rollout of `shape` (T, N) or (T, S, N), here called (T, N), all 0.
+def arrays(env_id: str, shape: Tuple[int, ...]) -> Dict[str, Any]:
+    """Arrays of zeros for a rollout of `shape`, such as (T, S, N), by name.
 
-    obs (T, N, width), of the observation's type; actions (T, N) int64, or (T, N, A) float32 if continuous; logits, or
-    means, (T, N, A) float32; values and rewards (T, N) float32; terminations, truncations and valid (T, N) bool.
+    obs (*shape, width), of the observation's type; actions (*shape) int64, or (*shape, A) float32 if continuous;
+    outputs, logits or means, (*shape, A) float32; values and rewards float32; terminations and truncations bool.
     """
     import numpy as np
 
-    actions: Any = np.zeros((*shape, num_actions), np.float32) if continuous else np.zeros(shape, np.int64)
-    outputs: Any = np.zeros((*shape, num_actions), np.float32)
-    floats: List[Any] = [np.zeros(shape, np.float32) for _ in range(2)]
-    flags: List[Any] = [np.zeros(shape, bool) for _ in range(3)]
-    return [np.zeros((*shape, seen.width), seen.dtype), actions, outputs, *floats, *flags]
+    seen, (number, continuous) = observation(env_id), num_actions(env_id)
+    return {
+        "obs": np.zeros((*shape, seen.width), seen.dtype),
+        "actions": np.zeros((*shape, number), np.float32) if continuous else np.zeros(shape, np.int64),
+        "outputs": np.zeros((*shape, number), np.float32),
+        **{name: np.zeros(shape, np.float32) for name in ("values", "rewards")},
+        **{name: np.zeros(shape, bool) for name in ("terminations", "truncations")},
+    }
 
 
 # ---- whole games -----------------------------------------------------------------------------------------------------
 class Episodes:
-    """Counts the games of N environments, from one rollout to the next.
+    """Counts the games of N environments, from one rollout to the next; or those of S agents with N each.
 
-    whole: whether the games under way began at their start; if not, the first of each environment is not counted.
+    num_envs: N, or (S, N). whole: whether the games under way began at their start; if not, the first of each
+    environment is not counted.
     """
 
-    def __init__(self, num_envs: int, whole: bool = True) -> None:
+    def __init__(self, num_envs: Union[int, Tuple[int, int]], whole: bool = True) -> None:
         import numpy as np
 
-        self.returns: Any = np.zeros(num_envs)  # of the games under way
-        self.lengths: Any = np.zeros(num_envs, dtype=np.int64)
-        self.whole: Any = np.full(num_envs, whole)
+        self.has_agents = isinstance(num_envs, tuple)
+        self.returns: Any = np.atleast_2d(np.zeros(num_envs))  # (S, N), of the games under way; S is 1 without agents
+        self.lengths: Any = np.zeros(self.returns.shape, dtype=np.int64)
+        self.whole: Any = np.full(self.returns.shape, whole)
 
-    def add(self, rewards: Any, ended: Any, valid: Any) -> Tuple[List[Tuple[float, int]], Any, float, int]:
+    def add(self, rewards: Any, ended: Any, valid: Any) -> Tuple[Any, Any, Any, Any]:
         """T more steps: what Run.add_games gets of them.
 
         rewards (T, N): raw ones, 0 in reset rows; ended (T, N) bool: the step ended a whole game; valid (T, N) bool: it
         was no reset. NumPy arrays. Returns (return, length) of each game that has ended, in order; how many each
-        environment has finished, (N,); the sum of the rewards; and the number of their steps.
+        environment has finished, (N,); the sum of the rewards; and the number of their steps. Of S agents the arrays
+        are (T, S, N), and each result is a sequence of S.
         """
         import numpy as np
 
-        games: List[Tuple[float, int]] = []
-        finished: Any = np.zeros(len(self.returns), dtype=np.int64)
+        rewards, ended, valid = (x.reshape(len(x), *self.returns.shape) for x in (rewards, ended, valid))
+        games: List[List[Tuple[float, int]]] = [[] for _ in self.returns]
+        finished: Any = np.zeros(self.returns.shape, dtype=np.int64)
         for t in range(len(rewards)):
             self.returns += rewards[t]
             self.lengths += valid[t]
-            for i in np.flatnonzero(ended[t]):
-                if self.whole[i]:
-                    games.append((float(self.returns[i]), int(self.lengths[i])))
-                    finished[i] += 1
-                self.returns[i], self.lengths[i], self.whole[i] = 0.0, 0, True
-        return games, finished, float(rewards.sum()), int(valid.sum())
+            if ended[t].any():
+                for s, i in zip(*ended[t].nonzero()):
+                    if self.whole[s, i]:
+                        games[s].append((float(self.returns[s, i]), int(self.lengths[s, i])))
+                        finished[s, i] += 1
+                    self.returns[s, i], self.lengths[s, i], self.whole[s, i] = 0.0, 0, True
+        of_agents = rewards.swapaxes(0, 1).reshape(len(games), -1)  # each summed alone
+        results = (games, finished, of_agents.sum(1, np.float64).tolist(), valid.sum((0, 2)).tolist())
+        return results if self.has_agents else tuple(x[0] for x in results)  # type: ignore[return-value]
 
 
-def play(envs: Any, act: Callable[[Any, Any], Any], bar: Any) -> List[float]:
-    """Plays one whole game in each of N environments.
+def play(envs: Any, act: Callable[[Any, Any], Any], bar: Any) -> List[Any]:
+    """Plays one whole game in each of N environments, or in each of (S, N), which envs.shape says.
 
     act: maps observations (N, ...) and whose game is under way, (N,) bool, to actions (N, ...); those of the others are
     ignored. Returns the raw returns, through all lives. `bar` shows the progress.
@@ -259,7 +267,9 @@ def play(envs: Any, act: Callable[[Any, Any], Any], bar: Any) -> List[float]:
     import numpy as np
 
     obs, _ = envs.reset()
-    returns, playing = np.zeros(len(obs)), np.ones(len(obs), dtype=bool)  # type: Any, Any
+    shape = getattr(envs, "shape", (len(obs),))
+    returns, playing = np.zeros(shape), np.ones(shape, dtype=bool)  # type: Any, Any
+    playing[getattr(envs, "retired", [])] = False
     while playing.any():
         obs, reward, terminated, truncated, info = envs.step(act(obs, playing))
         returns += info.get("reward", reward) * playing  # Atari's is clipped
@@ -281,10 +291,7 @@ def make(env_id: str, seeds: Any, num_threads: int, film: bool = False) -> Any:
 
 
 class Games:
-    """What both makers have in common.
-
-    Observations become rows of numbers, actions stay within their bounds, and the games are counted.
-    """
+    """What both makers have in common: observations become rows of numbers, actions stay within their bounds."""
 
     def __init__(self, env_id: str, seeds: Any) -> None:
         import numpy as np
@@ -296,12 +303,7 @@ class Games:
         self.keys = [key for key in sorted(getattr(space, "spaces", ())) if key != MISSION]  # of a dict
         self.start = int(getattr(space, "start", 0))  # the lowest index
         self.bounds = (actions.low, actions.high) if num_actions(env_id)[1] else None
-        self.returns: Any = np.zeros(self.shape)  # of the games under way
-        self.lengths: Any = np.zeros(self.shape, dtype=np.int64)
-        self.over: Any = np.zeros(self.shape, dtype=bool)  # the next step only resets
-        self.ended: List[Tuple[Any, Any, Any]] = []  # (agents, returns, lengths) of games, not yet asked for
-        self.finished: Any = np.zeros(self.shape, dtype=np.int64)  # their number in each place
-        self.retired: List[int] = []  # agents whose actions, observations and rewards are 0
+        self.retired: List[int] = []
 
     def step(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
         if self.retired:
@@ -310,44 +312,11 @@ class Games:
         reward, terminated, truncated = (x.reshape(self.shape) for x in (reward, terminated, truncated))
         if self.retired:
             obs[self.retired] = reward[self.retired] = 0
-        self.returns += reward * ~self.over
-        self.lengths += ~self.over
-        self.over = terminated | truncated
-        if self.over.any():
-            places = self.over.nonzero()
-            self.ended.append((places[0], self.returns[places], self.lengths[places]))
-            self.returns[places] = self.lengths[places] = 0
-            self.finished[places] += 1
         return obs, reward, terminated, truncated, info
 
     def played(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
         """One step of the maker's games."""
         raise NotImplementedError
-
-    def new_games(self) -> Tuple[List[Any], Any]:
-        ended, finished = self.ended, self.finished
-        self.ended, self.finished = [], finished * 0
-        games = [row for rows in ended for row in zip(*(column.tolist() for column in rows))]  # in order of time
-        if len(self.shape) == 1:
-            return [game for _, *game in games], finished
-        by_agent: List[List[Any]] = [[] for _ in range(self.shape[0])]
-        for agent, *game in games:
-            by_agent[agent].append(game)
-        return by_agent, finished
-
-    def play(self, act: Callable[[Any], Any], bar: Any) -> List[Any]:
-        import numpy as np
-
-        returns = np.zeros(self.shape)
-        obs, _ = self.reset()
-        playing: Any = np.ones(self.shape, dtype=bool)
-        while playing.any():
-            obs, reward, terminated, truncated, _ = self.step(act(obs))
-            returns += reward * playing
-            over = playing & (terminated | truncated)
-            playing &= ~over
-            bar.update(int(over.sum()))
-        return returns.tolist()
 
     def reset(self) -> Tuple[Any, Dict[str, Any]]:
         raise NotImplementedError

@@ -1,5 +1,6 @@
 """ppo_envpool.py and worlds.py: CleanRL's updates, what is observed, one's own task, names, families, normalisers."""
 
+import functools
 import gc
 import json
 import os
@@ -160,52 +161,61 @@ def test_gae_has_the_bits_of_the_other_scripts():
 
 def minibatch():
     generator = torch.Generator().manual_seed(0)
-    logratio, entropy, newvalue, values, returns, advantages = torch.randn(6, 2, 12, generator=generator)
+    newlogprob, entropy, newvalue, values, returns, advantages = torch.randn(6, 2, 12, generator=generator)
     valid = (torch.arange(24) % 3 > 0).view(2, 12)
-    return 0.3 * logratio, entropy, newvalue, values, returns, advantages, valid
+    nothing = torch.zeros(2, 12)  # logprobs are 0: the ratio is exp(newlogprob)
+    return 0.3 * newlogprob, entropy, newvalue, ppo.Batch(*3 * [nothing], nothing, values, returns, advantages, valid)
+
+
+def loss_of(newlogprob, entropy, newvalue, mb, clip_vloss=True):
+    """ppo_loss of minibatches with normalised advantages, and its parts."""
+    normalized, count = ppo.normalize_advantages(mb.advantages, mb.valid)
+    weights = mb.valid / count[..., None]
+    mean = functools.partial(ppo.weighted_mean, weights=weights)
+    return ppo.ppo_loss(
+        newlogprob, entropy, newvalue, mb._replace(advantages=normalized), mean, 0.2, 0.01, 0.5, clip_vloss
+    )
 
 
 def test_rows_that_are_not_valid_weigh_nothing():
-    """Statistics and losses of two minibatches are those of their valid rows alone."""
-    logratio, entropy, newvalue, values, returns, advantages, valid = minibatch()
-    normalized, weights = ppo.normalize_advantages(advantages, valid)
-    assert torch.equal(weights, valid / 8.0) and (normalized[~valid] == 0).all()
+    """Statistics and losses of two agents' minibatches are those of their valid rows alone."""
+    *columns, mb = minibatch()
+    losses = loss_of(*columns, mb)
     for i in range(2):
-        rows = valid[i]
-        expected = (advantages[i][rows] - advantages[i][rows].mean()) / (advantages[i][rows].std() + 1e-8)
-        torch.testing.assert_close(normalized[i][rows], expected)
-        tensors = [x[i] for x in (logratio, entropy, newvalue, values, returns, normalized, weights)]
-        kept = [x[rows] for x in tensors]
-        loss, losses = ppo.ppo_loss(*tensors, ppo.Args())
-        expected_loss, expected_losses = ppo.ppo_loss(*kept, ppo.Args())
-        torch.testing.assert_close(loss, expected_loss)
-        torch.testing.assert_close(losses, expected_losses)
-        assert losses[2].item() == pytest.approx(entropy[i][rows].mean().item())  # in the order of LOSSES
-        assert losses[5].item() == pytest.approx(((kept[0].exp() - 1).abs() > 0.2).float().mean().item())
-        unclipped, _ = ppo.ppo_loss(*kept, ppo.Args(clip_vloss=False))
-        assert unclipped != loss
-    empty, weights = ppo.normalize_advantages(advantages, torch.zeros_like(valid))
-    assert (empty == 0).all() and (weights == 0).all()
+        rows = mb.valid[i]
+        kept = [x[i][rows] for x in columns], ppo.Batch(*(x[i][rows] for x in mb[:-1]))
+        torch.testing.assert_close(
+            [losses[0][i], {name: x[i] for name, x in losses[1].items()}], [*loss_of(*kept[0], kept[1])]
+        )
+        advantages = kept[1].advantages
+        expected = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        torch.testing.assert_close(ppo.normalize_advantages(mb.advantages, mb.valid)[0][i][rows], expected)
+        ratio = kept[0][0].exp()
+        assert losses[1]["entropy"][i].item() == pytest.approx(kept[0][1].mean().item())
+        assert losses[1]["clipfrac"][i].item() == pytest.approx(((ratio - 1).abs() > 0.2).float().mean().item())
+        clipped = -torch.min(expected * ratio, expected * ratio.clamp(0.8, 1.2)).mean()
+        assert losses[1]["policy_loss"][i].item() == pytest.approx(clipped.item())
+        assert loss_of(*kept[0], kept[1], clip_vloss=False)[0] != losses[0][i]
+    empty, count = ppo.normalize_advantages(mb.advantages, torch.zeros_like(mb.valid))
+    assert (empty == 0).all() and (count == 1).all()
 
 
 def test_two_processes_normalise_and_learn_as_one(tmp_path):
     """Each has every other row; the shares of the losses add up."""
-    *rows, valid = minibatch()
+    *columns, mb = minibatch()
 
-    def share(columns):
-        *rows, valid = columns
-        normalized, weights = ppo.normalize_advantages(rows[-1], valid)
-        parts = [ppo.ppo_loss(*(x[i] for x in (*rows[:-1], normalized, weights)), ppo.Args()) for i in (0, 1)]
-        losses = torch.stack([torch.cat([loss[None], others]) for loss, others in parts])
-        return devices.sum_over_ranks(losses)
+    def share(rows):
+        of_rank = ppo.Batch(*(x[:, rows] for x in mb[:-1]))
+        loss, losses = loss_of(*(x[:, rows] for x in columns), of_rank)
+        return devices.sum_over_ranks(torch.cat([loss, *losses.values()]))
 
-    alone, children = share([*rows, valid]), []
+    alone, children = share(slice(None)), []
     for rank in range(2):
         children.append(os.fork())
         if children[-1] == 0:
             devices.NUM_RANKS = 2
             dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=rank, world_size=2)
-            torch.save(share([x[:, rank::2] for x in (*rows, valid)]), tmp_path / f"{rank}.pt")
+            torch.save(share(slice(rank, None, 2)), tmp_path / f"{rank}.pt")
             os._exit(0)
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
     for rank in range(2):
@@ -220,7 +230,7 @@ def test_what_the_processes_sum_is_what_is_learnt(tmp_path, monkeypatch):
     start = ppo.make_agent(arguments(tmp_path, "--env-id Pendulum-v1 --no-norm-obs"), [1]).state_dict()
     assert all(torch.equal(weights[name], start[name]) for name in start)
     losses = [points[-1][1] for tag, points in curves(tmp_path / "r").items() if tag.startswith("losses/")]
-    assert sum(value == 0 for value in losses) == len(ppo.LOSSES)
+    assert sum(value == 0 for value in losses) == len(ppo.LOSSES) + 1  # and the gradient's norm
 
 
 # ---- the network -----------------------------------------------------------------------------------------------------
@@ -509,7 +519,7 @@ def test_the_actions_follow_the_policy():
     std = np.array([[2.0, 0.1]], np.float32)
     actions = ppo.sample(np.array([[1.0, -1.0]]), ppo.draw_noise((20000, 2), True, generator), std)
     assert actions.mean(0) == pytest.approx([1.0, -1.0], abs=0.05) and actions.std(0) == pytest.approx(std[0], rel=0.03)
-    logprobs, entropy = ppo.distribution(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2))
+    logprobs, entropy = ppo.gaussian(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2))
     normal = torch.distributions.Normal(torch.zeros(1, 2), torch.ones(1, 2))
     assert logprobs.item() == pytest.approx(normal.log_prob(torch.ones(1, 2)).sum().item())
     assert entropy.item() == pytest.approx(normal.entropy().sum().item())

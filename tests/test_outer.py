@@ -132,10 +132,10 @@ def test_three_losses_of_the_proximal_policy():
     _, losses = ppo_atari_envpool.ppo_loss(*rows, proximal)
     torch.testing.assert_close(losses["policy_loss"], expected)
     assert ppo_atari_envpool.ppo_loss(*rows)[1]["policy_loss"] != expected
-    entropy, weights = torch.ones(6), torch.full((6,), 1 / 6)
-    scalars = ppo_envpool.Args(clip_coef=torch.tensor(0.2))
-    rows = (new - logprobs, entropy, values, values, returns, advantages, weights, scalars)
-    torch.testing.assert_close(ppo_envpool.ppo_loss(*rows, proximal - logprobs)[1][0], expected)
+    clip_coef = torch.tensor([0.2])  # of each agent
+    mb = ppo_envpool.Batch(None, logits, actions, logprobs, values, returns, advantages, valid)
+    rows = (*ppo_envpool.categorical(logits, actions), values, mb, lambda x: x.mean(-1), clip_coef, 0.0, 0.5, True)
+    torch.testing.assert_close(ppo_envpool.ppo_loss(*rows, proximal)[1]["policy_loss"], expected)
     mean, logstd, chosen = torch.randn(6, 2), torch.zeros(1, 2), torch.randn(6, 2)
     new, entropies = ppo_isaacgym.gaussian(mean, logstd, chosen)
     expected = ppo_isaacgym.ewma_surrogate(new - logprobs, proximal - logprobs, advantages, 0.2).mean()

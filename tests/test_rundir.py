@@ -115,6 +115,9 @@ def test_whole_games_over_two_rollouts():
         assert (games, finished.tolist(), earned, steps) == (first, [1, 1] if whole else [0, 0], 11.0, 7)
         games, finished, *_ = episodes.add(rewards, ended, valid)
         assert (games, finished.tolist()) == ([(7.0, 3), (4.0, 4)], [1, 1])
+    episodes = worlds.Episodes((2, 1))  # the same environments, each of an agent of its own
+    games, finished, earned, steps = episodes.add(rewards[..., None], ended[..., None], valid[..., None])
+    assert (games, finished.tolist(), earned, steps) == ([[(3.0, 2)], [(4.0, 4)]], [[1], [1]], [7.0, 4.0], [3, 4])
 
 
 def test_interval_of_a_mean():

@@ -1,0 +1,95 @@
+"""PyTorch's linear layer, ELU and Adam for S agents at once, each as if it were alone. Python 3.8.
+
+What an agent computes has the same bits whatever the others are, and whether there are others:
+
+- A product of matrices is of two slices or more; of one slice it takes another kernel, which rounds differently.
+- MKL_CBWR=AUTO,STRICT has MKL round alike wherever a slice begins in memory. MKL reads it at its first product.
+- F.elu, torch.sigmoid and PyTorch's fused Adam round differently at the end of a tensor: they are not used.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Dict, List, Sequence, Tuple
+
+import torch
+import torch.nn as nn
+from torch import Tensor
+
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+
+
+def elu(x: Tensor) -> Tensor:
+    """x where it is positive, exp(x) - 1 elsewhere."""
+    return torch.where(x > 0, x, torch.expm1(x.clamp(max=0.0)))
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x weight + bias of G slices: (G, B, inputs), (G, inputs, outputs), (G, 1, outputs) -> (G, B, outputs)."""
+    if len(x) > 1:
+        return torch.baddbmm(bias, x, weight)
+    bias, x, weight = (y.expand(2, -1, -1) for y in (bias, x, weight))
+    return torch.baddbmm(bias, x, weight)[:1]
+
+
+class Linear(nn.Module):
+    """A linear layer of each of E encoders of S agents: (S, E, B, inputs) -> (S, E, B, outputs).
+
+    layers: S lists of E nn.Linear, which give the first weights. weight: (S, E, inputs, outputs), bias: (S, E, 1,
+    outputs).
+    """
+
+    def __init__(self, layers: Sequence[Sequence[nn.Linear]]) -> None:
+        super().__init__()
+        weights = [torch.stack([layer.weight.detach().t() for layer in agent]) for agent in layers]
+        biases = [torch.stack([layer.bias.detach()[None] for layer in agent]) for agent in layers]
+        self.weight, self.bias = nn.Parameter(torch.stack(weights)), nn.Parameter(torch.stack(biases))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = linear(x.flatten(0, 1), self.weight.flatten(0, 1), self.bias.flatten(0, 1))
+        return y.unflatten(0, self.weight.shape[:2])
+
+
+def stacked(
+    shapes: Sequence[Tuple[int, int, int, float]], seeds: Sequence[int], init: Callable[[nn.Linear, float], nn.Linear]
+) -> List[Linear]:
+    """A layer for each of the shapes (E, inputs, outputs, gain), with weights of its own for each of the S seeds.
+
+    Those of an agent are the first that PyTorch's generator gives after its seed. init(layer, gain) initialises one.
+    """
+    of_agents = []
+    for seed in seeds:
+        torch.manual_seed(seed)
+        of_agents.append([[init(nn.Linear(i, o), gain) for _ in range(number)] for number, i, o, gain in shapes])
+    return [Linear(of_layer) for of_layer in zip(*of_agents)]
+
+
+class Adam:
+    """Adam (Kingma and Ba 2015) with a learning rate for each of S agents: torch.optim.Adam, betas (0.9, 0.999).
+
+    The parameters of the module, (S, ...) each, become views of one tensor (S, P): few calls of PyTorch a step then.
+
+    Attributes: `learning_rate`, (S, 1) float64; `parameters`, `mean` and `square`, (S, P); `steps`, (S, 1) float64.
+    """
+
+    def __init__(self, module: nn.Module, learning_rate: Tensor, eps: float = 1e-5) -> None:
+        self.learning_rate, self.eps = learning_rate, eps
+        views = list(module.parameters())
+        self.parameters = torch.cat([view.detach().flatten(1) for view in views], 1)
+        for view, part in zip(views, self.parameters.split([view[0].numel() for view in views], 1)):
+            view.data = part.view(view.shape)
+        self.steps = torch.zeros(len(self.parameters), 1, dtype=torch.float64)
+        self.mean, self.square = torch.zeros_like(self.parameters), torch.zeros_like(self.parameters)
+
+    @torch.no_grad()
+    def step(self, gradient: Tensor) -> None:
+        """gradient: (S, P)."""
+        self.steps += 1
+        self.mean.lerp_(gradient, 1 - 0.9)
+        self.square.mul_(0.999).addcmul_(gradient, gradient, value=1 - 0.999)
+        root = (1 - 0.999**self.steps).sqrt().float().to(gradient.device)
+        rate = (-self.learning_rate / (1 - 0.9**self.steps)).float().to(gradient.device)
+        self.parameters.addcdiv_(self.mean * rate, (self.square.sqrt() / root).add_(self.eps))
+
+    def state_dict(self) -> Dict[str, Any]:
+        return {"steps": self.steps, "mean": self.mean, "square": self.square}
