@@ -33,7 +33,7 @@ from pathlib import Path
 
 from analysis import statement
 from launching import slurm_array
-from launching.jobs import check_before_start, claim, owner, parse_flags, read_jobs
+from launching.jobs import check_before_start, claim, other_runs, owner, parse_flags, read_jobs
 from launching.machines import slurm_machine, this_machine, too_large
 from launching.options import parse_args
 from launching.pool import Pool, time_left
@@ -149,9 +149,10 @@ def dry_run(jobs, machine, options):
         print(shlex.join(job.words))
     threads = int(machine.slots[0]["OMP_NUM_THREADS"])
     print(*estimate(jobs, options.sps, len(machine.slots), threads), sep="\n")
-    problem = too_large(jobs, machine)
-    if problem:
+    for problem in filter(None, (too_large(jobs, machine), other_runs(jobs))):
         print("would be refused here:", problem)
+    if any(job.guesses for job in jobs):
+        print("note: a dry run imports no task: of runs that exist only the commands' own flags are compared")
     if options.slurm:
         print(slurm_array.script([job for job in jobs if not job.waits], options))
 
@@ -164,7 +165,9 @@ def main(argv):
     starts = not (options.status or options.dry_run)  # else it reads only, and runs nobody's code
     jobs = read_jobs(lines, worlds.default_arguments if starts else default_arguments)
     if options.status:
-        return status({job.name: (owner(job), job.first_step, job.final_step) for job in jobs})
+        status({job.name: (owner(job), job.first_step, job.final_step) for job in jobs})
+        problem = other_runs(jobs)
+        return print("the same command would be refused:", problem) if problem else None
     machine = slurm_machine(options, jobs) if options.slurm else this_machine(options, jobs)
     if options.dry_run:
         return dry_run(jobs, machine, options)

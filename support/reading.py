@@ -18,10 +18,10 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from support import catalog, recipe
-from support.arguments import fail
+from support.arguments import PACK, PLACE, fail
 
 CURVES = "curves.csv"
 NUMBERS = ("global_step", "wall_seconds", "sps", "episodic_return", "final_return", "final_episodes")  # of done.json
@@ -141,6 +141,21 @@ def default_arguments(script: str, env_id: str = "") -> Dict[str, Any]:
     elif Path(script).stem == "ppo_envpool":
         values.update(recipe.CONTINUOUS if env_id in catalog.CONTINUOUS else {})
     return values
+
+
+def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The first argument of `now` that had another value `before`, as "--gamma 0.5, not 0.99"; "" if there is none.
+
+    Arguments that only one of them has do not count, nor those of PLACE and PACK. A list is as on a command line.
+    """
+    for name in sorted(now.keys() & before.keys() - PLACE - PACK):
+        old, new = (
+            " ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+            for value in (before[name], now[name])
+        )
+        if old != new and str(old) != str(new):
+            return f"--{name.replace('_', '-')} {old}, not {new}"
+    return ""
 
 
 def checkpoints(run_dir: Path) -> List[Path]:

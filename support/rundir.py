@@ -28,13 +28,14 @@ from types import SimpleNamespace
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
 
 from support import devices, recipe, tags
-from support.arguments import NETWORK, PACK, PLACE, fail, writable
+from support.arguments import NETWORK, PACK, fail, writable
 from support.reading import (
     CURVES,
     FORMAT,
     CurvesFile,
     check_format,
     checkpoints,
+    difference,
     event_files,
     load_checkpoint,
     read_json,
@@ -265,13 +266,11 @@ class Run:
                 fail(f"--run-name {args.run_name} {BUSY}: choose another name")
         manifest = self.path / "manifest.json"
         if manifest.exists():
-            before = json.loads(manifest.read_text())["arguments"]
-            for name in vars(args).keys() - PLACE - PACK:
-                if name in before and before[name] != getattr(args, name):  # an older manifest may lack one
-                    fail(
-                        f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {before[name]}, not "
-                        f"{getattr(args, name)}: use the same arguments or another name"
-                    )
+            # an argument that is newer than the run had its default
+            before = {**vars(type(args)()), **json.loads(manifest.read_text())["arguments"]}
+            changed = difference(before, vars(args))
+            if changed:
+                fail(f"--run-name {args.run_name} has run with {changed}: use the same arguments or another name")
             parent_step = read_json(manifest).get("parent", {}).get("global_step", 0)
         else:
             content = _manifest(args, device, self._words)

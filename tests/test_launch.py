@@ -19,7 +19,8 @@ import pytest
 from conftest import ROOT, environment, raw_steps, refusal, wait_for
 from launching import jobs
 
-from support import catalog, reading
+import ppo_envpool
+from support import catalog, reading, worlds
 
 BILLION = 10**9
 SWEEPS = {  # runs, and environment steps of all of them
@@ -348,6 +349,28 @@ def test_an_identical_run_is_shared(faulty):
     refused = finish(start([line(runs, "s/killed", "--seed", 3, steps=LONG)]), code=2)
     assert "--run-name s/killed has run with --seed 1, not 3: use the same arguments" in refused
     assert sorted(path.name for path in (runs / ".launch").iterdir() if path.name[0] == ".") == []
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "",
+        "--num-envs 16 --scaling sqrt-lr --scale-from 4 --hidden-sizes 32 16",
+        "--schedule noise --no-anneal-lr",
+        "--env-id gymnasium::Pendulum-v1 --minibatch-size 64 --target-kl 0.01",
+    ],
+)
+def test_a_run_with_other_arguments_is_not_that_run(flags, tmp_path):
+    """All arguments count, as the script has them: those that the command leaves to their defaults too."""
+    theirs = vars(ppo_envpool.parse_args(["--run-name", "s/a", *flags.split()]))
+    for name, value, says in (("seed", 1, ""), ("gamma", 0.5, "--gamma 0.5, not 0.99"), ("num_logs", None, "")):
+        before = {**theirs, name: value}
+        before = {name: value for name, value in before.items() if value is not None}  # of an older version
+        (tmp_path / "manifest.json").write_text(json.dumps({"arguments": before}))
+        job = jobs.Job(f"python ppo_envpool.py --run-name s/a {flags}", worlds.default_arguments)
+        assert job.differs(tmp_path) == says
+    job = jobs.Job(f"python ppo_envpool.py --run-name s/a {flags}")  # of a dry run, which imports no task
+    assert job.guesses == ("gymnasium" in flags) and job.differs(tmp_path) == ""
 
 
 def test_a_child_waits_for_its_parent(tmp_path, capsys):

@@ -15,7 +15,7 @@ from pathlib import Path
 from launching.machines import too_large
 from support import recipe
 from support.arguments import PLACE, fail
-from support.reading import default_arguments, read_json, state
+from support.reading import default_arguments, difference, read_json, state
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
@@ -48,9 +48,10 @@ def parse_flags(words):
 class Job:
     """One command of stdin: a training run to carry out.
 
-    Attributes: `words`, the command; `script`; `flags`, what the command says; `args`, the flags over the script's
-    defaults; `name` and `runs_dir`; `path`, the run directory (`claim` changes it if another sweep owns the run);
-    `parent`, the job that it goes on from, if that is in the list too, and `first_step`, where that one ends.
+    Attributes: `words`, the command; `script`; `flags`, what the command says; `defaults` of the script and `args`, the
+    flags over them; `guesses`, whether some defaults depend on a task whose module is not imported; `name` and
+    `runs_dir`; `path`, the run directory (`claim` changes it if another sweep owns the run); `parent`, the job that it
+    goes on from, if that is in the list too, and `first_step`, where that one ends.
     """
 
     parent, first_step = None, 0
@@ -67,7 +68,10 @@ class Job:
         self.flags = parse_flags(self.words[scripts[0] + 1 :])
         if "run_name" not in self.flags:
             fail(f"stdin: `{line}` has no --run-name: expected a name of its own for each run")
-        self.args = {**defaults(self.script, str(self.flags.get("env_id"))), **self.flags}
+        env_id = str(self.flags.get("env_id"))
+        self.defaults = defaults(self.script, env_id)
+        self.guesses = env_id.startswith("gymnasium:") and defaults is default_arguments
+        self.args = {**self.defaults, **self.flags}
         self.name, self.runs_dir = str(self.args["run_name"]), Path(str(self.args.get("runs_dir", "runs")))
         self.path = self.runs_dir / self.name
         if Path(self.name).is_absolute() or ".." in Path(self.name).parts or not Path(self.name).parts:
@@ -89,6 +93,10 @@ class Job:
         except ValueError as error:
             fail(f"{error} (in the command of {self.name})")
         _, self.args["num_envs"], self.args["num_steps"] = schedule.phases[0]
+        if self.args.get("schedule"):
+            self.args["schedule"] = schedule.text
+        if self.args.get("scale_from") or self.args.get("scaling"):
+            self.scale()
         self.steps, self.batch_size = self.args["total_timesteps"], self.args["num_envs"] * self.args["num_steps"]
         self.final_step = schedule.last_step
         self.eval_episodes = self.args.get("eval_episodes", 0)
@@ -99,6 +107,17 @@ class Job:
                 f"--total-timesteps {self.steps} of {self.name} is less than one batch of {self.args['num_envs']} envs "
                 f"x {self.args['num_steps']} steps: expected at least {self.batch_size}"
             )
+
+    def scale(self):
+        """Sets what --scaling and --scale-from ask for, as the script does."""
+        way = self.args["scaling"] = str(self.args.get("scaling") or recipe.WAYS[0])
+        base = self.args["scale_from"] = self.args.get("scale_from") or self.defaults["num_envs"]
+        sizes = [self.args["num_envs"], base, self.args["num_steps"], self.args["num_minibatches"]]
+        try:
+            size, number, rate = recipe.scaled(*sizes, self.args["learning_rate"], way)
+        except (TypeError, ValueError) as error:
+            fail(f"{error} (in the command of {self.name})")
+        self.args.update(minibatch_size=size, num_minibatches=number, learning_rate=rate)
 
     def go_on_from(self, parent):
         self.parent, self.first_step = parent, parent.final_step
@@ -115,10 +134,15 @@ class Job:
         return self.args.get("minibatch_size") or batch_size // (self.args.get("num_minibatches") or 1)
 
     @property
+    def computes(self):
+        """The arguments as a manifest has them, without `num_minibatches`, which the size of one stands for."""
+        args = {name: value for name, value in self.args.items() if name not in PLACE | {"num_minibatches"}}
+        return {**args, "minibatch_size": self.minibatch_size(self.batch_size)}
+
+    @property
     def key(self):
         """A hash of what the run computes: equal for two jobs exactly if they do the same."""
-        relevant = {name: value for name, value in self.args.items() if name not in PLACE | {"num_minibatches"}}
-        relevant.update(script=Path(self.script).name, minibatch_size=self.minibatch_size(self.batch_size))
+        relevant = {**self.computes, "script": Path(self.script).name}
         for name, value in relevant.items():
             if isinstance(value, int):  # 1 and 1.0 are the same value of an argument
                 relevant[name] = float(value)
@@ -132,12 +156,17 @@ class Job:
         return [*words, "--run-name", str(self.path.relative_to(self.runs_dir))]  # of two, the later one counts
 
     def differs(self, run_dir):
-        """The first argument for which the run in this directory had another value, as text; "" if there is none."""
-        before = read_json(run_dir / "manifest.json").get("arguments", {})
-        for name, value in self.flags.items():
-            if name in before and name not in PLACE and before[name] != value and str(before[name]) != str(value):
-                return f"--{name.replace('_', '-')} {before[name]}, not {value}"
-        return ""
+        """The first argument for which the run in this directory had another value, as text; "" if there is none.
+
+        An argument that its manifest lacks, as it is newer than the run, had its default.
+        """
+        before = read_json(run_dir / "manifest.json").get("arguments")
+        if not isinstance(before, dict):  # nothing has run there
+            return ""
+        now = self.computes
+        if self.guesses:
+            now = {name: now[name] for name in self.flags if name in now}
+        return difference({**self.defaults, "minibatch_size": now.get("minibatch_size"), **before}, now)
 
 
 def read_jobs(lines, defaults=default_arguments):
@@ -165,6 +194,19 @@ def read_jobs(lines, defaults=default_arguments):
     return jobs
 
 
+def other_runs(jobs):
+    """One line on the first job whose directory holds a run with other arguments; "" if there is none."""
+    for job in jobs:
+        path = owner(job)
+        changed = "" if path.is_symlink() else job.differs(path)
+        if changed:
+            return (
+                f"--run-name {job.name} has run with {changed}: use the same arguments, "
+                "or RUNS_DIR=… for another version of the sweep"
+            )
+    return ""
+
+
 def check_before_start(jobs, machine):
     """Ends the program if a job cannot run here: memory, a missing script, a directory with another run in it."""
     problem = too_large(jobs, machine)
@@ -173,14 +215,9 @@ def check_before_start(jobs, machine):
     for script in {job.script for job in jobs}:
         if not Path(script).exists():
             fail(f"stdin: there is no {script} in {os.getcwd()}: expected to be started in the repository's root")
-    for job in jobs:
-        path = owner(job)
-        difference = "" if path.is_symlink() else job.differs(path)
-        if difference:
-            fail(
-                f"--run-name {job.name} has run with {difference}: use the same arguments, "
-                "or RUNS_DIR=… for another version of the sweep"
-            )
+    problem = other_runs(jobs)
+    if problem:
+        fail(problem)
 
 
 # ---- run directories -------------------------------------------------------------------------------------------------
