@@ -1,6 +1,6 @@
 """How often each kind of claim is wrong, and how often it finds what is there: simulated sweeps with known answers.
 
-    python scripts/calibration.py                        # the table of docs/reproducing.md, some 20 CPU-minutes
+    python scripts/calibration.py                        # the table of docs/reproducing.md, ten minutes of one core
     python scripts/calibration.py --kinds "the best of"  # the kinds whose name has these words
 
 Every kind of claim that a program of this repository judges is tried with its own functions, on scores that are drawn
@@ -31,7 +31,7 @@ from analysis import comparisons
 from analysis.comparisons import judge
 from analysis.estimates import ALPHA, CONTRADICTED, SUPPORTED, UNDECIDED, bootstrap, evidence, iqm, mean, p_values
 from plasticity import spearman, spearman_within
-from studies.gradient_claims import NO_BIAS, bias_difference, relative_bias
+from studies.gradient_claims import bias_difference
 from umap_coverage import slope_against_log2
 
 from support import arguments
@@ -349,13 +349,6 @@ class Gradients:
         values = trials.rng.choice(self.logs - self.logs.mean(), shape).mean(-1)
         return trials.judge(mean, [[values + effect]])
 
-    def no_bias(self, trials, effect):
-        """Relative bias of exactly NO_BIAS, or none."""
-        bias2, truth2 = self.rows[256, 1].mean(-1)
-        true = max(0.0, NO_BIAS - effect) ** 2 * truth2
-        squares = self.squares(trials, (256, 1), true - bias2)
-        return trials.judge(lambda sample: relative_bias(sample[0]), [[squares]], "little", NO_BIAS)
-
     def less_bias(self, trials, effect):
         """Two conditions of equal bias, or the first with a relative bias that is larger by `effect`."""
         bias2, truth2 = self.rows[64, 0.95].mean(-1)
@@ -402,7 +395,6 @@ KINDS = {  # name: (function, pools). A claim "not below by 0.05" is a differenc
     "Spearman's correlation over runs": (Plasticity(within=False), ["shape"]),
     "the same within configurations": (Plasticity(within=True), ["shape"]),
     "mean of a logarithm (gradients)": (gradients.mean, ["shape"]),
-    "no bias of the gradient": (gradients.no_bias, ["shape"]),
     "less bias of the gradient": (gradients.less_bias, ["shape"]),
     "interval of the share of solved runs": (share, ["one game"]),
 }

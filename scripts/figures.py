@@ -51,7 +51,7 @@ from analysis.drawing import (
 from analysis.look import BLUE, BLUES, DASH_DOTTED, DASHED, GREEN, VERMILLION, ramp
 from analysis.suite import Suite, short
 from analysis.sweep_claims import BIGGER, BIGGER_SQRT, MORE_MINIBATCHES, settings_of
-from analysis.tables import report
+from analysis.tables import report, verdicts
 from analysis.training_runs import RETURN
 from tyro.conf import Positional
 
@@ -411,6 +411,8 @@ def draw(sweep, judged, unread, args):
     text = "\n".join(lines)
     (args.out / f"{sweep}.txt").write_text(text + "\n")
     print(text)
+    for suite, claims in judged:
+        print(*verdicts(suite, claims), sep="\n")
     return svgs
 
 

@@ -66,12 +66,12 @@ def claims(scores):
         beats(name, WIDE, LONG, [game])
     text = f"the best shape at a rate of {RATES[0]:g} is about the best of all, each at its own best rate"
     everywhere = [config for config in scores.configs if scores.has(config)]
-    found.add("S2", text, best_at_default, everywhere, primary=True, by_game=False)
+    found.add("S2", text, best_at_default, everywhere, by_game=False)
     beats("S6", MIDDLE, LONG)
     beats("S7", MIDDLE, WIDE)
     text = "32x32 beats 128x8 by more on DoorKey than on the others, each at its own best rate"
     pair = [*scores.where(num_envs=MIDDLE), *scores.where(num_envs=WIDE)]
-    found.add("S8", text, more_on_doorkey, pair, primary=True, by_game=False)
+    found.add("S8", text, more_on_doorkey, pair, by_game=False)
     for name, rate in zip(("E1", "E3", "E2"), RATES, strict=True):
         pair = [scores.one(num_envs=n, learning_rate=rate) for n in (WIDE, LONG)]
         found.compare(name, f"128x8 beats 8x128 at a rate of {rate:g} (added after the runs)", *pair)

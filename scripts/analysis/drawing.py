@@ -314,7 +314,7 @@ def curve_panels(suite, panels, finals=(), part="", axis=None):
         for config in drawn:
             until = suite.dotted_until(config, suite.common, sheet.axis)
             sheet.curve(ax, config, "all", suite.pool_name, suite.aggregate(config, sheet.axis), style[config], until)
-        ax.set_title(_with_count(title, drawn, configs))
+        ax.set_title(_with_count(title or _games_of(suite), drawn, configs))
         sheet.finish_curves(ax)
     sheet.axes[0][0].set_ylabel(f"{suite.pool_name} ({suite.unit_words})")
     sheet.label_directly(curve_axes)
@@ -324,6 +324,12 @@ def curve_panels(suite, panels, finals=(), part="", axis=None):
         sheet.finish(ax, "no final\nscores yet")
     sheet.has_runs = True
     return sheet
+
+
+def _games_of(suite):
+    """The games that a picture pools, in words."""
+    games = suite.common
+    return ", ".join(games) if 0 < len(games) < 3 else f"{len(games)} games"
 
 
 def _with_count(title, drawn, configs):

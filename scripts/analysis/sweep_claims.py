@@ -57,7 +57,7 @@ def scaling(suite, claims, side="more"):
                 [suite.base] * len(scaled),
                 f"IQM({letter}×k) - IQM(base), {mean_over(scaled)}",
                 side,
-                primary=side != "more" and letter == "N" and not claims,
+                primary=side == "not less" and letter == "N" and not claims,
             )
 
 
@@ -336,7 +336,7 @@ def gamma(suite, claims):
                 "little",
             )
             rows.append((found, claims[place]))
-    claims.all_together("the gain of a longer rollout does not depend on γ", rows, "little", primary=True)
+    claims.all_together("the gain of a longer rollout does not depend on γ", rows, "little")
     _changes_little(suite, claims, "gamma")
 
 

@@ -85,7 +85,7 @@ def claims_table(claims):
 
 
 def verdicts(suite, claims):
-    """A line for each primary claim: the claim, its games, budget and seeds, the verdict, the number."""
+    """Three lines for each primary claim: the verdict; games, budget and seeds; the number with its interval."""
     games = ", ".join(suite.common) if len(suite.common) < 4 else f"{len(suite.common)} games"
     for claim in claims:
         if claim.family == PRIMARY:
@@ -93,8 +93,8 @@ def verdicts(suite, claims):
             why = f" (needs {claim.needs})" if claim.needs else f" ({claim.remark})" if claim.remark else ""
             ci = f"95 % CI {bounds(low, high)}" if np.isfinite(low) else f"no CI: {claim.tested.why}"
             yield f"{claim.text}: {claim.verdict}{why}"
-            yield f"  {games or 'no game'}, {suite.budget:,.0f} steps, {claim.seeds} seeds: {claim.quantity} = "
-            yield f"  {number(value)}, {ci}"
+            yield f"  {games or 'no game'}, {suite.budget:,.0f} steps, {claim.seeds} seeds"
+            yield f"  {claim.quantity} = {number(value)}, {ci}"
 
 
 def remarks(claims):

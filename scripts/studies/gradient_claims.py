@@ -232,7 +232,7 @@ class Claim:
     number: int  # claims of one number belong together
     text: str  # what is claimed
     measure: Callable  # (args, tables) -> the quantities that decide it, each in words and as samples
-    side: str  # what is claimed of each quantity, as for estimates.verdict
+    side: str  # what is claimed of each quantity, as for estimates.verdict; empty: an estimate without a verdict
     statistic: Callable = difference  # from the samples to the quantity
     null: float = 0.0  # what the quantity is compared with
     margin: float = 0.0  # for the side "little"
@@ -342,9 +342,8 @@ CLAIMS = (
         number=11,
         text="lambda = 1 has no bias once T exceeds the episode",
         measure=bias_of_long_rollouts,
-        side="little",
+        side="",  # a test of it was wrong in 8 % of the nulls at ten seeds, and found it in 13 % where it is true
         statistic=relative_bias,
-        margin=NO_BIAS,
     ),
     Claim(
         number=12,
@@ -377,15 +376,15 @@ def seed_evidence(statistic, samples, resamples, null=0.0):
 def find(args, tables):
     """The table of findings, a DataFrame: every claim's quantities with their intervals and verdicts.
 
-    A claim with fewer than RUNS_FOR_A_VERDICT seeds has no verdict.
+    A claim with fewer than RUNS_FOR_A_VERDICT seeds, or without a side, has no verdict.
     """
     rows = []
     for claim in CLAIMS:
         for quantity, samples in claim.measure(args, tables):
             found = seed_evidence(claim.statistic, samples, args.resamples, claim.null)
-            tested = judge(found, claim.side, claim.margin)
-            value, low, high = (float(bound) + claim.null for bound in tested.estimate)
-            verdict = "" if needed([[array] for array in samples]) else tested.verdict
+            value, low, high = (float(bound) + claim.null for bound in found.estimate)
+            judged = claim.side and not needed([[array] for array in samples])
+            verdict = judge(found, claim.side, claim.margin).verdict if judged else ""
             rows.append(
                 {
                     "claim": claim.number,
