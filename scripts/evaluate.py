@@ -79,12 +79,10 @@ def load(run_dir):
         fail(f"{run_dir} has no manifest.json of a run: expected a run directory")
     if script not in catalog.SCRIPTS:
         fail(f"{run_dir} is a run of {script}.py: expected one of {' '.join(catalog.SCRIPTS)}")
-    for path in reading.checkpoints(run_dir):
-        checkpoint = reading.try_to_load(path, "cpu")
-        if checkpoint:
-            reading.check_format(path, checkpoint)
-            return checkpoint, SimpleNamespace(**arguments), script
-    fail(f"{run_dir} has no readable checkpoint.pt: expected a run directory with a checkpoint")
+    found = reading.newest_checkpoint(run_dir)
+    if not found:
+        fail(f"{run_dir} has no checkpoint.pt: expected a run directory with a checkpoint")
+    return found[1], SimpleNamespace(**arguments), script
 
 
 @contextlib.contextmanager

@@ -164,14 +164,40 @@ def checkpoints(run_dir: Path) -> List[Path]:
 
 
 def try_to_load(path: Path, device: Any) -> Optional[Dict[str, Any]]:
-    """The content of a checkpoint file, or None after a note if it is not whole."""
+    """The content of a checkpoint file, or None after a note if it is not whole.
+
+    Exits 2 with one line if the disk, its permissions or the memory are in the way: the file may be whole.
+    """
     import torch
 
     try:
-        return torch.load(path, map_location=device, weights_only=True)
-    except Exception as error:  # a file that is not whole breaks in many ways
-        print(f"note: {path} cannot be read ({type(error).__name__})", file=sys.stderr)
-        return None
+        content = torch.load(path, map_location=device, weights_only=True)
+        if isinstance(content, dict):
+            return content
+        error: Exception = TypeError("no checkpoint")
+    except Exception as caught:  # a file that is not whole breaks in many ways
+        error = caught
+    if isinstance(error, (OSError, MemoryError)) or "alloc" in str(error):  # torch raises RuntimeError without memory
+        fail(f"{path} cannot be read ({error}): the same command resumes from it once it can")
+    print(f"note: {path} cannot be read ({type(error).__name__})", file=sys.stderr)
+    return None
+
+
+def newest_checkpoint(run_dir: Path) -> Optional[Tuple[Path, Dict[str, Any]]]:
+    """The newest checkpoint of a run that is whole, and its content, on the CPU; None if the run has none.
+
+    Exits 2 with one line if there are checkpoints, and none is whole or of this format.
+    """
+    found = checkpoints(run_dir)
+    for path in found:
+        checkpoint = try_to_load(path, "cpu")
+        if checkpoint is not None:
+            check_format(path, checkpoint)
+            return path, checkpoint
+    if found:
+        names = " and ".join(path.name for path in found)
+        fail(f"{run_dir}: {names} cannot be read: expected a copy of one; to begin anew, delete the directory")
+    return None
 
 
 def check_format(path: Path, checkpoint: Dict[str, Any]) -> None:

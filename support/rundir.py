@@ -33,15 +33,13 @@ from support.reading import (
     CURVES,
     FORMAT,
     CurvesFile,
-    check_format,
-    checkpoints,
     difference,
     event_files,
     load_checkpoint,
+    newest_checkpoint,
     read_json,
     records,
     script_of,
-    try_to_load,
     write_atomically,
 )
 
@@ -78,18 +76,17 @@ def _parent(args: Any) -> Tuple[bytes, int]:
                 f"--resume-from {parent} has run with --{name.replace('_', '-')} {before[name]}, not "
                 f"{getattr(args, name)}: expected the same network"
             )
-    for path in checkpoints(parent):
-        checkpoint = try_to_load(path, "cpu")
-        if checkpoint:
-            check_format(path, checkpoint)
-            step, batch_size = checkpoint["run"]["global_step"], args.num_envs * args.num_steps
-            if args.total_timesteps < step + batch_size:
-                fail(
-                    f"--total-timesteps {args.total_timesteps} leaves no iteration after the {step} steps of "
-                    f"--resume-from {parent}: expected at least {step + batch_size}"
-                )
-            return path.read_bytes(), step
-    fail(f"--resume-from {parent} has no checkpoint that can be read: expected the directory of a run with one")
+    found = newest_checkpoint(parent)
+    if not found:
+        fail(f"--resume-from {parent} has no checkpoint: expected the directory of a run with one")
+    path, checkpoint = found
+    step, batch_size = checkpoint["run"]["global_step"], args.num_envs * args.num_steps
+    if args.total_timesteps < step + batch_size:
+        fail(
+            f"--total-timesteps {args.total_timesteps} leaves no iteration after the {step} steps of "
+            f"--resume-from {parent}: expected at least {step + batch_size}"
+        )
+    return path.read_bytes(), step
 
 
 @functools.lru_cache(maxsize=None)  # the packages take a third of a second
@@ -281,17 +278,13 @@ class Run:
         if (self.path / "done.json").exists():
             print(f"{self.path} is finished: {' '.join((self.path / 'done.json').read_text().split())}")
             sys.exit(0)
+        found = newest_checkpoint(self.path)
+        if not found and parent_step:
+            fail(f"{self.path} has lost the checkpoint of its parent run: delete the directory to begin anew")
         with contextlib.suppress(FileNotFoundError):
             (self.path / "failed.json").unlink()  # it may go better from the checkpoint, with other games
-        name, step = "", -1
-        for path in checkpoints(self.path):
-            checkpoint = try_to_load(path, "cpu")
-            if checkpoint:
-                check_format(path, checkpoint)
-                name, step = path.name, checkpoint["run"]["global_step"]
-                break
-        self._cut_curves(step)
-        return name, parent_step
+        self._cut_curves(found[1]["run"]["global_step"] if found else -1)
+        return found[0].name if found else "", parent_step
 
     def _cut_curves(self, last_step: int) -> None:
         """Removes the points after `last_step`: they will be written again."""

@@ -215,7 +215,7 @@ def test_broken_checkpoints(tmp_path, capsys):
     assert refused(capsys, run_dir).splitlines()[-1].startswith("error: ")
     for name in ("checkpoint.pt", "checkpoint.prev.pt"):
         (run_dir / name).unlink()
-    assert "has no readable checkpoint.pt" in refused(capsys, run_dir)
+    assert "has no checkpoint.pt: expected" in refused(capsys, run_dir)
     make_run(tmp_path)
     checkpoint = torch.load(run_dir / "checkpoint.pt", weights_only=True)
     old = {**checkpoint["run"], "agent": checkpoint["agent"]}  # before the format had a number

@@ -205,7 +205,7 @@ def test_a_run_from_another_runs_checkpoint(tmp_path):
             "--env-id CartPole-v1, not Acrobot-v1: expected the same network",
         ),
         ("--resume-from {}/parent --total-timesteps 511", "leaves no iteration after the 256 steps of --resume-from"),
-        ("--resume-from {}/empty", "has no checkpoint that can be read"),
+        ("--resume-from {}/empty", "has no checkpoint: expected"),
     ],
 )
 def test_what_cannot_be_gone_on_from(words, says, tmp_path_factory, tmp_path, capsys):

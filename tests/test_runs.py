@@ -20,6 +20,7 @@ import termios
 import time
 import urllib.parse
 import urllib.request
+from pathlib import Path
 
 import imageio.v2 as imageio
 import numpy as np
@@ -465,17 +466,25 @@ def test_a_run_without_curves_csv_and_one_with_a_broken_one(reopen, capsys):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("broken", [b"", b"\0" * 4096])
-def test_no_checkpoint_can_be_read(reopen, broken, capsys):
-    """Then the run begins anew, and so do its curves."""
+@pytest.mark.parametrize("broken", ["", "\0" * 4096, Path("/proc/self/mem")])
+def test_no_checkpoint_can_be_read(reopen, broken, tmp_path, capsys):
+    """One line, and nothing is touched. The last of them is an I/O error, after which no older one is taken."""
 
-    def break_both(copy):
-        for name in ("checkpoint.pt", "checkpoint.prev.pt"):
-            (copy / name).write_bytes(broken)
+    def break_them(copy):
+        (copy / "failed.json").write_text("{}")
+        shutil.copy(copy / "checkpoint.pt", copy / "checkpoint.prev.pt")
+        for name in ("checkpoint.pt", "checkpoint.prev.pt")[: 1 if isinstance(broken, Path) else 2]:
+            (copy / name).unlink()
+            if isinstance(broken, Path):
+                (copy / name).symlink_to(broken)
+            else:
+                (copy / name).write_text(broken)
 
-    copy, step = reopen("copy", break_both)
-    assert step == 0 and raw_steps(copy) == [] and not any(curves_csv(copy).values())
-    assert capsys.readouterr().err.count("cannot be read") == 2
+    with pytest.raises(SystemExit) as end:
+        reopen("copy", break_them)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert end.value.code == 2 and re.match(r"error: .*checkpoint.*\.pt cannot be read", error)
+    assert raw_steps(tmp_path / "copy/run") == STEPS and (tmp_path / "copy/run/failed.json").exists()
 
 
 @pytest.mark.once
