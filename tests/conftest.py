@@ -2,6 +2,7 @@
 
 import atexit
 import functools
+import importlib.util
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 torch.set_num_threads(1)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # who is started in the background ignores it, and all below
 ROOT = Path(__file__).parent.parent
+STAND_IN = ROOT / "tests/stand_in"
 # the smallest run of each script in which every part of it is reached: 8 iterations, and whole games end
 SIZE = "--num-envs 4 --num-steps 32 --total-timesteps 1024 --update-epochs 1 "
 SMALL = {
@@ -40,6 +42,17 @@ FIRST = "ppo_atari_envpool.py"
 @pytest.fixture(scope="module", params=list(SMALL))
 def script(request):
     return request.param
+
+
+@pytest.fixture
+def isaacgym(monkeypatch):
+    """Gives this process the stand-in. The script cannot import it here: torch is loaded."""
+    from support import simulators
+
+    spec = importlib.util.spec_from_file_location("isaacgymenvs", STAND_IN / "isaacgymenvs/__init__.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(simulators, "isaacgymenvs", module)
 
 
 def pytest_collection_modifyitems(items):

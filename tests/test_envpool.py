@@ -86,7 +86,9 @@ def reference_update(agent, seen, permutations, args):
         for inds in permutation.split(args.minibatch_size):
             policy, newvalue = agent(seen["obs"][inds])
             ratio = (policy.log_prob(seen["actions"][inds]) - seen["logprobs"][inds]).exp()
-            adv = (advantages[inds] - advantages[inds].mean()) / (advantages[inds].std() + 1e-8)
+            adv = advantages[inds]
+            if args.norm_adv:
+                adv = (adv - adv.mean()) / (adv.std() + 1e-8)
             policy_loss = torch.max(-adv * ratio, -adv * ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)).mean()
             clipped = values[inds] + (newvalue - values[inds]).clamp(-args.clip_coef, args.clip_coef)
             value_loss = torch.max((newvalue - returns[inds]) ** 2, (clipped - returns[inds]) ** 2).mean() / 2
@@ -97,8 +99,10 @@ def reference_update(agent, seen, permutations, args):
             optimizer.step()
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
-def test_one_iteration_of_the_script_is_cleanrls(env_id, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "env_id,options", [("CartPole-v1", ""), ("Pendulum-v1", ""), ("Pendulum-v1", "--no-norm-adv --vf-coef 0.8")]
+)
+def test_one_iteration_of_the_script_is_cleanrls(env_id, options, tmp_path, monkeypatch):
     """The script runs one iteration on real games; its batch and permutations go through CleanRL's update."""
     seen, permutations = {}, []
     gae, batch_of, diagnose, randperm = ppo.gae, ppo.batch_of, ppo.diagnose, torch.randperm
@@ -129,7 +133,7 @@ def test_one_iteration_of_the_script_is_cleanrls(env_id, tmp_path, monkeypatch):
     monkeypatch.setattr(ppo, "diagnose", record_diagnose)
     monkeypatch.setattr(torch, "randperm", record_randperm)
     words = "--no-mask-resets --seed 3 --num-steps 256 --total-timesteps 1024 --update-epochs 2"
-    args = run_here(tmp_path, f"--env-id {env_id} {words}")
+    args = run_here(tmp_path, f"--env-id {env_id} {words} {options}")
     assert seen["dones"].any(), "an episode end must be among the rows, or the test proves little"
     assert len(permutations) == args.update_epochs and len(seen["obs"]) == 1024
 

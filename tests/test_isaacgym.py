@@ -19,23 +19,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, Forked, curves, environment, load_checkpoint, raw_steps, two_ranks, wait_for
+from conftest import ROOT, STAND_IN, Forked, curves, environment, load_checkpoint, raw_steps, two_ranks, wait_for
 
 import ppo_isaacgym as ppo
 from support import reading, recipe, rundir, simulators
 
 SCRIPT = "ppo_isaacgym.py"
-STAND_IN = ROOT / "tests" / "stand_in"
 needs_mjlab = pytest.mark.skipif(importlib.util.find_spec("mjlab") is None, reason="requirements-mjlab.txt")
-
-
-@pytest.fixture
-def isaacgym(monkeypatch):
-    """Gives this process the stand-in. The script cannot import it here: torch is loaded."""
-    spec = importlib.util.spec_from_file_location("isaacgymenvs", STAND_IN / "isaacgymenvs/__init__.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(simulators, "isaacgymenvs", module)
 
 
 def command(runs_dir, words):

@@ -144,6 +144,44 @@ def test_three_losses_of_the_proximal_policy():
     torch.testing.assert_close(losses["policy_loss"], expected)
 
 
+@pytest.mark.parametrize("module", [ppo_atari_envpool, ppo_isaacgym, ppo_envpool])
+def test_the_proximal_policy_is_the_average_after_each_step(module, isaacgym, tmp_path, monkeypatch):
+    """Of the first parameters and of those that each step of the optimiser has left, by the definition."""
+    names, found = [], []
+    adam = module.Adam if module is ppo_envpool else module.optim.Adam
+    make_agent, step = module.make_agent, adam.step
+
+    def keep_agent(*inputs):
+        agent = make_agent(*inputs)
+        names.append([name for name, _ in agent.named_parameters()])
+        found.append([x.detach().clone() for x in agent.parameters()])
+        return agent
+
+    def keep_step(optimizer, *inputs):
+        step(optimizer, *inputs)
+        if module is ppo_envpool:  # one row of all parameters
+            parts = optimizer.parameters.split([x.numel() for x in found[0]], 1)
+            found.append([part.reshape(x.shape).clone() for x, part in zip(found[0], parts)])
+        else:
+            found.append([x.detach().clone() for x in optimizer.param_groups[0]["params"]])
+
+    monkeypatch.setattr(module, "make_agent", keep_agent)
+    monkeypatch.setattr(adam, "step", keep_step)
+    monkeypatch.setattr(sys, "argv", [module.__file__])
+    words = "--num-envs 4 --num-steps 16 --total-timesteps 128 --num-minibatches 4 --update-epochs 1 --prox-com 3 "
+    words += f"--no-diagnostics --num-threads 1 --learning-rate 1e-3 --no-anneal-lr --run-name r --runs-dir {tmp_path}"
+    args = module.parse_args([*words.split(), *(["--env-id", "Ant"] if module is ppo_isaacgym else [])])
+    with pytest.raises(SystemExit) as end:
+        module.main(args)
+    assert end.value.code == 0 and len(found) == 1 + 8
+    weights = [(3 / 4) ** (8 - k) for k in range(9)]
+    prox = load_checkpoint(tmp_path / "r")["prox"]
+    for name, parameters in zip(names[0], zip(*found)):
+        average = sum(w * x.double() for w, x in zip(weights, parameters)) / sum(weights)
+        distance = (prox[f"module.{name}"] - average).norm()
+        assert distance <= 0.01 * (parameters[-1] - parameters[0]).norm(), name
+
+
 def test_a_run_keeps_its_proximal_policy(tmp_path):
     """Its parameters are in the checkpoint, lag behind the agent's, and share the moments of the observations."""
     run_here(tmp_path, "--env-id Pendulum-v1 --num-minibatches 4 --update-epochs 1 --total-timesteps 512 --prox-com 4")

@@ -52,15 +52,6 @@ def test_frame_moments_are_those_of_all_valid_frames():
     assert count == pytest.approx(valid.sum().item())
 
 
-def test_normalize_advantages():
-    x = torch.tensor([1.0, 5.0, 3.0, 100.0])
-    normalized, count = rnd.normalize_advantages(x, torch.tensor([True, True, True, False]))
-    torch.testing.assert_close(normalized, torch.tensor([-1.0, 1.0, 0.0, 0.0]))  # the unbiased deviation is 2
-    assert count == 3
-    normalized, count = rnd.normalize_advantages(x, torch.zeros(4, dtype=torch.bool))
-    assert normalized.tolist() == [0, 0, 0, 0] and count == 1  # a divisor
-
-
 # ---- two processes ---------------------------------------------------------------------------------------------------
 SHARES = """
 import contextlib

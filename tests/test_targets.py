@@ -1,5 +1,9 @@
-"""The mathematics of the PPO scripts: advantages, losses, networks, and one whole update against CleanRL's."""
+"""The mathematics of the PPO scripts: advantages, losses, networks, and one whole update against CleanRL's.
 
+Every function is tried in every script that has it; test_envpool.py has those of ppo_envpool.py.
+"""
+
+import copy
 import math
 from functools import partial
 
@@ -7,11 +11,20 @@ import pytest
 import torch
 import torch.nn as nn
 from conftest import Recorder, curves
-from torch.distributions.categorical import Categorical
+from torch.distributions import Categorical, Independent, Normal
 
 import ppo_atari_envpool as ppo
+import ppo_isaacgym as isaac
+import ppo_procgen as procgen
 import ppo_rnd_envpool as rnd
 from support import reading, rundir
+
+MODULES = pytest.mark.parametrize("module", [ppo, procgen, rnd, isaac])
+
+
+def batch_of(module, **columns):
+    """A Batch of the script with these columns; the others are None."""
+    return module.Batch._make(columns.get(name) for name in module.Batch._fields)
 
 
 # ---- gae -------------------------------------------------------------------------------------------------------------
@@ -36,8 +49,9 @@ def sequences():
     )
 
 
-def test_gae_by_hand():
-    advantages, returns = ppo.gae(**sequences(), gamma=0.5, gae_lambda=0.5)
+@MODULES
+def test_gae_by_hand(module):
+    advantages, returns = module.gae(**sequences(), gamma=0.5, gae_lambda=0.5)
     expected = columns(
         [-3.5, -18.0, 0.0, -16.0, -16.0],  # the terminated step bootstraps 0
         [0.25, -3.0, 0.0, -16.0, -16.0],  # the truncated step bootstraps V of the last observation, 30
@@ -48,40 +62,44 @@ def test_gae_by_hand():
     torch.testing.assert_close(returns, expected + sequences()["values"], rtol=0, atol=0)
 
 
-def test_gae_lambda_0_is_the_td_error_and_lambda_1_the_return():
+@MODULES
+def test_gae_lambda_0_is_the_td_error_and_lambda_1_the_return(module):
     s = sequences()
-    one_step, _ = ppo.gae(**s, gamma=0.5, gae_lambda=0.0)
+    one_step, _ = module.gae(**s, gamma=0.5, gae_lambda=0.0)
     bootstrap = 0.5 * s["next_values"] * ~s["terminations"]
     torch.testing.assert_close(one_step, (s["rewards"] + bootstrap - s["values"]) * s["valid"])
-    _, returns = ppo.gae(**s, gamma=0.5, gae_lambda=1.0)
+    _, returns = module.gae(**s, gamma=0.5, gae_lambda=1.0)
     # rewards to the end of the episode or of the rollout, then the bootstrap
     assert returns[0].tolist() == [1 + 0.5 * 2, 1 + 0.5 * 2 + 0.25 * 30, 1 + 1 + 0 + 3 / 8 + 4 / 16 + 60 / 32, 10]
     assert returns[3].tolist() == [3 + 0.5 * 4 + 0.25 * 60] * 3 + [3 + 0.5 * 4]
 
 
-def test_the_reset_row_reaches_no_other_row():
+@MODULES
+def test_the_reset_row_reaches_no_other_row(module):
     """Whatever value and reward stand in the reset row, and whatever follows it, the steps before it do not change."""
     s = sequences()
-    before, _ = ppo.gae(**s, gamma=0.99, gae_lambda=0.95)
+    before, _ = module.gae(**s, gamma=0.99, gae_lambda=0.95)
     for name in ("rewards", "values"):
         s[name][2, :2] = 1e6
     s["next_values"][2, :2] = -1e6
-    after, _ = ppo.gae(**s, gamma=0.99, gae_lambda=0.95)
+    after, _ = module.gae(**s, gamma=0.99, gae_lambda=0.95)
     torch.testing.assert_close(before, after, rtol=0, atol=0)
     assert (after[2, :2] == 0).all()
 
 
-def test_an_end_cuts_the_trace_without_a_reset_row_too():
+@MODULES
+def test_an_end_cuts_the_trace_without_a_reset_row_too(module):
     """A simulator that resets within the step: the row after the end is the first of the next episode, and valid."""
     s = sequences()
     s["valid"] = torch.ones_like(s["valid"])
-    advantages, _ = ppo.gae(**s, gamma=0.5, gae_lambda=0.5)
+    advantages, _ = module.gae(**s, gamma=0.5, gae_lambda=0.5)
     assert advantages[:, 0].tolist() == [-3.5, -18.0, -14.0, -16.0, -16.0]
     assert advantages[:, 1].tolist() == [0.25, -3.0, -14.0, -16.0, -16.0]
 
 
+@MODULES
 @pytest.mark.parametrize("steps,envs", [(1, 3), (7, 2), (128, 8)])
-def test_gae_is_the_forward_sum(steps, envs):
+def test_gae_is_the_forward_sum(module, steps, envs):
     """Random ends, time limits and reset rows against the definition, sum_k (gamma lambda)^k delta_k up to the end."""
     generator = torch.Generator().manual_seed(steps)
     rewards, values = torch.randn(2, steps, envs, generator=generator)
@@ -92,7 +110,7 @@ def test_gae_is_the_forward_sum(steps, envs):
     valid = torch.cat([torch.ones(1, envs, dtype=torch.bool), ~ended[:-1]])
     ended, terminations, truncations = ended & valid, terminations & valid, truncations & valid
     next_values = torch.cat([values[1:], last])
-    advantages, _ = ppo.gae(rewards, values, terminations, truncations, next_values, valid, 0.97, 0.9)
+    advantages, _ = module.gae(rewards, values, terminations, truncations, next_values, valid, 0.97, 0.9)
     for n in range(envs):
         for t in range(steps):
             total, weight = 0.0, 1.0
@@ -108,91 +126,111 @@ def test_gae_is_the_forward_sum(steps, envs):
 
 
 # ---- ppo_loss --------------------------------------------------------------------------------------------------------
-def minibatch(size=6, num_actions=4, seed=0):
+def minibatch(module, size=6, num_actions=4, seed=0):
+    """Logits, new values and a Batch of random rows; the policy that acted had the same logits."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(size, num_actions, generator=generator)
     actions = torch.randint(num_actions, (size,), generator=generator)
     newvalue, values, advantages, returns = torch.randn(4, size, generator=generator)
     logprobs = Categorical(logits=logits).log_prob(actions)
+    columns = {"values": values, "advantages": advantages, "returns": returns}
     valid = torch.ones(size, dtype=torch.bool)
-    return newvalue, ppo.Batch(None, logits, actions, logprobs, values, returns, advantages, valid)
+    return logits, newvalue, batch_of(module, actions=actions, logprobs=logprobs, valid=valid, **columns)
 
 
-def loss_of(logits, newvalue, mb, *coefs, **options):
-    """ppo_loss of some logits and values on a minibatch."""
-    mean = partial(ppo.masked_mean, valid=mb.valid, count=mb.valid.sum())
-    return ppo.ppo_loss(*ppo.categorical(logits, mb.actions), newvalue, mb, mean, *coefs, **options)
+def loss_of(module, logits, newvalue, mb, *coefs, **options):
+    """The script's ppo_loss of some logits and values on a minibatch."""
+    mean = partial(module.masked_mean, valid=mb.valid, count=mb.valid.sum())
+    policy = Categorical(logits=logits)
+    return module.ppo_loss(policy.log_prob(mb.actions), policy.entropy(), newvalue, mb, mean, *coefs, **options)
 
 
-def test_ratio_1():
-    newvalue, mb = minibatch()
-    loss, losses = loss_of(mb.logits, newvalue, mb, 0.1, 0.01, 0.5, clip_vloss=False)
+@MODULES
+def test_ratio_1(module):
+    logits, newvalue, mb = minibatch(module)
+    loss, losses = loss_of(module, logits, newvalue, mb, 0.1, 0.01, 0.5, clip_vloss=False)
     pg_loss, v_loss, entropy = (losses[name] for name in ("policy_loss", "value_loss", "entropy"))
     assert pg_loss.item() == pytest.approx(-mb.advantages.mean().item(), abs=1e-6)
     assert v_loss.item() == pytest.approx(0.5 * (newvalue - mb.returns).square().mean().item(), abs=1e-6)
-    assert entropy.item() == pytest.approx(Categorical(logits=mb.logits).entropy().mean().item(), abs=1e-6)
+    assert entropy.item() == pytest.approx(Categorical(logits=logits).entropy().mean().item(), abs=1e-6)
     for name in ("old_approx_kl", "approx_kl", "clipfrac"):
         assert losses[name].item() == pytest.approx(0, abs=1e-6), name
     assert loss.item() == pytest.approx((pg_loss - 0.01 * entropy + 0.5 * v_loss).item(), abs=1e-6)
 
 
+@MODULES
 @pytest.mark.parametrize(
     "ratio,advantage,clipped",
     [(1.5, 1, True), (0.5, -1, True), (0.5, 1, False), (1.5, -1, False), (1.05, 1, False), (0.95, -1, False)],
 )
-def test_both_clip_sides(ratio, advantage, clipped):
+def test_both_clip_sides(module, ratio, advantage, clipped):
     """Only a step that has gone too far in the direction of its advantage is clipped, and then it has no gradient."""
     logits = torch.tensor([[0.3, -0.2, 0.1]], requires_grad=True)
     logprob = torch.log_softmax(logits, -1)[:, 1].detach() - math.log(ratio)
     one = torch.ones(1)
-    mb = ppo.Batch(None, None, torch.tensor([1]), logprob, one, one, advantage * one, one.bool())
-    loss, losses = loss_of(logits, one, mb, 0.1, 0.0, 0.0)
+    columns = {"actions": torch.tensor([1]), "values": one, "returns": one, "advantages": advantage * one}
+    mb = batch_of(module, logprobs=logprob, valid=one.bool(), **columns)
+    loss, losses = loss_of(module, logits, one, mb, 0.1, 0.0, 0.0)
     loss.backward()
     assert loss.item() == pytest.approx(-advantage * (min(max(ratio, 0.9), 1.1) if clipped else ratio), rel=1e-5)
     assert (logits.grad.abs().max().item() == 0) == clipped
     assert losses["clipfrac"].item() == (1.0 if abs(ratio - 1) > 0.1 else 0.0)
+    assert losses["old_approx_kl"].item() == pytest.approx(-math.log(ratio), abs=1e-6)
+    assert losses["approx_kl"].item() == pytest.approx(ratio - 1 - math.log(ratio), abs=1e-6)
 
 
-def test_clipped_value_loss():
+@MODULES
+def test_clipped_value_loss(module):
     """Old value 1, clip 0.1. A new value of 2 counts as 1.1; the worse of the two errors is the loss."""
     one = torch.ones(2)
-    actions, returns = torch.zeros(2, dtype=torch.int64), torch.tensor([2.0, 0.0])
-    mb = ppo.Batch(None, None, actions, -math.log(2) * one, one, returns, 0 * one, one.bool())
-    _, losses = loss_of(torch.zeros(2, 2), 2 * one, mb, 0.1, 0.0, 1.0, clip_vloss=True)
+    columns = {"values": one, "returns": torch.tensor([2.0, 0.0]), "advantages": 0 * one, "valid": one.bool()}
+    mb = batch_of(module, actions=torch.zeros(2, dtype=torch.int64), logprobs=-math.log(2) * one, **columns)
+    _, losses = loss_of(module, torch.zeros(2, 2), 2 * one, mb, 0.1, 0.0, 1.0, clip_vloss=True)
     assert losses["value_loss"].item() == pytest.approx(0.5 * ((1.1 - 2.0) ** 2 + (2.0 - 0.0) ** 2) / 2)
 
 
-def test_masked_rows_change_nothing():
-    newvalue, mb = minibatch(size=8)
+@MODULES
+def test_masked_rows_change_nothing(module):
+    logits, newvalue, mb = minibatch(module, size=8)
     valid = torch.tensor([1, 0, 1, 1, 0, 1, 1, 0], dtype=torch.bool)
     mb = mb._replace(obs=newvalue, logprobs=mb.logprobs + 0.2 * torch.arange(8) - 0.7, valid=valid)
-    kept = ppo.Batch(*(x[valid] for x in mb))
+    kept = module.Batch(*(x if x is None else x[valid] for x in mb))
     for x in (newvalue, mb.values, mb.advantages, mb.returns):
         x[~valid] = 1e6
     grads, losses = [], []
-    for batch in (mb, kept):
-        logits = batch.logits.clone().requires_grad_()
-        advantages, count = ppo.normalize_advantages(batch.advantages, batch.valid)
+    for rows, some in ((mb, logits), (kept, logits[valid])):
+        some = some.clone().requires_grad_()
+        advantages, count = module.normalize_advantages(rows.advantages, rows.valid)
         assert count == 5
-        loss, parts = loss_of(logits, batch.obs, batch._replace(advantages=advantages), 0.1, 0.01, 0.5)
+        loss, parts = loss_of(module, some, rows.obs, rows._replace(advantages=advantages), 0.1, 0.01, 0.5)
         loss.backward()
-        grads.append(logits.grad[batch.valid])
+        grads.append(some.grad[rows.valid])
         losses.append(torch.stack([loss.detach(), *parts.values()]))
     torch.testing.assert_close(losses[0], losses[1])
     torch.testing.assert_close(grads[0], grads[1])
 
 
-def test_normalize_advantages():
+@MODULES
+def test_normalize_advantages(module):
     x = torch.tensor([1.0, 5.0, 3.0, 100.0])
     valid = torch.tensor([True, True, True, False])
-    normalized, count = ppo.normalize_advantages(x, valid)
+    normalized, count = module.normalize_advantages(x, valid)
     # the unbiased standard deviation of 1, 5, 3 is 2; the biased one is 1.63
     torch.testing.assert_close(normalized, torch.tensor([-1.0, 1.0, 0.0, 0.0]))
     assert count == 3
     alone = torch.tensor([False, False, False, True])
-    assert ppo.normalize_advantages(x, alone)[0].tolist() == [0, 0, 0, 0]  # no spread to divide by, and no NaN
-    none, count = ppo.normalize_advantages(x, torch.zeros(4, dtype=torch.bool))
+    assert module.normalize_advantages(x, alone)[0].tolist() == [0, 0, 0, 0]  # no spread to divide by, and no NaN
+    none, count = module.normalize_advantages(x, torch.zeros(4, dtype=torch.bool))
     assert none.tolist() == [0, 0, 0, 0] and count == 1  # a divisor
+
+
+@pytest.mark.parametrize("module", [ppo, procgen, rnd])
+def test_log_probabilities(module):
+    """Against torch.distributions; test_isaacgym.py has those of Gaussians."""
+    logits, _, mb = minibatch(module)
+    logprobs, entropy = module.categorical(logits[None], mb.actions[None])
+    torch.testing.assert_close(logprobs[0], mb.logprobs)
+    torch.testing.assert_close(entropy[0], Categorical(logits=logits).entropy())
 
 
 # ---- network and update against CleanRL's ----------------------------------------------------------------------------
@@ -217,86 +255,123 @@ class ReferenceAgent(nn.Module):
         self.load_state_dict(state_dict)  # strict: the names and shapes of ours are CleanRL's
 
     def forward(self, obs):
-        hidden = self.network(obs.float().contiguous() / 255.0)
-        return Categorical(logits=self.actor(hidden)), self.critic(hidden).squeeze(-1)
+        hidden = self.network(obs.permute(0, 3, 1, 2).float().contiguous() / 255.0)
+        return self.actor(hidden), self.critic(hidden).squeeze(-1)
 
 
-def reference_update(agent, batch, permutations, args, num_minibatches):
-    """CleanRL's targets and update, written anew from its definition for a batch with episode ends `dones`."""
-    advantages, last = torch.zeros_like(batch["rewards"]), 0.0
-    for t in reversed(range(len(advantages))):
-        nonterminal = 1.0 - batch["dones"][t].float()
-        delta = batch["rewards"][t] + args.gamma * batch["next_values"][t] * nonterminal - batch["values"][t]
-        last = delta + args.gamma * args.gae_lambda * nonterminal * last
-        advantages[t] = last
-    returns = (advantages + batch["values"]).flatten()
-    advantages, values = advantages.flatten(), batch["values"].flatten()
-    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
-    for permutation in permutations:
-        for inds in permutation.chunk(num_minibatches):
-            policy, newvalue = agent(batch["obs"][inds])
-            ratio = (policy.log_prob(batch["actions"][inds]) - batch["logprobs"][inds]).exp()
-            adv = (advantages[inds] - advantages[inds].mean()) / (advantages[inds].std() + 1e-8)
-            policy_loss = torch.max(-adv * ratio, -adv * ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)).mean()
-            clipped = values[inds] + (newvalue - values[inds]).clamp(-args.clip_coef, args.clip_coef)
-            value_loss = torch.max((newvalue - returns[inds]) ** 2, (clipped - returns[inds]) ** 2).mean() / 2
-            loss = policy_loss - args.ent_coef * policy.entropy().mean() + args.vf_coef * value_loss
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm)
-            optimizer.step()
+def reference_loss(agent, rnd_model, moments, mb, args):
+    """CleanRL's loss, written anew from its definition, of valid rows; and the share of ratios outside of the clip."""
+    outputs, newvalue, int_value, *_ = (*agent(mb.obs), None)
+    if hasattr(agent, "actor_logstd"):
+        policy = Independent(Normal(outputs, agent.actor_logstd.exp().expand_as(outputs)), 1)
+    else:
+        policy = Categorical(logits=outputs)
+    ratio = (policy.log_prob(mb.actions) - mb.logprobs).exp()
+    adv = mb.advantages
+    if args.norm_adv:
+        adv = (adv - adv.mean()) / (adv.std() + 1e-8)
+    policy_loss = torch.max(-adv * ratio, -adv * ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)).mean()
+    value_loss = (newvalue - mb.returns) ** 2
+    if args.clip_vloss:
+        clipped = mb.values + (newvalue - mb.values).clamp(-args.clip_coef, args.clip_coef)
+        value_loss = torch.max(value_loss, (clipped - mb.returns) ** 2)
+    loss = policy_loss - args.ent_coef * policy.entropy().mean() + args.vf_coef * value_loss.mean() / 2
+    if rnd_model is not None:  # the predictor learns from every row: --update-proportion 1
+        loss = loss + args.vf_coef * ((int_value - mb.int_returns) ** 2).mean() / 2
+        loss = loss + rnd_model(mb.frames, moments).mean()
+    return loss, ((ratio - 1).abs() > args.clip_coef).float().mean().item()
 
 
-def test_one_iteration_of_the_script_is_cleanrls(tmp_path, monkeypatch):
-    """The script itself runs one iteration on real frames; its batch and permutations go through CleanRL's update."""
-    args = ppo.parse_args(
-        "--num-envs 4 --num-steps 64 --total-timesteps 256 --no-mask-resets --seed 3 --run-name r "
-        f"--runs-dir {tmp_path} --num-threads 1".split()
-    )
-    seen, permutations = {}, []
-    gae, diagnose, randperm = ppo.gae, ppo.diagnose, torch.randperm
+# a large rate and a narrow clip: ratios have to leave it within eight steps
+ITERATION = "--num-envs 4 --num-steps 32 --total-timesteps 128 --num-minibatches 4 --update-epochs 2 --seed 3 "
+ITERATION += "--learning-rate 1e-3 --clip-coef 0.02 --ent-coef 0.02 --max-grad-norm 0.3 --no-diagnostics "
+ITERATION += "--num-threads 1 --run-name r"
+CASES = [
+    (ppo, "--no-mask-resets --num-steps 64 --total-timesteps 256"),
+    (ppo, "--no-norm-adv --no-clip-vloss --vf-coef 0.8"),
+    (procgen, "--clip-coef 0.002"),
+    (procgen, "--clip-coef 0.002 --no-norm-adv --no-clip-vloss --vf-coef 0.8"),
+    (rnd, "--env-id Breakout-v5 --num-iterations-obs-norm-init 1 --update-proportion 1"),
+    (rnd, "--env-id Breakout-v5 --num-iterations-obs-norm-init 1 --update-proportion 1 --no-norm-adv --vf-coef 0.8"),
+    (isaac, "--env-id Ant --clip-vloss"),
+    (isaac, "--env-id Ant --no-norm-adv --vf-coef 0.8"),
+]
 
-    def record_gae(rewards, values, terminations, truncations, next_values, valid, *rest):
-        assert valid.all() and not truncations.any()
-        seen.update(rewards=rewards.clone(), values=values.clone(), dones=terminations.clone(), next_values=next_values)
-        assert torch.equal(next_values[:-1], values[1:])
-        return gae(rewards, values, terminations, truncations, next_values, valid, *rest)
 
-    def record_diagnose(agent, batch, workers, inds):
-        seen.update(obs=batch.obs.permute(0, 3, 1, 2), agent=agent.state_dict())
-        seen.update(actions=batch.actions, logprobs=batch.logprobs)
-        return diagnose(agent, batch, workers, inds)
+@pytest.mark.parametrize("module,words", CASES)
+def test_one_iteration_of_the_script_is_cleanrls(module, words, isaacgym, tmp_path, monkeypatch):
+    """The script itself runs one iteration; its batch and permutations go through CleanRL's update, with its Adam."""
+    args = module.parse_args([*ITERATION.split(), "--runs-dir", str(tmp_path), *words.split()])
+    batches, moments, permutations, targets, networks = [], [], [], [], {}
+    minibatch, randperm, gae = module.minibatch, torch.randperm, module.gae
 
-    def record_randperm(*args, **kwargs):
-        drawn = randperm(*args, **kwargs)
-        if "device" in kwargs:  # not the shuffling of the noise scale
-            permutations.append(drawn)
+    def record_gae(*inputs):
+        targets.append([x.clone() for x in inputs[:6]])
+        return gae(*inputs)
+
+    def record_minibatch(batch, *inputs):
+        batches.append(batch)
+        moments.append(inputs[2] if module is rnd else None)
+        return minibatch(batch, *inputs)
+
+    def record_randperm(*inputs, **kwargs):
+        drawn = randperm(*inputs, **kwargs)
+        permutations.append(drawn)
         return drawn
 
-    monkeypatch.setattr(ppo, "gae", record_gae)
-    monkeypatch.setattr(ppo, "diagnose", record_diagnose)
-    monkeypatch.setattr(torch, "randperm", record_randperm)
-    with pytest.raises(SystemExit) as end:
-        ppo.main(args)
-    assert end.value.code == 0
-    assert seen["dones"].any(), "an episode end must be among the rows, or the test proves little"
-    assert len(permutations) == args.update_epochs and len(seen["obs"]) == 256
+    def kept(name):
+        make = getattr(module, name)
 
-    torch.manual_seed(args.seed)
-    initial = ppo.Agent(4).state_dict()
-    reference = ReferenceAgent(initial)
-    with torch.no_grad():
-        policy, values = reference(seen["obs"])
-    torch.testing.assert_close(values, seen["values"].flatten(), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(policy.log_prob(seen["actions"]), seen["logprobs"], rtol=1e-4, atol=1e-5)
-    reference_update(reference, seen, permutations, args, args.num_minibatches)
-    moved = 0.0
-    for name, theirs in reference.state_dict().items():
-        ours = seen["agent"][name]
-        # entries move by up to 4e-3; Adam amplifies the rounding of gradients near zero, differently on each CPU
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
-        moved = max(moved, ((theirs - initial[name]).norm() / theirs.norm()).item())
-    assert moved > 1e-3  # two networks that did not learn would agree too
+        def call(*inputs):
+            network = make(*inputs)
+            networks[name] = copy.deepcopy(network)
+            return network
+
+        return call
+
+    monkeypatch.setattr(module, "gae", record_gae)
+    monkeypatch.setattr(module, "minibatch", record_minibatch)
+    monkeypatch.setattr(torch, "randperm", record_randperm)
+    for name in ("make_agent", "RNDModel"):
+        if hasattr(module, name):
+            monkeypatch.setattr(module, name, kept(name))
+    with pytest.raises(SystemExit) as end:
+        module.main(args)
+    assert end.value.code == 0
+    permutations = permutations[:2]  # not what is drawn for the log
+    batch, initial = batches[0], networks["make_agent"]
+    reference, rnd_model = initial, networks.get("RNDModel")
+    if module is ppo:
+        reference = ReferenceAgent(initial.state_dict())
+        with torch.no_grad():
+            outputs, values = reference(batch.obs)
+        torch.testing.assert_close(values, batch.values, rtol=1e-4, atol=1e-5)
+        logprobs = Categorical(logits=outputs).log_prob(batch.actions)
+        torch.testing.assert_close(logprobs, batch.logprobs, rtol=1e-4, atol=1e-5)
+    if not args.mask_resets:  # every end is a death, and every row is trained on
+        _, _, terminations, truncations, _, valid = targets[0]
+        assert terminations.any() and not truncations.any() and valid.all() and batch.valid.all()
+    before = {part: copy.deepcopy(x.state_dict()) for part, x in (("agent", reference), ("rnd_model", rnd_model)) if x}
+    parameters = list(reference.parameters()) + (list(rnd_model.predictor.parameters()) if rnd_model else [])
+    optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=1e-5)
+    norms, outside = [], []
+    for permutation in permutations:
+        for inds in permutation.chunk(4):
+            mb = module.Batch(*(x[inds][batch.valid[inds]] for x in batch))
+            loss, fraction = reference_loss(reference, rnd_model, moments[0], mb, args)
+            optimizer.zero_grad()
+            loss.backward()
+            norms.append(nn.utils.clip_grad_norm_(parameters, args.max_grad_norm).item())
+            outside.append(fraction)
+            optimizer.step()
+    assert max(norms) > args.max_grad_norm and max(outside) > 0.1, "nothing is clipped: the test proves less"
+    checkpoint = reading.load_checkpoint(tmp_path / "r/checkpoint.pt", "cpu")
+    for part, network in (("agent", reference), ("rnd_model", rnd_model)):
+        for name, expected in network.state_dict().items() if network is not None else ():
+            moved = (expected - before[part][name]).norm()
+            assert moved > 0 or name.startswith("target"), f"{name}: two networks that do not learn would agree too"
+            # Adam amplifies the rounding of gradients near zero, differently on each CPU
+            assert (checkpoint[part][name] - expected).norm() <= 0.01 * moved, name
 
 
 def test_bf16_and_float32_agree():

@@ -1,5 +1,7 @@
 """The scripts in several processes: two update as one, and a run has one directory and one voice."""
 
+import contextlib
+import importlib
 import json
 import signal
 import subprocess
@@ -22,6 +24,8 @@ from conftest import (
     wait_for,
 )
 
+from support import devices, rundir
+
 LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 UPDATE = """
 import sys
@@ -29,7 +33,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 sys.path.insert(0, {root!r})
-from support import devices
+from support import devices, rundir
 import ppo_atari_envpool as ppo
 torch.set_num_threads(1)
 if devices.NUM_RANKS > 1:
@@ -74,6 +78,53 @@ def test_two_processes_update_as_one(tmp_path):
     import ppo_atari_envpool as ppo
 
     assert (ppo.Agent(4).state_dict()["network.0.weight"] - alone[0]["network.0.weight"]).abs().max() > 1e-4
+
+
+class Begun(Exception):
+    """A rollout has begun."""
+
+
+def begin(name, rank, num_ranks, folder):
+    """The seeds of the games, and the noise of the actions, that one of the processes begins its first rollout with."""
+    module, seeds, noises, start_run = importlib.import_module(name), [], [], rundir.Run.__init__
+    make_envs, player = module.make_envs, "sample" if name == "ppo_envpool" else "play_steps"
+
+    def begin_as_one(run, *inputs, **others):
+        """The other processes would be told by the first."""
+        start_run(run, *inputs, **others)
+        patch.setattr(devices, "RANK", rank)
+        patch.setattr(devices, "NUM_RANKS", num_ranks)
+
+    def record_envs(args, *inputs):
+        seeds.extend(inputs[1:2] if name == "ppo_isaacgym" else torch.tensor(inputs[0]).flatten().tolist())
+        return make_envs(args, *inputs)
+
+    def record_noise(*inputs):
+        noises.append(torch.as_tensor(inputs[1 if player == "sample" else 2]))  # (T, N, ...), or (S, N, A)
+        raise Begun
+
+    words = "--env-id Ant --num-envs 4 --num-steps 8" if name == "ppo_isaacgym" else SMALL[f"{name}.py"]
+    words += f" --total-timesteps 128 --num-threads 1 --run-name {rank}of{num_ranks} --runs-dir {folder}"
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Begun):
+        patch.setattr(rundir.Run, "__init__", begin_as_one)
+        patch.setattr(module, "make_envs", record_envs)
+        patch.setattr(module, player, record_noise)
+        patch.setattr(sys, "argv", [f"{name}.py"])
+        module.main(module.parse_args(words.split()))
+    return seeds, noises[0]
+
+
+@pytest.mark.parametrize("name", [*(script[:-3] for script in SMALL), "ppo_isaacgym"])
+def test_two_processes_play_the_games_of_one(name, isaacgym, tmp_path):
+    """Each half of them, with its half of the noise: no game is played twice."""
+    seeds, noise = begin(name, 0, 1, tmp_path)
+    (first_seeds, first_noise), (second_seeds, second_noise) = (begin(name, rank, 2, tmp_path) for rank in (0, 1))
+    if name == "ppo_isaacgym":  # one simulator a process
+        assert len({*first_seeds, *second_seeds}) == 2
+    else:
+        assert first_seeds + second_seeds == seeds and len(set(seeds)) == 4
+    assert torch.equal(torch.cat([first_noise, second_noise], 1), noise)
+    assert not torch.equal(first_noise, second_noise)
 
 
 def launch(script, folder, *words):
