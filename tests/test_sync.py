@@ -206,6 +206,9 @@ def test_same_name_same_text():
         assert len(common) > 1 if name in OWN else len(common) == 1, name
         for script in sources:
             assert (name, script) not in EXCEPT or sources[script] not in common, (name, script)
+        for reason in {EXCEPT[name, script] for script in sources if (name, script) in EXCEPT}:
+            alike = {sources[script] for script in sources if EXCEPT.get((name, script)) == reason}
+            assert len(alike) == 1, f"{name}: one reason, several texts: {reason}"
     assert OWN.keys() <= shared.keys() and {name for name, _ in EXCEPT} <= shared.keys() - OWN.keys()
 
 
