@@ -270,15 +270,17 @@ def state(run_dir: Path) -> str:
 class CurvesFile:
     """The curves.csv of a run that is under way.
 
-    run_dir: without a curves.csv, one is made from the event files. last_step: later rows are removed. ValueError if
-    the file is broken.
+    run_dir: without a curves.csv, one is made from the event files. last_step: later rows are removed. `points`: the
+    number of rows. ValueError if the file is broken.
     """
 
     def __init__(self, run_dir: Path, last_step: int) -> None:
         self._path = run_dir / CURVES
         old = self._path.read_bytes() if self._path.exists() else _csv_of_events(run_dir)
         self._tags, rows = _split(old)
-        self._write([row for row in rows.splitlines() if int(row.partition(b",")[0]) <= last_step])
+        kept = [row for row in rows.splitlines() if int(row.partition(b",")[0]) <= last_step]
+        self.points = len(kept)
+        self._write(kept)
 
     def _write(self, rows: List[bytes]) -> None:
         write_atomically(self._path, _csv(self._tags, rows))
@@ -292,6 +294,7 @@ class CurvesFile:
             self._tags += new
             self._write([row + b"," * len(new) for row in _split(self._path.read_bytes())[1].splitlines()])
         row = _csv_row(self._tags, step, wall_time, scalars) + b"\n"
+        self.points += 1
         while row:  # more than once only on a full disk, which then raises
             row = row[os.write(self._file, row) :]
 

@@ -283,11 +283,16 @@ class Run:
             fail(f"{self.path} has lost the checkpoint of its parent run: delete the directory to begin anew")
         with contextlib.suppress(FileNotFoundError):
             (self.path / "failed.json").unlink()  # it may go better from the checkpoint, with other games
-        self._cut_curves(found[1]["run"]["global_step"] if found else -1)
+        kept = found[1]["run"] if found else {"global_step": -1}
+        self._cut_curves(kept["global_step"], kept.get("points") if kept["global_step"] > parent_step else None)
         return found[0].name if found else "", parent_step
 
-    def _cut_curves(self, last_step: int) -> None:
-        """Removes the points after `last_step`: they will be written again."""
+    def _cut_curves(self, last_step: int, points: Optional[int]) -> None:
+        """Removes the points after `last_step`: they will be written again.
+
+        points: how many there were up to then; says so if some are missing. None: not known.
+        """
+        found = 0
         for path in event_files(self.path):
             from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -295,6 +300,7 @@ class Run:
             for record, event in records(path):
                 if event.step <= last_step:
                     RecordWriter(kept).write(record)
+                    found += any(value.HasField("simple_value") for value in event.summary.value)
             if kept.getvalue():
                 write_atomically(path, kept.getvalue())
             else:
@@ -303,6 +309,10 @@ class Run:
             self._curves = CurvesFile(self.path, last_step)
         except ValueError as error:
             fail(f"{self.path / CURVES} cannot be read ({error}): without the file, it is made from the event files")
+        for name, number in ((CURVES, self._curves.points), ("the event files", found)):
+            if points is not None and number != points:
+                left = f"{number} of the {points} points up to step {last_step:,} are left in {name}"
+                print(f"note: {self.path}: {left}: a file has been damaged", file=sys.stderr)
 
     def exit_if_stopped(self) -> None:
         """Exits with 130 or 143 if a signal has come: for what is done before the first iteration."""
@@ -551,6 +561,7 @@ class Run:
             "finished": torch.from_numpy(self._finished),
             "wall_seconds": self._wall_seconds,
             "wandb_id": self._wandb_id,
+            "points": self._curves.points,
         }
         self._curves.sync()
         os.fsync(self._events.fileno())

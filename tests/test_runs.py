@@ -456,6 +456,17 @@ def test_broken_end_of_an_event_file(reopen, tail):
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("name,place", [("curves.csv", "curves.csv"), ("events.*", "the event files")])
+def test_a_point_that_a_checkpoint_counts_is_missing(reopen, name, place, capsys):
+    def cut(copy):
+        (path,) = copy.glob(name)
+        os.truncate(path, path.stat().st_size - 20)
+
+    reopen("copy", cut)
+    assert f"7 of the 8 points up to step 1,024 are left in {place}: a file has been damaged" in capsys.readouterr().err
+
+
+@pytest.mark.once
 def test_a_run_without_curves_csv_and_one_with_a_broken_one(reopen, capsys):
     """The first began before there was such a file, and gets one; the second is left as it is."""
     copy, _ = reopen("older", lambda copy: (copy / "curves.csv").unlink())
