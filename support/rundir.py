@@ -139,6 +139,13 @@ class Log(SimpleNamespace):
         return means
 
 
+def handle(signums: Iterable[int], handler: Any) -> None:
+    """Handles signals, but for those that this process was told to ignore, as nohup does."""
+    for signum in signums:
+        if signal.getsignal(signum) != signal.SIG_IGN:
+            signal.signal(signum, handler)
+
+
 class Signals:
     """SIGINT, SIGTERM and SIGUSR1: training stops at the end of the iteration.
 
@@ -149,14 +156,13 @@ class Signals:
     def __init__(self) -> None:
         self.received: List[int] = []
         self.runs: Sequence[Run] = ()
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-            signal.signal(signum, self._handle)
+        handle((signal.SIGINT, signal.SIGTERM, signal.SIGUSR1), self._handle)
 
     def _handle(self, signum: int, frame: Any) -> None:
         if self.runs and all(run.ended for run in self.runs):
             sys.exit(exit_code_of(signum))
         self.received.append(signum)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait
+        handle([signal.SIGINT], signal.SIG_DFL)  # a second Ctrl-C does not wait
 
 
 def exit_code_of(signum: int) -> int:

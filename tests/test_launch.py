@@ -79,9 +79,9 @@ def short(runs_dir, name, *extra, steps=1):
     return shlex.join(map(str, [*words, "--runs-dir", runs_dir, "--run-name", name, *extra]))
 
 
-def start(lines, *options, **env):
-    """A launcher with these commands on its stdin."""
-    words = [sys.executable, "scripts/launch.py", *map(str, options)]
+def start(lines, *options, under=(), **env):
+    """A launcher with these commands on its stdin. under: the words of a command that starts it."""
+    words = [*under, sys.executable, "scripts/launch.py", *map(str, options)]
     process = subprocess.Popen(
         words,
         stdin=subprocess.PIPE,
@@ -452,6 +452,15 @@ def test_two_launchers_one_of_them_killed(tmp_path):
     assert "2 runs: 2 done" in finish(two)
     assert attempts(first) == 2 and attempts(second) == 1
     assert "resumes at step" in (first / "log.txt").read_text(), "the run outlived its launcher without a checkpoint"
+
+
+def test_nohup(tmp_path):
+    """What is ignored stays ignored."""
+    process = start([short(tmp_path, "s/run", "--until", tmp_path / "file")], under=["nohup"])
+    wait_for((tmp_path / "s/run/manifest.json").exists, process)
+    process.send_signal(signal.SIGHUP)
+    (tmp_path / "file").touch()
+    assert "1 done" in finish(process)
 
 
 def test_ctrl_c(tmp_path):

@@ -25,7 +25,7 @@ from launching.machines import TOGETHER, runs_that_fit
 from support import catalog
 from support.arguments import ALONE, OWN
 from support.reading import log_end, progress, state
-from support.rundir import BUSY
+from support.rundir import BUSY, handle
 
 tqdm.monitor_interval = 0  # no second thread: a child dies with the thread that started it (die_with_parent)
 LIBC = ctypes.CDLL(None)
@@ -303,8 +303,7 @@ class Pool:
 
     def work(self):
         """Carries out all jobs. The first signal stops the runs at their next checkpoint, a second one at once."""
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(signum, lambda signum, frame: self.signals.append(signum))
+        handle((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), lambda signum, frame: self.signals.append(signum))
         handled, next_look = 0, 0.0
         while self.attempts or (self.waiting and not self.signals):
             if self.collect() or time.time() >= next_look:  # a look at all that wait takes time
