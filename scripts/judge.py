@@ -33,6 +33,7 @@ from support import arguments
 class Args:
     experiment: Annotated[str, tyro.conf.Positional]  # the name of a folder of results/ with a claims.py
     runs: Optional[Path] = None  # the run directories, at any depth: reads them and writes scores.csv first
+    table_only: bool = False  # with --runs: writes scores.csv and judges nothing yet
     searches: Optional[Path] = None  # of advise: SEED/advise_GAME.txt below it; writes searches.csv first
     out: Optional[Path] = None  # where the files are; default: results/EXPERIMENT
     first_seed: int = 0  # leaves out earlier seeds, and writes nothing
@@ -43,7 +44,9 @@ def main(args):
     with arguments.writable("out", out):
         pass
     if args.runs:
-        experiment.write_csv(experiment.collect(code, args.runs), out / "scores.csv")
+        experiment.write_csv(experiment.collect(code, args.runs, out / "scores.csv"), out / "scores.csv")
+        if args.table_only:
+            return
     if args.searches:
         searches = list(code.read_searches(args.searches)) if hasattr(code, "read_searches") else []
         if not searches:

@@ -15,7 +15,7 @@ from planted_runs import write_run
 
 from support import arguments
 
-EXPERIMENTS = sorted(path.parent.name for path in experiment.RESULTS.glob("*/claims.py"))
+EXPERIMENTS = sorted(path.parent.name for path in experiment.RESULTS.glob("*/verdicts.csv"))
 RNG = np.random.default_rng(0)
 
 
@@ -252,3 +252,20 @@ def test_bad_input_ends_in_one_line(words, message, tmp_path, monkeypatch, capsy
     with pytest.raises(SystemExit) as end:
         judge.main(arguments.parse(judge.Args, words, ""))
     assert end.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_the_plan_of_the_map_extends_edges_and_runs_nothing_twice():
+    code = experiment.load("map")
+    rows = [
+        {"game": "Catch", "num_envs": n, "num_steps": t, "learning_rate": rate, "total_timesteps": steps, "seed": seed}
+        for n, t, rate, seed in code.missing(pd.DataFrame(columns=["game", "seed", *code.VARIES]), "Catch", 100_000)
+        for steps in (100_000, 300_000)
+    ]
+    table = pd.DataFrame(rows).assign(score=lambda table: -np.abs(np.log2(table.learning_rate / 5e-4)))
+    assert len(rows) == 2 * 6 * 5 * 10 and not code.missing(table, "Catch", 100_000)
+    assert {rate for *_, rate, _ in code.missing(table, "Catch", 900_000)} == {2.5e-4, 5e-4, 1e-3}
+    wide = (table.num_envs == 128) & (table.num_steps == 8)
+    table.loc[wide, "score"] = table.learning_rate
+    assert set(code.missing(table, "Catch", 300_000)) == {(128, 8, 4e-3, seed) for seed in range(1, 11)}
+    one = (table.seed == 3) & (table.learning_rate == 1e-3) & (table.num_envs == 32)
+    assert code.missing(table[~one], "Catch", 100_000)[0] == (32, 32, 1e-3, 3)

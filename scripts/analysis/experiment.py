@@ -4,6 +4,7 @@
 
     VARIES                 the columns that tell its configurations apart
     FIXED                  what its runs have in place of ARGUMENTS: {argument: value}
+    GROWS                  True if scores.csv keeps the rows of runs whose directories are gone (optional)
     ALSO                   experiments whose runs with the same fixed arguments count too (optional)
     arguments(run, runs)   the arguments of a run, or None for one that does not count (optional)
     measure(run)           further columns of scores.csv: {name: number} (optional)
@@ -62,8 +63,8 @@ def load(name):
     return module
 
 
-def collect(code, runs_dir):
-    """The table of the finished runs below a directory that played final games, sorted."""
+def collect(code, runs_dir, path):
+    """The table of the finished runs below a directory that played final games, sorted; path: of the one until now."""
     rows, references = [], catalog.small_table()
     runs, unread = training_runs.read_runs(runs_dir)
     for line in unread:
@@ -95,7 +96,12 @@ def collect(code, runs_dir):
         )
     if not rows:
         arguments.fail(f"--runs {runs_dir}: expected finished runs with final games")
-    return pd.DataFrame(sorted(rows, key=lambda row: [str(value) for value in row.values()]))
+    keys = ["game", "seed", *code.VARIES]
+    if getattr(code, "GROWS", False) and path.exists():
+        known = {tuple(row[key] for key in keys) for row in rows}
+        old = pd.read_csv(path, keep_default_na=False).to_dict("records")
+        rows += [row for row in old if tuple(row[key] for key in keys) not in known]
+    return pd.DataFrame(sorted(rows, key=lambda row: [row[key] for key in keys]))
 
 
 def write_csv(table, path):

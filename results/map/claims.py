@@ -1,0 +1,230 @@
+"""Where do many environments win, where do long rollouts, and does it depend on the budget?
+
+The plan of the runs is here too (`missing`): scripts/map_rates.py prints it for sweeps/map.sh.
+"""
+
+import itertools
+
+import numpy as np
+from analysis import probes, training_runs
+from analysis.comparisons import Tested, difference, gain_difference, judge, judge_each
+from analysis.estimates import ALPHA, CONTRADICTED, SUPPORTED, UNDECIDED, Estimate, evidence
+from analysis.experiment import REPS, ExperimentClaims
+
+VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps")
+FIXED = {"minibatch_size": 256}
+GROWS = True  # scores.csv keeps the rows whose run directories are gone
+SHAPES = ((8, 32), (8, 128), (128, 32), (128, 128), (32, 32), (128, 8))  # the core, and the batch of 1024 beside it
+ORDERED = tuple(shape for shape in SHAPES if shape != (128, 128))  # it makes six iterations at the smallest budget
+BUDGETS = SHORT, MIDDLE, LONG = 100_000, 300_000, 900_000
+RATES = tuple(2.5e-4 * 2.0**k for k in range(-1, 4))
+MOST_RATES = 8
+SEEDS = range(1, 11)
+OPEN = (
+    "CartPole-v1",
+    "Acrobot-v1",
+    "LunarLander-v3",
+    "MiniGrid-DoorKey-5x5",
+    "CartpoleSwingup-v1",
+    "PendulumSwingup-v1",
+)
+SATURATED = 0.95
+CLOSE = 0.10  # of a score
+
+
+def measure(run):
+    """Columns of scores.csv: the mean return over the training and, over its second half, the length of the games, the
+    gradient's noise scale (rows) and the diagnostics of the probe."""
+    steps, returns = run.curve(training_runs.RETURN)
+    columns = {"mean_return": float(f"{returns.mean():.6g}") if len(steps) else ""}
+    for name, tag in (("length", "charts/episodic_length"), ("noise_scale", "outer/grad_noise_scale")):
+        steps, values = run.curve(tag)
+        late = values[steps > run.arguments["total_timesteps"] / 2]
+        columns[name] = float(f"{late.mean():.6g}") if len(late) else ""
+    return {**columns, **probes.measure(run)}
+
+
+# ---- the plan --------------------------------------------------------------------------------------------------------
+def missing(table, game, budget, seeds=SEEDS):
+    """The runs that a block still needs: (N, T, learning rate, seed), of what has no row in the table (of all blocks).
+
+    At the two smaller budgets RATES, at LONG the three around the best rate of MIDDLE. Once all seeds have run and the
+    best rate is an edge of what was tried, also its next neighbour, up to MOST_RATES.
+    """
+    rows = table[table["game"] == game]
+    return [
+        (*shape, rate, seed)
+        for shape in SHAPES
+        for rate in _rates(rows, shape, budget)
+        for seed in seeds
+        if seed not in set(_cell(rows, shape, budget, rate)["seed"])
+    ]
+
+
+def _cell(rows, shape, budget, rate):
+    same = (rows["num_envs"] == shape[0]) & (rows["num_steps"] == shape[1]) & (rows["total_timesteps"] == budget)
+    return rows[same & np.isclose(rows["learning_rate"], rate)]
+
+
+def _rates(rows, shape, budget):
+    """The learning rates of a shape at a budget, as far as the rows say."""
+    if budget == LONG:
+        best = best_rate({rate: _cell(rows, shape, MIDDLE, rate)["score"].mean() for rate in _tried(rows, shape)})
+        rates = [] if best is None else [best / 2, best, 2 * best]
+    else:
+        rates = list(RATES)
+    while True:
+        cells = {rate: _cell(rows, shape, budget, rate) for rate in rates}
+        if not rates or any(len(cell) < len(SEEDS) for cell in cells.values()) or len(rates) >= MOST_RATES:
+            return rates
+        best = best_rate({rate: cell["score"].mean() for rate, cell in cells.items()})
+        if best not in (min(rates), max(rates)):
+            return rates
+        rates = sorted([*rates, best / 2 if best == min(rates) else 2 * best])
+
+
+def _tried(rows, shape):
+    same = (rows["num_envs"] == shape[0]) & (rows["num_steps"] == shape[1]) & (rows["total_timesteps"] == MIDDLE)
+    return sorted(rows[same]["learning_rate"].unique())
+
+
+def best_rate(means):
+    """The rate with the largest mean score; None without any."""
+    return max(means, key=means.get) if means else None
+
+
+# ---- claims ----------------------------------------------------------------------------------------------------------
+def rates_of(view, shape, budget):
+    """{learning rate: configuration} of a shape at a budget, of those with runs in all games of the view."""
+    found = view.where(num_envs=shape[0], num_steps=shape[1], total_timesteps=budget)
+    return {config["learning_rate"]: config for config in found if view.has(config)}
+
+
+def at_best(view, shape, budget):
+    """The scores of a shape at its best rate in each game: the odd seeds choose, the even ones are returned."""
+    samples = []
+    for game in view.games:
+        own = view.in_game(game)
+        cells = [own.sample(config)[0] for config in rates_of(own, shape, budget).values()]
+        samples.append(max(cells, key=lambda cell: cell[0::2].mean())[1::2])
+    return samples
+
+
+def best_of_cells(view, budget):
+    """The mean score of each of ORDERED at its best rate, (shapes,), in a view of one game."""
+    return np.array(
+        [max(view.sample(config)[0].mean() for config in rates_of(view, s, budget).values()) for s in ORDERED]
+    )
+
+
+def unsaturated(scores, budgets):
+    """The games in which, at each of the budgets, some shape is not above SATURATED at its best rate."""
+    return [
+        game
+        for game in scores.games
+        if all(best_of_cells(scores.in_game(game), budget).min() <= SATURATED for budget in budgets)
+    ]
+
+
+def vertex(rates, means):
+    """log2 of the rate at the top of a parabola through mean scores (rates, ...), inside the rates that were tried."""
+    x = np.log2(rates)
+    a, b, _ = np.polyfit(x - x.mean(), np.reshape(means, (len(x), -1)), 2)
+    top = np.where(a < 0, -b / (2 * np.where(a < 0, a, -1.0)), np.where(means[-1] > means[0], np.inf, -np.inf))
+    return x.mean() + np.clip(top, x[0] - x.mean(), x[-1] - x.mean()).reshape(np.shape(means)[1:])
+
+
+def best_place(view, shape, budget):
+    """(statistic, samples): log2 of the best rate of a shape at a budget, by `vertex`, the mean over games."""
+    rates = sorted(rates_of(view, shape, budget))
+    samples = [view.sample(rates_of(view, shape, budget)[rate]) for rate in rates]
+
+    def place(*drawn):
+        tops = [vertex(rates, np.stack([sample[i].mean(-1) for sample in drawn])) for i in range(len(view.games))]
+        return np.mean(tops, axis=0)
+
+    return place, samples
+
+
+def tau(x, y):
+    """Kendall's tau-a of two rows of numbers."""
+    pairs = list(itertools.combinations(range(len(x)), 2))
+    return sum(np.sign((x[i] - x[j]) * (y[i] - y[j])) for i, j in pairs) / len(pairs)
+
+
+def order_is_kept(view):
+    """Mean Kendall's tau of the shapes' order at SHORT and at LONG; null: a random order in each game."""
+    rng, pairs = np.random.RandomState(0), []
+    for game in view.games:
+        own = view.in_game(game)
+        pairs.append([best_of_cells(own, budget) for budget in (SHORT, LONG)])
+    value = np.mean([tau(*pair) for pair in pairs])
+    null = np.array([np.mean([tau(rng.permutation(x), y) for x, y in pairs]) for _ in range(REPS)])
+    holds, fails = (2 * float((null * sign >= value * sign - 1e-9).mean()) for sign in (1, -1))
+    word = SUPPORTED if holds < ALPHA else CONTRADICTED if fails < ALPHA else UNDECIDED
+    return Tested(Estimate(float(value), np.nan, np.nan), word, (min(1.0, holds), min(1.0, fails)))
+
+
+def claims(scores):
+    """K1 to K4 and K6; K5 is a rule over the rows of the signs, `signs`."""
+    found = ExperimentClaims(scores)
+    budgets = sorted({config["total_timesteps"] for config in scores.configs})
+    if LONG in budgets:
+        games = unsaturated(scores, (SHORT, LONG))
+        ends = (("K1", "N", (128, 32)), ("K2", "T", (8, 128)))
+        for name, factor, large in ends:
+            cells = [(large, LONG), ((8, 32), LONG), (large, SHORT), ((8, 32), SHORT)]
+
+            def effect_grows(view, cells=cells):
+                return judge(evidence(gain_difference, [at_best(view, *cell) for cell in cells], REPS), "more")
+
+            text = f"a larger {factor} helps more at {LONG:,} steps than at {SHORT:,}, each cell at its best rate"
+            configs = [config for cell in cells for config in rates_of(scores, *cell).values()]
+            found.add(name, text, effect_grows, configs, primary=True, games=games)
+        text = f"the shapes' order at {SHORT:,} steps is kept at {LONG:,}"
+        more = {"primary": True, "games": games, "by_game": False, "quantity": "Kendall's tau"}
+        found.add("K6", text, order_is_kept, scores.configs, **more)
+    for budget in [budget for budget in budgets if budget != LONG]:
+        base = {rate: config for rate, config in rates_of(scores, (8, 128), budget).items() if rate in RATES}
+        others = [shape for shape in ORDERED if shape != (8, 128)]
+
+        def level(view, base=base, budget=budget, others=others):
+            parts = []
+            for shape in others:
+                own = rates_of(view, shape, budget)
+                samples = [view.sample(own[rate]) for rate in base] + [view.sample(base[rate]) for rate in base]
+
+                def gap(*drawn):
+                    return np.mean([difference(*drawn[i :: len(base)]) for i in range(len(base))], axis=0)
+
+                parts.append(evidence(gap, samples, REPS))
+            return judge_each(parts, "little", CLOSE)
+
+        text = f"at {budget:,} steps and equal rates the shapes are level with 8x128"
+        found.add("K3", text, level, list(base.values()), primary=True, quantity="score, the farthest shape")
+    if LONG in budgets:
+        for shape in ORDERED:
+            (early, first), (late, second) = (best_place(scores, shape, budget) for budget in (SHORT, LONG))
+
+            def moves(view, early=early, late=late, first=first, second=second):
+                def shift(*drawn):
+                    return late(*drawn[len(first) :]) - early(*drawn[: len(first)])
+
+                return judge(evidence(shift, [*first, *second], REPS), "less")
+
+            text = f"the best rate of {shape[0]}x{shape[1]} falls from {SHORT:,} to {LONG:,} steps"
+            configs = list(rates_of(scores, shape, LONG).values())
+            found.add("K4", text, moves, configs, by_game=False, quantity="log2 of the rate")
+    return found
+
+
+def signs(scores, budget=MIDDLE):
+    """K5: [(game, rate, difference of 128x8 and 8x128 with interval, p of each sign)]."""
+    rows = []
+    for game in scores.games:
+        own = scores.in_game(game)
+        wide, long = (rates_of(own, shape, budget) for shape in ((128, 8), (8, 128)))
+        for rate in sorted(set(wide) & set(long)):
+            tested = judge(evidence(difference, [own.sample(wide[rate]), own.sample(long[rate])], REPS), "more")
+            rows.append((game, rate, tested.estimate, tested.p))
+    return rows

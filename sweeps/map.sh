@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# results/map: where do many environments win, where do long rollouts, and how does it depend on the budget?
+# Claim: K1 to K6 in results/CLAIMS.md.
+# Grid:  six tasks x 6 shapes x 5 learning rates (more where the best is an edge) x 10 seeds at 100k and 300k steps,
+#        3 rates at 900k; minibatches of 256 rows. Our choice.
+# Cost:  4700 runs, 1.7 billion steps, in blocks of a task, a budget and some seeds: a day of two cores.
+# Draws: `python scripts/judge.py map`.
+# A block ends with its rows in results/map/scores.csv. Runs that have a row there are not made again, so what is started
+# on another machine goes on where the table ends. BUDGETS: some of the three.
+SEEDS=${SEEDS:-1 2 3 4 5 6 7 8 9 10} EVAL_EPISODES=${EVAL_EPISODES:-50}
+GAMES=${GAMES:-CartPole-v1 Acrobot-v1 MiniGrid-DoorKey-5x5-v0 PendulumSwingup-v1 CartpoleSwingup-v1 LunarLander-v3}
+. "$(dirname "$0")/lib.sh"
+BUDGETS=${BUDGETS:-100000 300000 900000}
+bases_are 8x128 --minibatch-size 256
+varies num_envs num_steps learning_rate total_timesteps
+
+# Prints the commands of what is still missing: `missing STEPS GAMES SEEDS`.
+missing() {
+    local STEPS=$1 game rate seed
+    "$PYTHON" scripts/map_rates.py --steps "$1" --games $2 --seeds $3 | while read -r game N T rate seed; do
+        run "$(script_of "$game")" "_lr${rate}_$STEPS" --minibatch-size 256 --learning-rate "$rate" --num-logs 20
+    done
+}
+
+# The seeds of a budget, a line a block: a block has some 30 million steps.
+blocks() {
+    case $1 in 100000) xargs -n 10 ;; 300000) xargs -n 3 ;; *) xargs -n 1 ;; esac <<<"$SEEDS"
+}
+
+case " $* " in
+    *" --dry-run "* | *" --status "*)
+        for steps in $BUDGETS; do missing "$steps" "$GAMES" "$SEEDS"; done | launch "$@"
+        exit
+        ;;
+esac
+for steps in $BUDGETS; do
+    for game in $GAMES; do
+        before=""
+        while todo=$(missing "$steps" "$game" "$SEEDS"); [ "$todo" != "$before" ]; do # again while a best rate is an edge
+            before=$todo
+            blocks "$steps" | while read -r seeds; do
+                commands=$(missing "$steps" "$game" "$seeds")
+                [ -n "$commands" ] || continue
+                launch "$@" <<<"$commands" || [ $? -eq 1 ] # 1: a run has failed
+                "$PYTHON" scripts/judge.py map --runs "$RUNS_DIR/map" --table-only
+            done
+        done
+        [ -z "$todo" ] || echo "$game at $steps steps: $(wc -l <<<"$todo") runs are missing after a second try"
+    done
+done
