@@ -39,7 +39,7 @@ import torch
 import tyro
 from analysis import estimates
 
-from support import catalog, reading, rundir
+from support import catalog, reading, rundir, worlds
 from support.arguments import Range, fail, parse
 
 MAX_STEPS = 27000  # time limit of an Atari game, 108,000 frames: EnvPool's, and that of the human scores
@@ -82,6 +82,8 @@ def load(run_dir):
     found = reading.newest_checkpoint(run_dir)
     if not found:
         fail(f"{run_dir} has no checkpoint.pt: expected a run directory with a checkpoint")
+    for module in worlds.modules(str(arguments["env_id"])):
+        print(f"note: {run_dir}: its task is of the module {module}, which is imported now", file=sys.stderr)
     return found[1], SimpleNamespace(**arguments), script
 
 

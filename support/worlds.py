@@ -18,8 +18,9 @@ Python 3.8.
 import contextlib
 import difflib
 import functools
-import importlib
+import importlib.util
 import io
+import sys
 import warnings
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple, Union
@@ -80,18 +81,40 @@ def spaces(env_id: str) -> Tuple[Any, Any]:
         return spec.gymnasium_observation_space, spec.gymnasium_action_space
 
 
+def modules(env_id: str) -> List[str]:
+    """The modules that a task of gymnasium imports: those before its ID, which gymnasium splits at a colon too."""
+    return [name for name in env_id.split(":")[1:-1] if name] if env_id.startswith("gymnasium:") else []
+
+
+def _check_module(name: str) -> None:
+    """Raises Unplayable if a module lies in a run directory: results, which may be another's, bring no code.
+
+    Imports nothing below the first package.
+    """
+    head, *rest = name.split(".")
+    spec = None if name in sys.modules else importlib.util.find_spec(head)
+    for place in (spec.submodule_search_locations or [str(spec.origin)]) if spec else ():
+        path = Path(place, *rest).resolve()
+        for folder in (path, *path.parents):
+            if isinstance(reading.read_json(folder / "manifest.json").get("arguments"), dict):
+                raise Unplayable(f"is code in the run directory {folder}: expected a module outside of it")
+
+
 def _make_gymnasium(env_id: str, film: bool = False) -> Any:
     """One game of gymnasium. Raises Unplayable."""
     import gymnasium
 
     if env_id.count(":") < 2:
         raise Unplayable("is incomplete: expected gymnasium:MODULE:ID, as in gymnasium::CartPole-v1")
-    _, module, name = env_id.split(":", 2)
+    name = env_id.split(":", 2)[2]
     try:
-        if module:
+        for module in modules(env_id):
+            _check_module(module)
             with contextlib.redirect_stdout(io.StringIO()):
                 importlib.import_module(module)
         return gymnasium.make(name, render_mode="rgb_array") if film else gymnasium.make(name)
+    except Unplayable:
+        raise
     except Exception as error:  # whatever the user's module raises
         raise Unplayable(f"cannot be made ({type(error).__name__}: {error}): expected gymnasium:MODULE:ID") from error
 
