@@ -36,7 +36,7 @@ from launching import slurm_array
 from launching.jobs import check_before_start, claim, other_runs, owner, parse_flags, read_jobs
 from launching.machines import slurm_machine, this_machine, too_large
 from launching.options import parse_args
-from launching.pool import Pool, time_left
+from launching.pool import Pool, pack_key, time_left
 
 from support import catalog, recipe, worlds
 from support.arguments import fail, writable
@@ -44,11 +44,11 @@ from support.reading import default_arguments, find_runs, log_end, progress, rea
 
 
 # ---- time ------------------------------------------------------------------------------------------------------------
-def estimate(jobs, sps, at_a_time, threads):
-    """Yields lines: the number of runs, their steps, and the hours with `at_a_time` runs of `threads` threads each.
+def estimate(jobs, sps, at_a_time, threads, together):
+    """Yields lines: the number of runs, their steps, and the hours with `at_a_time` processes of `threads` threads.
 
-    `sps`: steps/s of one run if the user has given it, else None. A step of a final game (--eval-episodes) counts like
-    a step of training.
+    `sps`: steps/s of one process if the user has given it, else None. together: the runs of a process, at most. A step
+    of a final game (--eval-episodes) counts like a step of training.
     """
     left = [job for job in jobs if state(owner(job)) != "done"]
     yield f"{len(jobs):,} runs, {sum(job.steps for job in jobs):,} steps; {len(jobs) - len(left):,} runs are finished"
@@ -56,18 +56,20 @@ def estimate(jobs, sps, at_a_time, threads):
         steps = sum(job.steps for job in left if job.script == script)
         games = sum(job.eval_episodes for job in left if job.script == script)
         known = catalog.script(script)
+        packs = Counter(pack_key(job) for job in left if job.script == script)
+        sizes = [min(together, packs[key]) if key else 1 for key in packs.elements()]  # of each run's process
         finished = [read_json(owner(job) / "done.json").get("sps") for job in jobs if job.script == script]
         measured = [rate for rate in finished if rate]
         if sps:
             rate, source = sps, "given"
         elif measured:
-            rate, source = statistics.median(measured), "the median of the finished runs"
+            rate, source = statistics.median(measured) * statistics.mean(sizes), "the median of the finished runs"
         else:
-            rate = known.speed * min(threads, known.cores) / known.cores
+            rate = known.speed * min(threads, known.cores) / known.cores * statistics.mean(map(known.gain, sizes))
             source = "results/benchmark, by cores; --sps or SPS=… sets yours"
         if rate:
             hours = (steps + games * known.game_steps) / rate / at_a_time / 3600
-            speed = f"{at_a_time} runs at a time, at {rate:,.0f} steps/s each ({source}): {hours:,.1f} hours"
+            speed = f"{at_a_time} processes at a time, at {rate:,.0f} steps/s each ({source}): {hours:,.1f} hours"
         else:
             speed = "speed not measured yet: --sps or SPS=… gives the hours"
         final_games = f" and {games:,} final games of some {known.game_steps:,} steps" if games else ""
@@ -148,7 +150,7 @@ def dry_run(jobs, machine, options):
     for job in jobs:
         print(shlex.join(job.words))
     threads = int(machine.slots[0]["OMP_NUM_THREADS"])
-    print(*estimate(jobs, options.sps, len(machine.slots), threads), sep="\n")
+    print(*estimate(jobs, options.sps, len(machine.slots), threads, options.together), sep="\n")
     for problem in filter(None, (too_large(jobs, machine), other_runs(jobs))):
         print("would be refused here:", problem)
     if any(job.guesses for job in jobs):

@@ -474,3 +474,44 @@ def test_ctrl_c(tmp_path):
     assert reading.state(run_dir) == "stale" and reading.state(tmp_path / "s/next") == "missing"
     assert "1 done" in finish(start(lines[:1]))
     assert "resumes at step" in (run_dir / "log.txt").read_text() and attempts(run_dir) == 2
+
+
+TASK = '''
+import gymnasium, numpy, os
+class Task(gymnasium.Env):
+    """One step a game. Where there is no file `crashed`, the hundredth step of a process makes it, and crashes."""
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), numpy.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    steps = 0
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return numpy.zeros(2, numpy.float32), {}
+    def step(self, action):
+        Task.steps += 1
+        if Task.steps == 100 and not os.path.exists(os.environ["CRASHED"]):
+            open(os.environ["CRASHED"], "w").close()
+            os._exit(9)
+        return numpy.zeros(2, numpy.float32), 1.0, True, False, {}
+gymnasium.register("Task-v0", Task)
+'''
+
+
+def test_a_pack_that_crashes_is_tried_run_by_run(tmp_path):
+    (tmp_path / "crashing_task.py").write_text(TASK)
+    task = ("--env-id", "gymnasium:crashing_task:Task-v0", "--num-minibatches", "1")
+    lines = [line(tmp_path, f"s{seed}", *task, "--seed", seed, script="ppo_envpool.py") for seed in (1, 2, 3)]
+    env = {"PYTHONPATH": str(tmp_path), "CRASHED": str(tmp_path / "crashed")}
+    text = finish(start(lines, "--workers", 1, **env))
+    assert "3 runs: 3 done, 0 failed" in text
+    assert [attempts(tmp_path / f"s{seed}") for seed in (1, 2, 3)] == [2, 2, 2]
+    assert (tmp_path / "s2" / "log.txt").read_text().count("in one process with 2 others") == 1
+
+
+def test_one_run_a_process(tmp_path):
+    lines = [
+        line(tmp_path, f"s{seed}", "--env-id", "CartPole-v1", "--seed", seed, script="ppo_envpool.py")
+        for seed in (1, 2)
+    ]
+    finish(start(lines, "--workers", 1, "--together", 1))
+    assert all("in one process" not in (tmp_path / f"s{seed}" / "log.txt").read_text() for seed in (1, 2))
+    assert (tmp_path / "s1" / "curves.csv").read_text() != (tmp_path / "s2" / "curves.csv").read_text()

@@ -33,7 +33,7 @@ LIBC = ctypes.CDLL(None)
 
 def pack_key(job):
     """What two jobs have in common if they can share a process; None if a job cannot share one."""
-    if not catalog.script(job.script).packs or str(job.args.get("schedule")).startswith("noise"):
+    if catalog.script(job.script).pack == 1 or str(job.args.get("schedule")).startswith("noise"):
         return None
     if any(job.args.get(name, value) != value for name, value in ALONE.items()):
         return None
