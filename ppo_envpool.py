@@ -159,7 +159,11 @@ class Agent(nn.Module):
         sums = torch.tensor([[1.0], [0.0], [1.0]]).double().repeat(len(seeds), 1, observation.width)
         for name, rows in (("obs_sums", sums), ("obs_mean", sums[:, 1:2].float()), ("obs_std", sums[:, 2:].float())):
             self.register_buffer(name, rows, persistent=args.norm_obs)
-        self.register_buffer("grid_starts", torch.tensor(GRID_STARTS), persistent=False)
+        # of a grid: the columns of an observation that each patch sees, and where in a patch their ones are at value 0
+        columns = torch.arange(1, 1 + 7 * 7 * 3).view(7, 7, 3).unfold(0, 3, 2).unfold(1, 3, 2)  # (3, 3, channels, 3, 3)
+        offsets = torch.tensor(GRID_STARTS)[:, None, None] * 9 + torch.arange(9).view(3, 3)
+        self.register_buffer("grid_columns", columns.flatten(), persistent=False)
+        self.register_buffer("grid_offsets", offsets.expand_as(columns).flatten(), persistent=False)
 
     @torch.no_grad()
     def add_obs(self, sums):
@@ -173,10 +177,9 @@ class Agent(nn.Module):
     def inputs(self, obs):
         """What the hidden layers get, (S, E, B, inputs), and a list of the layers before them."""
         if self.observation.kind == "grid":
-            values = obs[..., 1:].long().unflatten(-1, (-1, 3)) + self.grid_starts
-            cells = torch.zeros(*values.shape[:-1], GRID_VALUES, device=obs.device).scatter_(-1, values, 1.0)
-            patches = cells.unflatten(2, (7, 7)).unfold(2, 3, 2).unfold(3, 3, 2)  # (S, B, 3, 3, values, 3, 3)
-            patches = patches.flatten(4).flatten(1, 3)  # (S, B 3 3, inputs)
+            index = obs.index_select(-1, self.grid_columns).long() * 9 + self.grid_offsets
+            index = index.view(len(obs), -1, 27)  # (S, B 3 3, 27): the ones of each patch
+            patches = torch.zeros(*index.shape[:2], GRID_VALUES * 9, device=obs.device).scatter_(-1, index, 1.0)
             # the encoders see the same patches: their kernels are columns of one matrix
             weight, bias = (x.transpose(1, 2).flatten(2) for x in (self.convolution.weight, self.convolution.bias))
             x = self.activation(layers.linear(patches, weight, bias))
