@@ -40,7 +40,7 @@ from launching.pool import Pool, pack_key, time_left
 
 from support import catalog, recipe, worlds
 from support.arguments import fail, writable
-from support.reading import default_arguments, find_runs, log_end, progress, read_json, state
+from support.reading import default_arguments, find_runs, log_end, progress, read_files, read_json, state
 
 
 # ---- time ------------------------------------------------------------------------------------------------------------
@@ -110,18 +110,27 @@ def status(runs):
     counts, left, rate = Counter(), 0, 0.0
     for name, (run_dir, first, total) in sorted(runs.items()):
         word = state(run_dir)
-        counts[word] += 1
-        step, speed = progress(run_dir)
-        more = f"{step:,}/{total:,} steps"
+        try:
+            found = progress(run_dir)
+        except OSError as error:
+            counts[word] += 1
+            print(f"{word:9} {name}  {error}")
+            continue
+        step, more = found.step, f"{found.step:,}/{total:,} steps"
         if word == "running":
-            rate += speed
-            more += f"  {speed:,.0f} steps/s  ETA {time_left(total - step, speed)}"
+            if found.stalled and step < total:  # after the last step come final games
+                word = "stalled"
+            else:
+                rate += found.speed
+                more += f"  {found.speed:,.0f} steps/s  ETA {time_left(total - step, found.speed)}"
+            more += f"  last point {time_left(found.age, 1)} ago"
         elif word in ("failed", "diverged"):
             more += f"  {log_end(run_dir)[0]}"
+        counts[word] += 1
         if word not in ("done", "diverged"):
             left += total - max(step, first)
         print(f"{word:9} {name}  {more}")
-    words = ("done", "running", "stale", "failed", "diverged", "missing")
+    words = ("done", "running", *(["stalled"] if counts["stalled"] else []), "stale", "failed", "diverged", "missing")
     print(
         f"{len(runs)} runs: "
         + ", ".join(f"{counts[word]} {word}" for word in words)
@@ -135,10 +144,14 @@ def runs_below(runs_dir):
         fail(f"--runs-dir {runs_dir}: expected a directory with runs in it")
     found = {}
     for path in find_runs(runs_dir):
-        manifest = read_json(path / "manifest.json")
-        begin = (manifest.get("parent") or {}).get("global_step", 0)
+        try:
+            manifest = read_files(path).manifest
+        except (OSError, ValueError) as error:
+            print(f"note: {path} is left out: {error}", file=sys.stderr)
+            continue
+        begin = manifest.get("parent", {}).get("global_step", 0)
         last = 0  # of a manifest that is not one of ours
-        with contextlib.suppress(KeyError, TypeError, ValueError, ZeroDivisionError):
+        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
             last = recipe.schedule_of(manifest["arguments"], begin).last_step
         found[str(path.relative_to(runs_dir))] = (path, begin, last)
     return found
@@ -183,7 +196,7 @@ def main(argv):
     figure = figure_commands(jobs)
     if options.slurm:
         return slurm_array.submit(jobs, in_queue, options, figure)
-    pool = Pool(jobs, machine, options.retry_diverged, options.together)
+    pool = Pool(jobs, machine, options.retry_diverged, options.together, options.timeout)
     pool.work()
     return summary(pool, figure)
 

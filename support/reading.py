@@ -17,6 +17,7 @@ import os
 import re
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
@@ -67,7 +68,7 @@ def read_json(path: Path) -> Dict[str, Any]:
     """The object in a JSON file; {} if there is none that can be read."""
     try:
         content = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -89,13 +90,16 @@ def read_files(run_dir: Path) -> Files:
             contents[name] = content = json.loads((run_dir / f"{name}.json").read_text())
         except FileNotFoundError:
             contents[name] = content = {}
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{name}.json: {error}") from None
         if not isinstance(content, dict):
             raise ValueError(f"{name}.json: expected an object")
         _numbers(name, content)
     if not isinstance(contents["manifest"].get("arguments"), dict):
         raise ValueError("manifest.json: not that of a run")
+    parent = contents["manifest"].get("parent", {"global_step": 0})
+    if not isinstance(parent, dict) or type(parent.get("global_step")) is not int:
+        raise ValueError(f"manifest.json: parent is {parent!r}, expected its run and its global_step")
     return Files(**contents, state=state(run_dir))
 
 
@@ -250,9 +254,17 @@ def log_end(run_dir: Path) -> Tuple[str, Optional[int]]:
     return (written[-1] if written else "no output"), int(code[1]) if code else None
 
 
+def is_done(run_dir: Path) -> bool:
+    """Whether the run is finished: its done.json is there and whole."""
+    try:
+        return isinstance(json.loads((run_dir / "done.json").read_text()), dict)
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
 def state(run_dir: Path) -> str:
     """done, running, diverged, failed, stale (begun, not done, not alive: the next launch resumes it) or missing."""
-    if (run_dir / "done.json").exists():
+    if is_done(run_dir):
         return "done"
     if is_alive(run_dir):
         return "running"
@@ -415,8 +427,22 @@ def read_curves(run_dir: Path) -> Dict[str, Tuple[Any, Any]]:
     return curves
 
 
-def progress(run_dir: Path) -> Tuple[int, float]:
-    """The last step on the curves, and steps per second of the run's latest process (0: not yet known)."""
+class Progress(NamedTuple):
+    """How far the curves of a run have come."""
+
+    step: int  # the last one
+    speed: float  # steps per second of the run's latest process; 0: not yet known
+    age: float = 0.0  # seconds since the last point, or since that process began
+    interval: float = 0.0  # seconds from one of its points to the next, on average; 0: not yet known
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the last point is older than ten of these intervals, and than a minute."""
+        return self.age > max(10 * self.interval, 60) and self.interval > 0
+
+
+def progress(run_dir: Path) -> Progress:
+    """How far a run has come."""
     try:
         with open(run_dir / CURVES, "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
@@ -424,18 +450,20 @@ def progress(run_dir: Path) -> Tuple[int, float]:
     except FileNotFoundError:
         done = read_json(run_dir / "done.json").get("global_step")
         if isinstance(done, int):
-            return done, 0.0
+            return Progress(done, 0.0)
         end = _csv_of_events(run_dir)
-    rows = [re.match(rb"(\d+),([\d.]+)(,|$)", line) for line in end.split(b"\n")[:-1]]
+    rows = [re.match(rb"(\d{1,18}),(\d{1,12}(?:\.\d{1,9})?)(,|$)", line) for line in end.split(b"\n")[:-1]]
     points = [(int(row[1]), float(row[2])) for row in rows if row]  # without the header, or the first line's rest
     names = " ".join(path.name for path in event_files(run_dir))
     start = max(map(float, re.findall(r"tfevents\.(\d+(?:\.\d+)?)", names)), default=0.0)
     latest = [point for point in points if point[1] > start]
     step = points[-1][0] if points else 0
-    if len(latest) < 2:
-        return step, 0.0
+    age = max(0.0, time.time() - (latest[-1][1] if latest else start or time.time()))
+    if len(latest) < 2 or latest[-1][1] <= latest[0][1]:  # a clock that has been set back says nothing
+        return Progress(step, 0.0, age)
     (first, first_time), (last, last_time) = latest[0], latest[-1]
-    return step, (last - first) / max(last_time - first_time, 1e-9)
+    seconds = last_time - first_time
+    return Progress(step, (last - first) / seconds, age, seconds / (len(latest) - 1))
 
 
 # ---- all runs as a table ---------------------------------------------------------------------------------------------
@@ -486,6 +514,6 @@ def _row(run_dir: Path, name: str) -> Dict[str, Any]:
         row[key] = " ".join(map(str, value)) if isinstance(value, list) else value
     git, numbers = manifest.get("git"), _numbers("done", done)
     commit = git.get("commit") if isinstance(git, dict) else None
-    step = numbers.get("global_step") or progress(run_dir)[0]
+    step = numbers.get("global_step") or progress(run_dir).step
     row.update({"global_step": step, "start": manifest.get("start"), "commit": commit})
     return {**row, **dict.fromkeys(RESULTS, float("nan")), **numbers}

@@ -33,10 +33,12 @@ from support.reading import (
     CURVES,
     FORMAT,
     CurvesFile,
+    checkpoints,
     difference,
     event_files,
     load_checkpoint,
     newest_checkpoint,
+    read_files,
     read_json,
     records,
     script_of,
@@ -218,6 +220,7 @@ class Run:
             self._signals.runs = [self]
         args.run_name = devices.gather(args.run_name)[0]  # the default name has the time in it
         self.path = Path(args.runs_dir, args.run_name)
+        self._coverage: Dict[str, list] = {}
         claimed: Any = None
         if devices.RANK == 0:
             try:
@@ -247,7 +250,6 @@ class Run:
         self.ended = self.global_step >= self.total_steps  # only the games after the last step may be missing
         self._wall_seconds = wall_seconds
         self._parts: Dict[str, Any] = {}
-        self._coverage: Dict[str, list] = {}
         self._start_clocks()
 
     def _claim(self, device: Any) -> Tuple[str, int]:
@@ -269,12 +271,20 @@ class Run:
                 fail(f"--run-name {args.run_name} {BUSY}: choose another name")
         manifest = self.path / "manifest.json"
         if manifest.exists():
+            try:
+                files = read_files(self.path)
+            except (OSError, ValueError) as error:
+                fail(
+                    f"{self.path} cannot be read ({error}): expected a copy of it; to begin anew, delete the directory"
+                )
             # an argument that is newer than the run had its default
-            before = {**vars(type(args)()), **json.loads(manifest.read_text())["arguments"]}
+            before = {**vars(type(args)()), **files.manifest["arguments"]}
             changed = difference(before, vars(args))
             if changed:
                 fail(f"--run-name {args.run_name} has run with {changed}: use the same arguments or another name")
-            parent_step = read_json(manifest).get("parent", {}).get("global_step", 0)
+            parent_step = files.manifest.get("parent", {}).get("global_step", 0)
+        elif (self.path / "done.json").exists() or checkpoints(self.path) and not begins:
+            fail(f"{self.path} has lost its manifest.json: expected a copy of it; to begin anew, delete the directory")
         else:
             content = _manifest(args, device, self._words)
             if begins:
@@ -287,6 +297,8 @@ class Run:
         found = newest_checkpoint(self.path)
         if not found and parent_step:
             fail(f"{self.path} has lost the checkpoint of its parent run: delete the directory to begin anew")
+        if found:
+            self._load_coverage(found[1]["run"]["global_step"])
         with contextlib.suppress(FileNotFoundError):
             (self.path / "failed.json").unlink()  # it may go better from the checkpoint, with other games
         kept = found[1]["run"] if found else {"global_step": -1}
@@ -327,7 +339,7 @@ class Run:
             sys.exit(exit_code_of(received[0]))
 
     def _start_clocks(self) -> None:
-        now = time.time()
+        now = time.monotonic()
         self._start_time = now - self._wall_seconds
         self._log_time = self._line_time = self._checkpoint_time = now
         self._log_step = self._line_step = self.global_step
@@ -343,7 +355,6 @@ class Run:
             for name, part in parts.items():
                 if name in self.checkpoint:  # a child may have a part that its parent had not
                     self._set_state(name, part, self.checkpoint[name])
-            self._load_coverage()
         for part in parts.values():
             if self._is_child and hasattr(part, "param_groups"):  # it has a rate of its own
                 devices.set_learning_rate(part, self.args.learning_rate)
@@ -451,7 +462,7 @@ class Run:
             "charts/episodes": self.episodes,
             "charts/min_episodes": int(self._finished.min()),  # of any environment
             "charts/reward": self.earned[0] / max(self.earned[1], 1),
-            "charts/SPS": (self.global_step - self._log_step) / (time.time() - self._log_time),
+            "charts/SPS": (self.global_step - self._log_step) / (time.monotonic() - self._log_time),
         }
         if self.games:
             scalars["charts/episodic_return"], scalars["charts/episodic_length"] = np.mean(self.games, 0).tolist()
@@ -459,7 +470,6 @@ class Run:
 
     def log(self, scalars: Dict[str, float]) -> None:
         """Writes one point of every curve at the present step."""
-        now = time.time()
         if self._events:
             from tensorboard.compat.proto.event_pb2 import Event
             from tensorboard.compat.proto.summary_pb2 import Summary
@@ -471,12 +481,14 @@ class Run:
                     value.metadata.plugin_data.plugin_name = "scalars"
                     value.metadata.data_class = 1  # DATA_CLASS_SCALAR; else TensorBoard's fast reader drops both
                     self._described.add(value.tag)
+            now = time.time()
             self._writer.write(Event(wall_time=now, step=self.global_step, summary=summary).SerializeToString())
             self._events.flush()
             self._curves.append(self.global_step, now, {value.tag: value.simple_value for value in summary.value})
         if self._wandb:
             self._wandb.log(scalars, step=self.global_step)
-        self._log_time, self._log_step, self.new_returns, self.earned = now, self.global_step, [], (0.0, 0)
+        self._log_time = time.monotonic()
+        self._log_step, self.new_returns, self.earned = self.global_step, [], (0.0, 0)
 
     def coverage_quota(self) -> int:
         """How many rows coverage.npz still lacks at the present step, of COVERAGE_ROWS spread over the whole run."""
@@ -491,13 +503,18 @@ class Run:
         for name, rows in {**columns, "step": np.full(length, self.global_step)}.items():
             self._coverage.setdefault(name, []).append(rows)
 
-    def _load_coverage(self) -> None:
+    def _load_coverage(self, last_step: int) -> None:
         import numpy as np
 
-        if devices.RANK == 0 and (self.path / "coverage.npz").exists():
-            with np.load(self.path / "coverage.npz") as saved:  # may be newer than the checkpoint, never older
-                kept = saved["step"] <= self.global_step
+        path = self.path / "coverage.npz"
+        if not path.exists():
+            return
+        try:
+            with np.load(path) as saved:  # may be newer than the checkpoint, never older
+                kept = saved["step"] <= last_step
                 self._coverage = {name: [saved[name][kept]] for name in saved.files}
+        except Exception as error:  # a file that is not whole breaks in many ways
+            fail(f"{path} cannot be read ({error}): expected a copy of it; without the file the run goes on")
 
     def all_finite(self, suspects: Dict[str, Any]) -> bool:
         """Whether all tensors are finite, in all processes. If not: writes failed.json, and the run has ended.
@@ -521,7 +538,7 @@ class Run:
         """Shows progress, writes a checkpoint if one is due, and ends the run after the last step or a signal."""
         # one list that decides for all processes
         received: List[int] = sum(devices.gather(list(self._signals.received)), [])
-        finished, now = self.global_step >= self.total_steps, time.time()
+        finished, now = self.global_step >= self.total_steps, time.monotonic()
         if self.alone:
             self._show_progress(now, finished)
         if received or finished or now - self._checkpoint_time >= 60 * self.args.checkpoint_minutes:

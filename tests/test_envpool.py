@@ -2,9 +2,11 @@
 
 import functools
 import gc
+import itertools
 import json
 import os
 import sys
+import time
 
 import evaluate
 import gymnasium
@@ -34,6 +36,17 @@ def run_here(tmp_path, words):
         ppo.main(args)
     assert end.value.code == 0
     return args
+
+
+def test_a_clock_that_is_set_back(tmp_path, monkeypatch):
+    """A minute whenever it is asked: the speed, and the seconds of the run, are those of another clock."""
+    clock = itertools.count(2e9, -60)
+    monkeypatch.setattr(time, "time", lambda: next(clock))
+    args = run_here(tmp_path, "--total-timesteps 512 --num-steps 32 --num-minibatches 1 --no-diagnostics")
+    run_dir = tmp_path / args.run_name
+    done = json.loads((run_dir / "done.json").read_text())
+    assert done["wall_seconds"] > 0 and done["sps"] > 0
+    assert (reading.read_curves(run_dir)["charts/SPS"][1] > 0).all() and reading.progress(run_dir)[:2] == (512, 0.0)
 
 
 def make_agent(env_id, *words):

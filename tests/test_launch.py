@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from collections import Counter
 
 import launch
@@ -336,7 +337,7 @@ def test_status(faulty):
     assert out.splitlines()[-1].startswith("5 runs: 2 done, 0 running, 0 stale, 1 failed, 1 diverged, 1 missing")
     scanned = finish(start([], "status", "--runs-dir", runs))
     assert f"done      s/killed  {LONG:,}/{LONG:,} steps" in scanned
-    assert reading.progress(runs / "s/killed")[0] == LONG
+    assert reading.progress(runs / "s/killed").step == LONG
 
 
 def test_an_identical_run_is_shared(faulty):
@@ -452,6 +453,24 @@ def test_two_launchers_one_of_them_killed(tmp_path):
     assert "2 runs: 2 done" in finish(two)
     assert attempts(first) == 2 and attempts(second) == 1
     assert "resumes at step" in (first / "log.txt").read_text(), "the run outlived its launcher without a checkpoint"
+
+
+def test_a_run_that_hangs(tmp_path, capsys):
+    """The status says so; with --timeout it is killed and tried once more."""
+    hung, now = tmp_path / "s/hung", time.time()
+    hung.mkdir(parents=True)
+    (hung / "manifest.json").write_text('{"arguments": {}}')
+    rows = [f"{step},{now - 900 + 30 * step}\n" for step in range(10)]  # the last one 630 s ago
+    (hung / "curves.csv").write_text("step,wall_time\n" + "".join(rows))
+    (hung / f"events.out.tfevents.{now - 1000}.host.1").touch()
+    with open(hung / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        launch.status({"s/hung": (hung, 0, 100), "s/final games": (hung, 0, 9)})
+    out = capsys.readouterr().out
+    assert "stalled   s/hung  9/100 steps  last point 10:3" in out and "running   s/final games  9/9 steps" in out
+    process = start([short(tmp_path, "s/run", "--until", "never")], "--timeout", 0.001)
+    assert "failed    s/run  error: no new point of a curve for 0.001 minutes (--timeout)" in finish(process, code=1)
+    assert attempts(tmp_path / "s/run") == 2
 
 
 def test_nohup(tmp_path):

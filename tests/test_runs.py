@@ -499,6 +499,27 @@ def test_no_checkpoint_can_be_read(reopen, broken, tmp_path, capsys):
 
 
 @pytest.mark.once
+@pytest.mark.parametrize(
+    "name,content",
+    [("manifest.json", "{"), ("manifest.json", None), ("done.json", ""), ("coverage.npz", "PK"), ("coverage.npz", "")],
+)
+def test_a_broken_file_stops_the_run(reopen, name, content, tmp_path, capsys):
+    """One line that names it, and nothing is touched."""
+
+    def break_it(copy):
+        (copy / "failed.json").write_text("{}")
+        (copy / name).unlink(missing_ok=True)
+        if content is not None:
+            (copy / name).write_text(content)
+
+    with pytest.raises(SystemExit) as end:
+        reopen("copy", break_it)
+    error = capsys.readouterr().err
+    assert end.value.code == 2 and error.startswith("error: ") and error.count("\n") == 1 and name in error
+    assert raw_steps(tmp_path / "copy/run") == STEPS and (tmp_path / "copy/run/failed.json").exists()
+
+
+@pytest.mark.once
 def test_a_checkpoint_of_another_format(reopen, tmp_path, capsys):
     """One line, and the curves stay as they are: the run can go on with the code that began it."""
 

@@ -160,9 +160,9 @@ class Manifest:
         try:
             self.arguments = fill_in_minibatches(self.arguments)
             self.batch_size = self.arguments["num_envs"] * self.arguments["num_steps"]
-            begin = (content.get("parent") or {}).get("global_step", 0)
+            begin = content.get("parent", {}).get("global_step", 0)
             self.total_steps = recipe.schedule_of(self.arguments, begin).last_step
-        except (KeyError, TypeError, ZeroDivisionError) as error:
+        except (KeyError, TypeError, AttributeError, ArithmeticError) as error:
             raise ValueError(f"its manifest.json has no usable batch ({type(error).__name__}: {error})") from None
         self.game = catalog.game_name(self.env_id)
 

@@ -16,6 +16,7 @@ Number = Annotated[Optional[int], Range(1, 10_000), arg(metavar="K")]
 Runs = Annotated[int, Range(1, 10_000), arg(metavar="K")]
 Flag = Annotated[bool, FlagCreatePairsOff]  # without a --no-flag
 Speed = Annotated[Optional[float], Range(1e-3, 1e9), arg(metavar="X")]
+Minutes = Annotated[Optional[float], Range(1e-3, 1e6), arg(metavar="MINUTES")]
 Gpus = Annotated[Optional[str], Pattern(r"[\w-]+(,[\w-]+)*", "the numbers of GPUs, such as 0,1"), arg(metavar="0,1")]
 Word = Annotated[Optional[str], Pattern(r"[^\s#]+", "a word without spaces"), arg(metavar="NAME")]
 TIME = "a time as Slurm writes it: 90 (minutes), 12:00:00, 2-0 (days-hours)"
@@ -36,6 +37,7 @@ class Options:
     together: Runs = TOGETHER  # runs of ppo_envpool.py in one process, at most
     gpus: Gpus = None  # the GPUs to use (default: all, if there are any)
     jobs_per_gpu: Runs = 1  # runs at a time on each GPU
+    timeout: Minutes = None  # kills a run that logs no point for so long (final games log none), and tries it once more
     retry_diverged: Flag = False  # resumes the runs that ended in a number that was not finite
     sps: Speed = None  # steps/s of one run, for the hours (or SPS=… in the environment)
     slurm: Flag = False  # submits one Slurm job array instead of running here
@@ -60,4 +62,6 @@ def parse_args(argv):
     options.status |= options.action == "status"
     if options.workers and options.gpus:
         fail("--workers and --gpus exclude each other: expected --jobs-per-gpu with --gpus")
+    if options.timeout and options.slurm:
+        fail("--timeout and --slurm exclude each other: expected --time")
     return options

@@ -24,7 +24,7 @@ from tqdm import tqdm
 from launching.machines import TOGETHER, runs_that_fit
 from support import catalog
 from support.arguments import ALONE, OWN
-from support.reading import log_end, progress, state
+from support.reading import CURVES, is_done, log_end, progress, state
 from support.rundir import BUSY, handle
 
 tqdm.monitor_interval = 0  # no second thread: a child dies with the thread that started it (die_with_parent)
@@ -56,6 +56,7 @@ class Attempt:
     def __init__(self, jobs, slot):
         """Raises BlockingIOError if another launcher works on each of the runs, OSError if a log cannot be written."""
         self.slot, self.logs, self.list = slot, {}, None
+        self.sizes, self.grown = None, 0.0  # of curves.csv, and when
         for job in jobs:
             with contextlib.suppress(BlockingIOError):
                 self.logs[job] = self.locked(job)
@@ -118,6 +119,21 @@ class Attempt:
         log.write(f"[launch {time.strftime('%Y-%m-%dT%H:%M:%S')} {socket.gethostname()}] {text}\n".encode())
         log.flush()
 
+    def seconds_without_a_point(self):
+        """Seconds since this was first called, or since a curves.csv of its runs has last grown."""
+        sizes = [path.stat().st_size for job in self.jobs for path in [job.path / CURVES] if path.exists()]
+        if sizes != self.sizes:
+            self.sizes, self.grown = sizes, time.monotonic()
+        return time.monotonic() - self.grown
+
+    def kill(self, reason):
+        """Ends the process and its children at once, a stopped one too."""
+        with contextlib.suppress(OSError):  # a full disk
+            self.logs[self.jobs[0]].write(f"{reason}\n".encode())
+            self.logs[self.jobs[0]].flush()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
     def outcomes(self):
         """{job: done, diverged, failed, crashed or busy}, once the process has ended; {} before."""
         code = self.process.poll()
@@ -139,7 +155,7 @@ class Attempt:
         """What has become of a job, the exit code that it would have had alone, and the line that says so."""
         about = [line for line in lines if len(self.jobs) == 1 or str(job.args["run_name"]) in line]
         said = (about or lines or [""])[-1]
-        if (job.path / "done.json").exists():
+        if is_done(job.path):
             return "done", 0, said
         if any(BUSY in line for line in about):
             return "busy", 2, said
@@ -153,12 +169,13 @@ class Attempt:
 class Pool:
     """All jobs of one launch: which are waiting, which are under way, and how the others ended.
 
-    machine: where they run (machines.py). together: the largest number of runs in one process.
+    machine: where they run (machines.py). together: the largest number of runs in one process. timeout: minutes
+    without a new point of a curve after which a process is killed; None: it may take as long as it likes.
     """
 
-    def __init__(self, jobs, machine, retry_diverged, together=TOGETHER):
+    def __init__(self, jobs, machine, retry_diverged, together=TOGETHER, timeout=None):
         self.jobs, self.free_slots, self.attempts = jobs, list(machine.slots), []
-        self.machine, self.together = machine, together
+        self.machine, self.together, self.timeout = machine, together, timeout
         self.ended = {}  # job -> skipped, done, diverged or failed
         self.reasons = {}  # job -> why it has diverged or failed
         self.crashes = Counter()
@@ -167,7 +184,7 @@ class Pool:
         if not retry_diverged:
             self.settled["diverged"] = "diverged"
         self.waiting = [job for job in jobs if not self.is_settled(job, state(job.path))]
-        self.steps = {job: job.final_step if job in self.ended else progress(job.path)[0] for job in jobs}
+        self.steps = {job: job.final_step if job in self.ended else progress(job.path).step for job in jobs}
         self.bar = tqdm(
             total=sum(job.final_step - job.first_step for job in jobs),
             initial=self.steps_made(),
@@ -175,7 +192,7 @@ class Pool:
             dynamic_ncols=True,
             bar_format="{percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}",
         )
-        self.last_shown, self.start = 0.0, time.time()
+        self.last_shown, self.start = -math.inf, time.monotonic()
         self.steps_at_start = self.steps_made()
 
     def steps_made(self):
@@ -252,6 +269,12 @@ class Pool:
             self.announce("resumes" if (job.path / "checkpoint.pt").exists() else "starts", job)
         return True
 
+    def end_hung(self):
+        """Kills the processes that have logged no point for `timeout` minutes; they count as crashed."""
+        for attempt in self.attempts if self.timeout else ():
+            if attempt.seconds_without_a_point() > 60 * self.timeout:
+                attempt.kill(f"error: no new point of a curve for {self.timeout:g} minutes (--timeout)")
+
     def collect(self):
         """Handles the attempts that have ended. Returns whether there were any."""
         outcomes = {attempt: attempt.outcomes() for attempt in self.attempts}
@@ -260,7 +283,7 @@ class Pool:
             if of_jobs:
                 self.free_slots.append(attempt.slot)
             for job, outcome in of_jobs.items():
-                self.steps[job] = progress(job.path)[0]
+                self.steps[job] = progress(job.path).step
                 self.conclude(job, outcome, attempt.process.returncode)
         return any(outcomes.values())
 
@@ -281,15 +304,16 @@ class Pool:
 
     def show(self, every):
         """Updates the bar, or prints a line where there is no terminal, if `every` seconds have passed."""
-        if time.time() - self.last_shown < every:
+        if time.monotonic() - self.last_shown < every:
             return
-        self.last_shown = time.time()
+        self.last_shown = time.monotonic()
         rate, running = 0.0, [job for attempt in self.attempts for job in attempt.jobs]
         for job in running + (self.waiting if self.free_slots else []):  # another launcher works on those
-            self.steps[job], speed = progress(job.path)
-            rate += speed
+            found = progress(job.path)
+            self.steps[job] = found.step
+            rate += 0 if found.stalled else found.speed
         self.bar.n = self.steps_made()
-        rate = rate or (self.bar.n - self.steps_at_start) / max(1.0, time.time() - self.start)  # of short runs
+        rate = rate or (self.bar.n - self.steps_at_start) / max(1.0, time.monotonic() - self.start)  # of short runs
         counts = Counter(self.ended.values())
         text = (
             f"{len(running)} running  {counts['done'] + counts['skipped']} done  "
@@ -306,10 +330,11 @@ class Pool:
         handle((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), lambda signum, frame: self.signals.append(signum))
         handled, next_look = 0, 0.0
         while self.attempts or (self.waiting and not self.signals):
-            if self.collect() or time.time() >= next_look:  # a look at all that wait takes time
+            if self.collect() or time.monotonic() >= next_look:  # a look at all that wait takes time
                 while self.free_slots and not self.signals and self.start_next():
                     pass
-                next_look = time.time() + 1
+                self.end_hung()
+                next_look = time.monotonic() + 1
             if len(self.signals) > handled:
                 handled = len(self.signals)
                 for attempt in self.attempts:
