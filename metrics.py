@@ -340,6 +340,12 @@ def gradient_zero_fraction(gradients: Iterable[Any]) -> float:
     return _zero_fraction(_magnitudes(gradients))
 
 
+def unclipped(gradients: Iterable[Any], norm: float, max_norm: float) -> List[Tensor]:
+    """The gradients as they were before clip_grad_norm_(…, max_norm), which found this norm, multiplied them."""
+    factor = max(1.0, (norm + 1e-6) / max_norm)
+    return [gradient * factor for gradient in gradients]
+
+
 def gradient_statistics(gradients: Any, eps: float = 1e-8) -> Dict[str, Any]:
     """The three numbers above from one copy of the gradient, by their tags.
 
@@ -412,17 +418,21 @@ def _at_least_0(kl: Tensor) -> Any:
     return _number(torch.where(kl.isfinite(), kl.clamp(min=0.0), torch.full_like(kl, math.nan)))
 
 
-def gaussian_kl(mean: Tensor, logstd: Tensor, new_mean: Tensor, new_logstd: Tensor, valid: Any = None) -> Any:
-    """The same for independent Gaussians: the mean over states of the sum over the K dimensions of an action.
+def gaussian_kls(mean: Tensor, logstd: Tensor, new_mean: Tensor, new_logstd: Tensor) -> Tensor:
+    """KL(old || new) of independent Gaussians in each state, (..., M): the sum over the K dimensions of an action.
 
     Each dimension gives ln(s' / s) + (s^2 + (m - m')^2) / (2 s'^2) - 1/2, with s and m of the policy that acted, s' and
     m' of the updated one. Means (..., M, K), log standard deviations broadcastable to them.
     """
-    mean, logstd, new_mean, new_logstd = (x.detach().double() for x in (mean, logstd, new_mean, new_logstd))
     variance_ratio = (2.0 * (logstd - new_logstd)).exp()  # exactly 1 where nothing has changed
     distance = ((mean - new_mean) / new_logstd.exp()).square()
-    terms = new_logstd - logstd + 0.5 * (variance_ratio + distance - 1.0)
-    return _at_least_0(_mean_of_rows(terms.sum(-1), valid))
+    return (new_logstd - logstd + 0.5 * (variance_ratio + distance - 1.0)).sum(-1)
+
+
+def gaussian_kl(mean: Tensor, logstd: Tensor, new_mean: Tensor, new_logstd: Tensor, valid: Any = None) -> Any:
+    """The mean over states of `gaussian_kls`, in float64."""
+    policies = (x.detach().double() for x in (mean, logstd, new_mean, new_logstd))
+    return _at_least_0(_mean_of_rows(gaussian_kls(*policies), valid))
 
 
 def ddr(num_samples: float, kl: float) -> float:
@@ -749,6 +759,26 @@ def merge_moments(moments: Tuple[Any, Any, float], batch: Any) -> Tuple[Any, Any
         return moments
     batch_mean = batch.mean(0)
     return join_moments(moments, (batch_mean, ((batch - batch_mean) ** 2).mean(0), len(batch)))
+
+
+def merge_step_moments(
+    moments: Tuple[Any, Any, float], rows: Tensor, valid: Tensor, add: Callable[[Sequence[Tensor]], None]
+) -> Tuple[Any, Any, float]:
+    """Adds the valid rows of each step to running moments, one step after the other.
+
+    moments: (mean, variance, count), as in `merge_moments`; rows (T, N, ...), of any dtype; valid (T, N) bool. add:
+    replaces tensors by their sums over all processes, each of which has other columns. Returns the moments.
+    """
+    counts = valid.sum(1, dtype=torch.float64)
+    sums = torch.stack([row[keep].double().sum(0) for row, keep in zip(rows, valid)])
+    add([sums, counts])
+    divisors = counts.clamp(min=1).view(-1, *[1] * (sums.dim() - 1))
+    means = sums / divisors
+    squares = torch.stack([(row[keep].double() - m).square().sum(0) for row, keep, m in zip(rows, valid, means)])
+    add([squares])
+    for step_moments in zip(means, squares / divisors, counts.tolist()):
+        moments = join_moments(moments, step_moments)
+    return moments
 
 
 def join_moments(first: Tuple[Any, Any, float], second: Tuple[Any, Any, float]) -> Tuple[Any, Any, float]:

@@ -111,17 +111,7 @@ def make_envs(args, seeds):
 
     Each life is an episode, and rewards are clipped to their sign.
     """
-    import envpool  # takes a second: not for --help
-
-    return envpool.make(
-        args.env_id,
-        env_type="gymnasium",
-        num_envs=len(seeds),
-        num_threads=min(len(seeds), torch.get_num_threads()),  # EnvPool's own default sees the host, not the job
-        episodic_life=True,
-        reward_clip=True,
-        seed=seeds,
-    )
+    return worlds.envpool_games(args.env_id, seeds, torch.get_num_threads(), episodic_life=True, reward_clip=True)
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -360,7 +350,8 @@ def ppo_loss(newlogprob, entropy, newvalue, mb, mean, clip_coef, ent_coef, vf_co
     v_loss = 0.5 * v_loss
     loss = mean(pg_loss) - ent_coef * mean(entropy) + vf_coef * mean(v_loss)
     with torch.no_grad():
-        clipped = ((ratio - 1.0).abs() > clip_coef).float()
+        clipped_ratio = ratio if prox_logprob is None else (newlogprob - prox_logprob).exp()
+        clipped = ((clipped_ratio - 1.0).abs() > clip_coef).float()
         means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, clipped]))
     return loss, dict(zip(LOSSES, means))
 
@@ -380,10 +371,7 @@ def minibatch_loss(agent, prox, args, mb, count):
     """
     newlogits, newvalue, _ = agent(mb.obs)
     newlogprob, entropy = categorical(newlogits, mb.actions)
-    prox_logprob = None
-    if prox is not None:
-        with torch.no_grad():
-            prox_logprob, _ = categorical(prox(mb.obs)[0], mb.actions)
+    prox_logprob = None if prox is None else categorical(prox(mb.obs)[0], mb.actions)[0]
     mean = partial(masked_mean, valid=mb.valid, count=count)
     coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
     return ppo_loss(newlogprob, entropy, newvalue, mb, mean, *coefs, prox_logprob)
@@ -451,9 +439,7 @@ def diagnose_batch(agent, prox, args, batch, workers, rows, probe, grad_norm):
     rows, probe: from metrics.valid_and_probe. grad_norm: of the last minibatch, whose gradient the parameters have.
     """
     parameters = list(agent.parameters())
-    # clipping multiplied the last minibatch's gradient by one factor: take it out again
-    unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
-    last = [parameter.grad * unclip for parameter in parameters]
+    last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm.item(), args.max_grad_norm)
     mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS], args.norm_adv)
     of_probe, _ = gradient(partial(minibatch_loss, agent, prox, args), parameters, mb, count, workers)
     devices.add_over_ranks(of_probe)
@@ -483,6 +469,7 @@ def main(args):
     # noise_due: the step from which the gradient's noise is measured again; points: what metrics.outer_loop gets
     log = rundir.Log(gradient_steps=0, noise_due=0, points=[])
     run.restore(agent=agent, optimizer=optimizer, rng=rng, log=log, prox=prox)
+    devices.begin_average(prox, agent)
 
     batch_size = args.num_envs * args.num_steps
     own = devices.share(args.num_envs)  # the range of this process's environments; N is their number

@@ -410,7 +410,8 @@ def ppo_loss(newlogprob, entropy, newvalue, mb, mean, clip_coef, ent_coef, vf_co
     v_loss = 0.5 * v_loss
     loss = mean(pg_loss) - ent_coef * mean(entropy) + vf_coef * mean(v_loss)
     with torch.no_grad():
-        clipped = ((ratio - 1.0).abs() > clip_coef).float()
+        clipped_ratio = ratio if prox_logprob is None else (newlogprob - prox_logprob).exp()
+        clipped = ((clipped_ratio - 1.0).abs() > clip_coef).float()
         means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, clipped]))
     return loss, dict(zip(LOSSES, means))
 
@@ -438,10 +439,7 @@ def minibatch_loss(agent, prox, args, mb):
     """
     newoutputs, newvalue, _ = agent(mb.obs)
     newlogprob, entropy = agent.distribution(newoutputs, mb.actions)
-    prox_logprob = None
-    if prox is not None:
-        with torch.no_grad():
-            prox_logprob, _ = prox.module.distribution(prox(mb.obs)[0], mb.actions)
+    prox_logprob = None if prox is None else prox.module.distribution(prox(mb.obs)[0], mb.actions)[0]
     mean = partial(weighted_mean, weights=mb.weights)
     coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
     return ppo_loss(newlogprob, entropy, newvalue, mb, mean, *coefs, prox_logprob)
@@ -544,6 +542,7 @@ def train(run, device):
     log = pack.Log(gradient_steps=0, noise_due=0, points=[[] for _ in run.seeds], led=(0, 0.0, 0.0))
     log.reward_moments = torch.tensor([[0.0, 1.0, 1e-4]]).double().repeat(len(run.seeds), 1)  # for normalize_rewards
     run.restore(agent=agent, optimizer=optimizer, rng=rngs, log=log, prox=prox)
+    devices.begin_average(prox, agent)
     # games and networks act on the CPU, in NumPy's memory: at this size a call of a GPU costs more than it saves
     actor = agent if device.type == "cpu" else make_agent(args, run.seeds)
     loss_function = partial(devices.compiled(minibatch_loss, args.compile), agent, prox, args)

@@ -53,8 +53,6 @@ from support import arguments, devices, recipe, rundir, worlds
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
-MIN_LEARNING_RATE, MAX_LEARNING_RATE = 1e-5, 1e-2  # of --desired-kl, as in rsl_rl
-KL_EPSILON = 1e-9  # a smaller KL is rounding: the network is still the one that acted
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -246,31 +244,23 @@ def play_steps(agent, rollout, noise, next_obs, next_valid, envs):
 
 
 @torch.no_grad()
-def play_games(agent, args, device, seed, num_games, greedy=False):
-    """Plays one whole game in each of `num_games` fresh environments of a simulator of their own.
+def play_games(agent, args, device, seeds, games, bar, greedy=False):
+    """Plays one whole game in a fresh environment for each of `games`, indices into `seeds`, in one simulator.
 
     Actions are sampled as in training, or the mean if `greedy`; observations are normalised as they were last. Returns
-    the raw returns, a list of floats.
+    the raw returns, a list of floats. `bar` shows the progress.
     """
-    if num_games == 0:  # more processes than games
-        return []
+    seed = seeds[games.start]
     torch.manual_seed(seed)  # the simulators draw from torch's own generator
     generator = torch.Generator(device).manual_seed(seed)
-    envs = make_envs(args, num_games, seed, device)
-    obs, _ = envs.reset(args.total_timesteps // args.num_envs)
-    returns = torch.zeros(num_games, device=device)
-    playing = torch.ones(num_games, dtype=torch.bool, device=device)
-    bar = rundir.progress_bar(num_games, "game", f"{args.env_id}: final games")
-    while playing.any():
+
+    def act(obs):
         mean, _, _ = agent(obs)
         noise = torch.empty_like(mean).normal_(generator=generator)
-        obs, reward, terminated, truncated, *_ = envs.step(mean if greedy else mean + agent.actor_logstd.exp() * noise)
-        returns += torch.where(playing, reward, 0.0)
-        over = playing & (terminated | truncated)
-        playing &= ~over
-        bar.update(int(over.sum()))
-    bar.close()
-    return returns.tolist()
+        return mean if greedy else mean + agent.actor_logstd.exp() * noise
+
+    envs = make_envs(args, len(games), seed, device)
+    return simulators.play(envs, args.total_timesteps // args.num_envs, act, bar)
 
 
 # ---- targets and loss ------------------------------------------------------------------------------------------------
@@ -309,25 +299,6 @@ def gaussian(means, logstd, actions):
     entropy of each policy: both (...)."""
     logprobs = -(0.5 * ((actions - means) / logstd.exp()).square() + logstd + 0.5 * math.log(2 * math.pi)).sum(-1)
     return logprobs, (logstd + 0.5 * math.log(2 * math.pi * math.e)).sum(-1).expand_as(logprobs)
-
-
-def gaussian_kl(old_mean, old_logstd, mean, logstd):
-    """KL(old || new) (B,) of independent Gaussians with means and logstds (B, A) or (1, A), in closed form."""
-    variance_ratio = (2 * (old_logstd - logstd)).exp()  # exactly 1 where nothing has changed
-    distance = ((old_mean - mean) / logstd.exp()).square()
-    return (logstd - old_logstd + 0.5 * (variance_ratio + distance - 1)).sum(-1)
-
-
-def adapted_learning_rate(learning_rate, kl, desired_kl):
-    """rsl_rl's rule: the learning rate of a step that finds the policy at the distance `kl` from the one that acted.
-
-    It stays where the KL is below KL_EPSILON: in an iteration's first minibatch the two policies are the same.
-    """
-    if kl > 2.0 * desired_kl:
-        return max(learning_rate / 1.5, MIN_LEARNING_RATE)
-    if KL_EPSILON < kl < 0.5 * desired_kl:
-        return min(learning_rate * 1.5, MAX_LEARNING_RATE)
-    return learning_rate
 
 
 def masked_mean(x, valid, count):
@@ -384,7 +355,8 @@ def ppo_loss(newlogprob, entropy, newvalue, mb, mean, clip_coef, ent_coef, vf_co
     v_loss = 0.5 * v_loss
     loss = mean(pg_loss) - ent_coef * mean(entropy) + vf_coef * mean(v_loss)
     with torch.no_grad():
-        clipped = ((ratio - 1.0).abs() > clip_coef).float()
+        clipped_ratio = ratio if prox_logprob is None else (newlogprob - prox_logprob).exp()
+        clipped = ((clipped_ratio - 1.0).abs() > clip_coef).float()
         means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, clipped]))
     return loss, dict(zip(LOSSES, means))
 
@@ -404,15 +376,12 @@ def minibatch_loss(agent, prox, args, mb, count):
     """
     newmeans, newvalue, _ = agent(mb.obs)
     newlogprob, entropy = gaussian(newmeans, agent.actor_logstd, mb.actions)
-    prox_logprob = None
-    if prox is not None:
-        with torch.no_grad():
-            prox_logprob, _ = gaussian(prox(mb.obs)[0], prox.module.actor_logstd, mb.actions)
+    prox_logprob = None if prox is None else gaussian(prox(mb.obs)[0], prox.module.actor_logstd, mb.actions)[0]
     mean = partial(masked_mean, valid=mb.valid, count=count)
     coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
     loss, losses = ppo_loss(newlogprob, entropy, newvalue, mb, mean, *coefs, prox_logprob)
     with torch.no_grad():
-        losses["kl"] = mean(gaussian_kl(mb.means, mb.logstds, newmeans, agent.actor_logstd))
+        losses["kl"] = mean(metrics.gaussian_kls(mb.means, mb.logstds, newmeans, agent.actor_logstd))
     return loss, losses
 
 
@@ -437,7 +406,7 @@ def update(loss_function, parameters, optimizer, args, workers, mb, count):
         parameter.grad = total
     if args.desired_kl is not None:
         group = optimizer.param_groups[0]
-        group["lr"] = adapted_learning_rate(group["lr"], losses["kl"].item(), args.desired_kl)
+        group["lr"] = recipe.adapted_learning_rate(group["lr"], losses["kl"].item(), args.desired_kl)
     grad_norm = nn.utils.clip_grad_norm_(parameters, args.max_grad_norm, foreach=True)
     optimizer.step()
     return {**losses, "grad_norm": grad_norm}
@@ -487,9 +456,7 @@ def diagnose_batch(agent, prox, args, batch, workers, rows, probe, grad_norm):
     rows, probe: from metrics.valid_and_probe. grad_norm: of the last minibatch, whose gradient the parameters have.
     """
     parameters = list(agent.parameters())
-    # clipping multiplied the last minibatch's gradient by one factor: take it out again
-    unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
-    last = [parameter.grad * unclip for parameter in parameters]
+    last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm.item(), args.max_grad_norm)
     mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS], args.norm_adv)
     of_probe, _ = gradient(partial(minibatch_loss, agent, prox, args), parameters, mb, count, workers)
     devices.add_over_ranks(of_probe)
@@ -526,6 +493,7 @@ def main(args):
     # noise_due: the step from which the gradient's noise is measured again; points: what metrics.outer_loop gets
     log = rundir.Log(gradient_steps=0, noise_due=0, points=[])
     run.restore(agent=agent, optimizer=optimizer, rng=rng, log=log, prox=prox)
+    devices.begin_average(prox, agent)
 
     rollout = empty_rollout((args.num_steps, len(own)), next_obs.shape[1], num_actions, device)
     if args.stagger_resets:
@@ -621,12 +589,8 @@ def main(args):
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
-    final_returns = []
     seeds = run.final_seeds()
-    if seeds:
-        seed = seeds[devices.RANK % len(seeds)]
-        final_returns = play_games(agent, args, device, seed, len(devices.share(len(seeds))))
-    run.close(final_returns)
+    run.close(rundir.play(None, partial(play_games, agent, args, device), seeds, "final games"))
 
 
 if __name__ == "__main__":

@@ -113,18 +113,8 @@ def make_envs(args, seeds):
 
     Observations (N, 64, 64, 3) uint8, rewards as the game pays them.
     """
-    import envpool  # takes a second: not for --help
-
-    return envpool.make(
-        worlds.procgen_id(args),
-        env_type="gymnasium",
-        num_envs=len(seeds),
-        num_threads=min(len(seeds), torch.get_num_threads()),  # EnvPool's own default sees the host, not the job
-        seed=seeds,
-        channel_first=False,
-        num_levels=args.num_levels,
-        start_level=args.start_level,
-    )
+    options = {"channel_first": False, "num_levels": args.num_levels, "start_level": args.start_level}
+    return worlds.envpool_games(worlds.procgen_id(args), seeds, torch.get_num_threads(), **options)
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -459,9 +449,7 @@ def diagnose_batch(agent, args, batch, workers, rows, probe, grad_norm):
     rows, probe: int64, from metrics.valid_and_probe. grad_norm: of the last minibatch, whose gradient parameters have.
     """
     parameters = list(agent.parameters())
-    # clipping multiplied the last minibatch's gradient by one factor: take it out again
-    unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
-    last = [parameter.grad * unclip for parameter in parameters]
+    last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm.item(), args.max_grad_norm)
     mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS], args.norm_adv)
     of_probe, _ = gradient(partial(minibatch_loss, agent, args), parameters, mb, count, workers)
     devices.add_over_ranks(of_probe)

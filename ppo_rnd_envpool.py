@@ -43,7 +43,6 @@ from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive
 
 OBS_SHAPE = (84, 84, 4)  # channels last
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
-ROOM_BYTES = {"MontezumaRevenge-v5": [3, 57], "PrivateEye-v5": [92], "Venture-v5": [90]}  # in the RAM (AtariARI)
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -110,18 +109,8 @@ def make_envs(args, seeds):
 
     Each life is an episode, and rewards are clipped to their sign.
     """
-    import envpool  # takes a second: not for --help
-
-    return envpool.make(
-        args.env_id,
-        env_type="gymnasium",
-        num_envs=len(seeds),
-        num_threads=min(len(seeds), torch.get_num_threads()),  # EnvPool's own default sees the host, not the job
-        episodic_life=True,
-        reward_clip=True,
-        seed=seeds,
-        repeat_action_probability=args.repeat_action_probability,
-    )
+    options = {"episodic_life": True, "reward_clip": True, "repeat_action_probability": args.repeat_action_probability}
+    return worlds.envpool_games(args.env_id, seeds, torch.get_num_threads(), **options)
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -276,24 +265,22 @@ def policy(agent, obs, noise):
     return logits, values, int_values, (logits + noise).argmax(-1)
 
 
-def play_steps(act, rollout, noise, next_obs, room_bytes, rooms, envs, piece):
+def play_steps(act, rollout, noise, next_obs, rooms, envs, piece):
     """Plays `envs`, one piece of this process's environments, through a whole rollout.
 
     act: maps obs and noise to what `policy` returns. rollout, noise (T, N, A) and next_obs (N, 4, 84, 84) are of all N
-    environments; piece: the slice of `envs`, whose part of rollout and next_obs is overwritten. rooms: a set that gets
-    the rooms that are entered, told apart by room_bytes of the RAM. Returns both values of the last next_obs.
+    environments; piece: the slice of `envs`, whose part of rollout and next_obs is overwritten. rooms: worlds.Rooms.
+    Returns both values of the last next_obs.
     """
     rollout, noise, next_obs = Rollout(*(x[:, piece] for x in rollout)), noise[:, piece], next_obs[piece]
     for t in range(len(noise)):
         rollout.obs[t] = devices.to_device(next_obs, noise.device).permute(0, 2, 3, 1)
-        of_policy = act(rollout.obs[t], noise[t])
-        rollout.logits[t], rollout.values[t], rollout.int_values[t], rollout.actions[t] = of_policy
+        rollout.logits[t], rollout.values[t], rollout.int_values[t], rollout.actions[t] = act(rollout.obs[t], noise[t])
         action = rollout.actions[t].to("cpu", torch.int32).numpy()
         next_obs[:], rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], info = envs.step(action)
         rollout.raw_rewards[t] = info["reward"]
         rollout.game_overs[t] = info["terminated"] | rollout.truncations[t]
-        if room_bytes:
-            rooms.update(map(tuple, info["ram"][:, room_bytes].tolist()))
+        rooms.add(info)
     return torch.stack(act(devices.to_device(next_obs, noise.device).permute(0, 2, 3, 1), noise[-1])[1:3])
 
 
@@ -364,22 +351,6 @@ def discounted_sums(rewards, valid, running, gamma):
     for t in range(rewards.shape[0]):
         sums[t] = running = torch.where(valid[t], gamma * running + rewards[t], running)
     return sums, running
-
-
-def merge_frame_moments(moments, frames, valid):
-    """Adds the valid frames of each step, of the games of all processes, to running moments, one step after the other.
-
-    moments: mean (84, 84), variance (84, 84), count; frames (T, N, 84, 84) uint8; valid (T, N) bool. Returns moments.
-    """
-    counts = valid.sum(1, dtype=torch.float64)
-    sums = torch.stack([row[keep].double().sum(0) for row, keep in zip(frames, valid)])
-    devices.add_over_ranks([sums, counts])
-    divisors = counts.clamp(min=1)[:, None, None]
-    means = sums / divisors
-    squares = torch.stack([(row[keep].double() - m).square().sum(0) for row, keep, m in zip(frames, valid, means)])
-    for step_moments in zip(means, devices.sum_over_ranks(squares) / divisors, counts.tolist()):
-        moments = metrics.join_moments(moments, step_moments)
-    return moments
 
 
 def categorical(logits, actions):
@@ -499,16 +470,15 @@ def diagnose(agent, batch, workers, inds):
     return {**values, **policy, **metrics.weight_norms(agent)}, kl
 
 
-def diagnose_batch(agent, rnd_model, args, batch, workers, rows, probe, mb, needed, grad_norm):
+def diagnose_batch(agent, rnd_model, args, batch, workers, rows, probe, log, grad_norm):
     """`diagnostics/` on all valid rows of a batch and `probe/` on some, by tag; and KL(old || new).
 
-    rows, probe: int64, from metrics.valid_and_probe. mb, needed: this process's part of the probe, from `minibatch`.
-    grad_norm: of the last minibatch, whose gradient parameters have.
+    rows, probe: from metrics.valid_and_probe. log: has the frames' moments. grad_norm: of the last minibatch, whose
+    gradient the parameters have.
     """
     parameters = list(agent.parameters())
-    # clipping multiplied the last minibatch's gradient by one factor: take it out again
-    unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
-    last = [parameter.grad * unclip for parameter in parameters]
+    last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm.item(), args.max_grad_norm)
+    mb, needed = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS], args, log.frame_moments, log.gradient_steps)
     of_probe, _ = gradient(partial(minibatch_loss, agent, rnd_model, args), parameters, mb, needed, workers)
     devices.add_over_ranks(of_probe)
     return metrics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
@@ -538,6 +508,7 @@ def main(args):
     log.frame_moments = (torch.zeros(84, 84, device=device), torch.ones(84, 84, device=device), 1e-4)
     log.discounted = torch.zeros(args.num_envs, device=device)  # sums of intrinsic rewards, of all environments
     log.sum_moments = (*torch.tensor([0.0, 1.0], dtype=torch.float64, device=device), 1e-4)
+    merge = partial(metrics.merge_step_moments, add=devices.add_over_ranks)
 
     batch_size = args.num_envs * args.num_steps
     own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
@@ -548,22 +519,20 @@ def main(args):
     if run.global_step == 0:  # random steps start the frames' moments; before restore(), which starts the clock
         size = (args.num_iterations_obs_norm_init, args.num_steps, args.num_envs)
         print(f"{run.path}: {math.prod(size):,} random steps for the frames' mean and variance", flush=True)
-        for some in envs:
-            some.reset()
+        workers.map(lambda some: some.reset(), envs)
         for random_actions in np.random.default_rng(args.seed).integers(num_actions, size=size):
             random_actions = random_actions[:, own.start : own.stop].astype(np.int32)
             frames = workers.map(random_frames, envs, [random_actions[:, piece] for piece in pieces])
             frames = devices.to_device(np.concatenate(frames, axis=1), device)  # (T, N, 84, 84) uint8
             every = torch.ones(frames.shape[:2], dtype=torch.bool, device=device)
-            log.frame_moments = merge_frame_moments(log.frame_moments, frames, every)
+            log.frame_moments = merge(log.frame_moments, frames, every)
             run.exit_if_stopped()
     run.restore(agent=agent, rnd_model=rnd_model, optimizer=optimizer, rng=rng, log=log)
     episodes = worlds.Episodes(len(own))
     rollout = empty_rollout((args.num_steps, len(own)), num_actions, device)
     next_obs = np.concatenate(workers.map(lambda some: some.reset()[0], envs))  # (N, 4, 84, 84) uint8
     next_done = np.zeros(len(own), dtype=bool)
-
-    room_bytes, rooms = ROOM_BYTES.get(args.env_id), set()
+    rooms = worlds.Rooms(args.env_id)
 
     act = partial(policy, devices.compiled(agent, args.compile))
     loss_function = partial(devices.compiled(minibatch_loss, args.compile), agent, rnd_model, args)
@@ -575,14 +544,13 @@ def main(args):
 
         # ---- rollout -------------------------------------------------------------------------------------------------
         noise = gumbel_noise((args.num_steps, args.num_envs, num_actions), rng)[:, own.start : own.stop]
-        play = partial(play_steps, act, rollout, noise, next_obs, room_bytes, rooms)
+        play = partial(play_steps, act, rollout, noise, next_obs, rooms)
         next_value, next_int_value = torch.cat(workers.map(play, envs, pieces), -1)
         dones = rollout.terminations | rollout.truncations
         valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no reset row
         run.global_step += batch_size
         run.add_games(*episodes.add(rollout.raw_rewards, rollout.game_overs, valid))
-        if room_bytes:
-            log.rooms = sorted({*log.rooms}.union(*devices.gather(rooms)))
+        log.rooms = sorted({*log.rooms}.union(*devices.gather(rooms.entered)))
 
         # ---- targets -------------------------------------------------------------------------------------------------
         terminations, truncations = rollout.terminations, rollout.truncations
@@ -601,27 +569,20 @@ def main(args):
             last_frames = devices.to_device(next_obs[:, -1], device)
             frames = torch.cat([rollout.obs[1:, ..., -1], last_frames[None]])  # (T, N, 84, 84) uint8
             int_rewards = torch.stack([rnd_model(row, log.frame_moments).sum(-1) / 2 for row in frames])
-            log.frame_moments = merge_frame_moments(log.frame_moments, frames, valid)
+            log.frame_moments = merge(log.frame_moments, frames, valid)
             # the unit of the intrinsic rewards is of the environments of all processes
             parts = zip(*devices.gather((int_rewards.cpu(), valid.cpu())))
             all_rewards, all_valid = (torch.cat(part, 1).to(device) for part in parts)
             mean_reward = masked_mean(all_rewards.flatten(), all_valid.flatten(), all_valid.sum())
             sums, log.discounted = discounted_sums(all_rewards, all_valid, log.discounted, args.int_gamma)
             log.sum_moments = metrics.merge_moments(log.sum_moments, sums[all_valid].double())
-            scaled_rewards = int_rewards / log.sum_moments[1].sqrt()
+            unit_rewards = int_rewards / log.sum_moments[1].sqrt()
             # intrinsic episodes never end: the row before a reset row leads to the first observation of the next life
             next_int_values = torch.cat([rollout.int_values[1:], next_int_value[None]])
             next_int_values[:-1] = torch.where(valid[1:], next_int_values[:-1], next_int_values[1:])
             never = torch.zeros_like(valid)
             int_advantages, int_returns = gae(
-                scaled_rewards,
-                rollout.int_values,
-                never,
-                never,
-                next_int_values,
-                valid,
-                args.int_gamma,
-                args.gae_lambda,
+                unit_rewards, rollout.int_values, never, never, next_int_values, valid, args.int_gamma, args.gae_lambda
             )
             advantages = args.int_coef * int_advantages + args.ext_coef * advantages
             batch = Batch(
@@ -662,11 +623,7 @@ def main(args):
             means, scalars = log.means(), {}
             rows, probe = metrics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
         if log_point and args.diagnostics:
-            own_probe = probe[devices.RANK :: devices.NUM_RANKS]
-            mb, needed = minibatch(batch, own_probe, args, log.frame_moments, log.gradient_steps)
-            scalars, kl = diagnose_batch(
-                agent, rnd_model, args, batch, workers, rows, probe, mb, needed, losses["grad_norm"]
-            )
+            scalars, kl = diagnose_batch(agent, rnd_model, args, batch, workers, rows, probe, log, losses["grad_norm"])
             scalars["outer/kl_behavior"] = kl
             scalars["outer/ddr"] = metrics.ddr(devices.NUM_RANKS * len(rows), kl)
 
@@ -675,7 +632,7 @@ def main(args):
             some = probe[metrics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
             run.add_coverage(**coverage(agent, batch.obs.index_select(0, some), args))
             scalars["charts/intrinsic_reward"] = means.pop("intrinsic_reward")
-            if room_bytes:
+            if log.rooms:
                 scalars["charts/rooms"] = len(log.rooms)
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
             scalars["charts/gradient_steps"] = log.gradient_steps

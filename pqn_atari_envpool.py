@@ -112,17 +112,7 @@ def make_envs(args, seeds):
 
     Each life is an episode, and rewards are clipped to their sign.
     """
-    import envpool  # takes a second: not for --help
-
-    return envpool.make(
-        args.env_id,
-        env_type="gymnasium",
-        num_envs=len(seeds),
-        num_threads=min(len(seeds), torch.get_num_threads()),  # EnvPool's own default sees the host, not the job
-        episodic_life=True,
-        reward_clip=True,
-        seed=seeds,
-    )
+    return worlds.envpool_games(args.env_id, seeds, torch.get_num_threads(), episodic_life=True, reward_clip=True)
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -396,9 +386,7 @@ def diagnose_batch(agent, args, batch, workers, rows, probe, grad_norm):
     rows, probe: from metrics.valid_and_probe. grad_norm: of the last minibatch, whose gradient the parameters have.
     """
     parameters = list(agent.parameters())
-    # clipping multiplied the last minibatch's gradient by one factor: take it out again
-    unclip = max(1.0, (grad_norm.item() + 1e-6) / args.max_grad_norm)
-    last = [parameter.grad * unclip for parameter in parameters]
+    last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm.item(), args.max_grad_norm)
     mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS])
     of_probe, _ = gradient(partial(minibatch_loss, agent, args), parameters, mb, count, workers)
     devices.add_over_ranks(of_probe)

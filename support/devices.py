@@ -134,25 +134,42 @@ def averaged(module: Any, com: float) -> Any:
 
     com: the centre of mass of the weights, in calls of `update_parameters(module)`. Each call multiplies the weights so
     far by com / (com + 1) and adds the present parameters with weight 1; the weights are then divided by their sum. The
-    first call is made where the copy is first used. Buffers are the module's own.
+    first call is `begin_average`'s. The averages have no gradient. Buffers are the module's own.
     """
-    from torch.optim.swa_utils import AveragedModel
+    import copy
+
+    import torch
 
     decay = com / (com + 1.0)
 
-    def average(old: Any, new: Any, count: Any) -> Any:  # count: of the earlier calls
-        return old + (new - old) * ((1.0 - decay) / (1.0 - decay ** (count.double() + 1.0)))
+    class Average(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = copy.deepcopy(module).requires_grad_(False)
+            self.register_buffer("n_averaged", torch.tensor(0))  # stays on the CPU: to read it waits for no GPU
 
-    class Average(AveragedModel):
         def forward(self, *inputs: Any) -> Any:
-            if self.n_averaged == 0:  # not before: a checkpoint without an average may have changed the module
-                self.update_parameters(module)
-            return super().forward(*inputs)
+            return self.module(*inputs)
 
-    copy = Average(module, avg_fn=average)
-    for mine, its in zip(copy.module.modules(), module.modules()):
+        @torch.no_grad()
+        def update_parameters(self, module: Any) -> None:
+            weight = (1.0 - decay) / (1.0 - decay ** (int(self.n_averaged) + 1))
+            torch._foreach_lerp_(list(self.module.parameters()), list(module.parameters()), weight)
+            self.n_averaged += 1
+
+    average = Average()
+    for mine, its in zip(average.module.modules(), module.modules()):
         mine._buffers.update(its._buffers)
-    return copy
+    return average
+
+
+def begin_average(average: Any, module: Any) -> None:
+    """Has an average (`averaged`, or None) begin with the module's parameters, unless a checkpoint has restored it.
+
+    Call it once, after `restore`: a checkpoint without an average may have changed the module.
+    """
+    if average is not None and average.n_averaged == 0:
+        average.update_parameters(module)
 
 
 class Workers:

@@ -1,4 +1,4 @@
-"""Which shapes and rates a run has: defaults of the task, P3's recipe for more environments, schedules of N and T.
+"""Which shapes and rates a run has: defaults of the task, P3's recipe, rsl_rl's rate, schedules of N and T.
 
 P3 is Beukman et al. 2026, arXiv 2603.06009. Pure arithmetic. Python 3.8.
 """
@@ -84,6 +84,23 @@ def scaled(
             f"{_decimal(size)} rows: expected whole numbers; choose another --num-envs or --scale-from"
         )
     return int(size), int(number), learning_rate * (1.0 if scaling in WAYS[:2] else math.sqrt(b))
+
+
+# ---- learning rates --------------------------------------------------------------------------------------------------
+MIN_RATE, MAX_RATE = 1e-5, 1e-2  # of --desired-kl, as in rsl_rl
+KL_EPSILON = 1e-9  # a smaller KL is rounding: the network is still the one that acted
+
+
+def adapted_learning_rate(learning_rate: float, kl: float, desired_kl: float) -> float:
+    """rsl_rl's rule: the learning rate of a step that finds the policy at the distance `kl` from the one that acted.
+
+    It stays where the KL is below KL_EPSILON: in an iteration's first minibatch the two policies are the same.
+    """
+    if kl > 2.0 * desired_kl:
+        return max(learning_rate / 1.5, MIN_RATE)
+    if KL_EPSILON < kl < 0.5 * desired_kl:
+        return min(learning_rate * 1.5, MAX_RATE)
+    return learning_rate
 
 
 # ---- schedules -------------------------------------------------------------------------------------------------------

@@ -62,10 +62,11 @@ def full_disk_in_one_line() -> Iterator[None]:
         os._exit(1)  # nothing is left to flush to a full disk
 
 
-def _parent(args: Any) -> Tuple[bytes, int]:
-    """The newest checkpoint of --resume-from's run, and its step. Exits 2 with one line if this run cannot use it.
+def _parent(args: Any) -> Tuple[bytes, Dict[str, Any]]:
+    """The newest checkpoint of --resume-from's run, and what the manifest keeps of that run: where, step and seed.
 
-    The networks have to be equal, and at least one iteration has to be left.
+    Exits 2 with one line if this run cannot use it: the networks have to be equal, and at least one iteration has to be
+    left.
     """
     parent = Path(args.resume_from)
     manifest = read_json(parent / "manifest.json")
@@ -88,7 +89,7 @@ def _parent(args: Any) -> Tuple[bytes, int]:
             f"--total-timesteps {args.total_timesteps} leaves no iteration after the {step} steps of "
             f"--resume-from {parent}: expected at least {step + batch_size}"
         )
-    return path.read_bytes(), step
+    return path.read_bytes(), {"run": args.resume_from, "global_step": step, "seed": before.get("seed", args.seed)}
 
 
 @functools.lru_cache(maxsize=None)  # the packages take a third of a second
@@ -230,13 +231,15 @@ class Run:
         claimed = devices.gather(claimed)[0]
         if isinstance(claimed, int):
             sys.exit(claimed)
-        name, parent_step = claimed
+        name, parent = claimed
+        parent_step = parent.get("global_step", 0)
         self.checkpoint = load_checkpoint(self.path / name, device) if name else None
         wall_seconds, self._wandb_id = 0.0, None
         self.schedule = recipe.schedule_of(vars(args), parent_step)
         self.total_steps = self.schedule.last_step
         # the first process of a run that goes on from another one's checkpoint: it counts its own games
         self._is_child, self.parent_step = False, parent_step
+        self._draws_anew = parent.get("seed", args.seed) != args.seed  # a child with a seed of its own
         if self.checkpoint and self.checkpoint["run"]["global_step"] == parent_step:
             self._is_child, self.global_step = True, parent_step
             print(f"{self.path}: goes on from {args.resume_from} at step {self.global_step:,}", flush=True)
@@ -252,16 +255,17 @@ class Run:
         self._parts: Dict[str, Any] = {}
         self._start_clocks()
 
-    def _claim(self, device: Any) -> Tuple[str, int]:
+    def _claim(self, device: Any) -> Tuple[str, Dict[str, Any]]:
         """Locks the directory, writes or compares the manifest, and cuts off the curves after the checkpoint.
 
-        Returns the name of the checkpoint to resume from, "" if there is none, and the step at which --resume-from's
-        run was left, 0 without it. Exits 0 if the run is finished, 2 if the name is taken by other arguments or by a
-        live process, or if the run cannot go on from --resume-from's.
+        Returns the name of the checkpoint to resume from, "" if there is none, and what the manifest says of
+        --resume-from's run: `run`, `seed` and the `global_step` at which it was left; {} without it. Exits 0 if the run
+        is finished, 2 if the name is taken by other arguments or by a live process, or if the run cannot go on from
+        --resume-from's.
         """
         args = self.args
         begins = getattr(args, "resume_from", None) and not (self.path / "manifest.json").exists()
-        parent_checkpoint, parent_step = _parent(args) if begins else (b"", 0)
+        parent_checkpoint, parent = _parent(args) if begins else (b"", {})
         with writable("runs-dir", Path(args.runs_dir)):
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / ".lock", "w")  # the kernel frees it when this process ends, however it ends
@@ -282,28 +286,29 @@ class Run:
             changed = difference(before, vars(args))
             if changed:
                 fail(f"--run-name {args.run_name} has run with {changed}: use the same arguments or another name")
-            parent_step = files.manifest.get("parent", {}).get("global_step", 0)
+            parent = files.manifest.get("parent", {})
         elif (self.path / "done.json").exists() or checkpoints(self.path) and not begins:
             fail(f"{self.path} has lost its manifest.json: expected a copy of it; to begin anew, delete the directory")
         else:
             content = _manifest(args, device, self._words)
             if begins:
                 write_atomically(self.path / "checkpoint.pt", parent_checkpoint)
-                content["parent"] = {"run": args.resume_from, "global_step": parent_step}
+                content["parent"] = parent
             write_atomically(manifest, json.dumps(content, indent=2).encode())
         if (self.path / "done.json").exists():
             print(f"{self.path} is finished: {' '.join((self.path / 'done.json').read_text().split())}")
             sys.exit(0)
         found = newest_checkpoint(self.path)
-        if not found and parent_step:
+        if not found and parent:
             fail(f"{self.path} has lost the checkpoint of its parent run: delete the directory to begin anew")
         if found:
             self._load_coverage(found[1]["run"]["global_step"])
         with contextlib.suppress(FileNotFoundError):
             (self.path / "failed.json").unlink()  # it may go better from the checkpoint, with other games
         kept = found[1]["run"] if found else {"global_step": -1}
-        self._cut_curves(kept["global_step"], kept.get("points") if kept["global_step"] > parent_step else None)
-        return found[0].name if found else "", parent_step
+        own = kept["global_step"] > parent.get("global_step", 0)
+        self._cut_curves(kept["global_step"], kept.get("points") if own else None)
+        return found[0].name if found else "", parent
 
     def _cut_curves(self, last_step: int, points: Optional[int]) -> None:
         """Removes the points after `last_step`: they will be written again.
@@ -379,6 +384,8 @@ class Run:
             vars(part).update(state)
         elif hasattr(part, "load_state_dict"):
             part.load_state_dict(state)
+        elif self._is_child and self._draws_anew:
+            part.manual_seed(2**33 + self.args.seed + self.global_step)
         else:  # torch.Generator
             try:
                 part.set_state(state.cpu())
@@ -689,10 +696,13 @@ def play(workers: Any, play_piece: Callable, seeds: List[int], description: str)
     """This process's part of the results of games, one for each of the seeds, played in the threads of `workers`.
 
     play_piece(seeds, games, bar) plays `games`, a range of indices into `seeds`, and returns one number for each.
+    Without workers all games are one piece.
     """
     games = devices.share(len(seeds))
     if not games:  # more processes than games
         return []
-    pieces = [games[piece] for piece in workers.pieces(len(games))]
     with progress_bar(len(games), "game", description) as bar:
+        if workers is None:
+            return play_piece(seeds, games, bar)
+        pieces = [games[piece] for piece in workers.pieces(len(games))]
         return sum(workers.map(lambda piece: play_piece(seeds, piece, bar), pieces), [])

@@ -81,6 +81,23 @@ def mjlab_tasks():
     return [task for task, cfg in cfgs.items() if not {"camera", "motion"} & {*cfg.observations, *cfg.commands}]
 
 
+def play(envs, steps_done, act, bar):
+    """Plays one whole game in each of N environments. act: maps observations (N, D) to actions (N, A).
+
+    Returns the raw returns, a list of floats. `bar` shows the progress.
+    """
+    obs, _ = envs.reset(steps_done)
+    returns = torch.zeros(len(obs), device=obs.device)
+    playing = torch.ones(len(obs), dtype=torch.bool, device=obs.device)
+    while playing.any():
+        obs, reward, terminated, truncated, *_ = envs.step(act(obs))
+        returns += torch.where(playing, reward, 0.0)
+        over = playing & (terminated | truncated)
+        playing &= ~over
+        bar.update(int(over.sum()))
+    return returns.tolist()
+
+
 class MjlabEnvs:
     """mjlab. It is told not to reset by itself, which would lose the last observations: `step` does it."""
 

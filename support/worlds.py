@@ -23,7 +23,7 @@ import io
 import sys
 import warnings
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Set, Tuple, Union
 
 from support import arguments, catalog, reading, recipe
 
@@ -313,6 +313,33 @@ def make(env_id: str, seeds: Any, num_threads: int, film: bool = False) -> Any:
     return games(env_id, seeds, num_threads, film)
 
 
+def envpool_games(task: str, seeds: List[int], num_threads: int, **options: Any) -> Any:
+    """EnvPool's games of a task with gymnasium's methods, one for each of the seeds, integers below 2**31.
+
+    num_threads: at most. EnvPool's own default sees the cores of the host, not those of the job.
+    """
+    import envpool  # takes a second: not for --help
+
+    number = len(seeds)
+    options = {"num_envs": number, "num_threads": min(num_threads, number), "seed": seeds, **options}
+    return envpool.make(task, env_type="gymnasium", **options)
+
+
+class Rooms:
+    """The rooms that the games of one of Atari's tasks have entered, told apart by bytes of the RAM (AtariARI)."""
+
+    BYTES = {"MontezumaRevenge-v5": [3, 57], "PrivateEye-v5": [92], "Venture-v5": [90]}
+
+    def __init__(self, env_id: str) -> None:
+        self.bytes = self.BYTES.get(env_id, [])
+        self.entered: Set[Tuple[int, ...]] = set()
+
+    def add(self, info: Dict[str, Any]) -> None:
+        """Adds the rooms that the games are in after a step. Does nothing for a task without an entry in BYTES."""
+        if self.bytes:
+            self.entered.update(map(tuple, info["ram"][:, self.bytes].tolist()))
+
+
 class Games:
     """What both makers have in common: observations become rows of numbers, actions stay within their bounds."""
 
@@ -370,17 +397,8 @@ class EnvPoolGames(Games):
 
             self.context = mujoco.GLContext(640, 480)
             self.context.make_current()
-        import envpool
-
         super().__init__(env_id, seeds)
-        self.envs = envpool.make(
-            env_id,
-            env_type="gymnasium",
-            num_envs=len(self.seeds),
-            num_threads=min(num_threads, len(self.seeds)),
-            seed=self.seeds,
-            render_mode="rgb_array" if film else None,
-        )
+        self.envs = envpool_games(env_id, self.seeds, num_threads, render_mode="rgb_array" if film else None)
         self.ids, self.action_type = self.envs.all_env_ids, self.envs.spec.action_array_spec["action"].dtype
         names = self.envs._state_keys
         self.obs = [names.index(f"obs:{key}") for key in self.keys] or [names.index("obs")]

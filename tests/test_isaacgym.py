@@ -21,6 +21,7 @@ import pytest
 import torch
 from conftest import ROOT, STAND_IN, Forked, curves, environment, load_checkpoint, raw_steps, two_ranks, wait_for
 
+import metrics
 import ppo_isaacgym as ppo
 from support import reading, recipe, rundir, simulators
 
@@ -215,7 +216,9 @@ def test_mjlab_environments_start_out_of_phase(monkeypatch):
     envs.reset, envs.step = recorded_reset, recorded_step
     monkeypatch.setattr(ppo, "make_envs", lambda *_: envs)
     with torch.no_grad():
-        returns = ppo.play_games(agent, args, torch.device("cpu"), 1, 3)
+        returns = ppo.play_games(
+            agent, args, torch.device("cpu"), [1, 2, 3], range(3), rundir.progress_bar(3, "game", "")
+        )
     rewards = torch.stack(rewards)
     assert len(rewards) == 10 and (rewards > 0).all()
     assert returns == pytest.approx([rewards[:n, i].sum().item() for i, n in enumerate((10, 5, 1))])
@@ -402,28 +405,28 @@ def test_gaussian_kl_against_torch():
         torch.distributions.Normal(m, s.exp().expand(7, 3)) for m, s in ((old_mean, old_logstd), (mean, logstd))
     )
     expected = torch.distributions.kl_divergence(old, new).sum(-1)
-    torch.testing.assert_close(ppo.gaussian_kl(old_mean, old_logstd, mean, logstd), expected)
-    assert not ppo.gaussian_kl(mean, logstd, mean, logstd).any()  # exactly 0
+    torch.testing.assert_close(metrics.gaussian_kls(old_mean, old_logstd, mean, logstd), expected)
+    assert not metrics.gaussian_kls(mean, logstd, mean, logstd).any()  # exactly 0
 
 
 def test_adapted_learning_rate():
     """rsl_rl's factors and bounds, and no change for a divergence that is only rounding."""
     cases = [(0.021, 2 / 3), (0.019, 1.0), (0.006, 1.0), (0.004, 1.5), (1e-8, 1.5), (1e-10, 1.0), (0.0, 1.0)]
     for kl, factor in cases:
-        assert ppo.adapted_learning_rate(3e-4, kl, desired_kl=0.01) == pytest.approx(3e-4 * factor), kl
-    assert ppo.adapted_learning_rate(8e-3, 0.001, desired_kl=0.01) == 1e-2
-    assert ppo.adapted_learning_rate(1.2e-5, 1.0, desired_kl=0.01) == 1e-5
+        assert recipe.adapted_learning_rate(3e-4, kl, desired_kl=0.01) == pytest.approx(3e-4 * factor), kl
+    assert recipe.adapted_learning_rate(8e-3, 0.001, desired_kl=0.01) == 1e-2
+    assert recipe.adapted_learning_rate(1.2e-5, 1.0, desired_kl=0.01) == 1e-5
 
 
 def test_learning_rate_follows_the_divergence(isaacgym, monkeypatch, tmp_path):
     """Two steps an iteration: the first finds no divergence. Each step is taken at the rate that its own divergence
     gives, and the last rate of an iteration is logged. The divergence is of the new policy from the one that acted."""
     policies, divergences, adapted, used = [], [], [], []
-    gaussian_kl, adapt, adam_step = ppo.gaussian_kl, ppo.adapted_learning_rate, ppo.optim.Adam.step
+    gaussian_kls, adapt, adam_step = metrics.gaussian_kls, recipe.adapted_learning_rate, ppo.optim.Adam.step
 
-    def spy_gaussian_kl(*args):
+    def spy_gaussian_kls(*args):
         policies.append([x.detach().clone() for x in args])
-        return gaussian_kl(*args)
+        return gaussian_kls(*args)
 
     def spy_adapt(learning_rate, kl, desired_kl):
         divergences.append(kl)
@@ -434,16 +437,16 @@ def test_learning_rate_follows_the_divergence(isaacgym, monkeypatch, tmp_path):
         used.append(optimizer.param_groups[0]["lr"])
         return adam_step(optimizer, *args)
 
-    monkeypatch.setattr(ppo, "gaussian_kl", spy_gaussian_kl)
-    monkeypatch.setattr(ppo, "adapted_learning_rate", spy_adapt)
+    monkeypatch.setattr(metrics, "gaussian_kls", spy_gaussian_kls)
+    monkeypatch.setattr(recipe, "adapted_learning_rate", spy_adapt)
     monkeypatch.setattr(ppo.optim.Adam, "step", spy_step)
     words = "--env-id Cartpole --num-envs 16 --num-steps 8 --total-timesteps 2560 --num-minibatches 1 "
     words += "--update-epochs 2 --desired-kl 0.001 --learning-rate 0.0001 --no-mask-resets"
     run_here(monkeypatch, tmp_path, words)
-    assert max(divergences[::2]) < ppo.KL_EPSILON < min(divergences[1::2])
+    assert max(divergences[::2]) < recipe.KL_EPSILON < min(divergences[1::2])
     assert used == adapted and len(set(used)) > 2
     pairs = list(zip(policies[::2], policies[1::2]))  # the two pieces of each minibatch, which is a shuffled batch
-    of_all_rows = [torch.cat([gaussian_kl(*piece) for piece in pair]).mean().item() for pair in pairs]
+    of_all_rows = [torch.cat([gaussian_kls(*piece) for piece in pair]).mean().item() for pair in pairs]
     assert divergences == pytest.approx(of_all_rows, rel=1e-4, abs=1e-10)
     old_means, old_logstds, means, logstds = (
         [torch.cat([one[i].flatten(), two[i].flatten()]).sort()[0] for one, two in pairs] for i in range(4)
@@ -461,7 +464,7 @@ def test_one_step_an_iteration_has_no_divergence_to_follow(isaacgym, monkeypatch
     run_here(monkeypatch, tmp_path, words + "--update-epochs 1 --desired-kl 0.01 --learning-rate 0.0001")
     scalars = curves(tmp_path / "run")
     assert {value for _, value in scalars["charts/learning_rate"]} == {np.float32(0.0001)}
-    assert max(value for _, value in scalars["losses/kl"]) < ppo.KL_EPSILON
+    assert max(value for _, value in scalars["losses/kl"]) < recipe.KL_EPSILON
 
 
 def test_defaults_of_a_task(monkeypatch):

@@ -18,7 +18,7 @@ import metrics
 import ppo_atari_envpool
 import ppo_envpool
 import ppo_isaacgym
-from support import devices, reading, recipe, rundir
+from support import devices, layers, reading, recipe, rundir
 
 
 # ---- the recipe ------------------------------------------------------------------------------------------------------
@@ -76,7 +76,10 @@ def test_the_average_is_hiltons(com):
     layer = nn.Linear(3, 2)
     layer.register_buffer("shared", torch.zeros(1))
     average = devices.averaged(layer, com)
-    assert torch.equal(average(torch.ones(3)), layer(torch.ones(3))), "it begins with the module itself"
+    layer.weight.data.mul_(2.0)  # as a checkpoint without an average does
+    devices.begin_average(average, layer)
+    devices.begin_average(None, layer)
+    assert torch.equal(average(torch.ones(3)), layer(torch.ones(3))), "it begins with the module as it is now"
     decay, weight, ewma = com / (com + 1), 1.0, layer.weight.detach().double()
     for _ in range(50):
         layer.weight.data.add_(torch.randn(2, 3))
@@ -89,6 +92,8 @@ def test_the_average_is_hiltons(com):
     assert average.module.shared.item() == 1
     again = devices.averaged(layer, com)  # as after a resume
     again.load_state_dict(average.state_dict())
+    devices.begin_average(again, layer)
+    assert average.n_averaged == again.n_averaged == 51 and not again.module.weight.requires_grad
     layer.weight.data.add_(1.0)
     for copy in (average, again):
         copy.update_parameters(layer)
@@ -132,6 +137,8 @@ def test_three_losses_of_the_proximal_policy():
     _, losses = ppo_atari_envpool.ppo_loss(*rows, proximal)
     torch.testing.assert_close(losses["policy_loss"], expected)
     assert ppo_atari_envpool.ppo_loss(*rows)[1]["policy_loss"] != expected
+    outside = ((new - proximal).exp() - 1.0).abs() > 0.2  # of the ratio that is clipped
+    assert losses["clipfrac"] == outside.float().mean() != ((new - logprobs).exp() - 1.0).abs().gt(0.2).float().mean()
     clip_coef = torch.tensor([0.2])  # of each agent
     mb = ppo_envpool.Batch(None, logits, actions, logprobs, values, returns, advantages, valid)
     rows = (*ppo_envpool.categorical(logits, actions), values, mb, lambda x: x.mean(-1), clip_coef, 0.0, 0.5, True)
@@ -148,7 +155,7 @@ def test_three_losses_of_the_proximal_policy():
 def test_the_proximal_policy_is_the_average_after_each_step(module, isaacgym, tmp_path, monkeypatch):
     """Of the first parameters and of those that each step of the optimiser has left, by the definition."""
     names, found = [], []
-    adam = module.Adam if module is ppo_envpool else module.optim.Adam
+    adam = layers.Adam if module is ppo_envpool else module.optim.Adam
     make_agent, step = module.make_agent, adam.step
 
     def keep_agent(*inputs):
@@ -208,7 +215,7 @@ def test_a_run_from_another_runs_checkpoint(tmp_path):
     run_here(tmp_path, child + " --checkpoint-minutes 0")
     assert before == {path.name: path.read_bytes() for path in (tmp_path / "parent").iterdir() if path.is_file()}
     manifest = json.loads((tmp_path / "child/manifest.json").read_text())
-    assert manifest["parent"] == {"run": f"{tmp_path}/parent", "global_step": 512}
+    assert manifest["parent"] == {"run": f"{tmp_path}/parent", "global_step": 512, "seed": 1}
     assert json.loads((tmp_path / "child/done.json").read_text())["global_step"] == 912  # 4 whole batches of 100
     scalars = curves(tmp_path / "child")
     steps = [612, 712, 812, 912]
@@ -222,6 +229,9 @@ def test_a_run_from_another_runs_checkpoint(tmp_path):
     run_here(tmp_path, still + " --learning-rate 0 --no-anneal-lr")  # nothing else sets the rate
     for name, tensor in load_checkpoint(tmp_path / "parent")["agent"].items():
         assert torch.equal(tensor, load_checkpoint(tmp_path / "still")["agent"][name])
+    run_here(tmp_path, still.replace("still", "other") + " --learning-rate 0 --no-anneal-lr --seed 2")
+    same, other = (load_checkpoint(tmp_path / name)["rng"] for name in ("still", "other"))
+    assert not torch.equal(same, other), "a child with a seed of its own draws noise and shuffles of its own"
     # killed before its own first checkpoint, and after one; the parent may be gone
     os.rename(tmp_path / "parent", tmp_path / "away")
     for content, step in ((before["checkpoint.pt"], 512), ((tmp_path / "child/checkpoint.prev.pt").read_bytes(), 812)):

@@ -9,7 +9,10 @@ import torch
 import torch.nn as nn
 from conftest import ROOT, Forked, Recorder, command, curves, environment, load_checkpoint, run, two_ranks
 
+import metrics
 import ppo_rnd_envpool as rnd
+
+ALONE = list  # in place of what adds tensors over processes
 
 
 def columns(*rows):
@@ -44,9 +47,8 @@ def test_frame_moments_are_those_of_all_valid_frames():
     valid[3:5] = False  # steps without a valid frame
     frames[6:] += 50
     start = torch.zeros(84, 84), torch.ones(84, 84), 1e-9
-    mean, var, count = rnd.merge_frame_moments(
-        rnd.merge_frame_moments(start, frames[:1], valid[:1]), frames[1:], valid[1:]
-    )
+    first = metrics.merge_step_moments(start, frames[:1], valid[:1], ALONE)
+    mean, var, count = metrics.merge_step_moments(first, frames[1:], valid[1:], ALONE)
     torch.testing.assert_close(mean, frames[valid].double().mean(0))
     torch.testing.assert_close(var, frames[valid].double().var(0, unbiased=False))
     assert count == pytest.approx(valid.sum().item())
@@ -63,7 +65,7 @@ with contextlib.suppress(SystemExit):
     rnd.main(rnd.parse_args(sys.argv[1:]))
 frames, start, advantages, valid = torch.load({path!r})
 own = slice(rnd.devices.RANK, None, 2)
-moments = rnd.merge_frame_moments(start, frames[:, own], valid[:, own])
+moments = rnd.metrics.merge_step_moments(start, frames[:, own], valid[:, own], rnd.devices.add_over_ranks)
 normalized = torch.zeros_like(advantages)
 normalized[own], *counts = rnd.normalize_advantages(advantages[own], valid[0, own])
 rnd.devices.add_over_ranks([normalized])
@@ -92,7 +94,7 @@ def test_two_processes_count_as_one(tmp_path):
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     normalized, *counts = rnd.normalize_advantages(advantages, valid[0])
     assert counts == [5]
-    torch.testing.assert_close(first, (rnd.merge_frame_moments(start, frames, valid), counts, normalized))
+    torch.testing.assert_close(first, (metrics.merge_step_moments(start, frames, valid, ALONE), counts, normalized))
     state = load_checkpoint(tmp_path / "run")["log"]
     assert (
         state["discounted"].shape == (4,) and (state["discounted"] > 0).all() and len(state["discounted"].unique()) == 4
@@ -122,14 +124,12 @@ def recorded(tmp_path_factory):
     Berzerk has 18 actions, and most games lose a life within 64 random steps.
     """
     folder, envs = tmp_path_factory.mktemp("recorded"), Recorder(rnd.make_envs)
-    calls = {
-        name: [] for name in ("gae", "discounted_sums", "merge_frame_moments", "normalize_advantages", "minibatch")
-    }
+    calls = {name: [] for name in ("gae", "discounted_sums", "normalize_advantages", "minibatch", "merge_step_moments")}
 
     def recorder(name, function):
-        def call(*inputs):
+        def call(*inputs, **others):
             copies = [x.clone() if torch.is_tensor(x) else x for x in inputs]
-            result = function(*inputs)
+            result = function(*inputs, **others)
             calls[name].append((copies, result))
             return result
 
@@ -142,7 +142,8 @@ def recorded(tmp_path_factory):
         patch.setattr(rnd, "Agent", KnownAgent)
         patch.setattr(rnd, "make_envs", envs)
         for name in calls:
-            patch.setattr(rnd, name, recorder(name, getattr(rnd, name)))
+            home = metrics if name == "merge_step_moments" else rnd
+            patch.setattr(home, name, recorder(name, getattr(home, name)))
         rnd.main(args)
     for number, handler in handlers.items():
         signal.signal(number, handler)
@@ -200,14 +201,14 @@ def test_the_intrinsic_stream_goes_on_through_the_ends(recorded):
 
 def test_intrinsic_rewards_and_their_unit(recorded):
     """The predictor's errors on the frames that the steps led to, over the deviation of the discounted sums."""
-    (_, random_frames, every), start = recorded.calls["merge_frame_moments"][0]
+    (_, random_frames, every), start = recorded.calls["merge_step_moments"][0]
     assert every.all() and random_frames.shape == (64, 8, 84, 84) and start[2] == pytest.approx(512, abs=0.01)
     (raw, valid, running, gamma), (sums, last_sums) = recorded.calls["discounted_sums"][0]
     assert torch.equal(valid, recorded.calls["gae"][0][0][5]) and not running.any() and gamma == 0.99
     with torch.no_grad():
         errors = torch.stack([recorded.model(frames, start).sum(-1) / 2 for frames in recorded.games.frames])
     torch.testing.assert_close(raw, errors, rtol=1e-3, atol=1e-3)
-    (_, frames, frames_valid), frame_moments = recorded.calls["merge_frame_moments"][1]
+    (_, frames, frames_valid), frame_moments = recorded.calls["merge_step_moments"][1]
     assert torch.equal(frames, recorded.games.frames) and torch.equal(frames_valid, valid)
     state = load_checkpoint(recorded.run_dir)["log"]
     assert torch.equal(state["discounted"], last_sums)
