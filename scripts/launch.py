@@ -40,7 +40,7 @@ from launching.pool import Pool, pack_key, time_left
 
 from support import catalog, recipe, worlds
 from support.arguments import fail, writable
-from support.reading import default_arguments, find_runs, log_end, progress, read_files, read_json, state
+from support.reading import default_arguments, find_runs, log_end, lost_runs, progress, read_files, read_json, state
 
 
 # ---- time ------------------------------------------------------------------------------------------------------------
@@ -101,7 +101,9 @@ def figure_commands(jobs):
     places = [(sweep, runs_dir / sweep) for sweep in sweeps]
     if not all("/" in job.name for job in jobs):
         places.append(("SWEEP", runs_dir))
-    return "; ".join(f"python scripts/figures.py {name} --runs {place} --out figures/" for name, place in places)
+    return "; ".join(
+        f"python scripts/figures.py {name} --runs {shlex.quote(str(place))} --out figures/" for name, place in places
+    )
 
 
 # ---- status ----------------------------------------------------------------------------------------------------------
@@ -142,7 +144,7 @@ def runs_below(runs_dir):
     """What `status` takes, of every run below a folder."""
     if not os.path.isdir(runs_dir):  # Path.is_dir raises OSError if a name is too long
         fail(f"--runs-dir {runs_dir}: expected a directory with runs in it")
-    found = {}
+    found = {str(path.relative_to(runs_dir)): (path, 0, 0) for path in lost_runs(runs_dir)}
     for path in find_runs(runs_dir):
         try:
             manifest = read_files(path).manifest

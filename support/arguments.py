@@ -143,6 +143,15 @@ def parse(args_class: type, argv: List[str], description: str, default: Any = No
     return args
 
 
+def check_run_name(name: str) -> None:
+    """Ends the program with one line if a run cannot have this name."""
+    parts = Path(name).parts
+    if Path(name).is_absolute() or ".." in parts or not parts:
+        fail(f"--run-name {name} is not a directory below --runs-dir: expected a relative path without ..")
+    if any(part.startswith(".") for part in parts):
+        fail(f"--run-name {name} is hidden, and no program would find the run: expected a name without a dot before it")
+
+
 def check(args: Any, argv: List[str], row_bytes: int = 0, default: Any = None) -> Any:
     """Checks what concerns several arguments, and fills in `run_name`, `num_minibatches` and `minibatch_size`.
 
@@ -193,9 +202,7 @@ def check(args: Any, argv: List[str], row_bytes: int = 0, default: Any = None) -
         if not sizes or min(sizes) < 1 or max(sizes) > 65536:
             fail(f"--hidden-sizes {args.hidden_sizes}: expected one number or more, each 1 to 65,536")
     args.run_name = args.run_name or f"{args.env_id}__{args.exp_name}__{args.seed}__{int(time.time())}"
-    parts = Path(args.run_name).parts
-    if Path(args.run_name).is_absolute() or ".." in parts or not parts:
-        fail(f"--run-name {args.run_name} is not a directory below --runs-dir: expected a relative path without ..")
+    check_run_name(args.run_name)
     if args.track:
         import wandb  # only when asked for: importing it is enough to have it capture the console
 

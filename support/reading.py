@@ -64,6 +64,15 @@ def find_runs(root: Path) -> List[Path]:
     return sorted(found)
 
 
+def lost_runs(root: Path) -> List[Path]:
+    """Every link below `root` that leads nowhere, sorted: to a run whose sweep has been deleted."""
+    found = []
+    for folder, below, files in os.walk(root):
+        below[:] = [] if "manifest.json" in files else [name for name in below if not name.startswith(".")]
+        found += [Path(folder, name) for name in files if not os.path.exists(os.path.join(folder, name))]
+    return sorted(found)
+
+
 def read_json(path: Path) -> Dict[str, Any]:
     """The object in a JSON file; {} if there is none that can be read."""
     try:
@@ -485,6 +494,8 @@ def load(path: Union[str, Path], curves: bool = False) -> Any:
     if not root.is_dir():
         raise FileNotFoundError(f"{root} is no directory: expected one with runs below it")
     rows, tables = [], []
+    for link in lost_runs(root):
+        print(f"note: {link} is left out: a link to {os.readlink(link)}, which has been deleted", file=sys.stderr)
     for run_dir in find_runs(root):
         try:
             row = _row(run_dir, str(run_dir.relative_to(root)))

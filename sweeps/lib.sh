@@ -10,11 +10,35 @@
 # In the headers, "our choice" marks values that the paper does not give, and A100-hours at P1's speed are those of P1's
 # own runs of 100M steps (60 hours each).
 set -euo pipefail
+set -f # GAMES='*' is no list of files
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Ends the sweep with one line if a word of a variable is not as expected: `expect REGEX WORDS NAME...`.
+expect() {
+    local name word
+    for name in "${@:3}"; do
+        for word in ${!name:-}; do
+            [[ $word =~ ^($1)$ ]] || { echo "error: $name=${!name}: expected $2" >&2 && exit 2; }
+        done
+    done
+}
+expect '0|[1-9][0-9]{0,9}' "whole numbers with spaces between them" SEEDS EVAL_EPISODES NUM_LEVELS
+expect '[1-9][0-9]{0,17}' "whole numbers above 0 with spaces between them" STEPS BUDGETS EPOCHS
+expect '[1-9][0-9]{0,8}(/[1-9][0-9]{0,8})?' "factors such as 2 4 with spaces between them" FACTORS
+expect '([0-9]+\.?|[0-9]*\.[0-9]+)(e-?[0-9]{1,2})?' "numbers with spaces between them" RATES RATE GAMMAS CLIPS COMS
+expect '[1-9][0-9]{0,8}x[1-9][0-9]{0,8}' "N x T, such as 8x128, with spaces between several" BASE SHAPES
+expect '\$?SMALL|[A-Za-z0-9][A-Za-z0-9_./:-]*' "names of games with spaces between them" GAMES
+for name in BASE STEPS EVAL_EPISODES RATE NUM_LEVELS; do
+    [[ ${!name:-} != *[[:space:]]* ]] || { echo "error: $name=${!name}: expected one, not several" >&2 && exit 2; }
+done
+if [[ ${RUNS_DIR:-} =~ ^-|[[:cntrl:]\'] ]]; then
+    echo "error: RUNS_DIR=$RUNS_DIR: expected a directory without a quote or a - before it" >&2 && exit 2
+fi
 
 PYTHON=${PYTHON:-$(command -v .venv/bin/python || command -v python || command -v python3)}
 SWEEP=$(basename "$0" .sh)
 RUNS_DIR=${RUNS_DIR:-runs}
+QUOTED_RUNS_DIR="'$RUNS_DIR'" # for a command
 SEEDS=${SEEDS:-1 2 3 4 5}
 EVAL_EPISODES=${EVAL_EPISODES:-100}
 FULL=${FULL:-}
@@ -45,7 +69,7 @@ run() {
     case $1/$game in ppo_isaacgym.py/Mjlab-*) ;; ppo_isaacgym.py/*) eval_episodes=0 ;; esac # Isaac Gym cannot play them
     case $1 in ppo_envpool.py) flags="--num-logs 100 $flags" ;; esac # 1000 diagnostics take longer than 500k steps
     echo "python $1 --env-id $game $shape --seed $seed --total-timesteps $STEPS" \
-        "--eval-episodes $eval_episodes --run-name $SWEEP/${game}__n${N}_t$T${2}__s$seed --runs-dir $RUNS_DIR ${*:3} $flags"
+        "--eval-episodes $eval_episodes --run-name $SWEEP/${game}__n${N}_t$T${2}__s$seed --runs-dir $QUOTED_RUNS_DIR ${*:3} $flags"
 }
 
 # States the base, with which the figures compare: `base_is SCRIPT SHAPE FLAG…`, once a script.

@@ -28,7 +28,7 @@ for seed in $SEEDS; do
         esac
         for before in $COMS; do
             STEPS=$HALF run "$script" "_com$before" --prox-com "$before" $flags
-            parent=$RUNS_DIR/$SWEEP/${game}__n${N}_t${T}_com${before}__s$seed
+            parent=$QUOTED_RUNS_DIR/$SWEEP/${game}__n${N}_t${T}_com${before}__s$seed
             for com in $COMS; do
                 STEPS=$WHOLE run "$script" "_com${before}_then$com" --prox-com "$com" --resume-from "$parent" $flags
             done

@@ -179,6 +179,31 @@ def test_scaling_a_sweep():
     assert "--bf16" in sweep("pqn", "--dry-run", SEEDS="1", FLAGS="--bf16").splitlines()[0]
 
 
+@pytest.mark.parametrize(
+    "variable,value,says",
+    [
+        ("RUNS_DIR", "-x", "a directory without a quote or a - before it"),
+        ("SEEDS", "1,2", "whole numbers with spaces between them"),
+        ("SHAPES", "8", "N x T, such as 8x128, with spaces between several"),
+        ("GAMES", "*.md", "names of games with spaces between them"),
+        ("STEPS", "10 20", "one, not several"),
+    ],
+)
+def test_variables_of_a_sweep_are_checked(variable, value, says):
+    assert sweep("fixed_budget", "--dry-run", code=2, **{variable: value}) == (
+        f"error: {variable}={value}: expected {says}\n"
+    )
+
+
+def test_a_folder_with_a_space(tmp_path):
+    shown = sweep("switch", "--dry-run", GAMES="Pong-v5", SEEDS="1", STEPS="20000", RUNS_DIR=f"{tmp_path}/a b")
+    given = [jobs.parse_flags(shlex.split(words)) for words in shown.splitlines() if words.startswith("python ")]
+    assert {flags["runs_dir"] for flags in given} == {f"{tmp_path}/a b"}
+    assert given[1]["resume_from"] == f"{tmp_path}/a b/{given[0]['run_name']}"
+    job = jobs.Job(f"python ppo_envpool.py --run-name s/a --runs-dir '{tmp_path}/a b'")
+    assert shlex.split(launch.figure_commands([job]))[4] == f"{tmp_path}/a b/s"
+
+
 def test_the_parents_and_children_of_the_switch(tmp_path):
     """Each parent is resumed with each com; the total of a child's steps is the whole, of which it makes half."""
     size = dict(GAMES="Pong-v5", SEEDS="1 2", STEPS="20000", RUNS_DIR=str(tmp_path), COMS="8 64")
@@ -255,6 +280,7 @@ def test_final_games_are_asked_for_and_counted(tmp_path):
         ([line("x", "a")], ("--workers", 1, "--gpus", 0), "--workers and --gpus exclude each other"),
         ([line("/proc/x", "a")], (), "--runs-dir /proc/x"),
         ([line("x", "../a")], (), "--run-name ../a is not a directory below --runs-dir"),
+        ([line("x", "s/.a")], (), "--run-name s/.a is hidden"),
         ([line("x", "a" * 300)], (), "expected a name of at most 200 bytes"),
         ([line("x", "a", "--num-minibatches", "x")], (), "--num-minibatches x of a: expected a whole number"),
         ([line("x", "a", "--eval-episodes", "x")], (), "--eval-episodes x of a: expected a whole number of at least 0"),

@@ -179,6 +179,18 @@ def test_a_broken_file_is_named_and_the_other_runs_are_read(tmp_path, capsys, na
     assert [run.name for run in found] == ["b"] and len(unread) == 1 and unread[0].startswith(f"a: not read ({name}")
 
 
+def test_a_link_to_a_deleted_run_is_named(tmp_path, capsys):
+    """As two sweeps share a run, and the one that owns it is deleted."""
+    write_run(tmp_path / "a", 1.0)
+    (tmp_path / "b").symlink_to("../other/b")
+    assert list(reading.load(tmp_path).run) == ["a"]
+    assert "b is left out: a link to ../other/b, which has been deleted" in capsys.readouterr().err
+    found, unread = training_runs.read_runs(tmp_path)
+    assert len(found) == 1 and unread == ["b: not read (a link to ../other/b, which has been deleted)"]
+    launch.status(launch.runs_below(tmp_path))
+    assert "missing   b" in capsys.readouterr().out
+
+
 def test_load_of_nothing(tmp_path):
     runs, curves = reading.load(tmp_path, curves=True)
     assert runs.empty and curves.empty and {"run", "script", "state", "final_return"} <= set(runs) and "step" in curves

@@ -9,6 +9,7 @@ Statistics and verdicts are in estimates.py. This module imports neither torch n
 from launching.root import ROOT
 
 import json
+import os
 import sys
 from dataclasses import dataclass, field
 
@@ -309,7 +310,9 @@ def read_run(run_dir, name):
 
 def read_runs(root):
     """All TrainingRuns below a directory, links included, each once; and a line for each that cannot be read."""
-    runs, unread = [], []
+    links = reading.lost_runs(root)
+    runs = []
+    unread = [f"{x.relative_to(root)}: not read (a link to {os.readlink(x)}, which has been deleted)" for x in links]
     found = reading.find_runs(root)
     for run_dir in tqdm(found, desc="reading", unit=" runs", disable=not sys.stderr.isatty(), leave=False):
         name = str(run_dir.relative_to(root))

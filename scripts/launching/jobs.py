@@ -14,7 +14,7 @@ from pathlib import Path
 
 from launching.machines import too_large
 from support import recipe
-from support.arguments import PLACE, fail
+from support.arguments import PLACE, check_run_name, fail
 from support.reading import default_arguments, difference, read_json, state
 
 
@@ -74,8 +74,7 @@ class Job:
         self.args = {**self.defaults, **self.flags}
         self.name, self.runs_dir = str(self.args["run_name"]), Path(str(self.args.get("runs_dir", "runs")))
         self.path = self.runs_dir / self.name
-        if Path(self.name).is_absolute() or ".." in Path(self.name).parts or not Path(self.name).parts:
-            fail(f"--run-name {self.name} is not a directory below --runs-dir: expected a relative path without ..")
+        check_run_name(self.name)
         if max(len(os.fsencode(part)) for part in self.path.parts) > 200:
             fail(f"--run-name {self.name}: expected a name of at most 200 bytes")
         self.read_sizes()
