@@ -143,8 +143,8 @@ def mlp(sizes, activation, std, orthogonal):
     """
     activations = {"tanh": nn.Tanh, "elu": nn.ELU, "relu": nn.ReLU}
     layers = []
-    for num_inputs, num_outputs in zip(sizes[:-1], sizes[1:]):
-        layer, last = nn.Linear(num_inputs, num_outputs), len(layers) == 2 * len(sizes) - 4
+    for i, (num_inputs, num_outputs) in enumerate(zip(sizes[:-1], sizes[1:])):
+        layer, last = nn.Linear(num_inputs, num_outputs), i == len(sizes) - 2
         if orthogonal:
             layer_init(layer, std=std if last else 2**0.5)
         layers += [layer] if last else [layer, activations[activation]()]
@@ -172,7 +172,7 @@ class Agent(nn.Module):
             hiddens = []
             for layer in network[:-1]:  # without the head
                 x = layer(x)
-                if not isinstance(layer, nn.Linear):
+                if isinstance(layer, (nn.Tanh, nn.ELU, nn.ReLU)):
                     hiddens.append(x)
         return hiddens[:-1] + [hiddens[-1].float()]
 
