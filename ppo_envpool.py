@@ -174,35 +174,42 @@ class Agent(nn.Module):
         self.obs_mean.copy_(mean)
         self.obs_std.copy_(((squares / count - mean.square()).clamp(min=0) + 1e-8).sqrt())
 
-    def inputs(self, obs):
-        """What the hidden layers get, (S, E, B, inputs), and a list of the layers before them."""
+    def slices(self):
+        """The weights of all layers as forward takes them: made once for many calls between two updates."""
+        first = None
+        if self.convolution:  # the encoders see the same patches: their kernels are columns of one matrix
+            first = [x.transpose(1, 2).flatten(2) for x in (self.convolution.weight, self.convolution.bias)]
+        return first, [layer.slices() for layer in (*self.network, self.actor, self.critic)]
+
+    def inputs(self, obs, convolution):
+        """What the hidden layers get, (S E, B, inputs), and a list of the layers before them."""
         if self.observation.kind == "grid":
             index = obs.index_select(-1, self.grid_columns).long() * 9 + self.grid_offsets
             index = index.view(len(obs), -1, 27)  # (S, B 3 3, 27): the ones of each patch
             patches = torch.zeros(*index.shape[:2], GRID_VALUES * 9, device=obs.device).scatter_(-1, index, 1.0)
-            # the encoders see the same patches: their kernels are columns of one matrix
-            weight, bias = (x.transpose(1, 2).flatten(2) for x in (self.convolution.weight, self.convolution.bias))
-            x = self.activation(layers.linear(patches, weight, bias))
+            x = self.activation(layers.linear(patches, *convolution))
             x = x.view(len(obs), -1, 9, self.num_encoders, 16).permute(0, 3, 1, 4, 2)  # (S, E, B, 16, 9)
             direction = F.one_hot(obs[..., 0].long(), 4).float()[:, None].expand(-1, self.num_encoders, -1, -1)
-            return torch.cat([x.flatten(3), direction], -1), [x]
+            return torch.cat([x.flatten(3), direction], -1).flatten(0, 1), [x]
         if self.observation.kind == "index":
             obs = F.one_hot(obs[..., 0].long(), self.observation.values).float()
         elif self.norm_obs:
             obs = ((obs - self.obs_mean) / self.obs_std).clamp(-10.0, 10.0)
-        return obs[:, None].expand(-1, self.num_encoders, -1, -1), []
+        return obs.repeat_interleave(self.num_encoders, 0), []
 
-    def forward(self, obs):
+    def forward(self, obs, slices=None):
         """Maps obs (S, B, width) to logits, or means (S, B, A), to value (S, B) and to the hidden layers.
 
         Each layer is (S, E, B, units, ...), after its activation: of the actor's encoder and of the critic's. The last
-        is the representation.
+        is the representation. slices: what slices() returns.
         """
-        x, hiddens = self.inputs(obs)
-        for layer in self.network:
-            x = self.activation(layer(x))
-            hiddens.append(x)
-        return self.actor(x[:, :1]).squeeze(1), self.critic(x[:, -1:]).flatten(1), hiddens
+        convolution, (*network, actor, critic) = slices or self.slices()
+        x, hiddens = self.inputs(obs, convolution)
+        for layer in network:
+            x = self.activation(layers.linear(x, *layer))
+            hiddens.append(x.view(len(obs), -1, *x.shape[1:]))
+        outputs = layers.linear(x[:: self.num_encoders], *actor)
+        return outputs, layers.linear(x[self.num_encoders - 1 :: self.num_encoders], *critic).squeeze(-1), hiddens
 
     def distribution(self, outputs, actions):
         """Log-probabilities of actions under outputs, logits or means, and the policies' entropies: both (S, B)."""
@@ -248,10 +255,10 @@ def action_std(agent):
 def play_steps(agent, rollout, noise, next_obs, envs):
     """Plays S x N games, from next_obs (S, N, width) on, with noise (T, S, N, A). Returns the last next_obs and its
     values."""
-    std = action_std(agent)
+    std, slices = action_std(agent), agent.slices()
     for t in range(len(noise)):
         rollout.obs[t] = next_obs
-        outputs, values, _ = agent(torch.from_numpy(rollout.obs[t]))
+        outputs, values, _ = agent(torch.from_numpy(rollout.obs[t]), slices)
         rollout.outputs[t], rollout.values[t] = outputs.numpy(), values.numpy()
         rollout.actions[t] = action = sample(rollout.outputs[t], noise[t], std)
         next_obs, rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], _ = envs.step(action)

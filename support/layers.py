@@ -33,10 +33,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 class Linear(nn.Module):
-    """A linear layer of each of E encoders of S agents: (S, E, B, inputs) -> (S, E, B, outputs).
+    """The weights of a linear layer of each of E encoders of S agents.
 
-    layers: S lists of E nn.Linear, which give the first weights. weight: (S, E, inputs, outputs), bias: (S, E, 1,
-    outputs).
+    layers: S lists of E nn.Linear, which give the first. weight: (S, E, inputs, outputs), bias: (S, E, 1, outputs).
     """
 
     def __init__(self, layers: Sequence[Sequence[nn.Linear]]) -> None:
@@ -45,9 +44,9 @@ class Linear(nn.Module):
         biases = [torch.stack([layer.bias.detach()[None] for layer in agent]) for agent in layers]
         self.weight, self.bias = nn.Parameter(torch.stack(weights)), nn.Parameter(torch.stack(biases))
 
-    def forward(self, x: Tensor) -> Tensor:
-        y = linear(x.flatten(0, 1), self.weight.flatten(0, 1), self.bias.flatten(0, 1))
-        return y.unflatten(0, self.weight.shape[:2])
+    def slices(self) -> Tuple[Tensor, Tensor]:
+        """Both as `linear` takes them: (S E, inputs, outputs), (S E, 1, outputs)."""
+        return self.weight.flatten(0, 1), self.bias.flatten(0, 1)
 
 
 def stacked(
