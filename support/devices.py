@@ -239,8 +239,13 @@ class Workers:
 
 # ---- torchrun's processes: each has its share of the environments ----------------------------------------------------
 def _join_processes(device: Any) -> None:
-    """The first process writes the run and speaks for all; the others are silent but for errors."""
+    """The first process writes the run and speaks for all; the others are silent but for errors.
+
+    Where the kernel can do so, it stops them when torchrun, which has started them, is killed.
+    """
     import atexit
+    import ctypes
+    import signal
     import sys
 
     import torch
@@ -251,6 +256,8 @@ def _join_processes(device: Any) -> None:
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     if dist.get_backend() == "gloo":  # its threads, left alone, abort one exit in twenty
         atexit.register(dist.destroy_process_group)
+    if sys.platform == "linux" and "TORCHELASTIC_RUN_ID" in os.environ:
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
     if RANK > 0:
         sys.stdout = open(os.devnull, "w")
 

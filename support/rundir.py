@@ -534,7 +534,7 @@ class Run:
         counts = devices.sum_over_ranks(finite.int()).tolist()
         if min(counts) == devices.NUM_RANKS:
             return True
-        self.failure = list(suspects)[counts.index(min(counts))]
+        self.failure = next(name for name, count in zip(suspects, counts) if count < devices.NUM_RANKS)
         if devices.RANK == 0:
             content = {"tensor": self.failure, "global_step": self.global_step}
             write_atomically(self.path / "failed.json", json.dumps(content).encode())

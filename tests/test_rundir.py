@@ -78,6 +78,16 @@ def test_log_points(batches, num_logs):
     assert len(points) >= min(num_logs, len(batches)) - (len(set(batches)) > 1)
 
 
+def test_the_first_tensor_that_is_not_finite_in_any_process(tmp_path, monkeypatch):
+    """What the gradients have carried into all processes comes later."""
+    run = object.__new__(rundir.Run)
+    run.path, run.global_step = tmp_path, 64
+    monkeypatch.setattr(devices, "NUM_RANKS", 2)
+    monkeypatch.setattr(devices, "sum_over_ranks", lambda finite: finite + torch.tensor([1, 0, 0]))
+    assert not run.all_finite({"rewards": 1.0, "obs": 2.0, "loss": float("nan")})
+    assert (run.failure, run.exit_code) == ("obs", 3)
+
+
 def test_games_are_counted_by_environment():
     run = object.__new__(rundir.Run)
     run.episodes, run.games, run.new_returns, run.earned, run._finished = 0, [], [], (0.0, 0), 0

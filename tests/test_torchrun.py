@@ -3,7 +3,6 @@
 import contextlib
 import importlib
 import json
-import signal
 import subprocess
 import sys
 
@@ -145,14 +144,14 @@ def run_ranks(script, folder, *words):
 
 @pytest.mark.parametrize("script", SMALL)
 def test_a_run_of_two_processes(script, tmp_path):
-    """Every point once, one directory, the games of both processes. The first script begins under torchrun, which
-    SIGTERM stops; torchrun gives those that resume it, and the other scripts, no more than an environment."""
+    """Every point once, one directory, the games of both processes. The first script begins under torchrun, and stops
+    when that is killed; those that resume it, and the other scripts, get no more than torchrun's environment."""
     steps, run_dir = 1024 if script == FIRST else 256, tmp_path / "run"
     words = ("--total-timesteps", steps, "--checkpoint-minutes", 0)
     if script == FIRST:
         process = launch(script, tmp_path, *words)
         wait_for(lambda: (run_dir / "checkpoint.pt").exists() and len(raw_steps(run_dir)) >= 2, process)
-        process.send_signal(signal.SIGTERM)
+        process.kill()
         out, err = process.communicate(timeout=120)
         assert process.returncode != 0 and not (run_dir / "done.json").exists(), out + err
         step = load_checkpoint(run_dir)["run"]["global_step"]
@@ -180,6 +179,9 @@ def test_a_finished_run_says_so_in_every_process(tmp_path):
     """The processes above the first learn from it that there is nothing to do."""
     run_dir = tmp_path / "run"
     run_dir.mkdir()
+    module = importlib.import_module(FIRST[:-3])
+    arguments = vars(module.parse_args(command(FIRST, tmp_path)[2:]))
+    (run_dir / "manifest.json").write_text(json.dumps({"arguments": arguments}))
     (run_dir / "done.json").write_text("{}")
     codes, out, err = run_ranks(FIRST, tmp_path)
     assert codes == [0, 0] and out.count("is finished") == 1, out + err

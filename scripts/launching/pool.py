@@ -159,7 +159,7 @@ class Attempt:
             return "done", 0, said
         if any(BUSY in line for line in about):
             return "busy", 2, said
-        if (job.path / "failed.json").exists() and code in (0, 2, 3, 130, 143):
+        if (job.path / "failed.json").exists():  # of this attempt; the code of torchrun is 1
             return "diverged", 3, said
         if code in (0, 2, 3):  # the process has ended as it should, without this run
             return "failed", 2, said

@@ -3,7 +3,7 @@
 --until FILE     goes on when FILE is there, such as the manifest of a run that has to run beside this one
 --stops 1        waits for a signal, leaves a checkpoint and exits with 143; with a checkpoint, it resumes
 --refuses 1      exits with 2
---diverges 1     exits with 3, as if a number were not finite
+--diverges CODE  exits with CODE, as if a number were not finite: with 3, or with 1 under torchrun
 --bytes NUMBER   writes a file of this size
 --resume-from R  fails if R is not finished
 """
@@ -42,7 +42,7 @@ elif "--stops" in flags:
 if "--diverges" in flags:
     (run / "failed.json").write_text('{"tensor": "logits", "global_step": 1}')
     print("error: logits is not finite", file=sys.stderr)
-    sys.exit(3)
+    sys.exit(int(flags["--diverges"]))
 try:
     (run / "data").write_bytes(bytes(int(flags.get("--bytes", 0))))
 except OSError as error:
