@@ -89,6 +89,11 @@ def test_linear_schedule():
     assert values == pytest.approx([1.0, 0.505, 0.01, 0.01])
 
 
+def test_each_step_has_its_own_epsilon():
+    forced = pqn.forced_actions(np.float32([0.0, 1.0]), (2, 50), 4, torch.Generator().manual_seed(0))
+    assert (forced[0] == -1).all() and set(forced[1].tolist()) == {0, 1, 2, 3}
+
+
 def test_td_loss_and_its_mask():
     q_values = torch.tensor([[1.0, 5.0], [2.0, 3.0], [9.0, 9.0]], requires_grad=True)
     valid = torch.tensor([True, True, False])
