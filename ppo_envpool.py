@@ -602,7 +602,7 @@ def train(run, device):
 
         # ---- update --------------------------------------------------------------------------------------------------
         log_point, noise_scales = run.at_log_point(batch_size), [{} for _ in run.seeds]
-        if log_point and args.diagnostics and run.global_step >= log.noise_due:
+        if (log_point and args.diagnostics or run.schedule.bounds) and run.global_step >= log.noise_due:
             log.noise_due = run.global_step + run.schedule.noise_interval * batch_size
             noise_scales = gradient_noise(agent, prox, args, batch, num_steps, run.global_step)
             if run.schedule.bounds and noise_scales[0]:

@@ -20,7 +20,9 @@ from typing_extensions import Annotated, get_args, get_type_hints
 
 from support import devices, recipe
 
-PLACE = frozenset({"run_name", "runs_dir", "num_threads"})  # where a run is carried out, not what it does
+PLACE = frozenset(  # where a run is carried out and who is told of it, not what it does
+    {"run_name", "runs_dir", "num_threads", "track", "wandb_project_name", "wandb_entity"}
+)
 PACK = frozenset({"num_seeds", "runs"})  # which runs a command asks for: no argument of any of them
 # Runs that differ in these alone, and in who they are, can share a process, whose script gets them as tensors (S, 1)
 SCALARS = ("learning_rate", "gamma", "gae_lambda", "clip_coef", "ent_coef", "vf_coef", "max_grad_norm")

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import AbstractSet, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import metrics
-from support import arguments, devices, reading, rundir
+from support import arguments, devices, reading, recipe, rundir
 from support.arguments import ALONE, OWN, SCALARS, fail
 
 
@@ -212,6 +212,8 @@ class Pack:
         self.args = replace(first.args, learning_rate=rate, **scalars)
         self.diverged: List[int] = []
         self._bar: Any = None
+        if len(members) > 1:
+            print(*recipe.plan(sys.argv[0], vars(first.args), self.schedule, self._step), sep="\n", flush=True)
         self._line_time, self._line_step = time.monotonic(), self._step
 
     @property

@@ -8,6 +8,9 @@ import re
 from fractions import Fraction
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from support import catalog
+
+FEW_ITERATIONS = 50  # a run with fewer is told so
 WAYS = ("more-minibatches", "bigger-minibatches", "sqrt-lr", "hybrid:B")  # of --scaling
 
 # Defaults of ppo_envpool.py where actions are continuous, other than those of its Args.
@@ -157,6 +160,17 @@ class Schedule:
                 "other fractions, smaller batches or more --total-timesteps"
             )
 
+    def iterations(self, step: int) -> int:
+        """How many batches there are from `step` to `last_step`; with noise, at least: N as large as it may be."""
+        number, doublings = 0, (self.bounds[1] // self.bounds[0]).bit_length() - 1 if self.bounds else 0
+        while step < self.last_step:
+            num_envs, num_steps = self.shape(step, doublings)
+            following = [math.ceil(x.start * self.total) for x in self.phases if x.start * self.total > step]
+            end = min([*following, self.last_step])
+            batches = max(1, -(-(end - step) // (num_envs * num_steps)))
+            number, step = number + batches, step + batches * num_envs * num_steps
+        return number
+
     def shape(self, step: int, doublings: int) -> Tuple[int, int]:
         """N and T of the batch that starts at `step`. doublings: of the smallest N, the first of `follow_noise`.
 
@@ -218,3 +232,18 @@ def _phases(text: str) -> List[Phase]:
 
 def _decimal(number: Fraction) -> str:
     return f"{float(number):g}"
+
+
+def plan(script: str, arguments: Mapping[str, Any], schedule: Schedule, step: int) -> List[str]:
+    """What a run of a script has before it from `step` on, and a note if that is little: lines to print."""
+    number, (num_envs, num_steps) = schedule.iterations(step), schedule.shape(step, 0)
+    rows, changes = num_envs * num_steps, len(schedule.phases) > 1 or schedule.bounds
+    updates = arguments["update_epochs"] * (rows // arguments["minibatch_size"])
+    text = f"{number:,} iterations of {num_envs} x {num_steps} steps, {updates:,} gradient steps each"
+    text += f", {number * updates:,} in all" if not changes else "; then other shapes"
+    memory = catalog.script(script).memory
+    if memory.row:
+        text += f"; a batch takes about {(num_envs * memory.env + rows * memory.row) / 1e6:,.0f} MB"
+    if number >= FEW_ITERATIONS:
+        return [text]
+    return [text, f"note: these are fewer than {FEW_ITERATIONS} iterations; doubling N or T halves their number"]

@@ -253,6 +253,8 @@ class Run:
         self.ended = self.global_step >= self.total_steps  # only the games after the last step may be missing
         self._wall_seconds = wall_seconds
         self._parts: Dict[str, Any] = {}
+        if alone and devices.RANK == 0 and not self.ended:
+            print(*recipe.plan(sys.argv[0], vars(args), self.schedule, self.global_step), sep="\n", flush=True)
         self._start_clocks()
 
     def _claim(self, device: Any) -> Tuple[str, Dict[str, Any]]:

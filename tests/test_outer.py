@@ -329,6 +329,8 @@ def test_a_schedule_accounts_for_every_step(text, total, start):
         step += shapes[-1]
     assert step == schedule.last_step <= total
     assert total - step < (16 if text.startswith("noise") else shapes[-1]), "another batch would have fitted"
+    fewest = schedule.iterations(start)
+    assert fewest <= len(shapes) if text.startswith("noise") else fewest == len(shapes)
 
 
 def test_n_follows_the_noise():
@@ -365,6 +367,19 @@ def test_n_follows_the_noise():
 )
 def test_what_a_schedule_refuses(words, says, capsys):
     assert says in refusal(capsys, ppo_envpool.parse_args, words.split())
+
+
+def test_the_noise_is_measured_whatever_is_logged(tmp_path):
+    """With one log point N changes at the same steps as with a thousand."""
+    led = {}
+    for num_logs in (1, 1000):
+        words = f"--schedule noise:2-16x16 --total-timesteps 6000 --num-logs {num_logs} --runs-dir {tmp_path}"
+        args = ppo_envpool.parse_args(f"{words} --run-name logs{num_logs} --env-id CartPole-v1".split())
+        with pytest.raises(SystemExit), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["ppo_envpool.py"])
+            ppo_envpool.main(args)
+        led[num_logs] = torch.load(tmp_path / f"logs{num_logs}/checkpoint.pt", weights_only=True)["log"]["led"]
+    assert led[1] == led[1000] and led[1] != (0, 0.0, 0.0)
 
 
 SCHEDULED = "--schedule 0:4x16,0.3:8x16,0.7:2x64 --total-timesteps 2200 --update-epochs 1 --num-logs 1000 --runs-dir {}"
