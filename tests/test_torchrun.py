@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from conftest import (
@@ -84,8 +85,10 @@ class Begun(Exception):
 
 
 def begin(name, rank, num_ranks, folder):
-    """The seeds of the games, and the noise of the actions, that one of the processes begins its first rollout with."""
-    module, seeds, noises, start_run = importlib.import_module(name), [], [], rundir.Run.__init__
+    """The seeds of the games and the noise of the actions that one of the processes begins its first rollout with, and
+    the actions before it, (steps, games)."""
+    module, seeds, noises, before = importlib.import_module(name), [], [], []
+    start_run = rundir.Run.__init__
     make_envs, player = module.make_envs, "sample" if name == "ppo_envpool" else "play_steps"
 
     def begin_as_one(run, *inputs, **others):
@@ -96,7 +99,11 @@ def begin(name, rank, num_ranks, folder):
 
     def record_envs(args, *inputs):
         seeds.extend(inputs[1:2] if name == "ppo_isaacgym" else torch.tensor(inputs[0]).flatten().tolist())
-        return make_envs(args, *inputs)
+        envs, actions = make_envs(args, *inputs), []
+        step = envs.step
+        envs.step = lambda action: actions.append(action) or step(action)
+        before.append(actions)
+        return envs
 
     def record_noise(*inputs):
         noises.append(torch.as_tensor(inputs[1 if player == "sample" else 2]))  # (T, N, ...), or (S, N, A)
@@ -110,20 +117,22 @@ def begin(name, rank, num_ranks, folder):
         patch.setattr(module, player, record_noise)
         patch.setattr(sys, "argv", [f"{name}.py"])
         module.main(module.parse_args(words.split()))
-    return seeds, noises[0]
+    return seeds, noises[0], np.hstack([np.array(actions) for actions in before])
 
 
 @pytest.mark.parametrize("name", [*(script[:-3] for script in SMALL), "ppo_isaacgym"])
 def test_two_processes_play_the_games_of_one(name, isaacgym, tmp_path):
     """Each half of them, with its half of the noise: no game is played twice."""
-    seeds, noise = begin(name, 0, 1, tmp_path)
-    (first_seeds, first_noise), (second_seeds, second_noise) = (begin(name, rank, 2, tmp_path) for rank in (0, 1))
+    seeds, noise, before = begin(name, 0, 1, tmp_path)
+    halves = [begin(name, rank, 2, tmp_path) for rank in (0, 1)]
+    (first_seeds, second_seeds), (first_noise, second_noise), befores = zip(*halves)
     if name == "ppo_isaacgym":  # one simulator a process
         assert len({*first_seeds, *second_seeds}) == 2
     else:
         assert first_seeds + second_seeds == seeds and len(set(seeds)) == 4
     assert torch.equal(torch.cat([first_noise, second_noise], 1), noise)
     assert not torch.equal(first_noise, second_noise)
+    assert np.array_equal(np.hstack(befores), before) and len(before) == (32 if name == "ppo_rnd_envpool" else 0)
 
 
 def launch(script, folder, *words):
