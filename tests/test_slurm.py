@@ -62,8 +62,7 @@ def test_a_job_array(slurm, tmp_path):
     assert "1 queued or running, 0 to submit" in finish(start([twin], *options, **slurm))
 
     until(lambda: limited.exists() and raw_steps(limited), "the first task does not run")
-    # to the step, as Slurm does two minutes before the limit
-    scancel("--signal=USR1", f"{tasks()['0']}.0")
+    scancel("--batch", "--signal=USR1", tasks()["0"])  # as Slurm does two minutes before the limit
     until((cancelled / "manifest.json").exists, "the second task does not run")
     scancel(f"{array}_1")
     until(lambda: not tasks(), "the array does not end", pause=1)
@@ -123,7 +122,7 @@ def test_the_array_that_would_be_submitted(tmp_path):
         "cpus-per-task=8",
         "mem=32G",
         "array=0-0%20",
-        "signal=USR1@120",
+        "signal=B:USR1@120",
         "requeue",
         "open-mode=append",
     ):

@@ -18,6 +18,7 @@ from support.arguments import fail
 from support.reading import state
 
 MAX_REQUEUES = 100  # a run that has reached so many time limits makes no progress
+GRACE = 90  # seconds for the checkpoint, of the 120 before the time limit
 TIME = r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}|infinite|unlimited"  # of --time
 MEMORY = r"(\d{1,12})(?:([KMGT])B?)?"  # of --mem
 
@@ -31,8 +32,9 @@ def memory_bytes(text):
 ARRAY = """#!/bin/bash
 {sbatch}
 {names}
-# Each task is one run. Two minutes before the time limit Slurm sends USR1 to the job step: the run writes its
-# checkpoint and exits with 143, and the task is queued again. scancel also ends this shell: nothing is queued again.
+# Each task is one run. Two minutes before the time limit Slurm sends USR1 to this shell, which sends TERM to the job
+# step: the run writes its checkpoint, and the task is queued again; also if the checkpoint takes too long, from the one
+# before. scancel ends this shell too: nothing is queued again.
 dirs=(
 {dirs}
 )
@@ -40,24 +42,43 @@ commands=(
 {commands}
 )
 dir=${{dirs[SLURM_ARRAY_TASK_ID]}} command=${{commands[SLURM_ARRAY_TASK_ID]}}
-mkdir -p "$dir" && exec >>"$dir/log.txt" 2>&1 || exit 1
-flock -w 10 1 || exit 0  # another launcher works on this run
+mkdir -p "$dir" && exec 3>&1 >>"$dir/log.txt" 2>&1 || exit 1
+flock -w 300 1 || {{ echo "error: $dir/log.txt is locked: another launcher works on this run" >&3; exit 1; }}
+exec 3>&-
 note() {{ echo "[launch $(date +%Y-%m-%dT%H:%M:%S) $(hostname)] $*"; }}
 export OMP_NUM_THREADS=${{SLURM_CPUS_PER_TASK:-1}} OMP_WAIT_POLICY=PASSIVE
 export SRUN_CPUS_PER_TASK=${{SLURM_CPUS_PER_TASK:-1}}  # since Slurm 22.05 srun does not take it from the job
 
+again() {{
+    task=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
+    [ "${{SLURM_RESTART_COUNT:-0}}" -ge {max_requeues} ] || scontrol requeue "$task"
+    exit 143
+}}
+stop() {{
+    told=1
+    scancel --signal=TERM "$SLURM_JOB_ID" >/dev/null 2>&1 &  # it tries for minutes if the step has just ended
+    scancel=$!
+    for ((second = 0; second < {grace}; second++)); do
+        kill -0 "$step" 2>/dev/null || {{ kill $scancel 2>/dev/null; return; }}
+        sleep 1
+    done
+    note "no checkpoint in {grace} s: the task is queued again, and goes on from the one before"
+    again
+}}
+trap stop USR1
+
+told=""
 for attempt in 1 2; do
     note "$command"
-    srun --ntasks=1 bash -c "exec $command"
+    srun --ntasks=1 bash -c "exec $command" &
+    step=$!
+    wait $step
     code=$?
+    [ -z "$told" ] || {{ wait $step; code=$?; }}  # USR1 has ended the first wait
     note "exit code $code"
-    case $code in
-        0 | 2 | 3) exit $code ;;  # finished, refused, diverged: a second attempt would end in the same way
-        143)
-            [ "${{SLURM_RESTART_COUNT:-0}}" -ge {max_requeues} ] && exit $code
-            scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}"
-            exit $code ;;
-    esac
+    case $code in 0 | 2 | 3) exit $code ;; esac  # finished, refused, diverged: a second attempt would end as this one
+    [ ! -e "$dir/failed.json" ] || exit 3  # diverged: the code of torchrun is 1
+    if [ -n "$told" ] || [ $code = 143 ]; then again; fi
 done
 exit $code
 """
@@ -71,7 +92,7 @@ def script(jobs, options):
     flags = {
         "job-name": sweep,
         "array": f"0-{len(jobs) - 1}{throttle}",
-        "signal": "USR1@120",
+        "signal": "B:USR1@120",
         "open-mode": "append",
         "ntasks": 1,
         "chdir": os.getcwd(),
@@ -82,7 +103,7 @@ def script(jobs, options):
         "cpus-per-task": options.cpus_per_task,
         "mem": options.mem,
     }
-    lines = [f"#SBATCH --{name}={value}" for name, value in flags.items() if value is not None]
+    lines = [f"#SBATCH --{name}={shlex.quote(str(value))}" for name, value in flags.items() if value is not None]
     lines += ["#SBATCH --requeue", *([f"#SBATCH {options.sbatch}"] if options.sbatch else [])]
     dirs, commands = [str(job.path.resolve()) for job in jobs], [shlex.join(job.command()) for job in jobs]
     return ARRAY.format(
@@ -91,6 +112,7 @@ def script(jobs, options):
         dirs="\n".join(map(shlex.quote, dirs)),
         commands="\n".join(map(shlex.quote, commands)),
         max_requeues=MAX_REQUEUES,
+        grace=GRACE,
     )
 
 
