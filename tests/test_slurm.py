@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import time
 
@@ -62,7 +63,9 @@ def test_a_job_array(slurm, tmp_path):
     assert "1 queued or running, 0 to submit" in finish(start([twin], *options, **slurm))
 
     until(lambda: limited.exists() and raw_steps(limited), "the first task does not run")
-    scancel("--batch", "--signal=USR1", tasks()["0"])  # as Slurm does two minutes before the limit
+    shell = f"job{int(tasks()['0']):05d}/slurm_script"
+    # to the task's shell, as Slurm does two minutes before the limit
+    os.kill(int(subprocess.check_output(["pgrep", "--oldest", "--full", shell])), signal.SIGUSR1)
     until((cancelled / "manifest.json").exists, "the second task does not run")
     scancel(f"{array}_1")
     until(lambda: not tasks(), "the array does not end", pause=1)
