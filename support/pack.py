@@ -21,6 +21,7 @@ from typing import AbstractSet, Any, Callable, Dict, Iterator, List, NamedTuple,
 import metrics
 from support import arguments, devices, reading, recipe, rundir
 from support.arguments import ALONE, OWN, SCALARS, fail
+from support.signals import Signals, exit_code_of
 
 
 class Line(NamedTuple):
@@ -124,7 +125,7 @@ def packs(lines: Sequence[Optional[Line]], device: Any) -> Iterator[Pack]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # a run keeps three files open
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    signals, codes = rundir.Signals(), {2 for line in lines if line is None}
+    signals, codes = Signals(), {2 for line in lines if line is None}
     asked = [line for line in lines if line]
     groups: Dict[str, List[Line]] = {}
     for line in asked:
@@ -134,7 +135,7 @@ def packs(lines: Sequence[Optional[Line]], device: Any) -> Iterator[Pack]:
             if not signals.received:
                 yield Pack(members, signals, device)
                 codes |= {run.exit_code for run in members}
-    codes |= {rundir.exit_code_of(signum) for signum in signals.received[:1]}
+    codes |= {exit_code_of(signum) for signum in signals.received[:1]}
     if len(lines) > 1:
         _print_summary(asked)
     sys.exit(next((code for code in (130, 143, 3, 2) if code in codes), 0))
@@ -146,7 +147,7 @@ def _arguments(args: Any, without: AbstractSet[str]) -> str:
 
 
 def _claimed(
-    lines: Sequence[Line], device: Any, signals: rundir.Signals, codes: Set[int], alone: bool
+    lines: Sequence[Line], device: Any, signals: Signals, codes: Set[int], alone: bool
 ) -> List[List[rundir.Run]]:
     """The runs whose directories this process gets, in lists of those that can train together.
 
@@ -196,7 +197,7 @@ class Pack:
     numbers of such runs.
     """
 
-    def __init__(self, members: List[rundir.Run], signals: rundir.Signals, device: Any) -> None:
+    def __init__(self, members: List[rundir.Run], signals: Signals, device: Any) -> None:
         import torch
 
         self.members, first = members, members[0]

@@ -23,7 +23,7 @@ from conftest import ROOT, STAND_IN, Forked, curves, environment, load_checkpoin
 
 import metrics
 import ppo_isaacgym as ppo
-from support import reading, recipe, rundir, simulators
+from support import reading, recipe, rundir, signals, simulators
 
 SCRIPT = "ppo_isaacgym.py"
 needs_mjlab = pytest.mark.skipif(importlib.util.find_spec("mjlab") is None, reason="requirements-mjlab.txt")
@@ -78,7 +78,7 @@ def run_here(monkeypatch, tmp_path, words):
 
     monkeypatch.setattr(ppo, "make_envs", spy_make_envs)
     monkeypatch.setattr(ppo, "gae", spy_gae)
-    monkeypatch.setattr(rundir.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(signals.signal, "signal", lambda *_: None)
     args = ppo.parse_args(f"{words} --no-diagnostics --runs-dir {tmp_path} --run-name run".split())
     with pytest.raises(SystemExit) as end:
         ppo.main(args)
@@ -246,7 +246,7 @@ def test_staggered_run_counts_whole_episodes(isaacgym, monkeypatch, tmp_path):
         set_ages(envs, given)
 
     monkeypatch.setattr(simulators.IsaacGymEnvs, "set_ages", spy_set_ages)
-    monkeypatch.setattr(rundir.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(signals.signal, "signal", lambda *_: None)
     words = "--env-id Ant --num-envs 64 --num-steps 8 --total-timesteps 1024 --checkpoint-minutes 0 --no-diagnostics "
     words = [*words.split(), "--runs-dir", str(tmp_path), "--run-name", "run"]
     with pytest.raises(SystemExit):

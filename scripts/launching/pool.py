@@ -25,7 +25,8 @@ from launching.machines import TOGETHER, runs_that_fit
 from support import catalog
 from support.arguments import ALONE, OWN
 from support.reading import CURVES, is_done, log_end, progress, state
-from support.rundir import BUSY, handle
+from support.rundir import BUSY
+from support.signals import handle
 
 tqdm.monitor_interval = 0  # no second thread: a child dies with the thread that started it (die_with_parent)
 LIBC = ctypes.CDLL(None)
