@@ -75,6 +75,7 @@ class Args:
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
     eval_episodes: Evaluation = 0  # whole games that the final network plays when training ends: `final_return`
+    eval_max_steps: Optional[Count] = None  # cuts such a game; default: the task's own limit, or 27,000 if it has none
     num_threads: Threads = 1  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
     # Algorithm specific arguments
     env_id: str = "CartPole-v1"  # the id of EnvPool's game, or gymnasium:MODULE:ID, a game that MODULE registers
@@ -282,7 +283,7 @@ def play_games(agent, args, device, seeds, games, bar, greedy=False, retired=())
         noise = np.stack([draw_noise(shape, agent.continuous, generator) for generator in generators])
         return sample(outputs, 0.0 if greedy else noise[:, games.start : games.stop], std)
 
-    return worlds.play(envs, act, bar)
+    return worlds.play(envs, act, bar, worlds.eval_max_steps(args))
 
 
 # ---- targets and loss ------------------------------------------------------------------------------------------------

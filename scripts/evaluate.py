@@ -15,7 +15,7 @@ Prints one line of JSON: the mean score with its 95 % bootstrap interval, both a
 of support/human_at30.csv, (score - random) / (human - random), and the score of every game.
 """
 
-from launching.root import ROOT  # noqa: F401
+from launching.root import ROOT
 
 import contextlib
 import ctypes.util
@@ -84,7 +84,8 @@ def load(run_dir):
         fail(f"{run_dir} has no checkpoint.pt: expected a run directory with a checkpoint")
     for module in worlds.modules(str(arguments["env_id"])):
         print(f"note: {run_dir}: its task is of the module {module}, which is imported now", file=sys.stderr)
-    return found[1], SimpleNamespace(**arguments), script
+    defaults = reading.default_arguments(str(ROOT / f"{script}.py"))  # of what an older run's manifest lacks
+    return found[1], SimpleNamespace(**{**defaults, **arguments}), script
 
 
 @contextlib.contextmanager
@@ -232,6 +233,7 @@ def play_envpool(agent, args, module, episodes, num_envs, greedy, seed, video):
 def film_world(agent, args, module, greedy, seeds, video):
     """Plays the game of seeds[0] as module.play_games does, and films it. Returns its score."""
     score, over, generator = 0.0, False, torch.Generator().manual_seed(seeds[0])
+    steps, limit = 0, module.worlds.eval_max_steps(args)
     std = None if agent.actor_logstd is None else agent.actor_logstd[0].exp().numpy()
     try:
         envs = module.worlds.make(args.env_id, seeds[:1], 1, film=True)
@@ -239,7 +241,8 @@ def film_world(agent, args, module, greedy, seeds, video):
         video.append_data(envs.frame())
     except Exception as error:  # each renderer has its own
         fail(f"--video: {args.env_id} cannot be drawn ({error}): expected requirements-video.txt or another game")
-    while not over:
+    while not over and steps != limit:
+        steps += 1
         outputs = agent(torch.from_numpy(obs.astype(agent.observation.dtype)[None]))[0][0].numpy()
         noise = module.draw_noise((len(seeds), outputs.shape[-1]), std is not None, generator)[:1]
         obs, reward, terminated, truncated, _ = envs.step(module.sample(outputs, 0.0 if greedy else noise, std))

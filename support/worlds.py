@@ -20,15 +20,20 @@ import difflib
 import functools
 import importlib.util
 import io
+import os
 import sys
+import time
+import traceback
 import warnings
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
 
 from support import arguments, catalog, reading, recipe
 
 PLAYED = {module: family.words for module, family in catalog.FAMILIES.items() if family.script == "ppo_envpool"}
 IMAGE, MISSION = (7, 7, 3), "mission"  # MiniGrid's image, and what is left out of its observation
+ROOT = Path(__file__).parents[1]
+EVAL_MAX_STEPS = 27000  # of a final game of a task without a time limit: that of an Atari game
 MAX_WIDTH = 4096  # of an observation; the largest here is DeepMind Control's dog with a ball, 239 numbers
 
 
@@ -101,12 +106,14 @@ def _check_module(name: str) -> None:
 
 
 def _make_gymnasium(env_id: str, film: bool = False) -> Any:
-    """One game of gymnasium. Raises Unplayable."""
+    """One game of gymnasium, whose module is found in the working directory too. Raises Unplayable."""
     import gymnasium
 
     if env_id.count(":") < 2:
         raise Unplayable("is incomplete: expected gymnasium:MODULE:ID, as in gymnasium::CartPole-v1")
     name = env_id.split(":", 2)[2]
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # last: it hides no installed package
     try:
         for module in modules(env_id):
             _check_module(module)
@@ -116,7 +123,60 @@ def _make_gymnasium(env_id: str, film: bool = False) -> Any:
     except Unplayable:
         raise
     except Exception as error:  # whatever the user's module raises
-        raise Unplayable(f"cannot be made ({type(error).__name__}: {error}): expected gymnasium:MODULE:ID") from error
+        missing = isinstance(error, ModuleNotFoundError) and any(
+            f"{module}.".startswith(f"{error.name}.") for module in modules(env_id)
+        )
+        looked = f"; looked in {os.getcwd()}, {ROOT}, PYTHONPATH and the installed packages" if missing else ""
+        raise Unplayable(
+            f"cannot be made ({type(error).__name__}: {error}){looked}: expected gymnasium:MODULE:ID"
+        ) from error
+
+
+def _ends_in(env_id: str, error: Exception) -> str:
+    """What a user's task raised, and where: one line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]
+    at = f" in {own[-1].name}, {own[-1].filename} line {own[-1].lineno}" if own else ""
+    return " ".join(f"--env-id {env_id} raised {type(error).__name__}: {error}{at}".split())
+
+
+@functools.lru_cache(maxsize=None)
+def step_seconds(env_id: str) -> float:
+    """The median time of a step of a task of gymnasium: up to 20 random actions, for about a second at most.
+
+    Ends the program with one line if the task raises an error, or observes another shape than it declares.
+    """
+    import numpy as np
+
+    space = spaces(env_id)[0]
+
+    def check_shape(obs: Any) -> None:
+        parts = getattr(space, "spaces", None)
+        for key, part in parts.items() if isinstance(parts, dict) else [("", space)]:
+            shape = np.shape(obs[key] if key else obs)
+            if part.shape is not None and shape != part.shape:
+                raise ValueError(f"an observation {key} has the shape {shape}, and {part.shape} was declared")
+
+    seconds: List[float] = []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            game, over = _make_gymnasium(env_id), True
+            game.action_space.seed(0)
+            while len(seconds) < 20 and sum(seconds) < 1:
+                if over:
+                    check_shape(game.reset(seed=0)[0])
+                action = game.action_space.sample()
+                start = time.perf_counter()
+                obs, reward, terminated, truncated, _ = game.step(action)
+                seconds.append(time.perf_counter() - start)
+                check_shape(obs)
+                over = bool(terminated or truncated)
+                float(reward)
+            game.close()
+    except Exception as error:  # whatever the user's task raises
+        arguments.fail(_ends_in(env_id, error))
+    return sorted(seconds)[len(seconds) // 2]
 
 
 def observation(env_id: str) -> Observation:
@@ -190,6 +250,8 @@ def check(args: Any) -> int:
     import numpy as np
 
     check_env_id(args.env_id)
+    if args.env_id.startswith("gymnasium:"):
+        step_seconds(args.env_id)
     seen = observation(args.env_id)
     if args.norm_obs and seen.kind != "vector":
         arguments.fail(f"--norm-obs: {args.env_id} observes no vector of real numbers: expected --no-norm-obs")
@@ -281,11 +343,12 @@ class Episodes:
         return results if self.has_agents else tuple(x[0] for x in results)  # type: ignore[return-value]
 
 
-def play(envs: Any, act: Callable[[Any, Any], Any], bar: Any) -> List[Any]:
+def play(envs: Any, act: Callable[[Any, Any], Any], bar: Any, max_steps: Optional[int] = None) -> List[Any]:
     """Plays one whole game in each of N environments, or in each of (S, N), which envs.shape says.
 
     act: maps observations (N, ...) and whose game is under way, (N,) bool, to actions (N, ...); those of the others are
-    ignored. Returns the raw returns, through all lives. `bar` shows the progress.
+    ignored. Returns the raw returns, through all lives. `bar` shows the progress. max_steps: a game that has not ended
+    then counts with its return so far, which is said.
     """
     import numpy as np
 
@@ -293,13 +356,29 @@ def play(envs: Any, act: Callable[[Any, Any], Any], bar: Any) -> List[Any]:
     shape = getattr(envs, "shape", (len(obs),))
     returns, playing = np.zeros(shape), np.ones(shape, dtype=bool)  # type: Any, Any
     playing[getattr(envs, "retired", [])] = False
+    steps = 0
     while playing.any():
+        if steps == max_steps:
+            print(f"note: {int(playing.sum())} final games have not ended and are cut at {steps:,} steps", flush=True)
+            break
+        steps += 1
         obs, reward, terminated, truncated, info = envs.step(act(obs, playing))
         returns += info.get("reward", reward) * playing  # Atari's is clipped
         over = playing & (info.get("terminated", terminated).astype(bool) | truncated)  # Atari's is a life
         playing &= ~over
         bar.update(int(over.sum()))
     return returns.tolist()
+
+
+def eval_max_steps(args: Any) -> Optional[int]:
+    """The steps at which a final game is cut: those of --eval-max-steps, or EVAL_MAX_STEPS for a task of gymnasium that
+    is registered without a limit; None: the task's own limit ends each game."""
+    if args.eval_max_steps or not args.env_id.startswith("gymnasium:"):
+        return args.eval_max_steps
+    game = _make_gymnasium(args.env_id)
+    limit = game.spec.max_episode_steps
+    game.close()
+    return None if limit else EVAL_MAX_STEPS
 
 
 # ---- games -----------------------------------------------------------------------------------------------------------
@@ -426,6 +505,7 @@ class GymnasiumGames(Games):
         from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
         super().__init__(env_id, seeds)
+        self.env_id = env_id
         makers = [functools.partial(_make_gymnasium, env_id, film)] * len(self.seeds)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -436,12 +516,22 @@ class GymnasiumGames(Games):
         return [obs[key] for key in self.keys] or [obs]
 
     def reset(self) -> Tuple[Any, Dict[str, Any]]:
-        obs, info = self.envs.reset(seed=self.seeds)
-        return self.rows(self.parts(obs)), info
+        with self.one_line():
+            obs, _ = self.envs.reset(seed=self.seeds)
+        return self.rows(self.parts(obs)), {}
 
     def played(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
-        obs, reward, terminated, truncated, info = self.envs.step(action)
-        return self.rows(self.parts(obs)), reward, terminated, truncated, info
+        with self.one_line():
+            obs, reward, terminated, truncated, _ = self.envs.step(action)
+        return self.rows(self.parts(obs)), reward, terminated, truncated, {}
+
+    @contextlib.contextmanager
+    def one_line(self) -> Iterator[None]:
+        """Ends the program with one line where the task raises an error; with 1, as a second try may succeed."""
+        try:
+            yield
+        except Exception as error:  # whatever the user's task raises
+            sys.exit("error: " + _ends_in(self.env_id, error))
 
     def frame(self) -> Any:
         return self.envs.envs[0].render()

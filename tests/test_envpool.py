@@ -455,6 +455,79 @@ def test_names_that_cannot_be_played(env_id, says, capsys):
     assert end.value.code == 2 and error.startswith("error: --env-id") and error.count("\n") == 1 and says in error
 
 
+TASKS = """
+import gymnasium, numpy
+class Task(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,), numpy.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    def __init__(self, width=3, last=30):
+        self.width, self.last = width, last
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return numpy.zeros(3, numpy.float32), {}
+    def step(self, action):
+        self.t += 1
+        if self.t > self.last:
+            raise RuntimeError("the robot has fallen over")
+        return numpy.zeros(self.width, numpy.float32), 1.0, False, False, {"reward": 5.0}
+gymnasium.register("Wide-v1", Task, kwargs={"width": 4})
+gymnasium.register("Early-v1", Task, kwargs={"last": 9})
+gymnasium.register("Late-v1", Task)
+gymnasium.register("Endless-v1", Task, kwargs={"last": 10**9})
+"""
+
+
+@pytest.fixture
+def tasks(tmp_path, monkeypatch):
+    """The working directory with the modules `faulty`, and `my_task` of the docs."""
+    (tmp_path / "faulty.py").write_text(TASKS)
+    page = (ROOT / "docs" / "running.md").read_text()
+    (tmp_path / "my_task.py").write_text(page.split("```python\n")[1].split("```")[0])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "faulty", raising=False)  # of another test's directory
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("env_id", "says"),
+    [
+        ("faulty:Wide-v1", "raised ValueError: an observation has the shape (4,), and (3,) was declared"),
+        ("faulty:Early-v1", "raised RuntimeError: the robot has fallen over in step, /"),
+        ("no_such:Task-v1", "(ModuleNotFoundError: No module named 'no_such'); looked in "),
+    ],
+)
+def test_a_faulty_task_of_ones_own_is_refused(tasks, capsys, env_id, says):
+    error = refusal(capsys, ppo.parse_args, ["--env-id", f"gymnasium:{env_id}"])
+    assert says in error
+
+
+def test_an_error_of_a_task_during_training_is_one_line(tasks):
+    with pytest.raises(SystemExit) as end:
+        ppo.main(arguments(tasks, "--env-id gymnasium:faulty:Late-v1"))
+    place = f"step, {tasks / 'faulty.py'} line "
+    task = "error: --env-id gymnasium:faulty:Late-v1"
+    assert end.value.code.startswith(f"{task} raised RuntimeError: the robot has fallen over in {place}")
+    assert "\n" not in end.value.code
+
+
+def test_final_games_of_a_task_without_a_time_limit_are_cut(tasks, capsys):
+    task = "--env-id gymnasium:faulty:Endless-v1 --total-timesteps 512 --num-minibatches 4 --eval-episodes 2"
+    run_here(tasks, task + " --eval-max-steps 70")
+    assert "note: 2 final games have not ended and are cut at 70 steps" in capsys.readouterr().out
+    assert json.loads((tasks / "r" / "done.json").read_text())["final_return"] == 70  # of its reward, not of its info
+    args = ppo.parse_args(["--env-id", "gymnasium:faulty:Endless-v1"])
+    assert worlds.eval_max_steps(args) == 27000
+
+
+def test_the_task_of_the_docs_is_learnt(tasks):
+    """A policy that stays where it begins gets -25 on average in 50 steps; one that goes straight to 0 gets -3."""
+    words = "--num-envs 8 --num-steps 128 --total-timesteps 8192 --num-minibatches 4 --no-diagnostics"
+    run_here(tasks, f"--env-id gymnasium:my_task:Reach-v0 --eval-episodes 20 {words}")
+    assert json.loads((tasks / "r" / "done.json").read_text())["final_return"] > -12
+
+
 def register(name, observation_space=None, action_space=None):
     spaces = {"observation_space": observation_space, "action_space": action_space}
     changed = {key: space for key, space in spaces.items() if space is not None}
