@@ -588,7 +588,8 @@ def test_mjlab_run(tmp_path):
     words = "--env-id Mjlab-Cartpole-Balance --num-envs 8 --num-steps 8 --norm-obs --probe-size 16"
     words = [sys.executable, *command(tmp_path, words + " --total-timesteps 256")]
     done = finish(Forked(words, tmp_path, environment()))
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["Mjlab-Cartpole-Balance", f"{tmp_path}/run"]
+    words = ["4", "note:", "Mjlab-Cartpole-Balance", f"{tmp_path}/run"]  # iterations, progress, end
+    assert [line.split()[0] for line in done.stdout.splitlines()] == words
     assert all("NVIDIA CUDA driver" in line for line in done.stderr.splitlines())  # Warp's own one line without a GPU
     scalars = curves(tmp_path / "run")
     assert all(np.isfinite([value for _, value in points]).all() for points in scalars.values())
@@ -744,7 +745,7 @@ def test_bad_input(words, says, isaacgym, tmp_path, capsys):
         "metrics.py",
         *(
             f"support/{x}.py"
-            for x in ("simulators", "arguments", "catalog", "reading", "rundir", "devices", "recipe", "tags")
+            for x in ("simulators", "arguments", "catalog", "reading", "rundir", "signals", "devices", "recipe", "tags")
         ),
     ],
 )
