@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from support import arguments, reading  # noqa: E402
+from support import arguments, reading
 
 TAGS = ("charts/episodic_return", "charts/SPS", *(f"diagnostics/{name}" for name in (
     "feature_rank", "dormant_neurons", "weight_norm", "gradient_kurtosis", "ess", "policy_variance")))  # fmt: skip
