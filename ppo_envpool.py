@@ -77,6 +77,7 @@ class Args:
     eval_episodes: Evaluation = 0  # whole games that the final network plays when training ends: `final_return`
     eval_max_steps: Optional[Count] = None  # cuts such a game; default: the task's own limit, or 27,000 if it has none
     num_threads: Threads = 1  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
+    env_workers: Threads = 0  # processes that play gymnasium's games; 0: a core each if a step takes 0.2 ms, else one
     # Algorithm specific arguments
     env_id: str = "CartPole-v1"  # the id of EnvPool's game, or gymnasium:MODULE:ID, a game that MODULE registers
     total_timesteps: Steps = 500000  # environment steps of the whole run, over all environments
@@ -123,7 +124,7 @@ def parse_args(argv):
 # ---- environments ----------------------------------------------------------------------------------------------------
 def make_envs(args, seeds):
     """The games (worlds.py), one for each of the seeds (integers below 2**31), which are (N,) or (S, N)."""
-    return worlds.make(args.env_id, seeds, args.num_threads)
+    return worlds.make(args.env_id, seeds, args.num_threads, env_workers=args.env_workers)
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------

@@ -20,11 +20,16 @@ import difflib
 import functools
 import importlib.util
 import io
+import multiprocessing
+import multiprocessing.connection
 import os
+import signal
+import subprocess
 import sys
 import time
 import traceback
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
 
@@ -33,6 +38,9 @@ from support import arguments, catalog, reading, recipe
 PLAYED = {module: family.words for module, family in catalog.FAMILIES.items() if family.script == "ppo_envpool"}
 IMAGE, MISSION = (7, 7, 3), "mission"  # MiniGrid's image, and what is left out of its observation
 ROOT = Path(__file__).parents[1]
+MESSAGE_SECONDS = 2e-4  # to another process and back, with actions and observations; 1.1e-4 was measured
+STOPS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1}  # what a run is stopped with
+WORKER = "import sys; sys.path[:] = sys.argv[2:]; from support.worlds import serve; serve(int(sys.argv[1]))"
 EVAL_MAX_STEPS = 27000  # of a final game of a task without a time limit: that of an Atari game
 MAX_WIDTH = 4096  # of an observation; the largest here is DeepMind Control's dog with a ball, 239 numbers
 
@@ -252,6 +260,10 @@ def check(args: Any) -> int:
     check_env_id(args.env_id)
     if args.env_id.startswith("gymnasium:"):
         step_seconds(args.env_id)
+    elif args.env_workers:
+        arguments.fail(
+            f"--env-workers {args.env_workers}: EnvPool plays {args.env_id} in threads: expected no such flag"
+        )
     seen = observation(args.env_id)
     if args.norm_obs and seen.kind != "vector":
         arguments.fail(f"--norm-obs: {args.env_id} observes no vector of real numbers: expected --no-norm-obs")
@@ -382,14 +394,25 @@ def eval_max_steps(args: Any) -> Optional[int]:
 
 
 # ---- games -----------------------------------------------------------------------------------------------------------
-def make(env_id: str, seeds: Any, num_threads: int, film: bool = False) -> Any:
+def num_workers(seconds: float, num_games: int, cores: int) -> int:
+    """The processes for games whose steps take so many seconds; 1, this one, if a message costs more than a step."""
+    return min(cores, num_games) if seconds > MESSAGE_SECONDS else 1
+
+
+def make(env_id: str, seeds: Any, num_threads: int, film: bool = False, env_workers: int = 1) -> Any:
     """One game for each of the seeds (N,) or (S, N), integers below 2**31, in `num_threads` threads on EnvPool.
 
+    env_workers: processes of gymnasium's games, at most; 0: as num_workers says. The games are the same in any number.
     With `film` the games have a further method, `frame`, which returns the picture of the first, (H, W, 3) uint8. For
     MuJoCo's, mujoco has to be imported before EnvPool, or it finds no OpenGL.
     """
-    games = GymnasiumGames if env_id.startswith("gymnasium:") else EnvPoolGames
-    return games(env_id, seeds, num_threads, film)
+    if not env_id.startswith("gymnasium:"):
+        return EnvPoolGames(env_id, seeds, num_threads, film)
+    import numpy as np
+
+    cores = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # torchrun's share
+    number = min(env_workers, np.size(seeds)) or num_workers(step_seconds(env_id), np.size(seeds), max(1, cores))
+    return GamesInProcesses(env_id, seeds, number) if number > 1 else GymnasiumGames(env_id, seeds, film)
 
 
 def envpool_games(task: str, seeds: List[int], num_threads: int, **options: Any) -> Any:
@@ -501,7 +524,7 @@ class EnvPoolGames(Games):
 class GymnasiumGames(Games):
     """gymnasium's SyncVectorEnv: one game after the other, in the thread that calls."""
 
-    def __init__(self, env_id: str, seeds: Any, num_threads: int, film: bool) -> None:
+    def __init__(self, env_id: str, seeds: Any, film: bool = False) -> None:
         from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
         super().__init__(env_id, seeds)
@@ -535,3 +558,101 @@ class GymnasiumGames(Games):
 
     def frame(self) -> Any:
         return self.envs.envs[0].render()
+
+
+class GamesInProcesses(Games):
+    """The games of GymnasiumGames, bit for bit, in several processes that each play some of them in turn.
+
+    The processes are fresh ones: a fork would share locks, threads and a GPU with this one. They end when their pipe is
+    closed, which they see even if this process is killed. Signals that stop a run are for this process alone.
+    """
+
+    def __init__(self, env_id: str, seeds: Any, number: int) -> None:
+        import numpy as np
+
+        super().__init__(env_id, seeds)
+        self.env_id, shares = env_id, np.array_split(self.seeds, number)
+        self.ends = np.cumsum([len(share) for share in shares])[:-1]
+        self.pipes: List[multiprocessing.connection.Connection] = []
+        self.processes: List[subprocess.Popen[bytes]] = []
+        self.end = weakref.finalize(self, _end, self.pipes, self.processes)  # also when the program ends
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # which the processes inherit, until they ignore them
+        try:
+            for share in shares:
+                here, there = multiprocessing.Pipe()
+                words = [sys.executable, "-c", WORKER, str(there.fileno()), *sys.path]
+                threads = {"OMP_NUM_THREADS": "1", **os.environ}
+                self.processes.append(
+                    subprocess.Popen(words, stdin=subprocess.DEVNULL, env=threads, pass_fds=[there.fileno()])
+                )
+                there.close()
+                self.pipes.append(here)
+                here.send((env_id, share.tolist()))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def answers(self, messages: List[Any]) -> List[Any]:
+        """What the processes answer to a message each. Ends the program with one line if one has failed."""
+        try:
+            for pipe, message in zip(self.pipes, messages):
+                pipe.send(message)
+            answers = [pipe.recv() for pipe in self.pipes]
+        except (EOFError, OSError):
+            sys.exit(f"error: --env-id {self.env_id}: a process that plays its games has ended")
+        for answer in answers:
+            if isinstance(answer, str):
+                sys.exit(answer)
+        return answers
+
+    def reset(self) -> Tuple[Any, Dict[str, Any]]:
+        return self.joined(self.answers([None] * len(self.pipes))), {}
+
+    def played(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
+        import numpy as np
+
+        answers = zip(*self.answers(np.split(action, self.ends)))
+        return (*map(self.joined, answers), {})  # type: ignore[return-value]
+
+    def close(self) -> None:
+        self.end()
+
+    def joined(self, parts: Any) -> Any:
+        """The arrays of the processes, (n, ...) each, as one of (N, ...) or (S, N, ...)."""
+        import numpy as np
+
+        whole = np.concatenate(parts)
+        return whole.reshape(*self.shape, *whole.shape[1:])
+
+
+def _end(pipes: List[Any], processes: List[Any]) -> None:
+    """Ends the processes of GamesInProcesses; kills those whose step takes longer than ten seconds."""
+    for pipe in pipes:
+        pipe.close()
+    for process in processes:
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def serve(descriptor: int) -> None:
+    """Plays games for GamesInProcesses until its end of the pipe is closed.
+
+    The first message is the task and its seeds. Then None asks for a reset, an array of actions for a step. An answer
+    that is a text says what the task has raised.
+    """
+    for signum in STOPS:
+        signal.signal(signum, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+    pipe = multiprocessing.connection.Connection(descriptor)
+    with contextlib.suppress(EOFError, OSError):
+        games = GymnasiumGames(*pipe.recv())
+        while True:
+            action = pipe.recv()
+            answer: Any
+            try:
+                answer = games.reset()[0] if action is None else games.played(action)[:4]
+            except SystemExit as end:
+                answer = str(end.code)
+            pipe.send(answer)

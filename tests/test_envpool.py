@@ -5,6 +5,7 @@ import gc
 import itertools
 import json
 import os
+import signal
 import sys
 import time
 
@@ -519,6 +520,40 @@ def test_final_games_of_a_task_without_a_time_limit_are_cut(tasks, capsys):
     assert json.loads((tasks / "r" / "done.json").read_text())["final_return"] == 70  # of its reward, not of its info
     args = ppo.parse_args(["--env-id", "gymnasium:faulty:Endless-v1"])
     assert worlds.eval_max_steps(args) == 27000
+
+
+def test_games_in_several_processes_are_the_same(tasks):
+    """…bit for bit, over resets; signals that stop a run leave the processes alone; an error is the same line."""
+    seeds, task = [[1, 2, 3], [4, 5, 6]], "gymnasium:my_task:Reach-v0"
+    alone, several = worlds.make(task, seeds, 1), worlds.make(task, seeds, 1, env_workers=4)
+    assert [type(alone), type(several)] == [worlds.GymnasiumGames, worlds.GamesInProcesses]
+    assert np.array_equal(alone.reset()[0], several.reset()[0])
+    for process in several.processes:
+        process.send_signal(signal.SIGTERM)
+    alone.retired = several.retired = [1]
+    for action in np.random.default_rng(1).normal(size=(120, 2, 3, 1)).astype(np.float32):
+        steps = [envs.step(action.copy())[:4] for envs in (alone, several)]
+        assert all(one.dtype == other.dtype and np.array_equal(one, other) for one, other in zip(*steps))
+    several.processes[1].kill()
+    with pytest.raises(SystemExit, match="error: .* a process that plays its games has ended"):
+        several.step(action)
+    several.close()
+    assert [process.returncode for process in several.processes] == [0, -signal.SIGKILL, 0, 0]
+    late = worlds.make("gymnasium:faulty:Late-v1", [1, 2], 1, env_workers=2)
+    late.reset()
+    with pytest.raises(SystemExit, match="error: .* raised RuntimeError: the robot has fallen over in step, /"):
+        for _ in range(31):
+            late.step(np.zeros(2, np.int64))
+
+
+def test_the_number_of_processes_of_games():
+    assert [worlds.num_workers(1e-5, 64, 8), worlds.num_workers(2e-3, 64, 8), worlds.num_workers(2e-3, 4, 8)] == [
+        1,
+        8,
+        4,
+    ]
+    with pytest.raises(SystemExit):
+        ppo.parse_args(["--env-workers", "2"])  # EnvPool's games are played in threads
 
 
 def test_the_task_of_the_docs_is_learnt(tasks):
