@@ -117,7 +117,7 @@ def parse_args(argv):
     env_id = ([Args.env_id] + re.findall(r"--env[-_]id[= ](\S+)", " ".join(argv)))[-1]
     default = Args(**recipe.CONTINUOUS) if worlds.has_continuous_actions(env_id) else Args()
     args = arguments.parse(Args, argv, __doc__, default=default)
-    args.num_threads = args.num_threads or torch.get_num_threads()
+    args.num_threads = args.num_threads or devices.default_threads()
     return arguments.check(args, argv, row_bytes=100 + worlds.check(args), default=default)
 
 

@@ -40,7 +40,7 @@ def missing(args: Any) -> Optional[str]:
             return "--compile needs a C++ compiler, g++ or what CXX names: use --no-compile"
         import torch
 
-        if not (args.cuda and torch.cuda.is_available()) and (args.num_threads or torch.get_num_threads()) > 1:
+        if not (args.cuda and torch.cuda.is_available()) and (args.num_threads or default_threads()) > 1:
             return "--compile works in one thread on a CPU: use --num-threads 1"
     return None
 
@@ -48,7 +48,7 @@ def missing(args: Any) -> Optional[str]:
 def set_up(args: Any) -> Any:
     """Returns the torch.device of this process, with PyTorch set up for it. Joins torchrun's processes, if any.
 
-    Reads `num_threads` (0: PyTorch's own choice), `cuda`, `torch_deterministic` and, where a script has it, `tf32`.
+    Reads `num_threads` (0: `default_threads`), `cuda`, `torch_deterministic` and, where a script has it, `tf32`.
     """
     import torch
 
@@ -63,8 +63,18 @@ def set_up(args: Any) -> Any:
     return device
 
 
+def default_threads() -> int:
+    """PyTorch's own number of threads; under torchrun, which sets OMP_NUM_THREADS to 1, a share of the cores."""
+    import torch
+
+    processes = os.environ.get("LOCAL_WORLD_SIZE")
+    if processes is None or not hasattr(os, "sched_getaffinity"):
+        return int(torch.get_num_threads())
+    return max(1, len(os.sched_getaffinity(0)) // int(processes))
+
+
 def set_up_cpu(num_threads: int) -> None:
-    """Sets PyTorch's number of threads (0: its own choice), and keeps memory that is freed in the process.
+    """Sets PyTorch's number of threads (0: `default_threads`), and keeps memory that is freed in the process.
 
     glibc returns blocks of 32 MB and more to the system at once, and each page of the next tensor is then a fault: a
     quarter of the time of an update at minibatches of 1024 frames.
@@ -73,7 +83,7 @@ def set_up_cpu(num_threads: int) -> None:
 
     import torch
 
-    torch.set_num_threads(num_threads or torch.get_num_threads())
+    torch.set_num_threads(num_threads or default_threads())
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl and macOS have none
     if mallopt:
         mallopt(-3, 2**30)  # M_MMAP_THRESHOLD

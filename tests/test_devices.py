@@ -1,5 +1,6 @@
 """The threads that share out a run's work: devices.Workers."""
 
+import os
 import threading
 from collections import namedtuple
 from types import SimpleNamespace
@@ -73,3 +74,12 @@ def test_the_sum_does_not_depend_on_the_number_of_threads(workers):
     whole, whole_named = function(Rows(rows))
     torch.testing.assert_close(total, whole, rtol=1e-5, atol=1e-3)
     torch.testing.assert_close(named, whole_named, rtol=1e-5, atol=1e-3)
+
+
+def test_each_process_of_torchrun_gets_its_share_of_the_cores(monkeypatch):
+    """torchrun sets OMP_NUM_THREADS to 1: the games of a GPU would have one thread."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(32)), raising=False)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert devices.default_threads() == 8
+    monkeypatch.delenv("LOCAL_WORLD_SIZE")
+    assert devices.default_threads() == torch.get_num_threads()
