@@ -286,13 +286,14 @@ def reference_loss(agent, rnd_model, moments, mb, args):
 ITERATION = "--num-envs 4 --num-steps 32 --total-timesteps 128 --num-minibatches 4 --update-epochs 2 --seed 3 "
 ITERATION += "--learning-rate 1e-3 --clip-coef 0.02 --ent-coef 0.02 --max-grad-norm 0.3 --no-diagnostics "
 ITERATION += "--num-threads 1 --run-name r"
+RND = "--env-id Breakout-v5 --num-iterations-obs-norm-init 1 --update-proportion 1 "
 CASES = [
     (ppo, "--no-mask-resets --num-steps 64 --total-timesteps 256"),
     (ppo, "--no-norm-adv --no-clip-vloss --vf-coef 0.8"),
     (procgen, "--clip-coef 0.002"),
     (procgen, "--clip-coef 0.002 --no-norm-adv --no-clip-vloss --vf-coef 0.8"),
-    (rnd, "--env-id Breakout-v5 --num-iterations-obs-norm-init 1 --update-proportion 1"),
-    (rnd, "--env-id Breakout-v5 --num-iterations-obs-norm-init 1 --update-proportion 1 --no-norm-adv --vf-coef 0.8"),
+    (rnd, RND),
+    (rnd, RND + "--no-norm-adv --vf-coef 0.8 --clip-coef 0.0005"),
     (isaac, "--env-id Ant --clip-vloss"),
     (isaac, "--env-id Ant --no-norm-adv --vf-coef 0.8"),
 ]

@@ -63,8 +63,8 @@ def load(name):
     return module
 
 
-def collect(code, runs_dir, path):
-    """The table of the finished runs below a directory that played final games, sorted; path: of the one until now."""
+def collect(code, runs_dir, path=None):
+    """The table of the finished runs below a directory that played final games, sorted; path: of the old table."""
     rows, references = [], catalog.small_table()
     runs, unread = training_runs.read_runs(runs_dir)
     for line in unread:
@@ -97,7 +97,7 @@ def collect(code, runs_dir, path):
     if not rows:
         arguments.fail(f"--runs {runs_dir}: expected finished runs with final games")
     keys = ["game", "seed", *code.VARIES]
-    if getattr(code, "GROWS", False) and path.exists():
+    if path and getattr(code, "GROWS", False) and path.exists():
         known = {tuple(row[key] for key in keys) for row in rows}
         old = pd.read_csv(path, keep_default_na=False).to_dict("records")
         rows += [row for row in old if tuple(row[key] for key in keys) not in known]
