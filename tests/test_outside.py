@@ -2,7 +2,13 @@
 
 rlax (google-deepmind/rlax @4c5d25b, rlax/_src/multistep_test.py and policy_gradients_test.py): the inputs and the
 expected values of its tests of truncated GAE, lambda-returns and the clipped surrogate loss.
+stable-baselines3 (DLR-RM/stable-baselines3 @06ad5a8, tests/test_gae.py): the cases of its test, whose answers have a
+closed form. rsl_rl (leggedrobotics/rsl_rl @446aba7, rsl_rl/storage/rollout_storage.py): its recursion, by hand.
+Plasticine (RLE-Foundation/Plasticine @2b7d399, metrics.py) and Sokar et al. (google/dopamine @9f616b9,
+labs/redo/weight_recyclers.py): their definitions of ranks and of dormant neurons, by singular values and by loops.
 """
+
+import itertools
 
 import numpy as np
 import pytest
@@ -10,6 +16,7 @@ import torch
 from test_targets import MODULES as PPO_SCRIPTS
 from test_targets import batch_of, loss_of
 
+import metrics
 import ppo_atari_envpool
 import ppo_envpool
 import ppo_isaacgym
@@ -24,19 +31,60 @@ GAE = {  # lambda: the advantages of two sequences, of which the second ends at 
 }
 
 
-@pytest.mark.parametrize("module", [ppo_atari_envpool, ppo_envpool, ppo_isaacgym, ppo_procgen, ppo_rnd_envpool])
+ALL_PPO = pytest.mark.parametrize(
+    "module", [ppo_atari_envpool, ppo_envpool, ppo_isaacgym, ppo_procgen, ppo_rnd_envpool]
+)
+
+
+def advantages_of(module, rewards, values, ends, gamma, gae_lambda):
+    """A script's gae of one environment: values has one more entry than the T rewards; nothing is truncated."""
+    steps = len(rewards)
+    columns = [rewards, values[:-1], ends, [False] * steps, values[1:], [True] * steps]
+    columns = [np.array(column)[:, None] for column in columns]
+    columns = [x.astype(np.float32) if x.dtype != bool else x for x in columns]
+    if module is not ppo_envpool:  # its rollout is in NumPy
+        columns = [torch.from_numpy(x) for x in columns]
+    advantages, returns = module.gae(*columns, gamma, gae_lambda)
+    assert np.asarray(returns)[:, 0] == pytest.approx(np.asarray(advantages)[:, 0] + values[:-1], abs=1e-5)
+    return np.asarray(advantages)[:, 0]
+
+
+@ALL_PPO
 @pytest.mark.parametrize("gae_lambda", GAE)
 def test_truncated_gae(module, gae_lambda):
     rewards = [[0.0, 0.0, 1.0, 0.0, -0.5], [0.0, 0.0, 0.0, 0.0, 1.0]]
     values = [[1.0, 4.0, -3.0, -2.0, -1.0, -1.0], [-3.0, -2.0, -1.0, 0.0, 5.0, -1.0]]
     ends = [[False] * 5, [False, False, False, True, False]]
     for reward, value, end, gamma, expected in zip(rewards, values, ends, (0.99, 0.9), GAE[gae_lambda]):
-        columns = [np.array(x)[:, None] for x in (reward, value[:-1], end, [False] * 5, value[1:], [True] * 5)]
-        columns = [x.astype(np.float32) if x.dtype == float else x for x in columns]
-        if module is not ppo_envpool:  # its rollout is in NumPy
-            columns = [torch.from_numpy(x) for x in columns]
-        advantages, _ = module.gae(*columns, gamma, gae_lambda)
-        assert np.asarray(advantages)[:, 0] == pytest.approx(expected, abs=1e-3)
+        advantages = advantages_of(module, reward, value, end, gamma, gae_lambda)
+        assert advantages == pytest.approx(expected, abs=1e-3)
+
+
+@ALL_PPO
+def test_gae_of_games_that_pay_at_their_end(module):
+    """Sixteen cases: games of 64 steps with a reward of 1 at the last one, a constant value, one game or three.
+
+    With k steps to the end and g = gamma lambda the advantage is g^k (1 - v) + (gamma - 1) v (1 + g + ... + g^(k - 1)).
+    """
+    left = np.arange(63, -1, -1)
+    for games, value, gamma, gae_lambda in itertools.product((1, 3), (0.0, 1.0), (1.0, 0.99), (1.0, 0.9)):
+        powers = (gamma * gae_lambda) ** np.arange(64)
+        expected = powers[left] * (1 - value) + (gamma - 1) * value * (np.cumsum(powers) - powers)[left]
+        ends = np.tile(left == 0, games)
+        found = advantages_of(module, ends.astype(float), [value] * (64 * games + 1), ends, gamma, gae_lambda)
+        assert found == pytest.approx(np.tile(expected, games), abs=1e-5)
+
+
+@ALL_PPO
+def test_gae_of_a_robot_that_falls(module):
+    """Two steps, a fall at the second, and two more: worked out with gamma .5 and lambda .5.
+
+    delta = (1 + 1 - 2, 3 - 2, 0 + 3 - 4, 2 + 4 - 6); the trace is halved twice and is not passed on over the fall.
+    """
+    advantages = advantages_of(
+        module, [1.0, 3.0, 0.0, 2.0], [2.0, 2.0, 4.0, 6.0, 8.0], [False, True, False, False], 0.5, 0.5
+    )
+    assert advantages == pytest.approx([0.25, 1.0, -1.0, 0.0])
 
 
 @PPO_SCRIPTS
@@ -68,3 +116,33 @@ def test_lambda_returns():
             found = pqn_atari_envpool.q_lambda_returns(two, no, no, bootstrap, discount[t], 0.75)
             following = found[0].item()
             assert following == pytest.approx(returns[t], rel=1e-5)
+
+
+def test_ranks_by_singular_values():
+    """Plasticine's compute_stable_rank, which is Kumar's srank, and its compute_effective_rank."""
+    features = torch.randn(60, 12, generator=torch.Generator().manual_seed(1)).relu() @ torch.diag(
+        0.5 ** torch.arange(12)
+    )
+    share = torch.linalg.svdvals(features.double())
+    share = share / share.sum()
+    assert metrics.srank(features) == int((share.cumsum(0) < 0.99).sum()) + 1 < 12
+    assert metrics.effective_rank(features) == pytest.approx(float((-(share * share.log()).sum()).exp()), rel=1e-5)
+
+
+def test_dormant_neurons_unit_by_unit():
+    """Sokar et al.: the mean |h| of a unit (in a convolution a channel) over the mean of its layer; all layers count."""
+    generator = torch.Generator().manual_seed(2)
+    wide = torch.randn(50, 8, generator=generator).relu() * torch.tensor([1, 1, 1, 0.05, 0.2, 0, 1, 1])
+    image = torch.randn(50, 4, 3, 3, generator=generator).relu() * torch.tensor([1, 0.02, 0, 1])[:, None, None]
+    for tau in (0.0, 0.1, 0.4):
+        dormant = 0
+        for layer in (wide, image):
+            scores = [float(layer[:, unit].abs().mean()) for unit in range(layer.shape[1])]
+            dormant += sum(score / (sum(scores) / len(scores) + 1e-9) <= tau for score in scores)
+        assert metrics.dormant_neurons_tau([wide, image], tau) == pytest.approx(100 * dormant / 12)
+
+
+def test_share_of_zeros():
+    """Plasticine's compute_dormant_units of ReLU features: the mean of h == 0 over rows and units."""
+    features = torch.randn(40, 6, generator=torch.Generator().manual_seed(3)).relu()
+    assert metrics.zero_fraction([features]) == pytest.approx(float((features == 0).float().mean()))
