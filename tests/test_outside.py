@@ -130,7 +130,7 @@ def test_ranks_by_singular_values():
 
 
 def test_dormant_neurons_unit_by_unit():
-    """Sokar et al.: the mean |h| of a unit (in a convolution a channel) over the mean of its layer; all layers count."""
+    """Sokar et al.: mean |h| of a unit (of a convolution: a channel) over the mean of its layer; all layers count."""
     generator = torch.Generator().manual_seed(2)
     wide = torch.randn(50, 8, generator=generator).relu() * torch.tensor([1, 1, 1, 0.05, 0.2, 0, 1, 1])
     image = torch.randn(50, 4, 3, 3, generator=generator).relu() * torch.tensor([1, 0.02, 0, 1])[:, None, None]
