@@ -11,8 +11,10 @@ small worlds where they were trained, and films of MuJoCo's and gymnasium's need
 Actions are drawn as in training (PPO samples, PQN is epsilon-greedy with its last epsilon); `--greedy` takes the most
 likely one.
 
-Prints one line of JSON: the mean score with its 95 % bootstrap interval, both also human-normalised for the 57 games
-of support/human_at30.csv, (score - random) / (human - random), and the score of every game.
+Prints one line of JSON: the score of every game, their mean with its 95 % bootstrap interval, and both normalised,
+(score - zero) / (one - zero), where there are references: in Atari random and human (support/human_at30.csv), in small
+worlds random and best known (support/small_worlds.csv), in Procgen R_min and R_max. The interval is of the games alone:
+it takes the references as exact.
 """
 
 from launching.root import ROOT
@@ -314,27 +316,22 @@ def play_mjlab(weights, args, episodes, num_envs, greedy, seed, video):
     return scores
 
 
-def human_normalized(value, env_id):
-    """(value - random) / (human - random), of a return or an array of returns; None outside the 57 games of Atari."""
-    random, human = catalog.human_table().get(catalog.game_name(env_id), (0.0, None))
-    return None if human is None else (value - random) / (human - random)
-
-
-def summarize(env_id, scores):
-    """The statistics that `main` prints. The human-normalised ones are None if the game is not in the table."""
+def summarize(env_id, scores, scale):
+    """The statistics that `main` prints. scale: catalog.Scale or None. The normalised ones are None outside it."""
     mean, interval = float(np.mean(scores)), None
     if len(scores) > 1:
         draws = estimates.bootstrap(estimates.mean, [[np.asarray(scores, float)]], reps=2000)
         interval = estimates.percentile_interval(draws)
-    in_table = catalog.game_name(env_id) in catalog.human_table()
+    result = {"mean": mean, "ci95": None if interval is None else interval.tolist()}
+    references = scale.returns.get(catalog.game_name(env_id)) if scale else None
+    if references is None:
+        return {**result, "normalized": None, "normalized_ci95": None, "scale": None}
+    zero, one = references
     return {
-        "mean": mean,
-        "ci95": None if interval is None else interval.tolist(),
-        "human_normalized": human_normalized(mean, env_id),
-        "human_normalized_ci95": human_normalized(interval, env_id).tolist()
-        if in_table and interval is not None
-        else None,
-        "human_table": "human_at30" if in_table else None,
+        **result,
+        "normalized": (mean - zero) / (one - zero),
+        "normalized_ci95": None if interval is None else ((interval - zero) / (one - zero)).tolist(),
+        "scale": scale.words,
     }
 
 
@@ -376,7 +373,7 @@ def main(options):
         "emulator": emulator,
         "greedy": options.greedy,
         "episodes": len(scores),
-        **summarize(args.env_id, scores),
+        **summarize(args.env_id, scores, catalog.scale(script, catalog.procgen_mode(vars(args)))),
         "scores": scores,
     }
     print(json.dumps(result))

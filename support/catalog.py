@@ -10,7 +10,7 @@ import re
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 HERE = Path(__file__).parent
 
@@ -178,12 +178,17 @@ def small_table() -> Dict[str, Tuple[float, float]]:
     return _table("small_worlds.csv", "best")
 
 
-def scale(script: str, hard: bool = False) -> Optional[Scale]:
-    """The Scale of a script's games; None if there is none. hard: of Procgen."""
-    if script == "ppo_isaacgym":
+def procgen_mode(arguments: Mapping[str, Any]) -> str:
+    """easy, hard, ...: of a run's --distribution-mode, or of an --env-id such as BigfishHard-v0."""
+    named = re.search("[A-Z][a-z]+(?=-v)", arguments["env_id"])
+    return arguments.get("distribution_mode") or (named[0].lower() if named else "easy")
+
+
+def scale(script: str, mode: str = "easy") -> Optional[Scale]:
+    """The Scale of a script's games; None if there is none. mode: of Procgen, which has one for easy and for hard."""
+    if script == "ppo_isaacgym" or (script == "ppo_procgen" and mode not in ("easy", "hard")):
         return None
     if script == "ppo_procgen":
-        mode = "hard" if hard else "easy"
         words = f"normalised by Cobbe et al. 2020's R_min and R_max ({mode})"
         return Scale({game: modes[mode] for game, modes in PROCGEN_SCORES.items()}, words, "0 R_min, 1 R_max", "R_min")
     if script == "ppo_envpool":

@@ -65,7 +65,11 @@ def test_tables_of_scores():
 def test_scales():
     assert catalog.scale("ppo_isaacgym") is None
     assert catalog.scale("ppo_procgen").returns["starpilot"] == (2.5, 64)
-    assert catalog.scale("ppo_procgen", hard=True).returns["starpilot"] == (1.5, 35)
+    assert catalog.scale("ppo_procgen", "hard").returns["starpilot"] == (1.5, 35)
+    assert catalog.scale("ppo_procgen", "extreme") is None
+    modes = [catalog.procgen_mode({"env_id": name}) for name in ("bigfish", "BigfishEasy-v0", "BigfishHard-v0")]
+    assert modes == ["easy", "easy", "hard"]
+    assert catalog.procgen_mode({"env_id": "bigfish", "distribution_mode": "hard"}) == "hard"
     assert catalog.scale("ppo_envpool").returns is catalog.small_table()
     for script in ("ppo_atari_envpool", "pqn_atari_envpool", "ppo_rnd_envpool"):
         assert catalog.scale(script).returns is catalog.human_table()

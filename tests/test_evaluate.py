@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from support import reading
+from support import catalog, reading
 
 ATARI = ("ppo_atari_envpool", "pqn_atari_envpool", "ppo_rnd_envpool")
 
@@ -144,27 +144,33 @@ def test_no_game_is_lost_for_being_long(num_envs, monkeypatch):
 
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------
-def test_human_normalized_scores():
-    """The references by hand, from the published table: Breakout 1.7 and 30.5, Skiing's are negative."""
-    result = evaluate.summarize("Breakout-v5", [1.7, 30.5])
-    assert result["human_normalized"] == pytest.approx(0.5) and result["human_table"] == "human_at30"
+def test_normalized_scores():
+    """The references by hand: Breakout 1.7 and 30.5, Skiing's are negative; CartPole 22.58 and 500, bigfish 1, 40."""
+    atari, small = catalog.scale("ppo_atari_envpool"), catalog.scale("ppo_envpool")
+    result = evaluate.summarize("Breakout-v5", [1.7, 30.5], atari)
+    assert result["normalized"] == pytest.approx(0.5) and "human_at30" in result["scale"]
     assert result["ci95"] == pytest.approx([1.7, 30.5])
-    assert result["human_normalized_ci95"] == pytest.approx([0.0, 1.0])
-    assert evaluate.summarize("Skiing-v5", [-17098.1])["human_normalized"] == pytest.approx(0.0)
-    assert evaluate.summarize("Skiing-v5", [-4336.9])["human_normalized"] == pytest.approx(1.0)
-    assert evaluate.summarize("Skiing-v5", [-4336.9])["human_normalized_ci95"] is None  # of one game
-    for name in ("Carnival-v5", "bigfish", "Mjlab-Cartpole-Balance", "Break", ""):
-        result = evaluate.summarize(name, [1.0, 2.0])
-        assert result["mean"] == 1.5 and result["human_normalized"] is result["human_normalized_ci95"] is None
-        assert result["human_table"] is None
+    assert result["normalized_ci95"] == pytest.approx([0.0, 1.0])
+    assert evaluate.summarize("Skiing-v5", [-17098.1], atari)["normalized"] == pytest.approx(0.0)
+    assert evaluate.summarize("Skiing-v5", [-4336.9], atari)["normalized"] == pytest.approx(1.0)
+    assert evaluate.summarize("Skiing-v5", [-4336.9], atari)["normalized_ci95"] is None  # of one game
+    result = evaluate.summarize("CartPole-v1", [22.58, 500.0], small)
+    assert result["normalized"] == pytest.approx(0.5) and "small_worlds" in result["scale"]
+    assert result["normalized_ci95"] == pytest.approx([0.0, 1.0])
+    procgen = catalog.scale("ppo_procgen")
+    assert evaluate.summarize("BigfishEasy-v0", [40.0], procgen)["normalized"] == pytest.approx(1.0)
+    outside = [("Carnival-v5", atari), ("bigfish", atari), ("gymnasium:my:Task-v0", small), ("Mjlab-Ant", None)]
+    for name, scale in outside:
+        result = evaluate.summarize(name, [1.0, 2.0], scale)
+        assert result["mean"] == 1.5 and result["normalized"] is result["normalized_ci95"] is result["scale"] is None
 
 
 def test_interval_of_the_mean():
     scores = np.random.default_rng(0).normal(10.0, 4.0, 400)
-    low, high = evaluate.summarize("bigfish", scores.tolist())["ci95"]
+    low, high = evaluate.summarize("bigfish", scores.tolist(), None)["ci95"]
     assert (low + high) / 2 == pytest.approx(scores.mean(), abs=0.05)
     assert (high - low) / 2 == pytest.approx(1.96 * scores.std() / 20, rel=0.05)
-    assert evaluate.summarize("bigfish", [1.0])["ci95"] is None
+    assert evaluate.summarize("bigfish", [1.0], None)["ci95"] is None
 
 
 # ---- whole evaluations -----------------------------------------------------------------------------------------------
@@ -176,7 +182,7 @@ def test_every_atari_script_on_both_emulators(script, tmp_path, capsys):
         assert result["emulator"] == emulator and result["episodes"] == len(result["scores"]) == 3
         assert result["global_step"] == 7 and result["env_id"] == "Breakout-v5"
         assert result["mean"] == pytest.approx(np.mean(result["scores"]))
-        assert result["human_normalized"] == pytest.approx((result["mean"] - 1.7) / 28.8)
+        assert result["normalized"] == pytest.approx((result["mean"] - 1.7) / 28.8)
 
 
 def test_sampled_and_greedy(tmp_path, capsys):

@@ -342,8 +342,8 @@ class Suite:
     # ---- scores ------------------------------------------------------------------------------------------------------
     def _set_scale(self):
         """Sets `zero` and `unit` of each game, {game: return}: a score is (return - zero) / unit. And `random`."""
-        hard = any(run.arguments.get("distribution_mode") == "hard" for run in self.runs.values())
-        known = catalog.scale(self.script, hard)
+        modes = {catalog.procgen_mode(run.arguments) for run in self.runs.values()}
+        known = catalog.scale(self.script, modes.pop() if len(modes) == 1 else "mixed")
         if known and not set(self.games) & set(known.returns):
             known = None
         self.human = bool(known) and known.units == "human-normalised"
