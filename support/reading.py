@@ -23,6 +23,7 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tup
 
 from support import catalog, recipe
 from support.arguments import PACK, PLACE, fail
+from support.tags import is_final_card
 
 CURVES = "curves.csv"
 NUMBERS = ("global_step", "wall_seconds", "sps", "episodic_return", "final_return", "final_episodes")  # of done.json
@@ -385,7 +386,7 @@ def _csv_of_events(run_dir: Path) -> bytes:
     for path in event_files(run_dir):
         for _, event in records(path):
             scalars = dict(_scalars(event))
-            if scalars:
+            if scalars and not is_final_card(event):
                 points[event.step] = event.wall_time, {**points.get(event.step, (0.0, {}))[1], **scalars}
     tags = list(dict.fromkeys(tag for _, scalars in points.values() for tag in scalars))
     return _csv(tags, [_csv_row(tags, step, *points[step]) for step in sorted(points)])

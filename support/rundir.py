@@ -292,7 +292,7 @@ class Run:
 
             kept = io.BytesIO()
             for record, event in records(path):
-                if event.step <= last_step:
+                if event.step <= last_step and not tags.is_final_card(event):  # it will be written again
                     RecordWriter(kept).write(record)
                     found += any(value.HasField("simple_value") for value in event.summary.value)
             if kept.getvalue():
@@ -370,7 +370,6 @@ class Run:
         return part.state_dict() if hasattr(part, "state_dict") else part.get_state()
 
     def _open_events(self) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         # one record a log point, written at once: SummaryWriter's queue can lose points that a checkpoint counts
@@ -379,9 +378,17 @@ class Run:
         self._events = open(self.path / name, "wb")
         self._described: Set[str] = set()  # tags that the file describes
         self._writer = RecordWriter(self._events)
-        self._writer.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
+        self._write_event(file_version="brain.Event:2")
         for card in tags.cards(read_json(self.path / "manifest.json"), self.args.run_name) if first else ():
-            self._writer.write(Event(wall_time=time.time(), summary=card).SerializeToString())
+            self._write_event(summary=card)
+
+    def _write_event(self, **fields: Any) -> float:
+        """Appends an Event of tensorboard. Returns its wall_time."""
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        now = time.time()
+        self._writer.write(Event(wall_time=now, **fields).SerializeToString())
+        return now
 
     def _open_wandb(self) -> Any:
         import wandb
@@ -449,7 +456,6 @@ class Run:
     def log(self, scalars: Dict[str, float]) -> None:
         """Writes one point of every curve at the present step."""
         if self._events:
-            from tensorboard.compat.proto.event_pb2 import Event
             from tensorboard.compat.proto.summary_pb2 import Summary
 
             summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()])
@@ -459,8 +465,7 @@ class Run:
                     value.metadata.plugin_data.plugin_name = "scalars"
                     value.metadata.data_class = 1  # DATA_CLASS_SCALAR; else TensorBoard's fast reader drops both
                     self._described.add(value.tag)
-            now = time.time()
-            self._writer.write(Event(wall_time=now, step=self.global_step, summary=summary).SerializeToString())
+            now = self._write_event(step=self.global_step, summary=summary)
             self._events.flush()
             self._curves.append(self.global_step, now, {value.tag: value.simple_value for value in summary.value})
         if self._wandb:
@@ -588,8 +593,11 @@ class Run:
         """
         done: Dict[str, Any] = {}
         final_returns = sum(devices.gather(list(final_returns or [])), [])
+        final_return = sum(final_returns) / len(final_returns) if final_returns else None
         self._bar.close()
         if self._events:
+            if final_return is not None:
+                self._write_event(step=self.global_step, summary=tags.final_card(final_return))
             self._events.close()
             self._curves.close()
         if devices.RANK > 0:
@@ -603,8 +611,8 @@ class Run:
                 "sps": (self.global_step - self.parent_step) / self._wall_seconds,
                 "episodic_return": self.mean_return(),
             }
-            if final_returns:
-                done["final_return"] = sum(final_returns) / len(final_returns)
+            if final_return is not None:
+                done["final_return"] = final_return
                 done["final_return_ci"] = bootstrap_ci(final_returns)
                 done["final_episodes"] = len(final_returns)
             write_atomically(self.path / "done.json", json.dumps(done).encode())

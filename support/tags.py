@@ -26,6 +26,7 @@ OF_CHARTS = {
     "rooms": "rooms that any game has entered since the start, read from the console's memory",
     "eval_episodic_return": "mean return of whole games on levels that were never trained on",
     "eval_train_return": "mean return of whole games on the training levels, played as those on unseen levels",
+    "final_return": "mean return of whole games of the final network (--eval-episodes), as in done.json",
     "generalization_gap": "eval_train_return minus eval_episodic_return; its noise is that of both",
 }
 OF_LOSSES = {
@@ -79,7 +80,8 @@ DESCRIPTIONS = {
 }
 SORTED_BY = ("env_id", "num_envs", "num_steps", "minibatch_size", "update_epochs", "learning_rate", "seed")
 SHOWN = ("env_id", "num_envs", "num_steps", "learning_rate", "seed")  # of these the table has columns from the start
-JUDGED_BY = ("charts/episodic_return", "charts/SPS")
+FINAL_RETURN = "charts/final_return"  # of done.json: a column of the table of runs, and no curve
+JUDGED_BY = (FINAL_RETURN, "charts/episodic_return", "charts/SPS")
 
 
 def description(tag: str) -> str:
@@ -99,8 +101,9 @@ def cards(manifest: Dict[str, Any], run_name: str) -> List[Any]:
     arguments = manifest["arguments"]
     values = {name: arguments[name] for name in SORTED_BY if arguments.get(name) is not None}
     values["batch_size"] = arguments["num_envs"] * arguments["num_steps"]
+    judged_by = [tag for tag in JUDGED_BY if tag != FINAL_RETURN or arguments.get("eval_episodes")]
     config = hparams.hparams_config_pb(
-        hparams=[hparams.HParam(name) for name in values], metrics=[hparams.Metric(tag) for tag in JUDGED_BY]
+        hparams=[hparams.HParam(name) for name in values], metrics=[hparams.Metric(tag) for tag in judged_by]
     )
     content = config.value[0].metadata.plugin_data
     data = plugin_data_pb2.HParamsPluginData.FromString(content.content)
@@ -113,3 +116,15 @@ def cards(manifest: Dict[str, Any], run_name: str) -> List[Any]:
     shown = json.dumps(arguments, indent=1).replace("\n", "\n    ")  # four spaces: code in Markdown
     words = f"    {command}\n\ncommit {commit}\n\n    {shown}"
     return [config, hparams.hparams_pb(values, trial_id=run_name), text.text_pb("run", words)]
+
+
+def final_card(final_return: float) -> Any:
+    """The summary from which TensorBoard's table of runs takes the final return."""
+    from tensorboard.plugins.scalar import summary_v2 as scalar
+
+    return scalar.scalar_pb(FINAL_RETURN, final_return, description(FINAL_RETURN))
+
+
+def is_final_card(event: Any) -> bool:
+    """Whether an Event holds the summary of `final_card`."""
+    return any(value.tag == FINAL_RETURN for value in event.summary.value)

@@ -27,10 +27,16 @@ import numpy as np
 import pytest
 import torch
 from conftest import command, curves, curves_csv, environment, load_checkpoint, raw_steps, run, start, wait_for
+from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_SCALAR
+from tensorboard.context import RequestContext
+from tensorboard.plugins.base_plugin import TBContext
+from tensorboard.plugins.hparams import backend_context, list_session_groups
+from tensorboard.plugins.hparams.api_pb2 import ListSessionGroupsRequest, Status
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from support import arguments, reading, rundir, tags
@@ -236,6 +242,18 @@ def test_what_tensorboard_shows_beside_the_curves(finished):
     assert reading.read_curves(finished[0]).keys() == set(accumulator.Tags()["scalars"])
 
 
+def table_of_runs(logdir):
+    """{run: {metric: value}}, as TensorBoard's own HParams plugin answers the table of runs."""
+    multiplexer = EventMultiplexer().AddRunsFromDirectory(str(logdir))
+    multiplexer.Reload()
+    context = TBContext(data_provider=MultiplexerDataProvider(multiplexer, str(logdir)))
+    request = ListSessionGroupsRequest(slice_size=10, allowed_statuses=[Status.Value("STATUS_UNKNOWN")])
+    answer = list_session_groups.Handler(RequestContext(), backend_context.Context(context), "", request).run()
+    return {
+        group.name: {metric.name.tag: metric.value for metric in group.metric_values} for group in answer.session_groups
+    }
+
+
 @pytest.mark.once
 def test_tensorboard_serves_the_curves(finished):
     run_dir, _ = finished
@@ -312,6 +330,8 @@ def test_final_games(option, script, tmp_path):
     again = run(script, tmp_path, *words)
     assert "resumes at step 256" in again.stdout and (run_dir / "done.json").read_text() == before
     assert raw_steps(run_dir) == [128, 256]
+    events = [event for path in reading.event_files(run_dir) for _, event in reading.records(path)]
+    assert sum(map(tags.is_final_card, events)) == 1
     check_same_weights(run_dir, option())
     blind, seen = curves(run_dir), curves(option())
     assert not [tag for tag in blind if tag.split("/")[0] in ("diagnostics", "probe", "outer")]
@@ -320,6 +340,11 @@ def test_final_games(option, script, tmp_path):
     assert (
         done["final_episodes"] == 2 and done["final_return_ci"][0] <= done["final_return"] <= done["final_return_ci"][1]
     )
+    assert table_of_runs(tmp_path)["run"][tags.FINAL_RETURN] == pytest.approx(done["final_return"], rel=1e-6)
+    assert tags.FINAL_RETURN not in blind | curves_csv(run_dir)
+    (run_dir / "curves.csv").rename(tmp_path / "curves.csv")  # reading makes it again from the events
+    assert reading.read_curves(run_dir).keys() == blind.keys()
+    assert (run_dir / "curves.csv").read_bytes() == (tmp_path / "curves.csv").read_bytes()
     module = importlib.import_module(script[: -len(".py")])
     args = module.parse_args(command(script, tmp_path, *words)[2:])
     agent = make_network(script)
