@@ -32,12 +32,9 @@ import numpy as np
 from analysis import page, statement, sweep_claims, training_runs
 from analysis.claims import SweepClaims
 from analysis.drawing import (
-    BLACK,
     DYNAMICS,
-    N_LINE,
     POLICY,
     RETURNS,
-    T_LINE,
     curve_panels,
     curves_by_game,
     diagnostics_panels,
@@ -46,9 +43,9 @@ from analysis.drawing import (
     points_of_runs,
     profiles,
     scores_at_own_rates,
-    styles,
 )
 from analysis.look import BLUE, BLUES, DASH_DOTTED, DASHED, GREEN, VERMILLION, ramp
+from analysis.sheets import BLACK, N_LINE, T_LINE, styles
 from analysis.suite import Suite, short
 from analysis.sweep_claims import BIGGER, BIGGER_SQRT, MORE_MINIBATCHES, settings_of
 from analysis.tables import report, verdicts
@@ -398,12 +395,12 @@ def reference_of(sweep):
 
 
 def draw(sweep, judged, unread, args):
-    """Draws one sweep and prints its tables. Returns {name: SVG} of its images, if all sweeps are drawn."""
-    svgs = {}
+    """Draws one sweep and prints its tables. Returns (name, caption, SVG) of its images, if all sweeps are drawn."""
+    drawn = []
     for name, sheet in sheets_of(sweep, judged, args.x) if args.images else ():
         sheet.save(args.out, name)
         if args.sweep == ALL:
-            svgs[name] = sheet.svg(name)
+            drawn.append((name, sheet.caption, sheet.svg(name)))
         sheet.close()
     lines = [f"! {line}" for line in unread]
     for suite, claims in judged:
@@ -413,7 +410,7 @@ def draw(sweep, judged, unread, args):
     print(text)
     for suite, claims in judged:
         print(*verdicts(suite, claims), sep="\n")
-    return svgs
+    return drawn
 
 
 def draw_umap(runs_dir, out):
@@ -443,13 +440,13 @@ def main(args):
     found, rows = read(args), []
     for sweep, (folder, runs, unread) in found.items():
         judged = judge(sweep, runs, statement.read(folder), args)
-        svgs = draw(sweep, judged, unread, args)
+        drawn = draw(sweep, judged, unread, args)
         rows += [row for _, claims in judged for row in claims.as_rows()]
         if sweep == "coverage" and args.images:
             draw_umap(folder, args.out)
         if args.sweep == ALL:
             how = f"python scripts/figures.py all --runs {args.runs} --out {args.out}"
-            (args.out / f"{sweep}.html").write_text(page.html(sweep, reference_of(sweep), judged, unread, svgs, how))
+            (args.out / f"{sweep}.html").write_text(page.html(sweep, reference_of(sweep), judged, unread, drawn, how))
     if args.sweep != "coverage":  # its claims are those of umap_coverage.py
         import pandas as pd  # half a second: not for a report
 

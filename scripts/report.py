@@ -34,13 +34,13 @@ def main(args):
         if args.format == "latex":
             path, text = args.out / f"{sweep}.tex", page.latex(sweep, judged)
         else:
-            svgs = {}
+            drawn = []
             for name, sheet in figures.sheets_of(sweep, judged, args.x) if args.images else ():
-                svgs[name] = sheet.svg(name)
+                drawn.append((name, sheet.caption, sheet.svg(name)))
                 sheet.close()
             how = f"python scripts/report.py {sweep} --runs {folder} --out {args.out}"
             path = args.out / f"{sweep}.html"
-            text = page.html(sweep, figures.reference_of(sweep), judged, unread, svgs, how)
+            text = page.html(sweep, figures.reference_of(sweep), judged, unread, drawn, how)
         path.write_text(text)
         print(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
 

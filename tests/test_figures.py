@@ -24,7 +24,7 @@ from planted_runs import (  # puts scripts/ on the path
 # isort: split
 import figures
 import launch
-from analysis import drawing, statement, training_runs
+from analysis import drawing, sheets, statement, training_runs
 from analysis.suite import DIAGNOSTICS, Suite
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.summary.writer.record_writer import RecordWriter
@@ -266,14 +266,14 @@ def test_curves_are_dotted_until_every_environment_has_finished_two_games(tmp_pa
 
 
 def test_a_dotted_start_joins_its_solid_rest():
-    figure, ax = drawing.plt.subplots()
-    drawing.draw_line(ax, np.arange(5.0), np.arange(5.0), 1.5, color="black")
-    drawing.draw_line(ax, np.arange(5.0), np.arange(5.0), 0.0, color="black")
-    drawing.draw_line(ax, np.arange(5.0), np.arange(5.0), np.inf, color="black")
+    figure, ax = sheets.plt.subplots()
+    sheets.draw_line(ax, np.arange(5.0), np.arange(5.0), 1.5, color="black")
+    sheets.draw_line(ax, np.arange(5.0), np.arange(5.0), 0.0, color="black")
+    sheets.draw_line(ax, np.arange(5.0), np.arange(5.0), np.inf, color="black")
     drawn = [(line.is_dashed(), line.get_xdata().tolist()) for line in ax.lines]
     whole = [0, 1, 2, 3, 4]
     assert drawn == [(True, [0, 1, 2]), (False, [2, 3, 4]), (False, whole), (True, whole)]
-    drawing.plt.close(figure)
+    sheets.plt.close(figure)
 
 
 # ---- images ----------------------------------------------------------------------------------------------------------
@@ -443,7 +443,7 @@ def test_parents_and_children_on_one_axis(tmp_path):
     images = dict(figures.sheets_of("switch", judged, "steps"))
     sheet = images["switch"]
     assert [ax.get_title() for ax in sheet.axes.flat] == ["all games", *sorted(GAMES[:2])]
-    blue = drawing.ramp(drawing.BLUES, 1)[0]
+    blue = sheets.ramp(sheets.BLUES, 1)[0]
     expected = {  # the last score: the colour, whether it is dashed, and between which steps
         0.5: ("black", False, 0, 512),
         0.6: ("black", False, 512, 1024),
@@ -527,7 +527,7 @@ def test_the_base_is_black_and_the_families_differ(tmp_path):
         write_run(tmp_path / str(i), 1.0, num_envs=N, num_steps=T)
     runs, _ = training_runs.read_runs(tmp_path)
     suite = Suite("scaling_data", "ppo_atari_envpool", runs, [(8, 16)])
-    style = {suite.shape(config): line for config, line in drawing.styles(suite, suite.configs).items()}
+    style = {suite.shape(config): line for config, line in sheets.styles(suite, suite.configs).items()}
     assert style["8×16"]["color"] == "black" and "base" in style["8×16"]["label"]
     assert len({line["color"] for line in style.values()}) == 5
     assert style["N×2"]["ls"] == style["N×4"]["ls"] == style["N/2"]["ls"] != style["T×2"]["ls"]
@@ -544,7 +544,7 @@ DEFICIENCIES = {
 
 def lab(color, deficiency):
     """CIE L*a*b* (D65) of a colour as it is seen."""
-    rgb = np.array(drawing.plt.matplotlib.colors.to_rgb(color))
+    rgb = np.array(sheets.plt.matplotlib.colors.to_rgb(color))
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     seen = np.clip(np.array(DEFICIENCIES[deficiency]) @ linear, 0, 1)
     to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
@@ -556,14 +556,14 @@ def lab(color, deficiency):
 @pytest.mark.parametrize("deficiency", DEFICIENCIES)
 def test_the_colours_of_a_panel_differ_for_everyone(deficiency):
     """By 10 or more in L*a*b*; 2.3 is a just noticeable difference. Blues and oranges also differ in their dashes."""
-    count = drawing.MOST_CURVES - 1
-    viridis = drawing.plt.get_cmap("viridis")(np.linspace(0.05, 0.9, count))
+    count = sheets.MOST_CURVES - 1
+    viridis = sheets.plt.get_cmap("viridis")(np.linspace(0.05, 0.9, count))
     for colors in (
-        ["black", *drawing.ramp(drawing.BLUES, count)],
-        ["black", *drawing.ramp(drawing.ORANGES, count)],
+        ["black", *sheets.ramp(sheets.BLUES, count)],
+        ["black", *sheets.ramp(sheets.ORANGES, count)],
         ["black", *viridis],
         ["black", *(line["color"] for line in figures.RECIPES.values())],
-        [drawing.N_LINE["color"], drawing.T_LINE["color"], "black"],
+        [sheets.N_LINE["color"], sheets.T_LINE["color"], "black"],
     ):
         points = [lab(color, deficiency) for color in colors]
         for i, point in enumerate(points):
@@ -578,9 +578,9 @@ def test_many_curves_are_thinned_out_in_images_which_say_what_is_not_there(tmp_p
     runs, _ = training_runs.read_runs(tmp_path)
     suite = Suite("num_envs_trend", "ppo_atari_envpool", runs, [(8, 16)])
     family = suite.family("num_envs")
-    kept = [config["num_envs"] for config in drawing.fewer(suite, family)]
-    assert len(kept) == drawing.MOST_CURVES and {1, 8, 256} <= set(kept) and kept == sorted(kept)
-    assert drawing.fewer(suite, family[:6]) == family[:6]
+    kept = [config["num_envs"] for config in sheets.fewer(suite, family)]
+    assert len(kept) == sheets.MOST_CURVES and {1, 8, 256} <= set(kept) and kept == sorted(kept)
+    assert sheets.fewer(suite, family[:6]) == family[:6]
     sheet = drawing.game_grid(suite, "games", family, drawing.RETURNS)
     assert sheet.figure.get_suptitle() == "6 of 9 configurations"
     assert {"8×16 (base)", "N×32 (not in Qbert)"} <= set(sheet.legend) and len(sheet.legend) == 6

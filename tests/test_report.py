@@ -18,6 +18,7 @@ class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.tags, self.fetched, self.rows, self.open = [], [], [], []
+        self.words, self.terms, self.captions = "", [], []
         self.feed(text)
         self.close()
 
@@ -29,6 +30,8 @@ class Page(HTMLParser):
             self.fetched += [named[name] for name in ("href", "xlink:href") if named.get(name)]
         if tag == "tr":
             self.rows.append([])
+        if tag == "figcaption":
+            self.captions.append("")
         if tag in ("td", "th"):
             self.rows[-1].append("")
         if tag not in ("meta", "input", "br"):
@@ -42,6 +45,11 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
+        self.words += data
+        if self.open and self.open[-1] == "dt":
+            self.terms.append(data)
+        if "figcaption" in self.open:
+            self.captions[-1] += data
         if "td" in self.open or "th" in self.open:
             self.rows[-1][-1] += data
 
@@ -81,6 +89,9 @@ def test_the_page_holds_everything_and_asks_for_nothing(runs, tmp_path):
     assert page.fetched and all(link[0] == "#" and link[1:] in ids for link in page.fetched)
     assert not re.search(r"@import|url\((?!#)|fetch\(|XMLHttpRequest|importScripts", text)
     assert set(re.findall(r"url\(#([^)]+)\)", text)) <= ids
+    assert "ppo_atari_envpool.py on Breakout; 1,024 environment steps a run; seeds 1 to 6; 12 runs" in page.words
+    assert page.words.count("interquartile mean") == 1 and {"N", "T", "IQM", "P1", "feature rank"} <= set(page.terms)
+    assert len(page.captions) == page.tags.count("figure") >= 3 and all(". (fixed_budget" in x for x in page.captions)
     assert page.tags.count("svg") >= 3 and len(re.findall(r"<text", text)) > 20  # figures with text as text
     claims, scores, *runs_found = (i for i, row in enumerate(page.rows) if row[0] in ("claim", "configuration", "game"))
     assert claims < scores < runs_found[0]  # claims first

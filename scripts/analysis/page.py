@@ -1,11 +1,11 @@
 """The report of a sweep: one HTML file that asks for nothing from outside, and the same tables for LaTeX.
 
-    text = page.html(sweep, reference, judged, unread, svgs)
+    text = page.html(sweep, reference, judged, unread, drawn)
     text = page.latex(sweep, judged)
 
-judged: [(Suite, Claims), …], one a script. svgs: {name: text of an SVG image}. page.html is the template. Everything is
-inside the file: styles, images, and the script that sorts and filters the table of runs. It works from file:// and
-without JavaScript too.
+judged: [(Suite, Claims), …], one a script. drawn: [(name, caption, text of an SVG image), …]. page.html is the
+template. Everything is inside the file: styles, images, and the script that sorts and filters the table of runs. It
+works from file:// and without JavaScript too.
 """
 
 import re
@@ -18,7 +18,7 @@ import numpy as np
 
 from analysis.claims import PRIMARY
 from analysis.estimates import CONTRADICTED, SUPPORTED
-from analysis.suite import SHORT_NAMES, short
+from analysis.suite import SHORT_NAMES, SHOWN, short
 from analysis.tables import (
     ABOUT_CLAIMS,
     ABOUT_CORRELATIONS,
@@ -30,6 +30,7 @@ from analysis.tables import (
     number,
     scores_table,
 )
+from support import tags
 
 PACKAGES = ("python", "torch", "numpy", "envpool", "mjlab", "mujoco", "tensorboard")  # whose versions are listed
 SIGNS = {SUPPORTED: ("✓", "yes"), CONTRADICTED: ("✗", "no")}  # of verdicts: (mark, class)
@@ -45,6 +46,28 @@ MATH = {  # what LaTeX's text fonts lack
     "−": r"$-$",
     "\u2003": r"\quad ",  # an em space
 }
+
+TERMS = [
+    ("N", "parallel environments (--num-envs)"),
+    ("T", "steps of each environment between two updates (--num-steps)"),
+    ("N×T, as 8×128", "the shape of a batch: the steps that one update learns from"),
+    ("base", "the configuration that the others are compared with"),
+    ("score", "a return on the scale that is named below the claims, to make games comparable"),
+    (
+        "IQM",
+        "interquartile mean: the mean of the middle half of the scores of all games and seeds (Agarwal et al. 2021, "
+        "arXiv 2108.13264)",
+    ),
+    ("95 % CI, [low, high]", "percentile bootstrap interval over seeds; the games are taken as fixed"),
+    ("P(improvement)", "the chance that a run of the first configuration scores higher, the mean over games"),
+    ("τ, in a profile", "a threshold of the score: a profile shows which share of the runs is above it"),
+    ("Kendall's τ", "rank correlation: 1 if two numbers always rise together, -1 if one falls when the other rises"),
+    ("Holm", "correction for the number of claims, by which a verdict that holds is true of all of them at once"),
+    ("P1", "Mayor et al., ICML 2025, arXiv 2506.03404: many environments beat long rollouts"),
+    ("P2", "ICLR 2026 blog post on PPO's batch size: samples of one trajectory give correlated gradients"),
+    ("P3", "Beukman et al. 2026, arXiv 2603.06009: PPO's outer loop as stochastic optimisation"),
+    ("P4", "Bharthulwar, Tao and Su, NeurIPS 2025, arXiv 2511.21011: environments that start together hurt"),
+]
 
 
 # ---- claims ----------------------------------------------------------------------------------------------------------
@@ -157,7 +180,26 @@ def origins(judged):
 
 
 # ---- the documents ---------------------------------------------------------------------------------------------------
-def html(sweep, reference, judged, unread, svgs, how=""):
+def what_was_run(suite):
+    """A line on the games, the budget, the seeds and the runs of a suite."""
+    seeds = suite.seeds
+    consecutive = len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1))
+    of_seeds = f"{seeds[0]} to {seeds[-1]}" if consecutive else ", ".join(map(str, seeds))
+    return (
+        f"{suite.script}.py on {', '.join(suite.games)}; {suite.nominal_budget:,} environment steps a run; "
+        f"seed{'s' * (len(seeds) > 1)} {of_seeds}; {len(suite.runs)} runs"
+    )
+
+
+def terms():
+    """[(term, its meaning)] of the words that a report uses without explaining them."""
+    diagnostics = [
+        (SHOWN[name].partition(" (")[0] if name != "ess" else "ESS", tags.OF_NETWORK[name]) for name in SHOWN
+    ]
+    return [*TERMS, *diagnostics]
+
+
+def html(sweep, reference, judged, unread, drawn, how=""):
     """The text of the report. how: the command that has made it."""
     parts = []
     for suite, claims in judged:
@@ -166,6 +208,7 @@ def html(sweep, reference, judged, unread, svgs, how=""):
         parts.append(
             {
                 "script": f"{suite.script}.py",
+                "run": what_was_run(suite),
                 "claims": claim_rows(claims),
                 "notes": notes,
                 "scores": scores_table(suite),
@@ -183,10 +226,11 @@ def html(sweep, reference, judged, unread, svgs, how=""):
         reference=reference,
         parts=parts,
         unread=unread,
-        svgs=svgs,
+        drawn=drawn,
         how=how,
         origins=origins(judged),
         signs=SIGNS,
+        terms=terms(),
         about_claims=ABOUT_CLAIMS,
         about_correlations=ABOUT_CORRELATIONS,
     )
