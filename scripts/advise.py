@@ -2,6 +2,7 @@
 
     python scripts/advise.py --env-id CartPole-v1 --steps 2e5 --dry-run           # the plan and its cost
     python scripts/advise.py --env-id CartPole-v1 --steps 2e5 --workers 2         # the same line again resumes it
+    python scripts/advise.py --env-id CartPole-v1 --steps 2e5 --gamma 0.95       # arguments of the script for all runs
 
 A candidate is (N, T, minibatch size, learning rate): seven shapes of the script's default batch, three rates, two
 minibatch sizes, unless --shapes, --rates or --minibatch-sizes give others. All candidates make short runs; the best go
@@ -26,6 +27,11 @@ advise_GAME.png, .csv (a row for each candidate and rung) and .txt, which it als
 
 from launching.root import ROOT
 
+import copy
+import dataclasses
+import hashlib
+import importlib
+import math
 import re
 import shlex
 import signal
@@ -40,9 +46,10 @@ from analysis import training_runs
 from analysis.comparisons import RUNS_FOR_A_VERDICT
 from analysis.estimates import ALPHA, Estimate, evidence, holm, interval, mean, p_values
 from launching import options
-from launching.jobs import check_before_start, claim, read_jobs
+from launching.jobs import check_before_start, claim, parse_flags, read_jobs
 from launching.machines import this_machine
 from launching.pool import Pool
+from launching.price import estimate
 from typing_extensions import Annotated
 
 from support import catalog, worlds
@@ -53,6 +60,10 @@ MIN_ITERATIONS = 8  # of the shortest runs: below that they say nothing
 LARGEST_ETA = 64
 STYLES = ("{:,}", "{:.2g}", "{}")  # of the numbers on the x-axes: steps, hours, N
 NUM_LOGS = 20  # points of each run's curves
+OURS = {  # arguments of a script that advise sets, or that would change what it compares
+    *("num_envs", "num_steps", "minibatch_size", "num_minibatches", "learning_rate", "total_timesteps", "num_logs"),
+    *("schedule", "scaling", "scale_from", "run_name", "num_seeds", "runs", "resume_from"),
+}
 TAGS = {"ddr": "outer/ddr", "noise_scale": "outer/grad_noise_scale", "game_steps": "charts/episodic_length"}
 
 
@@ -77,9 +88,13 @@ class Args:
 
 
 def parse_args(argv):
-    """Returns checked Args, with `script` and `candidates`; exits 2 with one line on bad input. Touches no file."""
-    args = parse(Args, argv, __doc__)
-    args.steps = int(args.steps)
+    """Returns checked Args, with `script`, `flags` and `candidates`; exits 2 with one line on bad input.
+
+    `flags` are the words that are no arguments of this program: the script's own. Touches no file.
+    """
+    words, flags = split_flags(argv)
+    args = parse(Args, words, __doc__)
+    args.steps, args.flags = int(args.steps), flags
     if not re.fullmatch(r"[\w:./-]{1,150}", args.env_id, re.ASCII):
         fail(f"--env-id {args.env_id!r}: expected the name of a task")
     args.script = f"{catalog.script_of(args.env_id)}.py"
@@ -88,12 +103,51 @@ def parse_args(argv):
     args.candidates = candidates_of(args, worlds.default_arguments(str(ROOT / args.script), args.env_id))
     args.rungs = plan(args, len(args.candidates))
     if not args.rungs:
-        fail(
-            f"--budget {args.budget:g} and --steps {args.steps:,} allow no rungs of {len(args.candidates)} candidates "
-            f"in which each run has {MIN_ITERATIONS} iterations: expected more of one of them, or fewer --shapes, "
-            "--rates or --minibatch-sizes"
-        )
+        refuse(args)
+    if args.flags:
+        check_flags(args)
     return args
+
+
+def split_flags(argv):
+    """(the words of this program's arguments, the words of the script's): each --flag with the words after it."""
+    own = {field.name for field in dataclasses.fields(Args)} | {"help"}
+    words, flags = [], []
+    part = words
+    for word in argv:
+        if word.startswith("--"):
+            name = word[2:].partition("=")[0].replace("-", "_")
+            part = words if name.removeprefix("no_") in own else flags
+        part.append(word)
+    return words, flags
+
+
+def check_flags(args):
+    """Ends the program with one line if the script refuses the flags, or if they are what is searched over."""
+    taken = sorted(OURS & parse_flags(args.flags).keys())
+    if taken:
+        fail(
+            f"--{taken[0].replace('_', '-')} is set by the search: expected --steps, --shapes, --rates or no such flag"
+        )
+    module = importlib.import_module(Path(args.script).stem)
+    for shape in {(one.num_envs, one.num_steps): one for one in args.candidates}.values():
+        module.parse_args(shlex.split(command(args, shape, args.steps, args.seed))[2:])
+
+
+def refuse(args):
+    """Ends the program with one line that says which --steps, or which number of candidates, would do."""
+    tried = copy.copy(args)
+    while not plan(tried, len(args.candidates)) and tried.steps < 1e15:
+        tried.steps = math.ceil(tried.steps * 1.1)
+    fitting = [count for count in range(2, len(args.candidates)) if plan(args, count)]
+    batch = max(candidate.batch_size for candidate in args.candidates)
+    fail(
+        f"--steps {args.steps:,} with --budget {args.budget:g} is too little for {len(args.candidates)} candidates of "
+        f"{MIN_ITERATIONS} iterations of up to {batch:,} steps in each run: expected "
+        + (f"--steps {tried.steps} or more, " if tried.steps < 1e15 else "")
+        + (f"{fitting[-1]} candidates or fewer by --shapes, --rates or --minibatch-sizes, " if fitting else "")
+        + "smaller --shapes or a larger --budget"
+    )
 
 
 # ---- candidates and rungs --------------------------------------------------------------------------------------------
@@ -254,6 +308,8 @@ def command(args, candidate, steps, seed=None):
     script = args.script
     if seed is not None:
         task = f"{args.env_id.replace('/', '_')}__k{steps}"
+        if args.flags:  # their runs are others
+            task += "__" + hashlib.sha1(" ".join(args.flags).encode()).hexdigest()[:6]
         shape = f"n{candidate.num_envs}_t{candidate.num_steps}_m{candidate.minibatch_size}"
         flags["run-name"] = f"advise/{task}/{shape}_lr{candidate.learning_rate:g}__s{seed}"
         flags.update({"runs-dir": args.runs_dir, "seed": seed, "num-logs": NUM_LOGS})
@@ -264,6 +320,7 @@ def command(args, candidate, steps, seed=None):
             "python",
             shlex.quote(str(script)),
             *(f"--{key} {shlex.quote(str(value))}" for key, value in flags.items()),
+            *map(shlex.quote, args.flags),
         ]
     )
 
@@ -272,21 +329,31 @@ def player(args):
     """The function `play` of `halve` that makes the runs, and reads them."""
 
     def play(candidates, place):
-        rung = args.rungs[place]
-        seeds = [args.seed + 1000 * place + i for i in range(rung.seeds)]
-        print(f"rung {place + 1} of {len(args.rungs)}: {len(candidates)} candidates x {len(seeds)} seeds", flush=True)
-        jobs = carry_out([command(args, one, rung.steps, seed) for one in candidates for seed in seeds], args.workers)
-        parts = [jobs[i * len(seeds) :][: len(seeds)] for i in range(len(candidates))]
+        seeds = args.rungs[place].seeds
+        print(f"rung {place + 1} of {len(args.rungs)}: {len(candidates)} candidates x {seeds} seeds", flush=True)
+        jobs = carry_out(lines_of(args, candidates, place), args)
+        parts = [jobs[i * seeds :][:seeds] for i in range(len(candidates))]
         return {candidate: read_result(part) for candidate, part in zip(candidates, parts)}
 
     return play
 
 
-def carry_out(lines, workers):
+def lines_of(args, candidates, place):
+    """The commands of the runs of these candidates in rung `place`, those of a candidate together."""
+    rung = args.rungs[place]
+    seeds = [args.seed + 1000 * place + i for i in range(rung.seeds)]
+    return [command(args, one, rung.steps, seed) for one in candidates for seed in seeds]
+
+
+def chosen_options(args):
+    """The Options of launch.py that stand for this program's."""
+    return options.parse_args(["--workers", str(args.workers)] if args.workers else [])
+
+
+def carry_out(lines, args):
     """Makes the runs of these commands, as launch.py does. Returns the jobs; ends the program if a signal has come."""
-    chosen = options.parse_args(["--workers", str(workers)] if workers else [])
     jobs = read_jobs(lines, worlds.default_arguments)
-    machine = this_machine(chosen, jobs)
+    machine = this_machine(chosen_options(args), jobs)
     check_before_start(jobs, machine)
     with writable("runs-dir", jobs[0].runs_dir):
         for job in jobs:
@@ -369,6 +436,22 @@ def plan_lines(args):
         f"  {total:,} steps, {total / grid_steps(args):.0%} of the exhaustive grid's {grid_steps(args):,} "
         f"({len(args.shapes)} shapes x {len(args.rates)} rates x {args.seeds} seeds)"
     )
+    yield f"  in all {total / args.steps:.3g} runs of your length; final games are not among these steps"
+    yield from price(args)
+
+
+def price(args):
+    """Yields what the search costs on this machine, as `launch.py --dry-run` says it; finished runs are free."""
+    jobs = [
+        job
+        for place, rung in enumerate(args.rungs)
+        for job in read_jobs(lines_of(args, args.candidates[: rung.count], place), worlds.default_arguments)
+    ]
+    chosen = chosen_options(args)
+    machine = this_machine(chosen, jobs)
+    threads = int(machine.slots[0]["OMP_NUM_THREADS"])
+    for line in estimate(jobs, chosen.sps, len(machine.slots), threads, chosen.together):
+        yield f"  {line}"
 
 
 def report(args, found, table):
@@ -417,7 +500,26 @@ def answer(args, results):
     yield f"  {hours:.3g} hours here" + (
         f", more than --hours {args.hours:g}: no candidate is faster" if args.hours and hours > args.hours else ""
     )
+    yield from edges(args, chosen)
     yield from reasons(args, chosen, results[chosen].measured)
+
+
+def edges(args, candidate):
+    """Yields what to try next if the candidate is at an edge of the rates, or of the shapes' N or T."""
+    rate, name = candidate.learning_rate, f"{candidate.num_envs}x{candidate.num_steps}"
+    beyond = [4 * rate, 2 * rate] * (rate == max(args.rates)) + [rate / 2, rate / 4] * (rate == min(args.rates))
+    if beyond:
+        tried = " ".join(f"{x:g}" for x in sorted({*beyond, rate}))
+        yield f"  at the edge of the grid: no rate beyond {rate:g} was tried: try --shapes {name} --rates {tried}"
+    for axis, i in (("N", 0), ("T", 1)):
+        values, own = sorted({shape[i] for shape in args.shapes}), candidate[i]
+        further = [2 * own] * (own == values[-1]) + [own // 2] * (own == values[0] and own > 1)
+        shapes = [list(candidate[:2]) for _ in further]
+        for shape, value in zip(shapes, further):
+            shape[i] = value
+        words = " ".join(f"{n}x{t}" for n, t in shapes if n * t % candidate.minibatch_size == 0)
+        if words:
+            yield f"  at the edge of the grid: no {axis} beyond {own} was tried: try --shapes {name} {words}"
 
 
 def reasons(args, candidate, measured):

@@ -26,7 +26,6 @@ import contextlib
 import os
 import shlex
 import signal
-import statistics
 import sys
 from collections import Counter
 from pathlib import Path
@@ -36,44 +35,12 @@ from launching import slurm_array
 from launching.jobs import check_before_start, claim, other_runs, owner, parse_flags, read_jobs
 from launching.machines import slurm_machine, this_machine, too_large
 from launching.options import parse_args
-from launching.pool import Pool, pack_key, time_left
+from launching.pool import Pool, time_left
+from launching.price import estimate
 
-from support import catalog, recipe, worlds
+from support import recipe, worlds
 from support.arguments import fail, writable
-from support.reading import default_arguments, find_runs, log_end, lost_runs, progress, read_files, read_json, state
-
-
-# ---- time ------------------------------------------------------------------------------------------------------------
-def estimate(jobs, sps, at_a_time, threads, together):
-    """Yields lines: the number of runs, their steps, and the hours with `at_a_time` processes of `threads` threads.
-
-    `sps`: steps/s of one process if the user has given it, else None. together: the runs of a process, at most. A step
-    of a final game (--eval-episodes) counts like a step of training.
-    """
-    left = [job for job in jobs if state(owner(job)) != "done"]
-    yield f"{len(jobs):,} runs, {sum(job.steps for job in jobs):,} steps; {len(jobs) - len(left):,} runs are finished"
-    for script in sorted({job.script for job in left}):
-        steps = sum(job.steps for job in left if job.script == script)
-        games = sum(job.eval_episodes for job in left if job.script == script)
-        known = catalog.script(script)
-        packs = Counter(pack_key(job) for job in left if job.script == script)
-        sizes = [min(together, packs[key]) if key else 1 for key in packs.elements()]  # of each run's process
-        finished = [read_json(owner(job) / "done.json").get("sps") for job in jobs if job.script == script]
-        measured = [rate for rate in finished if rate]
-        if sps:
-            rate, source = sps, "given"
-        elif measured:
-            rate, source = statistics.median(measured) * statistics.mean(sizes), "the median of the finished runs"
-        else:
-            rate = known.speed * min(threads, known.cores) / known.cores * statistics.mean(map(known.gain, sizes))
-            source = "results/benchmark, by cores; --sps or SPS=… sets yours"
-        if rate:
-            hours = (steps + games * known.game_steps) / rate / at_a_time / 3600
-            speed = f"{at_a_time} processes at a time, at {rate:,.0f} steps/s each ({source}): {hours:,.1f} hours"
-        else:
-            speed = "speed not measured yet: --sps or SPS=… gives the hours"
-        final_games = f" and {games:,} final games of some {known.game_steps:,} steps" if games else ""
-        yield f"{script}: {steps:,} steps{final_games}, {speed}"
+from support.reading import default_arguments, find_runs, log_end, lost_runs, progress, read_files, state
 
 
 # ---- how it went -----------------------------------------------------------------------------------------------------

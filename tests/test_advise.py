@@ -110,3 +110,41 @@ def test_the_picture_shows_what_is_in_the_table(tmp_path):
     )
     advise.draw(args, advise.table_of(args, found), tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 20_000
+
+
+@pytest.mark.parametrize(
+    "words,says",
+    [
+        ("--steps 2e4", "expected --steps 101110 or more, 7 candidates or fewer by --shapes, "),
+        ("--gamma 2", "--gamma 2.0 is out of range"),
+        ("--num-envs 4", "--num-envs is set by the search"),
+        ("--no-such-flag 1", "--no-such-flag"),
+    ],
+)
+def test_bad_input_ends_in_one_line(words, says, capsys):
+    with pytest.raises(SystemExit) as end:
+        advise.parse_args(["--env-id", "CartPole-v1", "--steps", "2e5", *words.split()])
+    error = capsys.readouterr().err
+    assert end.value.code == 2 and error.startswith("error: ") and error.count("\n") == 1 and says in error
+
+
+def test_the_price_and_the_flags_of_the_script(tmp_path, capsys):
+    words = f"--env-id CartPole-v1 --steps 2e5 --runs-dir {tmp_path} --gamma 0.95 --no-norm-adv --workers 2"
+    args = advise.parse_args(words.split())
+    advise.main(advise.parse_args([*words.split(), "--dry-run"]))
+    shown = capsys.readouterr().out
+    assert "in all 25.4 runs of your length" in shown and "166 runs, 5,075,000 steps; 0 runs are finished" in shown
+    assert "3,320 final games" in shown and "2 processes at a time" in shown and not any(tmp_path.iterdir())
+    (job,) = jobs.read_jobs([advise.command(args, args.candidates[0], 200000, seed=1)])
+    assert (job.args["gamma"], job.args["norm_adv"], job.args["num_steps"]) == (0.95, False, 256)
+    args.flags = []
+    assert job.name != jobs.read_jobs([advise.command(args, args.candidates[0], 200000, seed=1)])[0].name
+
+
+def test_what_to_try_at_an_edge_of_the_grid():
+    args = advise.parse_args("--env-id CartPole-v1 --steps 2e6 --shapes 8x128 32x32 128x8".split())
+    inside, corner = Candidate(32, 32, 256, 5e-4), Candidate(8, 128, 256, 1e-3)
+    assert not list(advise.edges(args, inside))
+    rate, envs, length = advise.edges(args, corner)
+    assert rate.endswith("no rate beyond 0.001 was tried: try --shapes 8x128 --rates 0.001 0.002 0.004")
+    assert envs.endswith("try --shapes 8x128 4x128") and length.endswith("try --shapes 8x128 8x256")
