@@ -443,10 +443,7 @@ def test_what_a_reset_row_pays_belongs_to_no_game(tmp_path, monkeypatch):
         ("gymnasium:CartPole-v1", "is incomplete: expected gymnasium:MODULE:ID"),
         ("gymnasium:no_such_module:X-v0", "cannot be made (ModuleNotFoundError: No module named 'no_such_module')"),
         ("gymnasium::NoSuchGame-v0", "cannot be made (NameNotFound"),
-        ("gymnasium:test_envpool:Picture-v0", "observes pixels"),
-        ("gymnasium:test_envpool:Text-v0", "observes Text("),
         ("gymnasium:test_envpool:Wide-v0", "observes 5,000 numbers: expected at most 4,096"),
-        ("gymnasium:test_envpool:Several-v0", "has the actions MultiDiscrete"),
     ],
 )
 def test_names_that_cannot_be_played(env_id, says, capsys):
@@ -569,10 +566,42 @@ def register(name, observation_space=None, action_space=None):
     gymnasium.register(name, type(name, (Counter,), changed))
 
 
-register("Picture-v0", gymnasium.spaces.Box(0, 255, (8, 8, 3), np.uint8))
-register("Text-v0", gymnasium.spaces.Text(5))
 register("Wide-v0", gymnasium.spaces.Box(0, 1, (50, 100)))
-register("Several-v0", None, gymnasium.spaces.MultiDiscrete([2, 2]))
+BOX, INTEGER = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(3)
+SPACES = {  # by their names in README.md's table, with what an observation and what an action of it is refused with
+    "Box": (BOX, "", ""),
+    "Discrete": (INTEGER, "", ""),
+    "Dict of Box": (gymnasium.spaces.Dict(a=BOX, b=BOX), "", "has the actions Dict"),
+    "images": (gymnasium.spaces.Box(0, 255, (84, 84, 3), np.uint8), "observes pixels", "has the actions Box"),
+    "MultiDiscrete": (
+        gymnasium.spaces.MultiDiscrete([2, 2]),
+        "observes MultiDiscrete",
+        "has the actions MultiDiscrete",
+    ),
+    "MultiBinary": (gymnasium.spaces.MultiBinary(4), "observes MultiBinary", "has the actions MultiBinary"),
+    "Tuple": (gymnasium.spaces.Tuple([INTEGER, INTEGER]), "observes Tuple", "has the actions Tuple"),
+    "Text": (gymnasium.spaces.Text(5), "observes Text", "has the actions Text"),
+}
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_the_spaces_are_played_or_refused_as_the_readme_says(name, capsys):
+    space, *objections = SPACES[name]
+    table = (ROOT / "README.md").read_text().split("## The scripts")[1].split("\n## ")[0]
+    own, refused = (next(line for line in table.splitlines() if line.startswith(x)) for x in ("| `ppo_env", "Refused"))
+    for column, says, part in zip((3, 4), objections, ("observation_space", "action_space"), strict=True):
+        env_id = f"{name.replace(' ', '')}-{part[:-6]}-v0"
+        if env_id not in gymnasium.registry:
+            register(env_id, **{part: space})
+        if says:
+            assert name.split()[0] in refused
+            with pytest.raises(SystemExit) as end:
+                ppo.parse_args(["--env-id", f"gymnasium::{env_id}"])
+            error = capsys.readouterr().err
+            assert end.value.code == 2 and error.count("\n") == 1 and f"{env_id} {says}" in error
+        else:
+            assert name in own.split(" | ")[column - 1]
+            worlds.observation(f"gymnasium::{env_id}"), worlds.num_actions(f"gymnasium::{env_id}")
 
 
 def test_defaults_by_the_kind_of_actions():
