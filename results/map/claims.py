@@ -8,8 +8,9 @@ import itertools
 import numpy as np
 from analysis import probes, training_runs
 from analysis.comparisons import Tested, difference, gain_difference, judge, judge_each
-from analysis.estimates import ALPHA, CONTRADICTED, SUPPORTED, UNDECIDED, Estimate, evidence
+from analysis.estimates import ALPHA, CONTRADICTED, SUPPORTED, UNDECIDED, Estimate, evidence, holm, mean, p_values
 from analysis.experiment import REPS, ExperimentClaims
+from analysis.look import BLUE, COLORS, DASHED, DOTTED, PAGE, plt
 
 VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps")
 FIXED = {"minibatch_size": 256}
@@ -100,13 +101,14 @@ def rates_of(view, shape, budget):
     return {config["learning_rate"]: config for config in found if view.has(config)}
 
 
-def at_best(view, shape, budget):
-    """The scores of a shape at its best rate in each game: the odd seeds choose, the even ones are returned."""
+def at_best(view, shape, budget, odd=False):
+    """The scores of a shape at its best rate in each game: the odd seeds choose, those of the even ones (or of the odd
+    ones) are returned."""
     samples = []
     for game in view.games:
         own = view.in_game(game)
         cells = [own.sample(config)[0] for config in rates_of(own, shape, budget).values()]
-        samples.append(max(cells, key=lambda cell: cell[0::2].mean())[1::2])
+        samples.append(max(cells, key=lambda cell: cell[0::2].mean())[0 if odd else 1 :: 2])
     return samples
 
 
@@ -228,3 +230,72 @@ def signs(scores, budget=MIDDLE):
             tested = judge(evidence(difference, [own.sample(wide[rate]), own.sample(long[rate])], REPS), "more")
             rows.append((game, rate, tested.estimate, tested.p))
     return rows
+
+
+# ---- pictures --------------------------------------------------------------------------------------------------------
+def level_shapes(view, budget):
+    """{shape: its mean score at its best rate} in a view of one game, and the set of those level with the best shape.
+
+    The odd seeds choose the rates and the best shape, the even ones are compared (Holm, p of "the best is better").
+    """
+    shapes = [shape for shape in SHAPES if rates_of(view, shape, budget)]
+    halves = {shape: [at_best(view, shape, budget, odd)[0] for odd in (False, True)] for shape in shapes}
+    best = max(shapes, key=lambda shape: halves[shape][1].mean())
+    others = [shape for shape in shapes if shape != best]
+    pairs = [evidence(difference, [[halves[best][0]], [halves[shape][0]]], REPS) for shape in others]
+    chances = holm([float(p_values(pair.draws, "more")[0]) for pair in pairs])
+    level = {best, *(shape for shape, chance in zip(others, chances) if chance >= ALPHA)}
+    return {shape: halves[shape][0].mean() for shape in shapes}, level
+
+
+def draw(scores):
+    """Above, the mean scores against the rate, a line a shape; below, each shape at its best rate, a sheet a budget."""
+    budgets = [budget for budget in BUDGETS if scores.where(total_timesteps=budget)]
+    figure = plt.figure(figsize=(PAGE, 1.7 * len(budgets) + 0.5 + 0.3 * len(scores.games)))
+    above, below = figure.subfigures(2, 1, height_ratios=[1.7 * len(budgets), 0.5 + 0.3 * len(scores.games)])
+    axes = above.subplots(len(budgets), len(scores.games), sharex=True, sharey=True, squeeze=False)
+    for budget, row in zip(budgets, axes):
+        for game, axis in zip(scores.games, row):
+            curves(axis, scores.in_game(game), budget)
+        row[0].set_ylabel(f"score, {budget:,} steps")
+    for game, axis in zip(scores.games, axes[0]):
+        axis.set_title(game, fontsize=7)
+    above.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(SHAPES), title="N×T")
+    above.supxlabel("learning rate", fontsize=8)
+    for budget, axis in zip(budgets, below.subplots(1, len(budgets), sharey=True, squeeze=False)[0]):
+        sheet(axis, scores, budget)
+    return figure
+
+
+def curves(axis, view, budget):
+    """Mean scores with their 95 % intervals against the rate: colour is N, style of the line T."""
+    for shape in SHAPES:
+        cells = sorted(rates_of(view, shape, budget).items())
+        if not cells:
+            continue
+        found = [evidence(mean, [view.sample(config)], REPS).estimate for _, config in cells]
+        color = COLORS[(8, 128, 32).index(shape[0])]
+        style = {8: DOTTED, 32: DASHED, 128: "-"}[shape[1]]
+        rates = [rate for rate, _ in cells]
+        axis.plot(rates, [one.value for one in found], color=color, ls=style, label=f"{shape[0]}×{shape[1]}")
+        axis.fill_between(rates, [one.low for one in found], [one.high for one in found], color=color, alpha=0.12, lw=0)
+    axis.set_xscale("log", base=2)
+    axis.set_xticks([RATES[0], RATES[2], RATES[4], 4 * RATES[4]], ["1.25e-4", "5e-4", "2e-3", "8e-3"])
+    axis.tick_params(axis="x", rotation=45)
+
+
+def sheet(axis, scores, budget):
+    """A row a game, a column a shape: the score at the shape's best rate; bold and framed where level with the best."""
+    axis.set_title(f"{budget:,} steps: score at the best rate, framed: level with the best shape")
+    axis.set_xticks(range(len(SHAPES)), [f"{n}×{t}" for n, t in SHAPES])
+    axis.set_yticks(range(len(scores.games)), scores.games)
+    axis.set(xlim=(-0.5, len(SHAPES) - 0.5), ylim=(len(scores.games) - 0.5, -0.5))
+    axis.grid(False)
+    for y, game in enumerate(scores.games):
+        means, level = level_shapes(scores.in_game(game), budget)
+        for x, shape in enumerate(SHAPES):
+            if shape in means:
+                weight = "bold" if shape in level else "normal"
+                axis.text(x, y, f"{means[shape]:.2f}", ha="center", va="center", weight=weight)
+            if shape in level:
+                axis.add_patch(plt.Rectangle((x - 0.46, y - 0.42), 0.92, 0.84, fill=False, ec=BLUE, lw=1.2))
