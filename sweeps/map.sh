@@ -7,7 +7,7 @@
 # Draws: `python scripts/judge.py map`.
 # A block ends with its rows in results/map/scores.csv. Runs that have a row there are not made again, so what is started
 # on another machine goes on where the table ends. BUDGETS: some of the three.
-SEEDS=${SEEDS:-1 2 3 4 5 6 7 8 9 10} EVAL_EPISODES=${EVAL_EPISODES:-50}
+SEEDS=${SEEDS:-1 2 3 4 5 6 7 8 9 10} EVAL_EPISODES=${EVAL_EPISODES:-50} FLAGS=${FLAGS:---num-logs 20}
 GAMES=${GAMES:-CartPole-v1 Acrobot-v1 MiniGrid-DoorKey-5x5-v0 PendulumSwingup-v1 CartpoleSwingup-v1 LunarLander-v3}
 . "$(dirname "$0")/lib.sh"
 BUDGETS=${BUDGETS:-100000 300000 900000}
@@ -18,7 +18,7 @@ varies num_envs num_steps learning_rate total_timesteps
 missing() {
     local STEPS=$1 game rate seed
     "$PYTHON" scripts/map_rates.py --steps "$1" --games $2 --seeds $3 | while read -r game N T rate seed; do
-        run "$(script_of "$game")" "_lr${rate}_$STEPS" --minibatch-size 256 --learning-rate "$rate" --num-logs 20
+        run "$(script_of "$game")" "_lr${rate}_$STEPS" --minibatch-size 256 --learning-rate "$rate"
     done
 }
 
