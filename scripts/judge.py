@@ -1,7 +1,8 @@
-"""Judges an experiment of results/ and draws it.
+"""Judges experiments of results/ and draws them, from the runs in results/runs.csv.gz.
 
-    python scripts/judge.py shape                             # from results/shape/scores.csv: verdicts, means, picture
-    python scripts/judge.py shape --runs runs/shape_rate      # reads the runs and writes scores.csv first
+    python scripts/judge.py all                               # every table and picture of final scores in results/
+    python scripts/judge.py shape                             # of one experiment: verdicts, means, picture
+    python scripts/judge.py shape --runs runs/shape_rate      # takes these runs into the table of all runs first
     python scripts/judge.py shape --first-seed 6              # prints what the later seeds say alone, writes nothing
     python scripts/judge.py advise --searches figures/advise  # writes searches.csv first
 
@@ -10,6 +11,9 @@ number: of each claim over all games, and in each game), means.csv (the mean of 
 scores.png beside it. A number over several games is the mean over them, taken as fixed. Intervals are 95 % bootstraps
 that draw n - 1 of n seeds in each game. Fewer than ten seeds give an estimate with its interval and no verdict.
 `detectable` is the difference that the test would find in 80 % of all tries, if its estimate is normal.
+
+`all`: those that have been judged before. It also takes in the rows of an experiment that is not judged yet.
+docs/data.md describes the table of runs.
 """
 
 from launching.root import ROOT  # noqa: F401
@@ -26,37 +30,72 @@ from analysis.claims import BY_GAME, PRIMARY
 from analysis.estimates import ALPHA
 from typing_extensions import Annotated
 
-from support import arguments
+from support import arguments, reading
+
+ALL = "all"
 
 
 @dataclass
 class Args:
-    experiment: Annotated[str, tyro.conf.Positional]  # the name of a folder of results/ with a claims.py
-    runs: Optional[Path] = None  # the run directories, at any depth: reads them and writes scores.csv first
-    table_only: bool = False  # with --runs: writes scores.csv and judges nothing yet
+    experiment: Annotated[str, tyro.conf.Positional]  # a folder of results/ with a claims.py, or all
+    runs: Optional[Path] = None  # the run directories, at any depth: takes them in first
+    table_only: bool = False  # with --runs: takes them in (map: writes scores.csv) and judges nothing yet
     searches: Optional[Path] = None  # of advise: SEED/advise_GAME.txt below it; writes searches.csv first
-    out: Optional[Path] = None  # where the files are; default: results/EXPERIMENT
+    dataset: Path = experiment.DATASET  # the table of all runs
+    out: Optional[Path] = None  # where the other files are; default: results/EXPERIMENT
     first_seed: int = 0  # leaves out earlier seeds, and writes nothing
 
 
 def main(args):
-    code, out = experiment.load(args.experiment), args.out or experiment.RESULTS / args.experiment
-    with arguments.writable("out", out):
-        pass
+    if args.experiment != ALL:
+        judge(args, experiment.load(args.experiment), args.out or experiment.RESULTS / args.experiment)
+        return
+    if args.runs or args.searches or args.out or args.first_seed:
+        arguments.fail("all takes only --dataset: expected the name of an experiment with the other options")
+    for path in sorted(experiment.RESULTS.glob("*/claims.py")):
+        code = experiment.load(path.parent.name)
+        if (path.parent / "verdicts.csv").exists():
+            print(f"\n{code.name}")
+            judge(args, code, path.parent)
+        else:
+            take_in(args, code, path.parent)
+
+
+def take_in(args, code, out):
+    """The table of all runs, with those of --runs and of the experiment's own files, and rewritten if they are new."""
+    table = reading.load(args.dataset) if args.dataset.exists() else pd.DataFrame(columns=reading.COLUMNS)
+    found, grows = table, getattr(code, "GROWS", False)
     if args.runs:
-        experiment.write_csv(experiment.collect(code, args.runs, out / "scores.csv"), out / "scores.csv")
-        if args.table_only:
-            return
+        rows = experiment.collect(code, args.runs)
+        if grows:
+            experiment.grow(code, rows, out / "scores.csv")
+        else:
+            found = experiment.merge(table, rows, code)
+    own = [] if grows and args.table_only else experiment.own_rows(code, out)
+    if own:
+        found = experiment.merge(table, own, code, replace=True)
+    if not found.equals(table):
+        experiment.write_dataset(found, args.dataset)
+    return found
+
+
+def judge(args, code, out):
+    for name, path in (("out", out), ("dataset", args.dataset.parent)):
+        with arguments.writable(name, path):
+            pass
+    table = take_in(args, code, out)
+    if args.table_only:
+        return
     if args.searches:
         searches = list(code.read_searches(args.searches)) if hasattr(code, "read_searches") else []
         if not searches:
             arguments.fail(f"--searches {args.searches}: expected advise, and SEED/advise_GAME.txt below the directory")
         experiment.write_csv(pd.DataFrame(searches), out / "searches.csv")
-    table = experiment.runs_of(code, out)
-    table = table[table["seed"] >= args.first_seed]
-    if table.empty:
+    runs = experiment.runs_of(code, table)
+    runs = runs[runs["seed"] >= args.first_seed]
+    if runs.empty:
         arguments.fail(f"--first-seed {args.first_seed}: expected a seed that has runs")
-    scores = experiment.Scores(table, code.VARIES, folder=out)
+    scores = experiment.Scores(runs, code.VARIES, folder=out)
     rows = pd.DataFrame(code.claims(scores).rows())
     for row in rows.itertuples():
         print(line(row))

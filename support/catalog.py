@@ -10,7 +10,7 @@ import re
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 HERE = Path(__file__).parent
 
@@ -160,10 +160,13 @@ class Scale(NamedTuple):
     zero: str  # whose returns have the score 0
 
 
-def _table(name: str, one: str) -> Dict[str, Tuple[float, float]]:
+def _rows(name: str) -> List[Dict[str, str]]:
     with open(HERE / name) as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
-    return {game_name(row["game"]): (float(row["random"]), float(row[one])) for row in rows}
+        return list(csv.DictReader(line for line in file if not line.startswith("#")))
+
+
+def _table(name: str, one: str) -> Dict[str, Tuple[float, float]]:
+    return {game_name(row["game"]): (float(row["random"]), float(row[one])) for row in _rows(name)}
 
 
 @lru_cache(maxsize=None)
@@ -176,6 +179,12 @@ def human_table() -> Dict[str, Tuple[float, float]]:
 def small_table() -> Dict[str, Tuple[float, float]]:
     """{game: (random, best)}: reference returns of the small worlds of ppo_envpool.py."""
     return _table("small_worlds.csv", "best")
+
+
+@lru_cache(maxsize=None)
+def small_ids() -> Dict[str, str]:
+    """{game: the id of its task} of the small worlds that have a reference return."""
+    return {game_name(row["game"]): row["game"] for row in _rows("small_worlds.csv")}
 
 
 def procgen_mode(arguments: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ import fcntl
 import functools
 import io
 import json
+import math
 import os
 import re
 import shlex
@@ -28,6 +29,30 @@ from support.tags import is_final_card
 CURVES = "curves.csv"
 NUMBERS = ("global_step", "wall_seconds", "sps", "episodic_return", "final_return", "final_episodes")  # of done.json
 RESULTS = (*NUMBERS[1:], "final_return_low", "final_return_high")
+SECOND_HALF = {  # of a run: columns of `load` that are means over its points there, and their tags
+    "length": "charts/episodic_length",
+    "noise_scale": "outer/grad_noise_scale",
+    **{
+        name: f"probe/{name}"
+        for name in (
+            "feature_rank",
+            "dormant_neurons",
+            "weight_norm",
+            "gradient_kurtosis",
+            "policy_variance",
+            "ess",
+        )
+    },
+}
+TEXTS = ("run", "experiment", "script", "state", "env_id", "game", "schedule", "start", "commit")  # of COLUMNS
+COLUMNS = (  # of a table of runs, whether of a directory or of a file; docs/data.md explains them
+    *TEXTS[:6],
+    *("num_envs", "num_steps", "minibatch_size", "num_minibatches", "update_epochs", "learning_rate", "anneal_lr"),
+    *("schedule", "prox_com", "mask_resets", "total_timesteps", "seed", "global_step", "start", "commit"),
+    *RESULTS,
+    *("score", "half_return", "mean_return", "gradient_steps"),
+    *SECOND_HALF,
+)
 MISSING = b"1e39"  # what an empty cell is read as: no float32 number is as large
 FORMAT = 3  # of checkpoint.pt; raised when an older one can no longer be resumed
 
@@ -426,9 +451,13 @@ def read_curves(run_dir: Path) -> Dict[str, Tuple[Any, Any]]:
     Reading events takes a hundred times as long, so a run that is done gets a curves.csv. ValueError if the file is
     broken.
     """
+    return _curves(*_table(run_dir))
+
+
+def _curves(tags: List[str], steps: Any, table: Any) -> Dict[str, Tuple[Any, Any]]:
+    """As `read_curves`, of what `_table` returns."""
     import numpy as np
 
-    tags, steps, table = _table(run_dir)
     curves = {}
     for tag, column in zip(tags, table.T[1:]):
         there = column != float(MISSING)
@@ -478,20 +507,24 @@ def progress(run_dir: Path) -> Progress:
 
 # ---- all runs as a table ---------------------------------------------------------------------------------------------
 def load(path: Union[str, Path], curves: bool = False) -> Any:
-    """The runs below a directory as a pandas DataFrame, one row a run.
+    """The runs below a directory, or those in a file such as results/runs.csv.gz, as a pandas DataFrame, a row a run.
 
-    Columns: `run` (the directory below `path`), `script`, `state` (as of `state`), each argument of the manifests under
-    its own name (lists as on a command line: "64 64"), `global_step`, `start`, `commit`; and of finished runs `sps`,
-    `wall_seconds`, `episodic_return`, and with --eval-episodes `final_return`, the ends of its 95 % interval
-    `final_return_low` and `final_return_high`, and `final_episodes`. What a run has not is missing.
+    Both have COLUMNS, in this order; docs/data.md says what they are. Behind them a directory has the other arguments
+    of the manifests under their own names (lists as on a command line: "64 64"), a file what else it has. A missing
+    number is NaN, a missing text "". What `to_csv` writes of such a table is read as the same table.
 
-    With `curves` returns two tables: that one, and the rows of all curves.csv, with the columns `run`, `step`,
-    `wall_time` and the tags. A run with a broken file is left out, and named in a line on stderr. FileNotFoundError if
-    there is no such directory.
+    With `curves` returns two tables: that one, and the rows of all curves.csv below the directory, with the columns
+    `run`, `step`, `wall_time` and the tags. A run with a broken file is left out, and named in a line on stderr.
+    FileNotFoundError if there is no such path, ValueError if a file has other columns.
     """
     import pandas as pd
 
     root = Path(path)
+    if root.is_file() and not curves:
+        runs = pd.read_csv(root, dtype=dict.fromkeys(TEXTS, str), float_precision="round_trip")
+        if tuple(runs.columns[: len(COLUMNS)]) != COLUMNS:
+            raise ValueError(f"{root} is no table of runs: expected the columns {', '.join(COLUMNS)}")
+        return without_none(runs)
     if not root.is_dir():
         raise FileNotFoundError(f"{root} is no directory: expected one with runs below it")
     rows, tables = [], []
@@ -499,19 +532,19 @@ def load(path: Union[str, Path], curves: bool = False) -> Any:
         print(f"note: {link} is left out: a link to {os.readlink(link)}, which has been deleted", file=sys.stderr)
     for run_dir in find_runs(root):
         try:
-            row = _row(run_dir, str(run_dir.relative_to(root)))
-            if curves:
-                tags, steps, table = _table(run_dir)
-                table[table == float(MISSING)] = float("nan")
-                points = pd.DataFrame(table, columns=["wall_time", *tags])
-                points.insert(0, "step", steps)
-                points.insert(0, "run", row["run"])
-                tables.append(points)
+            name, table = str(run_dir.relative_to(root)), _table(run_dir)
+            rows.append(row_of(read_files(run_dir), _curves(*table), name))
         except (OSError, ValueError) as error:
             print(f"note: {run_dir} is left out: {error}", file=sys.stderr)
-        else:
-            rows.append(row)
-    runs = pd.DataFrame(rows, columns=None if rows else ["run", "script", "state", "global_step", *RESULTS])
+            continue
+        if curves:
+            tags, steps, values = table
+            values[values == float(MISSING)] = float("nan")
+            points = pd.DataFrame(values, columns=["wall_time", *tags])
+            points.insert(0, "step", steps)
+            points.insert(0, "run", name)
+            tables.append(points)
+    runs = without_none(pd.DataFrame(rows, columns=None if rows else COLUMNS))
     if not curves:
         return runs
     empty = pd.DataFrame(columns=["run", "step", "wall_time"])
@@ -519,13 +552,57 @@ def load(path: Union[str, Path], curves: bool = False) -> Any:
     return runs, points.astype(dict.fromkeys(points.columns[3:], "float32"))
 
 
-def _row(run_dir: Path, name: str) -> Dict[str, Any]:
-    manifest, done, _, word = read_files(run_dir)
-    row: Dict[str, Any] = {"run": name, "script": script_of(manifest), "state": word}
-    for key, value in manifest["arguments"].items():
-        row[key] = " ".join(map(str, value)) if isinstance(value, list) else value
-    git, numbers = manifest.get("git"), _numbers("done", done)
-    commit = git.get("commit") if isinstance(git, dict) else None
-    step = numbers.get("global_step") or progress(run_dir).step
-    row.update({"global_step": step, "start": manifest.get("start"), "commit": commit})
-    return {**row, **dict.fromkeys(RESULTS, float("nan")), **numbers}
+def row_of(files: Files, curves: Mapping[str, Tuple[Any, Any]], name: str) -> Dict[str, Any]:
+    """A run's row in the table of `load`. curves: as of `read_curves`; name: the directory, below that of all runs."""
+    manifest, done, _, word = files
+    given = {k: " ".join(map(str, v)) if isinstance(v, list) else v for k, v in manifest["arguments"].items()}
+    git, numbers, script, env_id = manifest.get("git"), _numbers("done", done), script_of(manifest), given.get("env_id")
+    steps = max((int(steps[-1]) for steps, _ in curves.values()), default=0)
+    row = {
+        **dict.fromkeys(COLUMNS),
+        **given,
+        "run": name,
+        "experiment": str(Path(name).parent) if "/" in name else "",
+        "script": script,
+        "state": word,
+        "game": catalog.game_name(str(env_id)),
+        "global_step": numbers.pop("global_step", steps),
+        "start": manifest.get("start"),
+        "commit": git.get("commit") if isinstance(git, dict) else None,
+        **numbers,
+    }
+    scale = catalog.scale(str(script), catalog.procgen_mode({"env_id": "", **given}))
+    if scale and row["game"] in scale.returns and row["final_return"] is not None:
+        zero, one = scale.returns[row["game"]]
+        row["score"] = round((row["final_return"] - zero) / (one - zero), 5)
+    return {**row, **_summary(curves, given.get("total_timesteps"), bool(done))}
+
+
+def _summary(curves: Mapping[str, Tuple[Any, Any]], budget: Any, finished: bool) -> Dict[str, float]:
+    """What the curves of a run say in one number each; all but the gradient steps only of a finished run."""
+    import numpy as np
+
+    def points(tag: str, last: float = math.inf, after: float = -math.inf) -> Any:
+        """The finite values of a tag with after < step <= last, float64."""
+        steps, values = curves.get(tag, (np.zeros(0), np.zeros(0)))
+        return values[np.isfinite(values) & (steps > after) & (steps <= last)].astype(float)
+
+    found, half = {"gradient_steps": points("charts/gradient_steps")[-1:]}, 0.5 * (budget or math.nan)
+    if finished:
+        found["half_return"] = points("charts/episodic_return", last=half)[-1:].round(4)
+        found["mean_return"] = points("charts/episodic_return")
+        found.update((name, points(tag, after=half)) for name, tag in SECOND_HALF.items())
+    digits = {"gradient_steps": ".0f", "half_return": ".4f"}
+    return {name: float(f"{x.mean():{digits.get(name, '.6g')}}") for name, x in found.items() if len(x)}
+
+
+def without_none(runs: Any) -> Any:
+    """The table with "" in place of each missing text, and NaN of each missing number or truth value."""
+    import pandas as pd
+
+    for name in runs:
+        if not pd.api.types.is_numeric_dtype(runs[name]):
+            text = name in TEXTS or runs[name].map(lambda value: isinstance(value, str)).any()
+            missing = "" if text else float("nan")
+            runs[name] = [missing if pd.isna(value) else value for value in runs[name]]
+    return runs

@@ -6,6 +6,7 @@ from analysis.experiment import ESTIMATE, REPS, ExperimentClaims
 from analysis.look import BLUE, GREEN, PAGE, VERMILLION, plt
 
 VARIES = ("program",)
+FIXED = {}
 CLEANRL, OURS, OURS_GYMNASIUM = "CleanRL", "ppo_envpool.py", "ppo_envpool.py, gymnasium's game"
 COLORS = {CLEANRL: VERMILLION, OURS: BLUE, OURS_GYMNASIUM: GREEN}
 POINTS = 20
@@ -19,12 +20,27 @@ def curves(folder):
     return table.assign(point=(table["step"] * POINTS / last).round().astype(int))
 
 
-def table(folder):
-    """A row a run: the last point of its curve (`final`) and the mean of the points that all runs of the game have."""
-    points = curves(folder).pivot(index=["game", "program", "seed"], columns="point", values="return")
+def rows(folder):
+    """A dict a run: the last point of its curve, and the mean of the points that all runs of the game have."""
+    table = curves(folder)
+    points = table.pivot(index=["game", "program", "seed"], columns="point", values="return")
     areas = points.groupby("game", group_keys=False).apply(lambda rows: rows.dropna(axis=1).mean(axis=1))
-    rows = pd.DataFrame({"final": points[POINTS], "area": areas}).reset_index()
-    return rows.assign(score=rows["final"])
+    for (game, program, seed), area in areas.items():
+        hopper, ours = game == "Hopper-v4", program != CLEANRL
+        yield {
+            **{"game": game, "program": program, "seed": seed, "num_envs": 1 if hopper else 8},
+            "env_id": f"gymnasium::{game}" if program == OURS_GYMNASIUM else game,
+            "script": "ppo_envpool" if ours else "ppo_continuous_action" if hopper else "ppo",
+            "num_steps": 2048 if hopper else 128,
+            "total_timesteps": 40_960 if hopper else 200_000,
+            "global_step": int(table[table["game"] == game]["step"].max()),
+            "episodic_return": points.loc[(game, program, seed), POINTS],
+            "mean_return": area,
+        }
+
+
+def table(runs):
+    return runs.assign(final=runs["episodic_return"], area=runs["mean_return"], score=runs["episodic_return"])
 
 
 def claims(scores):

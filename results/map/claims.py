@@ -6,7 +6,6 @@ The plan of the runs is here too (`missing`): scripts/map_rates.py prints it for
 import itertools
 
 import numpy as np
-from analysis import probes, training_runs
 from analysis.comparisons import Tested, difference, gain_difference, judge, judge_each
 from analysis.estimates import ALPHA, CONTRADICTED, SUPPORTED, UNDECIDED, Estimate, evidence, holm, mean, p_values
 from analysis.experiment import REPS, ExperimentClaims
@@ -14,7 +13,7 @@ from analysis.look import BLUE, COLORS, DASHED, DOTTED, PAGE, plt
 
 VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps")
 FIXED = {"minibatch_size": 256}
-GROWS = True  # scores.csv keeps the rows whose run directories are gone
+GROWS = True  # in scores.csv, block by block
 SHAPES = ((8, 32), (8, 128), (128, 32), (128, 128), (32, 32), (128, 8))  # the core, and the batch of 1024 beside it
 ORDERED = tuple(shape for shape in SHAPES if shape != (128, 128))  # it makes six iterations at the smallest budget
 BUDGETS = SHORT, MIDDLE, LONG = 100_000, 300_000, 900_000
@@ -31,18 +30,6 @@ OPEN = (
 )
 SATURATED = 0.95
 CLOSE = 0.10  # of a score
-
-
-def measure(run):
-    """Columns of scores.csv: the mean return over the training and, over its second half, the length of the games, the
-    gradient's noise scale (rows) and the diagnostics of the probe."""
-    steps, returns = run.curve(training_runs.RETURN)
-    columns = {"mean_return": float(f"{returns.mean():.6g}") if len(steps) else ""}
-    for name, tag in (("length", "charts/episodic_length"), ("noise_scale", "outer/grad_noise_scale")):
-        steps, values = run.curve(tag)
-        late = values[steps > run.arguments["total_timesteps"] / 2]
-        columns[name] = float(f"{late.mean():.6g}") if len(late) else ""
-    return {**columns, **probes.measure(run)}
 
 
 # ---- the plan --------------------------------------------------------------------------------------------------------

@@ -1,23 +1,50 @@
 """mjlab's Cartpole-Balance: environments that start in phase, and four times as many of them in P3's ways."""
 
+from launching.root import ROOT
+
 import pandas as pd
 from analysis.comparisons import gain_difference, judge
 from analysis.estimates import evidence
 from analysis.experiment import REPS, ExperimentClaims
 
+from support import reading, recipe
+
+TASK, STEPS = "Mjlab-Cartpole-Balance", 1_310_720  # of a run of lag
 VARIES = ("study", "num_envs", "arm")
 WAYS = BASE, MORE, BIGGER, SQRT = ("base", "more-minibatches", "bigger-minibatches", "sqrt-lr")
+FIXED = {}
 UNIT = "final return, of 50"
 
 
-def table(folder):
-    """A row a run of phase.csv and ways.csv. `score`: the final return."""
-    phase, ways = (pd.read_csv(folder / f"{name}.csv").assign(study=name) for name in ("phase", "ways"))
-    phase["arm"] = phase["stagger_resets"].map({True: "staggered", False: "together"})
-    ways["arm"] = ways["way"]
-    return pd.concat([phase, ways], ignore_index=True).assign(
-        game="Cartpole-Balance", score=lambda rows: rows["final_return"]
-    )
+def rows(folder):
+    """A dict a run of phase.csv, ways.csv, lag.csv (its last point) and returns.csv."""
+    studies = [pd.read_csv(folder / f"{name}.csv").assign(study=name) for name in ("phase", "ways", "lag", "returns")]
+    for row in pd.concat(studies, ignore_index=True).to_dict("records"):
+        if row["study"] == "lag" and row["steps"] < STEPS:
+            continue
+        started = {True: "staggered", False: "together"}.get(row["stagger_resets"], "staggered")
+        arm = {"ways": row["way"], "returns": row["program"]}.get(row["study"], started)
+        found = {name: row[name] for name in ("num_envs", "study", "episodic_return", "final_return")}
+        found |= {"game": "Cartpole-Balance", "env_id": TASK, "arm": arm, "stagger_resets": started == "staggered"}
+        found |= {"seed": 1 if row["study"] == "lag" else int(row["seed"]), "global_step": row["steps"]}
+        found |= {"script": "rsl_rl" if arm == "rsl_rl" else "ppo_isaacgym", "total_timesteps": row["steps"]}
+        yield found if arm == "rsl_rl" else {**arguments_of(found), **found}
+
+
+def arguments_of(row):
+    """The other arguments of a run of ppo_isaacgym.py: the task's defaults, and what P3's ways make of them."""
+    given = reading.default_arguments(str(ROOT / "ppo_isaacgym.py"), TASK)
+    number, rate = given["num_minibatches"], given["learning_rate"]
+    size = row["num_envs"] * given["num_steps"] // number
+    if row["arm"] in WAYS[1:]:
+        size, number, rate = recipe.scaled(row["num_envs"], 64, given["num_steps"], number, rate, row["arm"])
+    found = {name: given[name] for name in ("num_steps", "update_epochs", "anneal_lr", "mask_resets")}
+    return {**found, "minibatch_size": size, "num_minibatches": number, "learning_rate": rate}
+
+
+def table(runs):
+    """The runs of phase and ways. `score`: the final return."""
+    return runs[runs["study"].isin(["phase", "ways"])].assign(score=lambda rows: rows["final_return"])
 
 
 def claims(scores):

@@ -9,7 +9,6 @@ from analysis.panels import facets
 VARIES = ("num_envs", "num_steps", "learning_rate")
 FIXED = {}
 ALSO = ("schedule", "advise")
-measure = probes.measure
 RATES = (2.5e-4, 5e-4, 1e-3)
 LONG, MIDDLE, WIDE = 8, 32, 128  # N; T is 1024 / N
 DOORKEY = "MiniGrid-DoorKey-5x5"

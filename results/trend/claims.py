@@ -8,7 +8,6 @@ VARIES = ("num_envs", "minibatch_size")
 FIXED = {"num_steps": 16, "total_timesteps": 163_840}
 FOUR, ROWS = RULES = ("four minibatches", "minibatches of 64 rows")
 NUMBERS = (4, 16, 64, 256, 1024)
-measure = probes.measure
 
 
 def of(scores, rule, num_envs):

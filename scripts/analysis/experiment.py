@@ -1,37 +1,38 @@
-"""The experiments of results/: their final scores, and the claims that rest on them.
+"""The experiments of results/: their runs, and the claims that rest on them.
 
 `load("shape")` is the module results/shape/claims.py. It has
 
     VARIES                 the columns that tell its configurations apart
     FIXED                  what its runs have in place of ARGUMENTS: {argument: value}
-    GROWS                  True if scores.csv keeps the rows of runs whose directories are gone (optional)
+    GROWS                  True if results/NAME/scores.csv has its runs, and grows while they go on (optional)
     ALSO                   experiments whose runs with the same fixed arguments count too (optional)
     arguments(run, runs)   the arguments of a run, or None for one that does not count (optional)
-    measure(run)           further columns of scores.csv: {name: number} (optional)
-    table(folder)          the table of its runs, where they are in other files than scores.csv (optional)
+    measure(run)           further columns of its runs: {name: number} (optional)
+    rows(folder)           its runs, where its program writes tables of its own: dicts of columns (optional)
+    table(runs)            its runs as its claims read them: with other columns, or without some rows (optional)
     claims(scores)         its ExperimentClaims
     draw(scores)           its picture (optional)
 
-scores.csv has a row a run: game, seed, VARIES, `steps`, `final_return`, `score` (0: a random policy, 1: the reference
-return of support/small_worlds.csv), `half_return` (the training return of the last 100 games at half of the steps),
-what `measure` adds, `start` (when the run began; empty where its directory is gone) and `commit` (of the code).
+All runs are in one table, results/runs.csv.gz (docs/data.md). Final scores are read from there and nowhere else.
 """
 
 from launching.root import ROOT
 
 import copy
+import gzip
 import importlib.util
+import io
 
-import numpy as np
 import pandas as pd
 
 from analysis import training_runs
 from analysis.claims import BY_GAME, PRIMARY, SECONDARY, Claim, Claims
 from analysis.comparisons import SEEDS_FOR_A_VERDICT, difference, judge, share_solved
 from analysis.estimates import UNDECIDED, detectable, evidence, mean
-from support import arguments, catalog
+from support import arguments, catalog, reading, recipe
 
 RESULTS = ROOT / "results"
+DATASET = RESULTS / "runs.csv.gz"
 REPS = 4000  # bootstrap draws
 SMALLEST_EFFECT = 0.05  # of a score
 ARGUMENTS = {  # of ppo_envpool.py with its defaults, but for the steps: what an experiment may set
@@ -42,17 +43,18 @@ ARGUMENTS = {  # of ppo_envpool.py with its defaults, but for the steps: what an
     "learning_rate": 2.5e-4,
     "anneal_lr": True,
     "schedule": "",
-    "prox_com": "",
+    "prox_com": None,
     "mask_resets": True,
     "total_timesteps": 100_000,
 }
+INTEGERS = [*("num_envs", "num_steps", "minibatch_size", "num_minibatches", "update_epochs"), "total_timesteps", "seed"]
 ESTIMATE = "estimate"  # the family of numbers about which nothing was claimed
 SOLVED_OR_NOT = ("MiniGrid-DoorKey-5x5",)  # games that a run solves or does not: a mean over runs hides that
 
 
-# ---- tables of runs --------------------------------------------------------------------------------------------------
+# ---- the table of runs -----------------------------------------------------------------------------------------------
 def load(name):
-    """The module results/NAME/claims.py."""
+    """The module results/NAME/claims.py; its `name` is NAME."""
     path = RESULTS / name / "claims.py"
     if not path.exists():
         known = sorted(path.parent.name for path in RESULTS.glob("*/claims.py"))
@@ -60,12 +62,26 @@ def load(name):
     spec = importlib.util.spec_from_file_location(f"results.{name}.claims", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    module.name = name
     return module
 
 
-def collect(code, runs_dir, path=None):
-    """The table of the finished runs below a directory that played final games, sorted; path: of the old table."""
-    rows, references = [], catalog.small_table()
+def write_dataset(table, path):
+    """Writes a table of runs, without a name or a time in the file: the same runs give the same bytes."""
+    content = io.BytesIO()
+    with gzip.GzipFile("", "wb", 9, content, mtime=0) as file:
+        file.write(table.to_csv(index=False, lineterminator="\n").encode())
+    reading.write_atomically(path, content.getvalue())
+
+
+def keys_of(code):
+    """The columns that tell the runs of an experiment apart."""
+    return ["game", "seed", *code.VARIES]
+
+
+def collect(code, runs_dir):
+    """The rows, dicts, of an experiment's finished runs below a directory that played final games, sorted."""
+    rows = []
     runs, unread = training_runs.read_runs(runs_dir)
     for line in unread:
         print(line)
@@ -74,45 +90,91 @@ def collect(code, runs_dir, path=None):
         if not run.evaluated or given is None:
             continue
         for name, value in {**ARGUMENTS, **code.FIXED}.items():
-            its = "" if given.get(name) is None else given[name]
-            if name not in (*code.VARIES, "num_minibatches") and its != value:
-                arguments.fail(f"{runs_dir / run.name} has {name} = {its}: expected {value}")
-        low, high = references[run.game]
-        final, (steps, returns) = run.done["final_return"], run.curve(training_runs.RETURN)
-        half = returns[steps <= run.arguments["total_timesteps"] / 2]
-        rows.append(
-            {
-                "game": run.game,
-                "seed": run.arguments["seed"],
-                **{name: given[name] for name in code.VARIES},
-                "steps": run.done["global_step"],
-                "final_return": round(final, 4),
-                "score": round((final - low) / (high - low), 5),
-                "half_return": round(float(half[-1]), 4) if len(half) else "",
-                **(code.measure(run) if hasattr(code, "measure") else {}),
-                "start": run.manifest.get("start", ""),
-                "commit": (run.manifest.get("git") or {}).get("commit", "")[:7],
-            }
-        )
+            if name not in (*code.VARIES, "num_minibatches") and (given.get(name) or "") != (value or ""):
+                arguments.fail(f"{runs_dir / run.name} has {name} = {given.get(name)}: expected {value}")
+        row = reading.row_of(reading.Files(run.manifest, run.done, {}, run.state), run.curves, run.name)
+        row = {name: given.get(name, row[name]) for name in reading.COLUMNS}
+        row |= {"experiment": code.name, **{name: given[name] for name in code.VARIES}}
+        rows.append({**row, **(code.measure(run) if hasattr(code, "measure") else {})})
     if not rows:
         arguments.fail(f"--runs {runs_dir}: expected finished runs with final games")
-    keys = ["game", "seed", *code.VARIES]
-    if path and getattr(code, "GROWS", False) and path.exists():
-        known = {tuple(row[key] for key in keys) for row in rows}
+    return sorted(rows, key=lambda row: [row[key] for key in keys_of(code)])
+
+
+def merge(table, rows, code, replace=False):
+    """The table with rows of an experiment in place of those that they repeat; replace: of all that it has."""
+    keys, name, kept = keys_of(code), code.name, []
+    new = {tuple(row[key] for key in keys) for row in rows}
+    for row in table.to_dict("records"):
+        experiments = row["experiment"].split()
+        if name in experiments and (replace or tuple(row[key] for key in keys) in new):
+            experiments.remove(name)
+        if experiments:
+            kept.append({**row, "experiment": " ".join(experiments)})
+    columns = dict.fromkeys([*table.columns, *(column for row in rows for column in row)])
+    together = sorted([*kept, *rows], key=lambda row: row["experiment"])
+    return reading.without_none(pd.DataFrame(together, columns=list(columns)))
+
+
+def own_rows(code, folder):
+    """The rows of an experiment whose program writes tables of its own into a folder; [] if it has none."""
+    rows = code.rows(folder) if hasattr(code, "rows") else []
+    if getattr(code, "GROWS", False) and (folder / "scores.csv").exists():
+        rows = read(code, folder / "scores.csv").rename(columns={"steps": "global_step"}).to_dict("records")
+        for row in rows:
+            row |= {"env_id": catalog.small_ids()[row["game"]], "script": "ppo_envpool"}
+            row["num_minibatches"] = row["num_envs"] * row["num_steps"] // row["minibatch_size"]
+            updates = row["update_epochs"] * row["num_minibatches"]
+            row["gradient_steps"] = recipe.schedule_of(row).iterations(0) * updates
+    return [{**dict.fromkeys(reading.COLUMNS), "experiment": code.name, "state": "done", **row} for row in rows]
+
+
+def runs_of(code, table):
+    """An experiment's runs in the table of all, each once: its own, and those of ALSO with the same FIXED.
+
+    Columns of whole numbers are integers again, which they are not in a table where one run lacks them.
+    """
+    experiments = table["experiment"].str.split()
+    names = (code.name, *getattr(code, "ALSO", ()))
+    table = pd.concat([table[[name in words for words in experiments]] for name in names], ignore_index=True)
+    if table.empty:
+        arguments.fail(f"{code.name} has no runs in the table: expected --runs")
+    expected = {**({} if hasattr(code, "rows") else ARGUMENTS), **code.FIXED}
+    if "minibatch_size" not in expected and "num_minibatches" in expected:
+        expected["minibatch_size"] = table["num_envs"] * table["num_steps"] // expected["num_minibatches"]
+    same = pd.Series(True, table.index)
+    for name, value in expected.items():
+        if name not in (*code.VARIES, "num_minibatches"):
+            same &= table[name].isna() if value is None else table[name] == value
+    table = table[same].drop_duplicates(keys_of(code)).reset_index(drop=True)
+    table = table.astype({name: int for name in INTEGERS if table[name].notna().all()})
+    return code.table(table) if hasattr(code, "table") else table
+
+
+# ---- scores.csv of a growing experiment ------------------------------------------------------------------------------
+def grow(code, rows, path):
+    """Writes the scores.csv of an experiment that GROWS: its rows, and the old ones whose directories are gone."""
+    keys = keys_of(code)
+    new = [
+        {
+            **{key: row[key] for key in keys},
+            "steps": row["global_step"],
+            "final_return": round(row["final_return"], 4),
+            **{name: row[name] for name in ("score", "half_return", "mean_return", *reading.SECOND_HALF, "start")},
+            "commit": (row["commit"] or "")[:7],
+        }
+        for row in rows
+    ]
+    if path.exists():
+        known = {tuple(row[key] for key in keys) for row in new}
         old = pd.read_csv(path, keep_default_na=False).to_dict("records")
-        rows += [row for row in old if tuple(row[key] for key in keys) not in known]
-    return pd.DataFrame(sorted(rows, key=lambda row: [row[key] for key in keys]))
-
-
-def write_csv(table, path):
-    table.to_csv(path, index=False, lineterminator="\n")
+        new += [row for row in old if tuple(row[key] for key in keys) not in known]
+    write_csv(pd.DataFrame(sorted(new, key=lambda row: [row[key] for key in keys])), path)
 
 
 def read(code, path):
     """scores.csv with a column for each of ARGUMENTS and `minibatch_size`, in rows."""
     table = pd.read_csv(path, dtype={"start": str, "commit": str})
-    for name in table.select_dtypes("object"):
-        table[name] = table[name].fillna("")
     for name, value in {**ARGUMENTS, **code.FIXED}.items():
         if name not in table:
             table[name] = value
@@ -121,23 +183,8 @@ def read(code, path):
     return table
 
 
-def runs_of(code, folder):
-    """The table of an experiment's runs, each once: its own in a folder, and those of ALSO with the same FIXED."""
-    if hasattr(code, "table"):
-        return code.table(folder)
-    path = folder / "scores.csv"
-    others = [(load(name), RESULTS / name / "scores.csv") for name in getattr(code, "ALSO", ())]
-    tables = [read(*one) for one in ([(code, path)] if path.exists() else []) + others]
-    if not tables:
-        arguments.fail(f"{path} does not exist: expected --runs, or --out with that file")
-    table = pd.concat(tables, ignore_index=True)
-    expected = {**ARGUMENTS, **code.FIXED}
-    if "minibatch_size" not in expected:
-        expected["minibatch_size"] = table["num_envs"] * table["num_steps"] // expected["num_minibatches"]
-    for name, value in expected.items():
-        if name not in (*code.VARIES, "num_minibatches"):
-            table = table[table[name] == (value if np.isscalar(value) else value[table.index])]
-    return table.drop_duplicates(["game", "seed", *code.VARIES]).reset_index(drop=True)
+def write_csv(table, path):
+    table.to_csv(path, index=False, lineterminator="\n")
 
 
 class Scores:

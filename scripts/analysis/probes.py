@@ -18,15 +18,6 @@ PROBES["ess"] = "100 - ESS (%)", -DIAGNOSTICS["ess"][1]
 UNITS = {"dormant_neurons": "% of the units", "ess": "% of the rows"}
 
 
-def measure(run):
-    """{diagnostic: its mean over the second half of the run}: columns of scores.csv."""
-    columns = {}
-    for name in PROBES:
-        steps, values = run.curve(f"probe/{name}")
-        columns[name] = float(f"{values[steps > run.arguments['total_timesteps'] / 2].mean():.6g}")
-    return columns
-
-
 def of(view, config, name):
     """A sample of a diagnostic."""
     return [100 - values if name == "ess" else values for values in view.sample(config, name)]
