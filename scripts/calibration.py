@@ -4,7 +4,7 @@
     python scripts/calibration.py --kinds "the best of"  # the kinds whose name has these words
 
 Every kind of claim that a program of this repository judges is tried with its own functions, on scores that are drawn
-from the committed results/*/scores.csv. In a null all configurations of a game get their scores from one common pool:
+from results/runs.csv.gz. In a null all configurations of a game get their scores from one common pool:
 all runs of an experiment in that game, or those of one of its configurations, which each simulated sweep chooses anew.
 A claim with a margin is tried where the truth lies exactly at the margin, so that no verdict is right. Counted, for 5,
 10 and 20 seeds, are the shares of simulated sweeps in which the claim is *supported* / *contradicted*, in percent, the
@@ -16,7 +16,6 @@ by so much from the margin; of a correlation: of the range of the quantity), the
 
 from launching.root import ROOT
 
-import csv
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
@@ -27,14 +26,14 @@ from typing import Tuple
 import numpy as np
 import pandas as pd
 from advise import level_with_best
-from analysis import comparisons
+from analysis import comparisons, experiment
 from analysis.comparisons import judge
 from analysis.estimates import ALPHA, CONTRADICTED, SUPPORTED, UNDECIDED, bootstrap, evidence, iqm, mean, p_values
 from plasticity import spearman, spearman_within
 from studies.gradient_claims import bias_difference
 from umap_coverage import slope_against_log2
 
-from support import arguments
+from support import arguments, reading
 from support.arguments import Count, Seed
 
 SEEDS = (5, 10, 20)
@@ -55,29 +54,28 @@ class Args:
 
 
 # ---- pools of scores -------------------------------------------------------------------------------------------------
-def read_rows(experiment):
-    """{game: {configuration: [row, ...]}} of results/EXPERIMENT/scores.csv: what it varies stands before `steps`."""
-    found = defaultdict(lambda: defaultdict(list))
-    with open(ROOT / "results" / experiment / "scores.csv", newline="") as file:
-        for row in csv.DictReader(file):
-            names = list(row)
-            varied = names[names.index("seed") + 1 : names.index("steps")]
-            found[row["game"]][tuple(row[name] for name in varied)].append(row)
+def read_rows(name):
+    """{game: {configuration: its rows}} of the own runs of an experiment of results/, sorted as text."""
+    code, found = experiment.load(name), defaultdict(dict)
+    runs = reading.load(experiment.DATASET)
+    runs = runs[[name in words.split() for words in runs["experiment"]]]
+    runs = runs.sort_values(["game", "seed", *code.VARIES], key=lambda column: column.astype(str).where(column != ""))
+    for (game, *config), rows in runs.groupby(["game", *code.VARIES], sort=False):
+        found[game][tuple(config)] = rows
     return found
 
 
 def read_pools():
     """{name: function(rng) -> one array of scores a game}."""
     cells = {}
-    for experiment in ("shape", "masks", "outer_loop", "trend", "schedule", "switch", "reuse"):
-        cells[experiment] = [
-            [np.array([float(row["score"]) for row in rows]) for rows in of_game.values()]
-            for _, of_game in sorted(read_rows(experiment).items())
+    for name in ("shape", "masks", "outer_loop", "trend", "schedule", "switch", "reuse"):
+        cells[name] = [
+            [rows["score"].to_numpy() for rows in of_game.values()] for _, of_game in sorted(read_rows(name).items())
         ]
     pools = {}
-    for experiment, games in cells.items():
-        pools[experiment] = lambda rng, games=games: [np.concatenate(game) for game in games]
-        pools[f"{experiment}, cells"] = lambda rng, games=games: [game[rng.randint(len(game))] for game in games]
+    for name, games in cells.items():
+        pools[name] = lambda rng, games=games: [np.concatenate(game) for game in games]
+        pools[f"{name}, cells"] = lambda rng, games=games: [game[rng.randint(len(game))] for game in games]
     every = [game for games in cells.values() for game in games]
 
     def some(rng, count):
@@ -270,12 +268,11 @@ class Diagnostics:
     def __init__(self):
         self.games = []
         for of_game in read_rows("shape").values():
-            rows = sorted((row for rows in of_game.values() for row in rows), key=lambda row: float(row["score"]))
-            scores = np.array([float(row["score"]) for row in rows])
-            values = {name: np.array([float(row[name]) for row in rows]) for name in DIAGNOSTICS}
-            default = [float(row["learning_rate"]) == 2.5e-4 for row in rows]
-            at = [[i for i, row in enumerate(rows) if default[i] and float(row["num_envs"]) == N] for N in LEVELS]
-            self.games.append((scores, values, at))
+            rows = pd.concat(of_game.values()).sort_values("score", kind="stable")
+            values = {name: rows[name].to_numpy() for name in DIAGNOSTICS}
+            default = rows["learning_rate"] == 2.5e-4
+            at = [np.flatnonzero(default & (rows["num_envs"] == N)).tolist() for N in LEVELS]
+            self.games.append((rows["score"].to_numpy(), values, at))
 
     def __call__(self, trials, effect):
         return [self.verdict(trials, effect) for _ in range(trials.size)]

@@ -39,7 +39,7 @@ ALL = "all"
 class Args:
     experiment: Annotated[str, tyro.conf.Positional]  # a folder of results/ with a claims.py, or all
     runs: Optional[Path] = None  # the run directories, at any depth: takes them in first
-    table_only: bool = False  # with --runs: takes them in (map: writes scores.csv) and judges nothing yet
+    table_only: bool = False  # only takes in what is new, and judges nothing yet
     searches: Optional[Path] = None  # of advise: SEED/advise_GAME.txt below it; writes searches.csv first
     dataset: Path = experiment.DATASET  # the table of all runs
     out: Optional[Path] = None  # where the other files are; default: results/EXPERIMENT
@@ -51,7 +51,7 @@ def main(args):
         judge(args, experiment.load(args.experiment), args.out or experiment.RESULTS / args.experiment)
         return
     if args.runs or args.searches or args.out or args.first_seed:
-        arguments.fail("all takes only --dataset: expected the name of an experiment with the other options")
+        arguments.fail("all: expected the name of an experiment with --runs, --searches, --out and --first-seed")
     for path in sorted(experiment.RESULTS.glob("*/claims.py")):
         code = experiment.load(path.parent.name)
         if (path.parent / "verdicts.csv").exists():
@@ -64,14 +64,14 @@ def main(args):
 def take_in(args, code, out):
     """The table of all runs, with those of --runs and of the experiment's own files, and rewritten if they are new."""
     table = reading.load(args.dataset) if args.dataset.exists() else pd.DataFrame(columns=reading.COLUMNS)
-    found, grows = table, getattr(code, "GROWS", False)
+    found = table
     if args.runs:
         rows = experiment.collect(code, args.runs)
-        if grows:
+        if getattr(code, "GROWS", False):
             experiment.grow(code, rows, out / "scores.csv")
         else:
             found = experiment.merge(table, rows, code)
-    own = [] if grows and args.table_only else experiment.own_rows(code, out)
+    own = experiment.own_rows(code, out)
     if own:
         found = experiment.merge(table, own, code, replace=True)
     if not found.equals(table):

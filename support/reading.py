@@ -526,7 +526,7 @@ def load(path: Union[str, Path], curves: bool = False) -> Any:
             raise ValueError(f"{root} is no table of runs: expected the columns {', '.join(COLUMNS)}")
         return without_none(runs)
     if not root.is_dir():
-        raise FileNotFoundError(f"{root} is no directory: expected one with runs below it")
+        raise FileNotFoundError(f"{root} is no directory: expected one with runs below it, or a file with a table of runs")
     rows, tables = [], []
     for link in lost_runs(root):
         print(f"note: {link} is left out: a link to {os.readlink(link)}, which has been deleted", file=sys.stderr)

@@ -1,6 +1,7 @@
-"""The numbers of the README's table follow from the tables of results/, computed here with NumPy and csv alone."""
+"""The numbers of the README's table follow from results/runs.csv.gz, computed here with NumPy and csv alone."""
 
 import csv
+import gzip
 import re
 from pathlib import Path
 
@@ -48,14 +49,18 @@ ROWS = {  # of the README: the experiment, and what the runs of the first and of
 }
 
 
+with gzip.open(ROOT / "results" / "runs.csv.gz", "rt", newline="") as file:
+    DATASET = list(csv.DictReader(file))
+
+
 def runs(experiment, **wanted):
     """[(game, seed, score)] of the runs whose columns have these values."""
-    found = []
-    with open(ROOT / "results" / experiment / "scores.csv") as file:
-        for row in csv.DictReader(file):
-            if all(row[name] == value if value == "" else float(row[name]) == value for name, value in wanted.items()):
-                found.append((row["game"], int(row["seed"]), float(row["score"])))
-    return sorted(found)
+    return sorted(
+        (row["game"], int(row["seed"]), float(row["score"]))
+        for row in DATASET
+        if experiment in row["experiment"].split()
+        and all(row[name] == value if value == "" else float(row[name]) == value for name, value in wanted.items())
+    )
 
 
 def samples(experiment, **wanted):
@@ -101,24 +106,13 @@ def test_a_row_follows_from_the_runs(label):
 
 def test_the_share_that_learning_rate_times_gradient_steps_explains():
     """R² over configurations of a quadratic in log2(learning rate x gradient steps), and of a line in log2 N."""
-    fixed = {  # num_envs, num_steps, minibatch_size, update_epochs, learning_rate: a column, or a number
-        "shape": ("num_envs", "num_steps", 256, 4, "learning_rate"),
-        "schedule": ("num_envs", "num_steps", 256, 4, 5e-4),
-        "trend": ("num_envs", 16, "minibatch_size", 4, 2.5e-4),
-        "outer_loop": ("num_envs", 32, "minibatch_size", 4, "learning_rate"),
-        "rates": ("num_envs", 32, "minibatch_size", 4, "learning_rate"),
-        "reuse": ("num_envs", "num_steps", None, "update_epochs", 2.5e-4),
-    }
+    names = ("num_envs", "num_steps", "minibatch_size", "update_epochs", "learning_rate", "global_step")
     scores = {}
-    for experiment, names in fixed.items():
-        with open(ROOT / "results" / experiment / "scores.csv") as file:
-            for row in csv.DictReader(file):
-                values = [float(row[name]) if isinstance(name, str) else name for name in names]
-                if row.get("schedule"):
-                    continue
-                values[2] = values[2] or values[0] * values[1] / 4  # four minibatches
-                key = (*values, int(row["steps"]))
-                scores.setdefault(key, {}).setdefault(row["game"], {})[row["seed"]] = float(row["score"])
+    for row in DATASET:
+        six = {"shape", "schedule", "trend", "outer_loop", "rates", "reuse"} & set(row["experiment"].split())
+        if six and not row["schedule"]:
+            key = tuple(float(row[name]) for name in names)
+            scores.setdefault(key, {}).setdefault(row["game"], {})[row["seed"]] = float(row["score"])
     by_game = [[np.mean(list(seeds.values())) for seeds in games.values()] for games in scores.values()]
     means = np.array(by_game).mean(1)
     N, T, size, epochs, rate, steps = np.array(list(scores), float).T

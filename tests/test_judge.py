@@ -13,9 +13,10 @@ import pytest
 from analysis import experiment, probes
 from planted_runs import write_run
 
-from support import arguments
+from support import arguments, reading
 
 EXPERIMENTS = sorted(path.parent.name for path in experiment.RESULTS.glob("*/verdicts.csv"))
+RUNS = reading.load(experiment.DATASET)
 RNG = np.random.default_rng(0)
 
 
@@ -24,7 +25,10 @@ def test_a_result_is_made_again_from_its_tables(name, tmp_path, capsys):
     for path in (experiment.RESULTS / name).glob("*.csv"):
         if path.name not in ("verdicts.csv", "means.csv"):
             shutil.copy(path, tmp_path)
-    judge.main(arguments.parse(judge.Args, [name, "--out", str(tmp_path)], ""))
+    shutil.copy(experiment.DATASET, tmp_path)
+    words = [name, "--out", str(tmp_path), "--dataset", str(tmp_path / "runs.csv.gz")]
+    judge.main(arguments.parse(judge.Args, words, ""))
+    assert (tmp_path / "runs.csv.gz").read_bytes() == experiment.DATASET.read_bytes()
     assert "* primary" in capsys.readouterr().out
     for made in ("verdicts.csv", "means.csv"):
         assert (tmp_path / made).read_text() == (experiment.RESULTS / name / made).read_text()
@@ -50,7 +54,7 @@ def few_draws(monkeypatch):
 def judged(name, plant, seeds=10):
     """{claim: (value, verdict)} where plant(row), a dict, takes the place of columns of the experiment's own table."""
     code = experiment.load(name)
-    table = experiment.runs_of(code, experiment.RESULTS / name)
+    table = experiment.runs_of(code, RUNS)
     first = table.drop_duplicates(["game", *code.VARIES]).to_dict("records")
     rows = [{**row, "seed": seed} for row in first for seed in range(1, seeds + 1)]
     planted = pd.DataFrame([{**row, **plant(row)} for row in rows])
@@ -198,7 +202,7 @@ def steps(row):
     return row["total_timesteps"] // batch * row["update_epochs"] * (batch // row["minibatch_size"])
 
 
-# ---- from runs to scores.csv -----------------------------------------------------------------------------------------
+# ---- from runs to the table of runs ----------------------------------------------------------------------------------
 def small(path, final, start="2026-11-23T10:00:00+0000", **args):
     """A run of ppo_envpool.py on CartPole that has played final games with this return."""
     fixed = dict(num_envs=8, num_steps=128, anneal_lr=True, resume_from=None, learning_rate=2.5e-4)
@@ -208,39 +212,85 @@ def small(path, final, start="2026-11-23T10:00:00+0000", **args):
     (path / "manifest.json").write_text(json.dumps(manifest))
 
 
-def test_runs_become_a_table(tmp_path, capsys):
+def take_in(name, tmp_path, *words):
+    """The table of runs after the runs below tmp_path/runs were taken in."""
+    words = [name, "--runs", str(tmp_path / "runs"), "--table-only", "--out", str(tmp_path), *words]
+    judge.main(arguments.parse(judge.Args, [*words, "--dataset", str(tmp_path / "runs.csv.gz")], ""))
+    return reading.load(tmp_path / "runs.csv.gz") if (tmp_path / "runs.csv.gz").exists() else None
+
+
+def test_runs_are_taken_in_once(tmp_path, capsys):
+    """The columns are those of the directories; runs whose directories are gone stay; the same runs, the same bytes."""
     for i, (epochs, seed) in enumerate(product((4, 8), (1, 2))):
         small(tmp_path / "runs" / f"x{i}", 50.0 * epochs + seed, update_epochs=epochs, seed=seed)
     small(tmp_path / "runs" / "unfinished", None, update_epochs=4, seed=3)
-    code = experiment.load("reuse")
-    table = experiment.collect(code, tmp_path / "runs")
-    experiment.write_csv(table, tmp_path / "scores.csv")
-    rows = rows_of(tmp_path / "scores.csv")
-    assert [(row["update_epochs"], row["seed"], float(row["final_return"])) for row in rows] == [
-        ("4", "1", 201.0), ("8", "1", 401.0), ("4", "2", 202.0), ("8", "2", 402.0)
+    table = take_in("reuse", tmp_path)
+    content = (tmp_path / "runs.csv.gz").read_bytes()
+    assert [*zip(table.update_epochs, table.seed, table.final_return)] == [
+        (4, 1, 201.0), (8, 1, 401.0), (4, 2, 202.0), (8, 2, 402.0)
     ]  # fmt: skip
-    assert float(rows[0]["score"]) == pytest.approx((201 - 22.58) / (500 - 22.58), abs=1e-5)
-    assert float(rows[0]["half_return"]) == pytest.approx(100 * 0.5**0.5, abs=0.01) and rows[0]["steps"] == "99328"
-    assert rows[0]["start"] == "2026-11-23T10:00:00+0000" and rows[0]["commit"] == "0123456"
+    assert table.score[0] == pytest.approx((201 - 22.58) / (500 - 22.58), abs=1e-5)
+    assert table.half_return[0] == pytest.approx(100 * 0.5**0.5, abs=0.01) and table.global_step[0] == 99328
+    assert table.start[0] == "2026-11-23T10:00:00+0000" and table.commit[0] == "0123456789abcdef"
+    below = reading.load(tmp_path / "runs").set_index("run")[list(reading.COLUMNS[2:])]
+    same = ["script", "state", "env_id", "game", "score", "half_return", "mean_return", "gradient_steps", "commit"]
+    pd.testing.assert_frame_equal(below.loc[table.run, same], table.set_index("run")[same])
+    take_in("reuse", tmp_path)
+    assert (tmp_path / "runs.csv.gz").read_bytes() == content
+    shutil.rmtree(tmp_path / "runs" / "x0")
+    small(tmp_path / "runs" / "x9", 5.0, update_epochs=8, seed=2)
+    shutil.rmtree(tmp_path / "runs" / "x3")
+    again = take_in("reuse", tmp_path)
+    assert dict(zip(again.run, again.final_return)) == {"x0": 201.0, "x1": 202.0, "x2": 401.0, "x9": 5.0}
+    shared = pd.concat([again.assign(experiment="outer_loop reuse")], ignore_index=True)
+    experiment.write_dataset(shared, tmp_path / "runs.csv.gz")
+    assert sorted(take_in("reuse", tmp_path).experiment) == ["outer_loop"] * 3 + ["outer_loop reuse"] + ["reuse"] * 3
     small(tmp_path / "runs" / "other", 1.0, update_epochs=4, seed=4, learning_rate=1e-3)
     with pytest.raises(SystemExit):
-        experiment.collect(code, tmp_path / "runs")
+        take_in("reuse", tmp_path)
     assert "runs/other has learning_rate = 0.001: expected 0.00025" in capsys.readouterr().err
 
 
 def test_a_child_has_its_parents_com(tmp_path):
     rest = dict(learning_rate=1e-3, anneal_lr=False)
-    small(tmp_path / "parent", 100.0, prox_com=0.5, **rest)
-    small(tmp_path / "child", 300.0, prox_com=16.0, parent=(tmp_path / "parent", 50000), **rest)
-    (row,) = experiment.collect(experiment.load("switch"), tmp_path).to_dict("records")
+    small(tmp_path / "runs" / "parent", 100.0, prox_com=0.5, **rest)
+    small(tmp_path / "runs" / "child", 300.0, prox_com=16.0, parent=(tmp_path / "runs" / "parent", 50000), **rest)
+    (row,) = take_in("switch", tmp_path).to_dict("records")
     assert (row["com_before"], row["prox_com"], row["final_return"]) == (0.5, 16.0, 300.0)
+
+
+def test_the_map_grows_in_a_file_of_its_own(tmp_path):
+    """Block by block its scores.csv gets rows and keeps the old ones; the table of runs has what that file has."""
+    shape = dict(num_minibatches=1, minibatch_size=256, num_envs=8, num_steps=32, scalars={"probe/ess": 99.5})
+    small(tmp_path / "runs" / "a", 100.0, **shape)
+    take_in("map", tmp_path)
+    committed = pd.read_csv(experiment.RESULTS / "map" / "scores.csv", nrows=1)
+    (row,) = rows_of(tmp_path / "scores.csv")
+    assert list(row) == list(committed) and float(row["ess"]) == 99.5 and row["commit"] == "0123456"
+    shutil.rmtree(tmp_path / "runs" / "a")
+    small(tmp_path / "runs" / "b", 200.0, seed=2, **shape)
+    table = take_in("map", tmp_path)
+    assert [row["final_return"] for row in rows_of(tmp_path / "scores.csv")] == ["100.0", "200.0"]
+    assert [*zip(table.final_return, table.gradient_steps, table.env_id)] == [
+        (100.0, 1560.0, "CartPole-v1"), (200.0, 1560.0, "CartPole-v1")
+    ]  # fmt: skip
+
+
+def test_the_table_of_runs_has_what_the_experiments_own_files_have():
+    """If this fails, `python scripts/judge.py all --table-only` takes their rows in."""
+    table = RUNS
+    for name in ("cleanrl_curves", "map", "mjlab_cartpole"):
+        code = experiment.load(name)
+        table = experiment.merge(table, experiment.own_rows(code, experiment.RESULTS / name), code, replace=True)
+    pd.testing.assert_frame_equal(table, RUNS)
 
 
 @pytest.mark.parametrize(
     "words,message",
     [
         (["nothing"], "nothing is no experiment of results/: expected one of advise, "),
-        (["reuse", "--out", "empty"], "empty/scores.csv does not exist: expected --runs"),
+        (["reuse", "--dataset", "empty/runs.csv.gz"], "reuse has no runs in the table: expected --runs"),
+        (["all", "--first-seed", "6"], "all: expected the name of an experiment with --runs"),
         (["reuse", "--runs", "empty"], "--runs empty: expected finished runs with final games"),
         (["reuse", "--first-seed", "11"], "--first-seed 11: expected a seed that has runs"),
         (["reuse", "--searches", "empty"], "--searches empty: expected advise"),

@@ -9,7 +9,7 @@ VARIES = ("program",)
 FIXED = {}
 CLEANRL, OURS, OURS_GYMNASIUM = "CleanRL", "ppo_envpool.py", "ppo_envpool.py, gymnasium's game"
 COLORS = {CLEANRL: VERMILLION, OURS: BLUE, OURS_GYMNASIUM: GREEN}
-POINTS = 20
+POINTS, SHORT = 20, 50_000  # of a curve; steps of the runs in twenty_seeds.csv
 MEASURES = {"final": "return at the end", "area": "mean return over the curve"}
 
 
@@ -21,25 +21,33 @@ def curves(folder):
 
 
 def rows(folder):
-    """A dict a run: the last point of its curve, and the mean of the points that all runs of the game have."""
-    table = curves(folder)
-    points = table.pivot(index=["game", "program", "seed"], columns="point", values="return")
+    """A dict a run of curves.csv and of twenty_seeds.csv: the return at its end. Of the first also the mean of the points
+    that all runs of the game have."""
+    points = curves(folder).pivot(index=["game", "program", "seed"], columns="point", values="return")
     areas = points.groupby("game", group_keys=False).apply(lambda rows: rows.dropna(axis=1).mean(axis=1))
     for (game, program, seed), area in areas.items():
-        hopper, ours = game == "Hopper-v4", program != CLEANRL
-        yield {
-            **{"game": game, "program": program, "seed": seed, "num_envs": 1 if hopper else 8},
-            "env_id": f"gymnasium::{game}" if program == OURS_GYMNASIUM else game,
-            "script": "ppo_envpool" if ours else "ppo_continuous_action" if hopper else "ppo",
-            "num_steps": 2048 if hopper else 128,
-            "total_timesteps": 40_960 if hopper else 200_000,
-            "global_step": int(table[table["game"] == game]["step"].max()),
-            "episodic_return": points.loc[(game, program, seed), POINTS],
-            "mean_return": area,
-        }
+        found = run(game, program, seed, 40_960 if game == "Hopper-v4" else 200_000)
+        yield {**found, "episodic_return": points.loc[(game, program, seed), POINTS], "mean_return": area}
+    for program, seed, value in pd.read_csv(folder / "twenty_seeds.csv").itertuples(index=False, name=None):
+        yield {**run("CartPole-v1", program, seed, SHORT), "episodic_return": value}
+
+
+def run(game, program, seed, steps):
+    """What is known of a run before it began."""
+    num_envs, num_steps = (1, 2048) if game == "Hopper-v4" else (8, 128)
+    theirs = "ppo_continuous_action" if game == "Hopper-v4" else "ppo"
+    return {
+        "script": theirs if program == CLEANRL else "ppo_envpool",
+        "env_id": f"gymnasium::{game}" if program == OURS_GYMNASIUM else game,
+        **{"game": game, "program": program, "seed": seed, "num_envs": num_envs, "num_steps": num_steps},
+        "total_timesteps": steps,
+        "global_step": steps // (num_envs * num_steps) * num_envs * num_steps,
+    }
 
 
 def table(runs):
+    """The runs of curves.csv: a configuration is a program. `final`, `area` and `score`: returns."""
+    runs = runs[runs["total_timesteps"] != SHORT].drop(columns=["num_envs", "num_steps"])
     return runs.assign(final=runs["episodic_return"], area=runs["mean_return"], score=runs["episodic_return"])
 
 

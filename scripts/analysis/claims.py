@@ -1,7 +1,7 @@
 """The claims of a sweep or of an experiment, with their numbers and verdicts.
 
 `Claims` collects rows, whatever they were read from, and corrects them for their number. `SweepClaims` makes them from
-the runs of a sweep (sweep_claims.py fills it, tables.py prints it); experiment.py from the scores.csv of results/.
+the runs of a sweep (sweep_claims.py fills it, tables.py prints it); experiment.py from results/runs.csv.gz.
 
 Every row has the verdict of its own test. A second one, and the p-values beside it, are adjusted by Holm's method
 within its family: the primary rows, which say what was claimed before the runs; the other rows; those of single games.

@@ -1,0 +1,47 @@
+"""docs/data.md: its Python prints what stands behind it, and its columns are those of the table of runs.
+
+`PYTHONPATH=. python tests/test_data.py` writes what is printed today.
+"""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+from support import reading
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "data.md"
+BLOCK = re.compile(r"(```python\n(.*?)```\n)(\n```text\n.*?```\n)?", re.S)
+
+
+def with_outputs(text):
+    """The page with what each block of Python prints, in one session."""
+    names = {}
+
+    def run(found):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(found[2], names)
+        output = "".join(f"{line.rstrip()}\n" for line in printed.getvalue().splitlines())
+        return found[1] + (f"\n```text\n{output}```\n" if output else "")
+
+    return BLOCK.sub(run, text)
+
+
+def test_the_five_questions_are_answered(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    text = PAGE.read_text()
+    assert text.count("```text") == 5
+    assert with_outputs(text) == text, "run `PYTHONPATH=. python tests/test_data.py`"
+
+
+def test_every_column_is_explained():
+    runs = reading.load(ROOT / "results" / "runs.csv.gz")
+    table = PAGE.read_text().split("## Columns")[1].split("**What is empty.**")[0]
+    explained = {name for line in table.splitlines() for name in re.findall(r"`(\w+)`", line.split(" | ")[0])}
+    quarters = {f"{name}{q}" for name in ("return_", "signal_", "noise_") for q in (1, 2, 3, 4)}
+    assert explained - {"return_q", "signal_q", "noise_q"} | quarters == set(runs.columns)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_outputs(PAGE.read_text()))
