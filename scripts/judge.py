@@ -54,7 +54,7 @@ def main(args):
         arguments.fail("all: expected the name of an experiment with --runs, --searches, --out and --first-seed")
     for path in sorted(experiment.RESULTS.glob("*/claims.py")):
         code = experiment.load(path.parent.name)
-        if (path.parent / "verdicts.csv").exists():
+        if (path.parent / "verdicts.csv").exists() and not args.table_only:
             print(f"\n{code.name}")
             judge(args, code, path.parent)
         else:

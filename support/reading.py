@@ -526,7 +526,9 @@ def load(path: Union[str, Path], curves: bool = False) -> Any:
             raise ValueError(f"{root} is no table of runs: expected the columns {', '.join(COLUMNS)}")
         return without_none(runs)
     if not root.is_dir():
-        raise FileNotFoundError(f"{root} is no directory: expected one with runs below it, or a file with a table of runs")
+        raise FileNotFoundError(
+            f"{root} is no directory: expected one with runs below it, or a file with a table of runs"
+        )
     rows, tables = [], []
     for link in lost_runs(root):
         print(f"note: {link} is left out: a link to {os.readlink(link)}, which has been deleted", file=sys.stderr)
@@ -571,14 +573,15 @@ def row_of(files: Files, curves: Mapping[str, Tuple[Any, Any]], name: str) -> Di
         "commit": git.get("commit") if isinstance(git, dict) else None,
         **numbers,
     }
-    scale = catalog.scale(str(script), catalog.procgen_mode({"env_id": "", **given}))
+    scale = catalog.scale(str(script), catalog.procgen_mode({**given, "env_id": str(env_id)}))
     if scale and row["game"] in scale.returns and row["final_return"] is not None:
         zero, one = scale.returns[row["game"]]
         row["score"] = round((row["final_return"] - zero) / (one - zero), 5)
-    return {**row, **_summary(curves, given.get("total_timesteps"), bool(done))}
+    budget = given.get("total_timesteps")
+    return {**row, **_summary(curves, budget if isinstance(budget, (int, float)) else math.nan, bool(done))}
 
 
-def _summary(curves: Mapping[str, Tuple[Any, Any]], budget: Any, finished: bool) -> Dict[str, float]:
+def _summary(curves: Mapping[str, Tuple[Any, Any]], budget: float, finished: bool) -> Dict[str, float]:
     """What the curves of a run say in one number each; all but the gradient steps only of a finished run."""
     import numpy as np
 
@@ -587,7 +590,7 @@ def _summary(curves: Mapping[str, Tuple[Any, Any]], budget: Any, finished: bool)
         steps, values = curves.get(tag, (np.zeros(0), np.zeros(0)))
         return values[np.isfinite(values) & (steps > after) & (steps <= last)].astype(float)
 
-    found, half = {"gradient_steps": points("charts/gradient_steps")[-1:]}, 0.5 * (budget or math.nan)
+    found, half = {"gradient_steps": points("charts/gradient_steps")[-1:]}, 0.5 * budget
     if finished:
         found["half_return"] = points("charts/episodic_return", last=half)[-1:].round(4)
         found["mean_return"] = points("charts/episodic_return")

@@ -1,6 +1,5 @@
 """Which shape of 1024 steps? Seven shapes at three learning rates, of which schedule and advise have runs of 5e-4."""
 
-from analysis import probes
 from analysis.comparisons import at_best, judge, judge_best, judge_default
 from analysis.estimates import evidence
 from analysis.experiment import REPS, SMALLEST_EFFECT, ExperimentClaims
