@@ -21,8 +21,10 @@ def curves(folder):
 
 
 def rows(folder):
-    """A dict a run of curves.csv and of twenty_seeds.csv: the return at its end. Of the first also the mean of the points
-    that all runs of the game have."""
+    """A dict a run of curves.csv and of twenty_seeds.csv: the return at its end.
+
+    Of curves.csv also the mean of the points that all runs of the game have.
+    """
     points = curves(folder).pivot(index=["game", "program", "seed"], columns="point", values="return")
     areas = points.groupby("game", group_keys=False).apply(lambda rows: rows.dropna(axis=1).mean(axis=1))
     for (game, program, seed), area in areas.items():
