@@ -574,9 +574,9 @@ def row_of(files: Files, curves: Mapping[str, Tuple[Any, Any]], name: str) -> Di
         **numbers,
     }
     scale = catalog.scale(str(script), catalog.procgen_mode({**given, "env_id": str(env_id)}))
-    if scale and row["game"] in scale.returns and row["final_return"] is not None:
-        zero, one = scale.returns[row["game"]]
-        row["score"] = round((row["final_return"] - zero) / (one - zero), 5)
+    if scale and row["game"] in scale.returns and "final_return" in numbers:
+        zero, one = scale.returns[str(row["game"])]
+        row["score"] = round((numbers["final_return"] - zero) / (one - zero), 5)
     budget = given.get("total_timesteps")
     return {**row, **_summary(curves, budget if isinstance(budget, (int, float)) else math.nan, bool(done))}
 
