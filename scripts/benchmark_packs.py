@@ -2,13 +2,14 @@
 
     python scripts/benchmark_packs.py --out results/benchmark/packs.csv
     python scripts/benchmark_packs.py --tasks CartPole-v1 --shapes 8x128 --sizes 1 16 \\
-        --peer "CleanRL=python ~/cleanrl/ppo.py --num-envs {num_envs} --num-steps {num_steps} --total-timesteps {steps}"
+        --peer "CleanRL=python ppo.py --num-envs {num_envs} --num-steps {num_steps} --total-timesteps {steps}" \\
+               "rejax=python results/benchmark/jax_peers.py rejax {size} {num_envs} {num_steps} {steps}"
 
 A run has --steps steps, 20 points of all diagnostics and 50 final games, as the sweeps' runs do. Imports, checkpoints
 and event files count too. Speeds are trained steps of all agents, by second and by CPU-second of the process and its
 threads: what else the machine does hardly changes the latter. A machine's speed drifts, so what is compared runs in
-turn, A B C A B C ..., and a ratio is the median of the rounds' own ratios, with their range. A --peer trains one agent.
-The table is printed; --out has one row a command.
+turn, A B C A B C ..., and a ratio is the median of the rounds' own ratios, with their range. A --peer trains one agent,
+or as many as its {size} says. The table is printed; --out has one row a command.
 """
 
 from launching.root import ROOT
@@ -39,7 +40,7 @@ class Args:
     steps: Steps = 100_000  # of each agent
     rounds: Count = 3  # how often everything is measured
     minutes: Count = 60  # no command is started later
-    peer: Tuple[Peer, ...] = ()  # NAME=COMMAND with {env_id}, {num_envs}, {num_steps} and {steps}
+    peer: Tuple[Peer, ...] = ()  # NAME=COMMAND with {env_id}, {num_envs}, {num_steps}, {steps}, {size}
     out: Optional[Path] = None  # a CSV
 
 
@@ -72,24 +73,27 @@ def measure(words):
     return time.perf_counter() - start, usage.ru_utime + usage.ru_stime
 
 
+def commands(args):
+    """Yields (program, agents) of each command of a round, for each task and shape."""
+    for program in ("ppo_envpool", *args.peer):
+        many = program not in args.peer or "{size}" in args.peer[program]
+        yield from ((program, size) for size in (args.sizes if many else (1,)))
+
+
 def rows(args):
     """Yields one row a command: program, task, N, T, size, round, seconds and speeds."""
     end = time.monotonic() + 60 * args.minutes
     for number in range(1, args.rounds + 1):
         for env_id in args.tasks:
             for shape in args.shapes:
-                for program, size in [*(("ppo_envpool", size) for size in args.sizes), *((x, 1) for x in args.peer)]:
+                for program, size in commands(args):
                     if time.monotonic() > end:
                         return
                     with tempfile.TemporaryDirectory() as runs_dir:
                         words = ours(env_id, shape, size, args.steps, runs_dir)
                         if program in args.peer:
-                            values = {
-                                "env_id": env_id,
-                                "num_envs": shape[0],
-                                "num_steps": shape[1],
-                                "steps": args.steps,
-                            }
+                            values = dict(zip(("num_envs", "num_steps"), shape), env_id=env_id)
+                            values.update(steps=args.steps, size=size)
                             words = shlex.split(os.path.expanduser(args.peer[program].format(**values)))
                         seconds, cpu = measure(words)
                     row = {"program": program, "task": env_id, "num_envs": shape[0], "num_steps": shape[1]}
