@@ -47,8 +47,9 @@ from pathlib import Path
 from typing import Annotated, Tuple
 
 import pandas as pd
+from analysis import look
 from studies.gradient_claims import as_text, find
-from studies.gradient_figures import draw_all, plt
+from studies.gradient_figures import draw_all
 from studies.gradient_measures import (
     BATCH,
     SETTINGS,
@@ -194,9 +195,7 @@ def write(out, texts, figures):
         for name, text in texts.items():
             Path(partial, name).write_text(text)
         for name, figure in figures.items():
-            figure.savefig(Path(partial, f"{name}.png"))
-            figure.savefig(Path(partial, f"{name}.pdf"), metadata={"CreationDate": None})
-            plt.close(figure)
+            look.save(figure, Path(partial, name))
         for file in Path(partial).iterdir():
             os.replace(file, out / file.name)
 

@@ -7,10 +7,10 @@
     python scripts/judge.py advise --searches figures/advise  # writes searches.csv first
 
 results/NAME/claims.py says what the experiment claims, and how it is tested and drawn. Writes verdicts.csv (a row a
-number: of each claim over all games, and in each game), means.csv (the mean of each configuration in each game) and
-scores.png beside it. A number over several games is the mean over them, taken as fixed. Intervals are 95 % bootstraps
-that draw n - 1 of n seeds in each game. Fewer than ten seeds give an estimate with its interval and no verdict.
-`detectable` is the difference that the test would find in 80 % of all tries, if its estimate is normal.
+number: of each claim over all games, and in each game), means.csv (the mean of each configuration in each game),
+scores.png and scores.svg. A number over several games is the mean over them, taken as fixed. Intervals are 95 %
+bootstraps that draw n - 1 of n seeds in each game. Fewer than ten seeds give an estimate with its interval and no
+verdict. `detectable` is the difference that the test would find in 80 % of all tries, if its estimate is normal.
 
 `all`: those that have been judged before. It also takes in the rows of an experiment that is not judged yet.
 docs/data.md describes the table of runs.
@@ -25,7 +25,7 @@ from typing import Optional
 
 import pandas as pd
 import tyro
-from analysis import experiment
+from analysis import experiment, look
 from analysis.claims import BY_GAME, PRIMARY
 from analysis.estimates import ALPHA
 from typing_extensions import Annotated
@@ -105,7 +105,7 @@ def judge(args, code, out):
     experiment.write_csv(rows, out / "verdicts.csv")
     experiment.write_csv(scores.means(), out / "means.csv")
     if hasattr(code, "draw"):
-        code.draw(scores).savefig(out / "scores.png", dpi=200)
+        look.save(code.draw(scores), out / "scores")
 
 
 def line(row):

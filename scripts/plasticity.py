@@ -26,7 +26,7 @@ heads; the critic's encoder, in the correlations (P1's diagnostics are of the ac
 network has a smaller norm, so that one step of Adam changes it more: that is part of the slowdown, not corrected for. A
 correlation is no cause.
 
-Writes plasticity.csv (a row a run), plasticity_correlations.csv and plasticity.png; prints both as tables. Runs that
+Writes plasticity.csv (a row a run), plasticity_correlations.csv, plasticity.png and .svg; prints both tables. Runs that
 are not finished are named and left out. At the defaults a network of ppo_envpool.py takes two or three seconds of one
 core, one of Atari minutes.
 """
@@ -39,6 +39,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 
 import evaluate
 import numpy as np
@@ -48,7 +49,7 @@ from analysis import training_runs
 from analysis.claims import Claim, Claims
 from analysis.comparisons import RUNS_FOR_A_VERDICT, judge, pearson
 from analysis.estimates import evidence, interval, nothing
-from analysis.look import BLUE, COLORS, PAGE, plt
+from analysis.look import BLUE, COLORS, PAGE, plt, save
 from analysis.suite import DIAGNOSTICS, label_of
 from scipy.stats import rankdata
 from typing_extensions import Annotated
@@ -61,11 +62,17 @@ COSINES, COMPONENTS = 32, 8  # of a target
 RANDOM_STEPS, RANDOM_ENVS = 128, 8  # of the random policy
 SIDES = {1: "less", -1: "more"}  # P1's sign of the correlation with N -> what it says of that with the slowdown
 MARKS = {"diagnostics": "o", "probe": "s"}
+WORDS = {  # of the places of a correlation: all rows or a sample of fixed size; over all runs or within configurations
+    ("diagnostics", "all runs"): "all rows",
+    ("probe", "all runs"): "sample",
+    ("diagnostics", "within"): "all rows, within",
+    ("probe", "within"): "sample, within",
+}
 
 
 @dataclass
 class Args:
-    runs: Path  # the directory that has the runs at any depth
+    runs: Optional[Path] = None  # the directory that has the runs at any depth; without it draws the tables in --out
     out: Path = Path("figures")  # the directory for the picture and the tables
     states: Annotated[int, Range(32, 65536)] = 512  # in the bank of a game
     steps: Annotated[int, Range(1, 10**5)] = 200  # of Adam: K
@@ -81,7 +88,7 @@ class Args:
 def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
     args = parse(Args, argv, __doc__)
-    if not os.path.isdir(args.runs):  # Path.is_dir raises OSError if a name is too long
+    if args.runs and not os.path.isdir(args.runs):  # Path.is_dir raises OSError if a name is too long
         fail(f"--runs {args.runs}: expected a directory with runs below it")
     return args
 
@@ -348,7 +355,7 @@ def describe(table, found):
 
 def draw(table, found, path):
     """The slowdown against each probed diagnostic, a dot a run; below, the correlations with their intervals."""
-    figure, axes = plt.subplots(2, len(DIAGNOSTICS), figsize=(PAGE, 3.6), sharey="row", height_ratios=(1.2, 1))
+    figure, axes = plt.subplots(2, len(DIAGNOSTICS), figsize=(PAGE, 4.8), sharey="row", height_ratios=(1.2, 1))
     colors = dict(zip(sorted(table["game"].unique()), COLORS * len(table)))
     scale = "log" if table["slowdown"].max() > 10 * table["slowdown"].min() else "linear"
     for column, (name, (label, sign)) in enumerate(DIAGNOSTICS.items()):
@@ -359,8 +366,7 @@ def draw(table, found, path):
             ax.plot(x, rows["slowdown"], ".", ms=3, alpha=0.6, color=colors[game], label=game, mec="none")
         ax.axhline(1, color="black", lw=0.6, ls=":")
         ax.set(yscale=scale, title=label.replace(" (%)", "").replace(" ", "\n", 1), xlim=(-0.05, 1.05), xticks=[0, 1])
-        places = [(place, kind) for kind in ("all runs", "within") for place in MARKS]
-        for x, (place, kind) in enumerate(places):
+        for x, (place, kind) in enumerate(WORDS):
             rows = found[(found["diagnostic"] == f"{place}/{name}") & (found["kind"] == kind) & (found["why"] == "")]
             for row in rows.itertuples():
                 bars = np.maximum([[row.rho - row.ci_low], [row.ci_high - row.rho]], 0)
@@ -368,26 +374,34 @@ def draw(table, found, path):
                 below.errorbar(x, row.rho, bars, fmt=MARKS[place], color="black", mfc=fill, ms=3.5, lw=0.8)
         below.axhline(0, color="black", lw=0.6, ls=":")
         below.axhspan(*((-1, 0) if sign > 0 else (0, 1)), color=BLUE, alpha=0.08, lw=0)
-        below.set(xlim=(-0.7, 3.7), ylim=(-1, 1), xticks=[])
+        below.set(xlim=(-0.7, 3.7), ylim=(-1, 1))
+        below.set_xticks(range(len(WORDS)), WORDS.values(), rotation=90)
+        below.grid(False, axis="x")
+        ax.set_xlabel("rank in its game")
     axes[0][0].set_ylabel("slowdown against\na fresh network")
     axes[1][0].set_ylabel("Spearman's ρ\nwith the slowdown")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 5), markerscale=3)
-    note = "above: rank of the run in its game, in probe/; below: ● diagnostics/, ■ probe/; open: within configurations"
-    figure.supxlabel(f"{note}; shaded: P1's sign", fontsize=7)
-    figure.savefig(path)
-    plt.close(figure)
+    figure.supxlabel(
+        "above: a dot a run, its diagnostic in probe/; below: 95 % intervals; shaded: P1's sign", fontsize=7
+    )
+    save(figure, path)
 
 
 def main(args):
     with writable("out", args.out):
         pass
     torch.set_num_threads(args.num_threads or os.cpu_count())
-    table = measure(finished_runs(args), args)
-    found = correlations(table, args)
-    table.to_csv(args.out / "plasticity.csv", index=False, float_format="%.9g")
-    found.to_csv(args.out / "plasticity_correlations.csv", index=False, float_format="%.9g")
-    draw(table, found, args.out / "plasticity.png")
+    if args.runs:
+        table = measure(finished_runs(args), args)
+        table.to_csv(args.out / "plasticity.csv", index=False, float_format="%.9g")
+        correlations(table, args).to_csv(args.out / "plasticity_correlations.csv", index=False, float_format="%.9g")
+    try:
+        table, found = (pd.read_csv(args.out / name) for name in ("plasticity.csv", "plasticity_correlations.csv"))
+    except OSError as error:
+        fail(f"{error.filename} is missing: expected --runs, or --out with the tables of an earlier call")
+    found = found.fillna({"why": ""})
+    draw(table, found, args.out / "plasticity")
     print(*describe(table, found), sep="\n")
 
 

@@ -17,7 +17,7 @@ in each coordinate and the defaults below.
 
 This is an analogy, not a model of PPO: no theorem links them (P3 says so too).
 
-Writes toy_outer_loop.png and .csv (one row a point: the root of the mean of |x|^2 over the paths, one path, the
+Writes toy_outer_loop.png, .svg and .csv (one row a point: the root of the mean of |x|^2 over the paths, one path, the
 expectation, and the measured and analytic plateaus). Prints the plateaus: the mean of |x|^2 over the second half of the
 steps and over all paths, with its 95 % bootstrap interval over paths. Ten seconds on one core.
 """
@@ -33,7 +33,7 @@ from typing import Tuple
 import numpy as np
 import pandas as pd
 from analysis.estimates import interval, mean
-from analysis.look import BLUES, ORANGES, PAGE, plt, ramp
+from analysis.look import BLUES, ORANGES, PAGE, plt, ramp, save
 from typing_extensions import Annotated
 
 from support import arguments, rundir
@@ -187,15 +187,14 @@ def draw(table, path):
     axes[2].set_ylabel(r"$E\|x\|^2$")
     note = r"thick: root mean square of all paths; thin: one path; dashed: the formula; right: $P = 9h / (4 (1 - h) B)$"
     figure.supxlabel(note, fontsize=7)
-    figure.savefig(path)
-    plt.close(figure)
+    save(figure, path)
 
 
 def main(args):
     with arguments.writable("out", args.out):
         table = measure(args)
         table.to_csv(args.out / "toy_outer_loop.csv", index=False, float_format="%.5g")
-        draw(pd.read_csv(args.out / "toy_outer_loop.csv"), args.out / "toy_outer_loop.png")
+        draw(pd.read_csv(args.out / "toy_outer_loop.csv"), args.out / "toy_outer_loop")
     print(*describe(table, args.steps), sep="\n")
 
 

@@ -10,7 +10,7 @@ import judge
 import numpy as np
 import pandas as pd
 import pytest
-from analysis import experiment, probes
+from analysis import experiment, look, probes
 from planted_runs import write_run
 
 from support import arguments, reading
@@ -37,6 +37,17 @@ def test_a_result_is_made_again_from_its_tables(name, tmp_path, capsys):
         assert re.search(r"\b" + row["name"] + r"\b", registered) or not row["verdict"]
     if hasattr(experiment.load(name), "draw"):
         assert (tmp_path / "scores.png").stat().st_size > 10000
+
+
+def test_a_picture_has_the_same_bytes_each_time(tmp_path):
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        figure, axis = look.plt.subplots()
+        axis.fill_between([0, 1], [0, 1], [1, 2])  # its clip path has an id that matplotlib draws at random
+        look.save(figure, folder / "scores")
+    for name in ("scores.png", "scores.svg"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert "<dc:date>" not in (tmp_path / "a/scores.svg").read_text()
 
 
 def rows_of(path):

@@ -3,9 +3,11 @@
 from launching.root import ROOT
 
 import pandas as pd
+from analysis import panels
 from analysis.comparisons import gain_difference, judge
 from analysis.estimates import evidence
 from analysis.experiment import REPS, ExperimentClaims
+from analysis.look import COLORS, PAGE, plt
 
 from support import reading, recipe
 
@@ -72,3 +74,28 @@ def claims(scores):
     text = "the gain of starting out of phase is larger at 1024 environments than at 256"
     found.add("H3", text, larger, many + few, quantity=UNIT)
     return found
+
+
+def draw(scores):
+    """Every run, and the means, of both studies."""
+    figure, axes = plt.subplots(1, 2, figsize=(PAGE, 2.4), sharey=True)
+    studies = {
+        "1,310,720 steps": [
+            (f"{n}\n{words}", scores.one(study="phase", num_envs=n, arm=arm))
+            for n in (256, 1024)
+            for arm, words in (("staggered", "out of phase"), ("together", "together"))
+        ],
+        "327,680 steps": [
+            (f"{config['num_envs']}\n{way.replace('-', ' ', 1).replace(' mini', chr(10) + 'mini')}", config)
+            for way in WAYS
+            for config in [scores.one(study="ways", arm=way)]
+        ],
+    }
+    for axis, (title, configs), color in zip(axes, studies.items(), COLORS):
+        panels.points(axis, range(len(configs)), [scores.sample(config)[0] for _, config in configs], color, "")
+        axis.set_xticks(range(len(configs)), [label for label, _ in configs])
+        axis.set(title=title, xlim=(-0.5, len(configs) - 0.5), ylim=(0, 52))
+        axis.grid(False, axis="x")
+    axes[0].set_ylabel(UNIT)
+    figure.supxlabel("environments; open: fewer than ten seeds", fontsize=8)
+    return figure

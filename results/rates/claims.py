@@ -4,6 +4,7 @@ from analysis.comparisons import judge_best, judge_each, over_each, unless_at_th
 from analysis.estimates import mean, several
 from analysis.experiment import REPS, SMALLEST_EFFECT, ExperimentClaims
 from analysis.panels import facets
+from analysis.suite import short
 
 VARIES = ("num_envs", "minibatch_size", "learning_rate")
 FIXED = {"num_steps": 32}
@@ -65,4 +66,4 @@ def draw(scores):
     every = sorted({config["learning_rate"] for config in scores.configs})
     rows = {name: [rates(scores, way).get(rate) for rate in every] for way, name in NAMES.items()}
     title = "Each way at several learning rates, T = 32, 100,000 steps"
-    return facets(scores, rows, [f"{rate:g}" for rate in every], "learning rate", title)
+    return facets(scores, rows, [short(rate) for rate in every], "learning rate", title)

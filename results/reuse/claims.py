@@ -24,4 +24,4 @@ def claims(scores):
 
 def draw(scores):
     rows = {"{}×{}".format(*shape): [of(scores, shape, epochs) for epochs in (4, 8)] for shape in SHAPES}
-    return facets(scores, rows, ["4", "8"], "epochs", "More epochs, learning rate 2.5e-4, 100,000 steps")
+    return facets(scores, rows, ["4", "8"], "epochs", "More epochs, learning rate 2.5e-4, 100,000 steps", joined=False)

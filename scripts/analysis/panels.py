@@ -3,9 +3,11 @@
 import numpy as np
 
 from analysis.comparisons import SEEDS_FOR_A_VERDICT
-from analysis.estimates import evidence, mean
+from analysis.estimates import evidence, interval, mean
 from analysis.experiment import REPS
 from analysis.look import COLORS, PAGE, plt
+
+LETTER = 0.07  # inches of a letter of a tick's label, with its share of the space between two labels
 
 
 def facets(scores, rows, labels, xlabel, title, joined=True, ylabel="score"):
@@ -35,7 +37,7 @@ def facets(scores, rows, labels, xlabel, title, joined=True, ylabel="score"):
         axis.set_title(game)
     for axis in axes[-1]:
         axis.set_xticks(range(len(labels)), labels)
-        if max(map(len, labels)) > 4:
+        if sum(map(len, labels)) * LETTER > PAGE / len(scores.games) - 0.5:  # they do not fit side by side
             axis.tick_params(axis="x", rotation=45)
             plt.setp(axis.get_xticklabels(), ha="right", rotation_mode="anchor")
         axis.set_xlim(-0.4, len(labels) - 0.6)
@@ -56,3 +58,11 @@ def points(axis, places, samples, color, line="-"):
         axis.errorbar(
             place, found.value, ends, color=color, marker="o", ms=4, mfc="white" if few else color, capsize=2, zorder=3
         )
+
+
+def curves(axis, steps, runs, color, label):
+    """Draws runs (points, seeds): each as a thin line, and their mean with its 95 % interval."""
+    axis.plot(steps, runs, color=color, lw=0.6, alpha=0.4)
+    found = interval(mean, [[runs]], REPS)
+    axis.fill_between(steps, found.low, found.high, color=color, alpha=0.15, lw=0)
+    axis.plot(steps, found.value, color=color, label=label)

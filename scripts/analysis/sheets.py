@@ -235,7 +235,7 @@ class Sheet:
         """The text of an SVG element, with text as text. name: of the image; makes the element's ids its own."""
         self.lay_out()
         text = io.StringIO()
-        with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        with plt.rc_context({"svg.hashsalt": name}):
             # savefig would draw everything twice
             FigureCanvasSVG(self.figure).print_svg(text, metadata={"Date": None, "Creator": None})
         svg = text.getvalue()

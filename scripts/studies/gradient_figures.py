@@ -26,7 +26,7 @@ START_COLOR = {
     ("16x64", "staggered"): VERMILLION,
     ("16x64", "together"): ORANGE,
 }
-LAMBDA_COLORS = (SKY, GREEN, ORANGE, "black")
+LAMBDA_COLORS, LAMBDA_LINES = (SKY, GREEN, ORANGE, "black"), ("-", "--", "-.", ":")
 
 
 # ---- parts of a figure -----------------------------------------------------------------------------------------------
@@ -46,29 +46,24 @@ def lambda_axis(axes, lambdas):
         ax.set_xlabel("$\\lambda$")
 
 
-def density(ax, table, color, label):
-    """Draws a histogram as a density over [-1, 1]."""
-    x, y = table["cosine"].to_numpy(), table["count"].to_numpy() / max(table["count"].sum(), 1)
-    width = x[1] - x[0]
-    edges = np.append(x - width / 2, x[-1] + width / 2)
-    ax.stairs(y / width, edges, color=color, label=label, linewidth=1)
+def share_below(ax, table, color, line, label):
+    """Draws the share of cosines below x, (bins,), from the counts of a histogram over [-1, 1]. Returns x and it.
+
+    Densities of two kinds look alike where their means differ by some hundredths, and peaks hide one another.
+    """
+    x, share = table["cosine"].to_numpy(), table["count"].cumsum().to_numpy() / max(table["count"].sum(), 1)
+    x = x + (x[1] - x[0]) / 2  # upper edges of the bins
+    ax.plot(x, share, color=color, linestyle=line, label=label, linewidth=1)
+    ax.set_xticks([-1, 0, 1])
+    ax.set(xlim=(-1, 1), ylim=(0, 1))
+    return x, share
 
 
 def pair_distributions(ax, table):
-    """Draws the share of cosines below x within and across trajectories, and fills what lies between.
-
-    Densities of the two look alike where their means differ by some hundredths.
-    """
-    shares = []
-    for kind, color, line in (("across", ORANGE, "--"), ("within", BLUE, "-")):
-        rows = select(table, kind=kind)
-        x, share = rows["cosine"].to_numpy(), rows["count"].cumsum().to_numpy() / max(rows["count"].sum(), 1)
-        x = x + (x[1] - x[0]) / 2  # upper edges of the bins
-        shares.append(share)
-        ax.plot(x, share, color=color, linestyle=line, label=kind, linewidth=1)
-    ax.fill_between(x, *shares, color="0.8", linewidth=0)
-    ax.set_xticks([-1, 0, 1])
-    ax.set(xlim=(-1, 1), ylim=(0, 1))
+    """Draws the share of cosines below x within and across trajectories, and fills what lies between."""
+    kinds = (("across", ORANGE, "--"), ("within", BLUE, "-"))
+    found = [share_below(ax, select(table, kind=kind), color, line, kind) for kind, color, line in kinds]
+    ax.fill_between(found[0][0], *(share for _, share in found), color="0.8", linewidth=0)
     if not table["count"].any():  # 64 rows with an episode's end in the middle
         ax.text(0, 0.5, "no pairs", ha="center", transform=ax.get_xaxis_transform())
 
@@ -200,21 +195,24 @@ def draw_lambda_far(args, tables):
 
 
 def draw_mean_cosines(args, tables):
-    step = last_step(args)
-    fig, axes = plt.subplots(1, 3, figsize=(PAGE, 2.2), width_ratios=(1, 1, 0.9))
+    """The cosines at the last step, and their root mean square: mean and middle 80 % of all policies."""
+    step, lambdas = last_step(args), sorted(args.lambdas)
+    fig, axes = plt.subplots(1, 3, figsize=(PAGE, 2.4))
     for ax, setting in zip(axes, NAMES):
-        for lam, color in zip(args.lambdas, itertools.cycle(LAMBDA_COLORS)):
+        for lam, color, line in zip(lambdas, itertools.cycle(LAMBDA_COLORS), itertools.cycle(LAMBDA_LINES)):
             table = select(tables["mean_density"], setting=setting, step=step, **{"lambda": lam})
-            density(ax, table, color, f"$\\lambda$ = {lam:g}")
-        ax.set(xlabel="cosine to the batch mean", ylabel="density", title=f"{setting}, step {step:,}", xlim=(-1, 1))
+            share_below(ax, table, color, line, f"$\\lambda$ = {lam:g}")
+        ax.set(xlabel="cosine to the batch mean", title=f"{setting}, step {step:,}")
+    axes[0].set_ylabel("share below")
     legend_above(fig, axes[0], 4)
     for setting, group in tables["mean_cosine"].groupby("setting", sort=False):
         rms = group.groupby("lambda")["rms"]
         color, line, marker = SETTING_STYLE[setting]
-        axes[2].plot(rms.mean(), color=color, linestyle=line, marker=marker, label=setting)
-        low, high = rms.quantile(0.1), rms.quantile(0.9)
-        axes[2].fill_between(low.index, low, high, color=color, alpha=0.13, linewidth=0)
-    axes[2].set(xlabel="$\\lambda$", ylabel="RMS cosine to the mean", title="all checkpoints", ylim=(0, None))
+        places = range(len(lambdas))
+        axes[2].plot(places, rms.mean(), color=color, linestyle=line, marker=marker, label=setting)
+        axes[2].fill_between(places, rms.quantile(0.1), rms.quantile(0.9), color=color, alpha=0.13, linewidth=0)
+    lambda_axis(axes[2:], lambdas)
+    axes[2].set(ylabel="RMS cosine to the mean", title="all steps: mean, middle 80 %", ylim=(0, None))
     axes[2].legend()
     return fig
 
