@@ -126,3 +126,40 @@ def test_the_share_that_learning_rate_times_gradient_steps_explains():
     said = r"explains (\d+) % of the variance of the mean score over (\d+) configurations, and N alone (\d+) %"
     found = re.search(said, " ".join(README.split()))
     assert [int(number) for number in found.groups()] == [explained(product, product**2), len(means), explained(number)]
+
+
+SHOWN = re.compile(r"([+-]?[\d.]+)( times| %)? \[(-?[\d.]+), (-?[\d.]+)\]")
+
+
+def test_what_was_seen_of_the_papers_stands_in_the_tables():
+    """Each number with an interval is, as rounded, that of a row with one of the names in the last cell."""
+    text = (ROOT / "results" / "README.md").read_text().split("## What the papers say")[1]
+    found = 0
+    for line in text.splitlines():
+        if not re.match(r"\| P\d ", line):
+            continue
+        *_, seen, _, _, where = (cell.strip() for cell in line.strip("|").split("|"))
+        names, known = set(re.findall(r"\b[A-Z]\d+\b", where)), []
+        for first, last in re.findall(r"\b([A-Z]\d+) to ([A-Z]\d+)\b", where):
+            names |= {f"{first[0]}{i}" for i in range(int(first[1:]), int(last[1:]) + 1)}
+        for folder in re.findall(r"\((\w+)/README.md\)", where):
+            for path in [
+                *(ROOT / "results" / folder).glob("verdicts.csv"),
+                *(ROOT / "results" / folder).glob("find*.csv"),
+            ]:
+                rows = csv.DictReader(path.read_text().splitlines())
+                known += [
+                    [float(row[x]) for x in ("value", "low", "high")]
+                    for row in rows
+                    if row.get("name", "") in {"", *names}
+                ]
+        for value, unit, low, high in SHOWN.findall(seen) if known else ():
+            scale, found = 100 if unit == " %" else 1, found + 1
+            assert any(
+                all(
+                    abs(scale * x - float(y)) <= 0.5001 * 10.0 ** -len(y.partition(".")[2])
+                    for x, y in zip(row, (value, low, high))
+                )
+                for row in known
+            ), line
+    assert found > 30
