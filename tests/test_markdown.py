@@ -16,8 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 REPRODUCING = ROOT / "docs" / "reproducing.md"
 TABLE = re.compile(r"(?<=<!-- from the headers in sweeps/ -->\n).*?(?=<!-- end -->)", re.S)
 FILES = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-GENERATED = re.compile(r"results/benchmark/(?!README)\w+\.md")  # tables that scripts/benchmark.py writes
-PAGES = {name: (ROOT / name).read_text() for name in FILES if not GENERATED.fullmatch(name)}
+PAGES = {name: (ROOT / name).read_text() for name in FILES}
 RECORD = "results/CLAIMS.md"  # is never changed, so other pages may quote it
 SHORTEST = 6  # words of a sentence that may not stand twice
 LAUNCHER = "scripts/launching/options.py"  # the options of scripts/launch.py, and so of every sweep
