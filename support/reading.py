@@ -511,7 +511,7 @@ def load(path: Union[str, Path], curves: bool = False) -> Any:
 
     Both have COLUMNS, in this order; docs/data.md says what they are. Behind them a directory has the other arguments
     of the manifests under their own names (lists as on a command line: "64 64"), a file what else it has. A missing
-    number is NaN, a missing text "". What `to_csv` writes of such a table is read as the same table.
+    number is NaN, a missing text "". What `to_csv` writes of a directory's table is read as the same table.
 
     With `curves` returns two tables: that one, and the rows of all curves.csv below the directory, with the columns
     `run`, `step`, `wall_time` and the tags. A run with a broken file is left out, and named in a line on stderr.

@@ -5,8 +5,8 @@
 #        3 rates at 900k; minibatches of 256 rows. Our choice.
 # Cost:  4700 runs, 1.7 billion steps, in blocks of a task, a budget and some seeds: a day of two cores.
 # Draws: `python scripts/judge.py map`.
-# A block ends with its rows in results/map/scores.csv. Runs that have a row there are not made again, so what is started
-# on another machine goes on where the table ends. BUDGETS: some of the three.
+# A block ends with its rows in results/map/scores.csv and in results/runs.csv.gz. Runs that have a row in the first are
+# not made again, so what is started on another machine goes on where the table ends. BUDGETS: some of the three.
 SEEDS=${SEEDS:-1 2 3 4 5 6 7 8 9 10} EVAL_EPISODES=${EVAL_EPISODES:-50} FLAGS=${FLAGS:---num-logs 20}
 GAMES=${GAMES:-CartPole-v1 Acrobot-v1 MiniGrid-DoorKey-5x5-v0 PendulumSwingup-v1 CartpoleSwingup-v1 LunarLander-v3}
 . "$(dirname "$0")/lib.sh"

@@ -8,6 +8,7 @@ import sys
 
 import conftest
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import ROOT
 from planted_runs import draw, write_events, write_run  # puts scripts/ on the path
@@ -148,6 +149,10 @@ def test_load(tmp_path):
     assert a.final_return == pytest.approx(1.7 + 1.5 * 28.8) and a.final_episodes == 20 and a.global_step == 1024
     assert (b.script, b.commit, b.start, b.global_step) == ("ppo_envpool", "0123abc", more["start"], 1024)
     assert np.isnan(b.final_return) and np.isnan(b.sps)
+    reading.load(tmp_path).to_csv(tmp_path / "runs.csv.gz", index=False)
+    pd.testing.assert_frame_equal(reading.load(tmp_path / "runs.csv.gz"), reading.load(tmp_path))
+    with pytest.raises(ValueError, match="is no table of runs: expected the columns run, experiment"):
+        reading.load(tmp_path / "b" / "curves.csv")
     again, curves = reading.load(str(tmp_path), curves=True)
     assert again.set_index("run").equals(runs) and curves.shape == (16, 8) and curves["x"].dtype == np.float32
     returns = curves[curves.run == "b"].set_index("step")["charts/episodic_return"]
