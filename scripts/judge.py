@@ -63,7 +63,12 @@ def main(args):
 
 def take_in(args, code, out):
     """The table of all runs, with those of --runs and of the experiment's own files, and rewritten if they are new."""
-    table = reading.load(args.dataset) if args.dataset.exists() else pd.DataFrame(columns=reading.COLUMNS)
+    try:
+        table = reading.load(args.dataset) if args.dataset.is_file() else pd.DataFrame(columns=reading.COLUMNS)
+    except (OSError, EOFError, ValueError) as error:
+        arguments.fail(
+            f"--dataset {args.dataset} cannot be read ({error}): expected a file such as results/runs.csv.gz"
+        )
     found = table
     if args.runs:
         rows = experiment.collect(code, args.runs)

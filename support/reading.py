@@ -523,7 +523,7 @@ def load(path: Union[str, Path], curves: bool = False) -> Any:
     if root.is_file() and not curves:
         runs = pd.read_csv(root, dtype=dict.fromkeys(TEXTS, str), float_precision="round_trip")
         if tuple(runs.columns[: len(COLUMNS)]) != COLUMNS:
-            raise ValueError(f"{root} is no table of runs: expected the columns {', '.join(COLUMNS)}")
+            raise ValueError(f"{root} is no table of runs: expected the columns that docs/data.md lists, in its order")
         return without_none(runs)
     if not root.is_dir():
         raise FileNotFoundError(

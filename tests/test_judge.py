@@ -301,6 +301,7 @@ def test_the_table_of_runs_has_what_the_experiments_own_files_have():
     [
         (["nothing"], "nothing is no experiment of results/: expected one of advise, "),
         (["reuse", "--dataset", "empty/runs.csv.gz"], "reuse has no runs in the table: expected --runs"),
+        (["reuse", "--dataset", str(experiment.RESULTS / "map" / "scores.csv")], "is no table of runs: expected"),
         (["all", "--first-seed", "6"], "all: expected the name of an experiment with --runs"),
         (["reuse", "--runs", "empty"], "--runs empty: expected finished runs with final games"),
         (["reuse", "--first-seed", "11"], "--first-seed 11: expected a seed that has runs"),

@@ -151,7 +151,7 @@ def test_load(tmp_path):
     assert np.isnan(b.final_return) and np.isnan(b.sps)
     reading.load(tmp_path).to_csv(tmp_path / "runs.csv.gz", index=False)
     pd.testing.assert_frame_equal(reading.load(tmp_path / "runs.csv.gz"), reading.load(tmp_path))
-    with pytest.raises(ValueError, match="is no table of runs: expected the columns run, experiment"):
+    with pytest.raises(ValueError, match="curves.csv is no table of runs: expected the columns"):
         reading.load(tmp_path / "b" / "curves.csv")
     again, curves = reading.load(str(tmp_path), curves=True)
     assert again.set_index("run").equals(runs) and curves.shape == (16, 8) and curves["x"].dtype == np.float32
