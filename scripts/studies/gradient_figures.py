@@ -76,9 +76,9 @@ def draw_returns(args, tables):
         curve = group.groupby(["bin", "seed"])["return"].mean().unstack()
         x = (curve.index + 0.5) * args.steps / 25 / 1000
         color, line, _ = SETTING_STYLE[setting]
-        ax.plot(x, curve.mean(1), color=color, linestyle=line, label=f"{setting}, mean of {curve.shape[1]} seeds")
+        ax.plot(x, curve.mean(1), color=color, linestyle=line, label=f"{setting}, {curve.shape[1]} seeds")
         ax.fill_between(x, curve.min(1), curve.max(1), color=color, alpha=0.15, linewidth=0)
-    ax.set(xlabel="environment steps (thousands)", ylabel="return of an episode")
+    ax.set(xlabel="environment steps (thousands)", ylabel="return of an episode", title="mean and range of the seeds")
     ax.legend(loc="lower right")
     return fig
 
@@ -114,10 +114,11 @@ def draw_lag_curves(args, tables):
             ax.plot(lags.mean(), label=f"{kind}, {setting}", **style)
             low, high = lags.quantile(0.1), lags.quantile(0.9)
             ax.fill_between(low.index, low, high, color=color, alpha=0.13, linewidth=0)
-        ax.set(xscale="log", xlabel="lag (steps)", ylabel=label)
+        ax.set(xscale="log", ylabel=label)
         ax.set_xticks(args.lags, args.lags)
         ax.minorticks_off()
         ax.axhline(0, color="0.8", linewidth=0.6, zorder=0)
+    fig.supxlabel("lag (steps); mean and middle 80 % of all policies", fontsize=8)
     legend_above(fig, axes[0], 4)
     return fig
 
@@ -233,6 +234,7 @@ def draw_variance(args, tables):
         ax.axhline(null, color="0.7", linewidth=0.8, zorder=0)
         ax.set_ylabel(label)
     lambda_axis(axes, sorted(args.lambdas))
+    fig.supxlabel("median and middle 80 % of all policies", fontsize=8)
     legend_above(fig, axes[0], 4)
     return fig
 
@@ -267,6 +269,7 @@ def draw_bias(args, tables):
     lambda_axis(axes, lambdas)
     axes[0].set_ylim(0, None)
     axes[2].set_yscale("log")
+    fig.supxlabel("95 % intervals over the seeds", fontsize=8)
     legend_above(fig, axes[0], 4)
     return fig
 
