@@ -1,50 +1,42 @@
-"""How many environments, and how long a rollout, for my task? Tries them by successive halving, and says what won.
+"""How many environments, how long a rollout, which learning rate for my task? Tries some, and says what is best.
 
-    python scripts/advise.py --env-id CartPole-v1 --steps 2e5 --dry-run           # the plan and its cost
+    python scripts/advise.py --env-id CartPole-v1 --steps 2e5 --dry-run           # the plan and its price
     python scripts/advise.py --env-id CartPole-v1 --steps 2e5 --workers 2         # the same line again resumes it
-    python scripts/advise.py --env-id CartPole-v1 --steps 2e5 --gamma 0.95       # arguments of the script for all runs
+    python scripts/advise.py --env-id CartPole-v1 --steps 2e5 --gamma 0.95        # arguments of the script for all runs
+    python scripts/advise.py --env-id CartPole-v1 --steps 2e5 --one-run           # a hint
 
-A candidate is (N, T, minibatch size, learning rate): seven shapes of the script's default batch, three rates, two
-minibatch sizes, unless --shapes, --rates or --minibatch-sizes give others. All candidates make short runs; the best go
-on to longer ones (successive halving, Jamieson and Talwalkar 2016, arXiv 1502.07943), and the last rung has --steps:
+A setting is (N, T, learning rate): six shapes around the script's default at six rates, or --shapes and --rates. All
+have minibatches of the same size. A run makes --steps, as the learning rate is annealed over a run and a short one says
+little about a long one. What is known of other tasks (results/runs.csv.gz) is the prior of a Gaussian process; each
+round updates it and draws the next runs by Thompson's sampling (analysis/prior.py has the formulas, and
+results/advise how far they are right). The search ends after --runs, or when the answer is as sure as --sure.
 
-    candidates of rung r + 1 = max(2, candidates of rung r // eta),    steps of rung r = steps / eta^(last rung - r)
+The answer is the setting with the highest expected return, and the probability that it gains at least 95 % of what the
+best setting of the grid gains; a gain is the mean return of --eval-episodes games of the final network minus that of an
+untrained one. A diverged run has the lowest return of all. The runs of the task itself that the table may have are not
+used.
 
-eta is the smallest whole number with which all runs together make at most --budget of the steps of the exhaustive grid
-(shapes x rates x --seeds runs of --steps). The learning rate is annealed over each run, so a short run cannot be
-extended: each rung begins anew, with seeds of its own, and every step of it is counted. Final games are not counted.
-
-A score is the mean return of --eval-episodes games of the final network. A candidate's is the mean over its seeds; a
-diverged run has the worst score of its rung. The best is told apart from the others of the last rung by the 95 %
-bootstrap interval of the difference (n - 1 of n seeds, Holm's correction). If it cannot be, the answer is "undecided",
-and the command is that of the fastest of those that are level. Early rungs favour what learns fast at first: what wins
-only at --steps can be lost there. Hours are those of one run, beside the other --workers; --hours leaves out candidates
-whose run of --steps would take longer at their measured speed.
-
-The runs are carried out as scripts/launch.py does it: finished ones are skipped, interrupted ones resume. Writes
-advise_GAME.png, .csv (a row for each candidate and rung) and .txt, which it also prints.
+The runs are carried out as scripts/launch.py does it: finished ones are skipped, interrupted ones resume, and those of
+one shape share a process. Writes advise_GAME.png, .csv (a row for each setting) and .txt, which it also prints.
 """
 
 from launching.root import ROOT
 
-import copy
 import dataclasses
 import hashlib
 import importlib
-import math
+import os
 import re
 import shlex
 import signal
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
 import pandas as pd
-from analysis import training_runs
-from analysis.comparisons import RUNS_FOR_A_VERDICT
-from analysis.estimates import ALPHA, Estimate, evidence, holm, interval, mean, p_values
+from analysis import experiment, prior, training_runs
 from launching import options
 from launching.jobs import check_before_start, claim, parse_flags, read_jobs
 from launching.machines import this_machine
@@ -52,17 +44,19 @@ from launching.pool import Pool
 from launching.price import estimate
 from typing_extensions import Annotated
 
-from support import catalog, worlds
-from support.arguments import Count, Evaluation, Positive, Range, Seed, Shape, fail, parse, writable
+from support import catalog, reading, worlds
+from support.arguments import Evaluation, Fraction, Positive, Range, Seed, Shape, fail, parse, writable
 
-LENGTHS, RATES = (256, 128, 64, 32, 16, 8, 4), (2.5e-4, 5e-4, 1e-3)  # T and learning rates of the default candidates
-MIN_ITERATIONS = 8  # of the shortest runs: below that they say nothing
-LARGEST_ETA = 64
-STYLES = ("{:,}", "{:.2g}", "{}")  # of the numbers on the x-axes: steps, hours, N
+SHAPES = ((1, 4), (1, 1), (4, 4), (16, 16), (16, 4), (16, 1))  # of the default: (times N, part of T)
+RATES = (0.5, 1, 2, 4, 8, 16)  # of the default
+MIN_ITERATIONS = 8  # of a run: below that it says nothing
+AT_A_TIME, SHAPES_AT_A_TIME = 6, 2  # runs of a round, and their shapes, for each worker
+GRID_SEEDS = 10  # of the exhaustive grid that the price is compared with
+DRAWS = 4000
 NUM_LOGS = 20  # points of each run's curves
 OURS = {  # arguments of a script that advise sets, or that would change what it compares
-    *("num_envs", "num_steps", "minibatch_size", "num_minibatches", "learning_rate", "total_timesteps", "num_logs"),
-    *("schedule", "scaling", "scale_from", "run_name", "num_seeds", "runs", "resume_from"),
+    *("num_envs", "num_steps", "learning_rate", "total_timesteps", "num_logs", "run_name", "num_seeds", "runs"),
+    *("num_minibatches", "schedule", "scaling", "scale_from", "resume_from"),
 }
 TAGS = {"ddr": "outer/ddr", "noise_scale": "outer/grad_noise_scale", "game_steps": "charts/episodic_length"}
 
@@ -71,41 +65,42 @@ TAGS = {"ddr": "outer/ddr", "noise_scale": "outer/grad_noise_scale", "game_steps
 class Args:
     env_id: str  # the task: as of --env-id of the script that plays it
     steps: Annotated[float, Range(1, 1e15)]  # environment steps of the run that you want to make, such as 2e6
-    hours: Optional[Positive] = None  # leaves out candidates whose run would take longer on this machine
+    runs: Annotated[int, Range(1, 10000)] = 24  # of so many steps, at most
+    sure: Fraction = 0.9  # ends the search when the answer has this probability
+    one_run: bool = False  # makes a single run, of the setting that is best on other tasks: a hint
     out: Path = Path("figures")  # the directory for the picture and the table
     runs_dir: Path = Path("runs")  # the directory that holds the run directories, below advise/
-    workers: Optional[Annotated[int, Range(1, 10000)]] = None  # runs at a time; default: GPUs or cores
-    budget: Annotated[float, Range(0.001, 1000)] = 0.25  # of the steps of the exhaustive grid, at most
-    seeds: Annotated[int, Range(RUNS_FOR_A_VERDICT, 1000)] = (
-        5  # runs of each candidate in the last rung; half of it before
-    )
-    seed: Seed = 1  # the first of them: another one repeats the whole search
-    shapes: Tuple[Shape, ...] = ()  # N x T of the candidates, such as 8x128 32x32
-    rates: Tuple[Positive, ...] = RATES  # learning rates of the candidates
-    minibatch_sizes: Tuple[Count, ...] = ()  # of the candidates; default: the script's, and a quarter of it
-    eval_episodes: Evaluation = 20  # whole games that each final network plays; 0: the last 100 games of the training
+    workers: Optional[Annotated[int, Range(1, 10000)]] = None  # processes at a time; default: GPUs or cores
+    seed: Seed = 1  # of the first run of each setting: another one repeats the whole search
+    shapes: Tuple[Shape, ...] = ()  # N x T of the settings, such as 8x128 32x32
+    rates: Tuple[Positive, ...] = ()  # learning rates of the settings
+    eval_episodes: Annotated[Evaluation, Range(1, 100000)] = 20  # whole games that each final network plays
     dry_run: bool = False  # prints the plan and ends
 
 
 def parse_args(argv):
-    """Returns checked Args, with `script`, `flags` and `candidates`; exits 2 with one line on bad input.
+    """Returns checked Args, with `script`, `flags`, `settings` and others; exits 2 with one line on bad input.
 
     `flags` are the words that are no arguments of this program: the script's own. Touches no file.
     """
     words, flags = split_flags(argv)
     args = parse(Args, words, __doc__)
-    args.steps, args.flags = int(args.steps), flags
+    args.steps, args.flags, args.runs = int(args.steps), flags, 1 if args.one_run else args.runs
     if not re.fullmatch(r"[\w:./-]{1,150}", args.env_id, re.ASCII):
         fail(f"--env-id {args.env_id!r}: expected the name of a task")
     args.script = f"{catalog.script_of(args.env_id)}.py"
     if args.script == "ppo_envpool.py":
         worlds.check_env_id(args.env_id)
-    args.candidates = candidates_of(args, worlds.default_arguments(str(ROOT / args.script), args.env_id))
-    args.rungs = plan(args, len(args.candidates))
-    if not args.rungs:
-        refuse(args)
-    if args.flags:
-        check_flags(args)
+    taken = sorted(OURS & parse_flags(flags).keys())
+    if taken:
+        fail(
+            f"--{taken[0].replace('_', '-')} is set by the search: expected --steps, --shapes, --rates or no such flag"
+        )
+    args.settings = settings_of(args)
+    if flags:  # the script's own parser looks at each shape
+        module = importlib.import_module(Path(args.script).stem)
+        for setting in {one.shape: one for one in args.settings}.values():
+            module.parse_args(shlex.split(command(args, setting, args.steps, args.seed))[2:])
     return args
 
 
@@ -122,196 +117,144 @@ def split_flags(argv):
     return words, flags
 
 
-def check_flags(args):
-    """Ends the program with one line if the script refuses the flags, or if they are what is searched over."""
-    taken = sorted(OURS & parse_flags(args.flags).keys())
-    if taken:
-        fail(
-            f"--{taken[0].replace('_', '-')} is set by the search: expected --steps, --shapes, --rates or no such flag"
-        )
-    module = importlib.import_module(Path(args.script).stem)
-    for shape in {(one.num_envs, one.num_steps): one for one in args.candidates}.values():
-        module.parse_args(shlex.split(command(args, shape, args.steps, args.seed))[2:])
-
-
-def refuse(args):
-    """Ends the program with one line that says which --steps, or which number of candidates, would do."""
-    tried = copy.copy(args)
-    while not plan(tried, len(args.candidates)) and tried.steps < 1e15:
-        tried.steps = math.ceil(tried.steps * 1.1)
-    fitting = [count for count in range(2, len(args.candidates)) if plan(args, count)]
-    batch = max(candidate.batch_size for candidate in args.candidates)
-    fail(
-        f"--steps {args.steps:,} with --budget {args.budget:g} is too little for {len(args.candidates)} candidates of "
-        f"{MIN_ITERATIONS} iterations of up to {batch:,} steps in each run: expected "
-        + (f"--steps {tried.steps} or more, " if tried.steps < 1e15 else "")
-        + (f"{fitting[-1]} candidates or fewer by --shapes, --rates or --minibatch-sizes, " if fitting else "")
-        + "smaller --shapes or a larger --budget"
-    )
-
-
-# ---- candidates and rungs --------------------------------------------------------------------------------------------
-class Candidate(NamedTuple):
+# ---- settings --------------------------------------------------------------------------------------------------------
+class Setting(NamedTuple):
     """What is searched over."""
 
     num_envs: int
     num_steps: int
-    minibatch_size: int
     learning_rate: float
+
+    @property
+    def shape(self):
+        return f"{self.num_envs}x{self.num_steps}"
 
     @property
     def batch_size(self):
         return self.num_envs * self.num_steps
 
     def __str__(self):
-        return f"{self.num_envs}x{self.num_steps} minibatch {self.minibatch_size} rate {self.learning_rate:g}"
+        return f"{self.shape} at the rate {self.learning_rate:g}"
 
 
-class Rung(NamedTuple):
-    """Runs of equal length."""
+def settings_of(args):
+    """The Settings of the command line, or those around the script's default; sets args.shapes, rates, defaults.
 
-    steps: int
-    count: int  # candidates, at most
-    seeds: int
-
-
-@dataclass
-class Result:
-    """What the runs of a candidate in a rung gave."""
-
-    scores: np.ndarray  # (seeds,), NaN where a run has diverged; fewer if runs have failed
-    hours: float = np.nan  # of one run, the mean
-    steps: int = 0  # of one run
-    measured: dict = field(default_factory=dict)  # {name of TAGS: mean over the runs' second halves}
-
-    @property
-    def mean(self):
-        return float(self.scores.mean()) if len(self.scores) else -np.inf
-
-    def hours_of(self, steps):
-        """The hours of a run of so many steps at this speed."""
-        return self.hours * steps / max(self.steps, 1)
-
-
-def candidates_of(args, defaults):
-    """The Candidates of the command line, or those of the defaults. Exits 2 with one line if there are not two."""
-    batch = defaults["num_envs"] * defaults["num_steps"]
-    shapes = [(batch // length, length) for length in LENGTHS if batch % length == 0]
+    Default shapes whose runs would be shorter than MIN_ITERATIONS, or that the minibatches do not divide, are left out.
+    Ends the program with one line if a given shape is such a one, or if there are not two settings.
+    """
+    args.defaults = {**worlds.default_arguments(str(ROOT / args.script), args.env_id), **parse_flags(args.flags)}
+    number, length, rate = (args.defaults[name] for name in ("num_envs", "num_steps", "learning_rate"))
+    rows = args.defaults.get("minibatch_size") or number * length // args.defaults["num_minibatches"]
+    args.defaults["minibatch_size"] = rows
+    shapes = [(number * times, length // part) for times, part in SHAPES if length % part == 0]
     if args.shapes:
         shapes = [tuple(map(int, shape.split("x"))) for shape in args.shapes]
-    args.shapes = sorted(set(shapes))
-    args.rates = sorted(set(args.rates))
-    usual = defaults.get("minibatch_size") or batch // defaults["num_minibatches"]
-    sizes = args.minibatch_sizes or (usual, usual // 4 if usual >= 256 else usual * 4)
-    args.minibatch_sizes = sorted(set(sizes))
-    found = [
-        Candidate(*shape, size, rate)
-        for shape in args.shapes
-        for size in args.minibatch_sizes
-        for rate in args.rates
-        if shape[0] * shape[1] % size == 0
-    ]
-    if len(found) < 2:
+    shapes, most = sorted(set(shapes)), args.steps // MIN_ITERATIONS
+    fitting = [(n, t) for n, t in shapes if n * t <= most and n * t % rows == 0]
+    if fitting != shapes and (args.shapes or not fitting):
+        (n, t), *_ = [shape for shape in reversed(shapes) if shape not in fitting]
+        more = f"--steps {MIN_ITERATIONS * n * t} or more, which are {MIN_ITERATIONS} iterations, or " * (n * t > most)
         fail(
-            f"--minibatch-sizes {args.minibatch_sizes} x --shapes x --rates give {len(found)} candidates: expected two"
+            f"--steps {args.steps:,} with the shape {n}x{t} and minibatches of {rows}: expected {more}--shapes whose "
+            f"N x T are a multiple of {rows} and {most:,} at most"
         )
+    args.shapes, args.left_out = fitting, [shape for shape in shapes if shape not in fitting]
+    args.rates = sorted(set(args.rates or [rate * times for times in RATES]))
+    found = [Setting(*shape, rate) for shape in args.shapes for rate in args.rates]
+    if len(found) < 2:
+        fail(f"--shapes and --rates: one setting, {found[0]}: expected two or more")
     return found
 
 
-def plan(args, count):
-    """The Rungs within the budget, three or else two, with the smallest eta; [] if there are none."""
-    few = max(2, -(-args.seeds // 2))
-    allowed = args.budget * grid_steps(args)
-    shortest = MIN_ITERATIONS * max(candidate.batch_size for candidate in args.candidates)
-    for number in (3, 2):
-        for eta in range(2, LARGEST_ETA + 1):
-            rungs, left = [], count
-            for place in range(number):
-                last = place == number - 1
-                rungs.append(Rung(args.steps // eta ** (number - 1 - place), left, args.seeds if last else few))
-                left = max(2, left // eta)
-            if rungs[0].steps >= shortest and sum(map(cost, rungs)) <= allowed:
-                return rungs
-    return []
-
-
-def cost(rung):
-    return rung.steps * rung.count * rung.seeds
-
-
-def grid_steps(args):
-    """The steps of the exhaustive grid."""
-    return len(args.shapes) * len(args.rates) * args.seeds * args.steps
+def cells_of(args):
+    """The settings as analysis/prior.py takes them."""
+    table = pd.DataFrame(args.settings)
+    for name in prior.SETTING[4:]:
+        table[name] = args.defaults.get(name, 1)  # PQN's epochs
+    return table.assign(total_timesteps=args.steps)
 
 
 # ---- the search ------------------------------------------------------------------------------------------------------
-def halve(candidates, rungs, play, allowed=lambda result: True):
-    """Successive halving. Returns a list with {candidate: Result} of each rung, the best candidate first.
+@dataclass
+class Found:
+    """What the runs of a search gave."""
 
-    play(candidates, place): the Results of the candidates in rung `place`, {candidate: Result}. allowed(result):
-    whether a candidate may go on; if none may, all may.
+    returns: list  # of each setting, (runs,)
+    zero: float  # the return of the untrained network
+    measured: list  # of each setting: {name of TAGS: mean over the runs' second halves}
+    draws: np.ndarray  # of the gains, (DRAWS, settings): analysis/prior.py
+
+    @property
+    def best(self):
+        return int(self.draws.mean(0).argmax())
+
+
+def search(args, before, play):
+    """Rounds of runs until there are --runs, or the answer is sure. Returns the Found.
+
+    before: the prior.Prior. play(requests): what the runs of [(place of the setting or None, seed)] gave, a list of
+    (return, measured); NaN for a diverged run, None for one that has failed. A None for the setting asks for an
+    untrained network.
     """
-    found, left = [], list(candidates)
-    for place, rung in enumerate(rungs):
-        results = ranked(play(left[: rung.count], place))
-        found.append(results)
-        left = [candidate for candidate, result in results.items() if allowed(result)] or list(results)
-    return found
-
-
-def ranked(results):
-    """The Results in the order of their means, the best first; a diverged run has the worst score of all."""
-    scores = np.concatenate([result.scores for result in results.values()])
-    worst = scores[np.isfinite(scores)].min() if np.isfinite(scores).any() else 0.0
-    for result in results.values():
-        result.scores = np.where(np.isfinite(result.scores), result.scores, worst)
-    return dict(sorted(results.items(), key=lambda item: -item[1].mean))
-
-
-def level_with_best(results):
-    """{candidate: Estimate of best - candidate} of those in the last rung that cannot be told apart from the best."""
-    (_, best), *others = results.items()
-    if not others:
-        return {}
-    differences = [
-        evidence(lambda one, other: mean(one) - mean(other), [[best.scores], [result.scores]])
-        for _, result in others
-        if len(result.scores)
-    ]
-    scored = [candidate for candidate, result in others if len(result.scores)]
-    chances = holm([p_values(difference.draws, "more")[0] for difference in differences])
-    found = zip(scored, differences, chances)
-    return {candidate: difference.estimate for candidate, difference, chance in found if chance >= ALPHA}
-
-
-def frontier(points):
-    """The keys of the points (cost, score) that no other beats: with at most its cost and a higher score."""
-    kept, best = [], -np.inf
-    for key, (_, score) in sorted(points.items(), key=lambda item: (item[1][0], -item[1][1])):
-        if score > best:
-            kept.append(key)
-            best = score
-    return kept
+    rng, made, zero, lowest = np.random.default_rng(args.seed), 0, np.nan, np.inf
+    asked, returns, measured = (
+        np.zeros(len(args.settings), int),
+        [[] for _ in args.settings],
+        [{} for _ in args.settings],
+    )
+    shapes, workers = [setting.shape for setting in args.settings], args.workers or len(os.sched_getaffinity(0))
+    draws = prior.posterior(before, returns, DRAWS, rng)
+    while made < args.runs:
+        number = min(AT_A_TIME * workers, -(-args.runs // 2), args.runs - made)  # two rounds at least
+        if args.one_run:
+            places = [int(draws.mean(0).argmax())]
+        else:
+            places = prior.next_runs(draws, shapes, SHAPES_AT_A_TIME * workers, number)
+        requests = [] if made else [(None, args.seed)]
+        for place in places:
+            requests.append((place, args.seed + int(asked[place])))
+            asked[place] += 1
+        made += len(places)
+        for (place, _), (value, numbers) in zip(requests, play(requests), strict=True):
+            if place is None:
+                zero = value
+            elif value is not None:
+                returns[place].append(value)
+                measured[place] = measured[place] or numbers
+        if zero is None or not np.isfinite(zero):
+            fail(f"--env-id {args.env_id}: the run of an untrained network has failed")
+        lowest = min([zero, *(value for values in returns for value in values if np.isfinite(value))])
+        returns = [[value if np.isfinite(value) else lowest for value in values] for values in returns]
+        draws = prior.posterior(before, [np.array(values) - zero for values in returns], DRAWS, rng)
+        best = int(draws.mean(0).argmax())
+        chance = prior.close_to_best(draws)[best]
+        print(f"{made} of {args.runs} runs: {args.settings[best]}, P = {chance:.2f}", flush=True)
+        if chance >= args.sure:
+            break
+    return Found(returns, zero, measured, draws)
 
 
 # ---- runs ------------------------------------------------------------------------------------------------------------
-def command(args, candidate, steps, seed=None):
-    """The command of a run of a candidate, the recommended one without `seed`."""
+def command(args, setting, steps, seed=None, rate=None):
+    """The command of a run of a setting, the recommended one without `seed`. rate: in place of the setting's."""
+    rate = setting.learning_rate if rate is None else rate
     flags = {
         "env-id": args.env_id,
         "total-timesteps": steps,
-        "num-envs": candidate.num_envs,
-        "num-steps": candidate.num_steps,
-        "minibatch-size": candidate.minibatch_size,
-        "learning-rate": f"{candidate.learning_rate:g}",
+        "num-envs": setting.num_envs,
+        "num-steps": setting.num_steps,
+        "minibatch-size": args.defaults["minibatch_size"],
+        "learning-rate": f"{rate:g}",
     }
+    if "minibatch_size" in parse_flags(args.flags):
+        del flags["minibatch-size"]
     script = args.script
     if seed is not None:
         task = f"{args.env_id.replace('/', '_')}__k{steps}"
         if args.flags:  # their runs are others
             task += "__" + hashlib.sha1(" ".join(args.flags).encode()).hexdigest()[:6]
-        shape = f"n{candidate.num_envs}_t{candidate.num_steps}_m{candidate.minibatch_size}"
-        flags["run-name"] = f"advise/{task}/{shape}_lr{candidate.learning_rate:g}__s{seed}"
+        flags["run-name"] = f"advise/{task}/n{setting.num_envs}_t{setting.num_steps}_lr{rate:g}__s{seed}"
         flags.update({"runs-dir": args.runs_dir, "seed": seed, "num-logs": NUM_LOGS})
         flags["eval-episodes"] = args.eval_episodes
         script = ROOT / script
@@ -325,24 +268,21 @@ def command(args, candidate, steps, seed=None):
     )
 
 
-def player(args):
-    """The function `play` of `halve` that makes the runs, and reads them."""
+def line_of(args, place, seed):
+    """The command of a run that `search` asks for. An untrained network: one iteration at the rate 0."""
+    if place is None:
+        first = args.settings[0]
+        return command(args, first, first.batch_size, seed, rate=0)
+    return command(args, args.settings[place], args.steps, seed)
 
-    def play(candidates, place):
-        seeds = args.rungs[place].seeds
-        print(f"rung {place + 1} of {len(args.rungs)}: {len(candidates)} candidates x {seeds} seeds", flush=True)
-        jobs = carry_out(lines_of(args, candidates, place), args)
-        parts = [jobs[i * seeds :][:seeds] for i in range(len(candidates))]
-        return {candidate: read_result(part) for candidate, part in zip(candidates, parts)}
+
+def player(args):
+    """The function `play` of `search` that makes the runs, and reads them."""
+
+    def play(requests):
+        return [read_result(job) for job in carry_out([line_of(args, *request) for request in requests], args)]
 
     return play
-
-
-def lines_of(args, candidates, place):
-    """The commands of the runs of these candidates in rung `place`, those of a candidate together."""
-    rung = args.rungs[place]
-    seeds = [args.seed + 1000 * place + i for i in range(rung.seeds)]
-    return [command(args, one, rung.steps, seed) for one in candidates for seed in seeds]
 
 
 def chosen_options(args):
@@ -371,23 +311,17 @@ def carry_out(lines, args):
     return jobs
 
 
-def read_result(jobs):
-    """The Result of the runs of one candidate."""
-    scores, hours, measured = [], [], {name: [] for name in TAGS}
-    for job in jobs:
-        if not (job.path / "manifest.json").exists():  # it has failed before its first step
-            continue
-        run = training_runs.read_run(job.path, job.name)
-        score = run.done.get("final_return", run.done.get("episodic_return"))
-        if run.diverged:
-            scores.append(np.nan)
-        elif run.done:
-            scores.append(np.nan if score is None else score)  # no game has ended
-            hours.append(run.done["wall_seconds"] / 3600)
-            for name, tag in TAGS.items():
-                measured[name].append(second_half(run, tag))
-    means = {name: float(np.mean(values)) for name, values in measured.items() if values and np.isfinite(values).all()}
-    return Result(np.array(scores, float), float(np.mean(hours)) if hours else np.nan, jobs[0].final_step, means)
+def read_result(job):
+    """(return, {name of TAGS: mean over the second half}) of a run; NaN if it has diverged, None if it has failed."""
+    if not (job.path / "manifest.json").exists():  # it has failed before its first step
+        return None, {}
+    run = training_runs.read_run(job.path, job.name)
+    if run.diverged:
+        return np.nan, {}
+    if not run.done:
+        return None, {}
+    numbers = {name: second_half(run, tag) for name, tag in TAGS.items()}
+    return run.done["final_return"], {name: value for name, value in numbers.items() if np.isfinite(value)}
 
 
 def second_half(run, tag):
@@ -404,175 +338,124 @@ def second_half(run, tag):
 
 # ---- what is shown ---------------------------------------------------------------------------------------------------
 def table_of(args, found):
-    """A row for each candidate in each rung."""
-    points = {(place, one): result for place, results in enumerate(found) for one, result in results.items()}
-    on = {
-        axis: set(frontier({key: (getattr(result, axis), result.mean) for key, result in points.items()}))
-        for axis in ("steps", "hours")
+    """A row for each setting, the best first. The expected return and its interval are of the model."""
+    low, high = found.zero + np.percentile(found.draws, [2.5, 97.5], axis=0)
+    columns = {
+        "runs": [len(values) for values in found.returns],
+        "mean_return": [np.mean(values) if values else np.nan for values in found.returns],
+        **{"expected": found.zero + found.draws.mean(0), "low": low, "high": high},
+        "p_best": np.bincount(found.draws.argmax(1), minlength=len(args.settings)) / len(found.draws),
+        "p_close": prior.close_to_best(found.draws),
     }
-    rows = []
-    for (place, candidate), result in points.items():
-        scored = len(result.scores) > 0
-        value, low, high = interval(mean, [[result.scores]]) if scored else Estimate(np.nan, np.nan, np.nan)
-        went_on = place + 1 < len(found) and candidate in found[place + 1]
-        row = {"rung": place + 1, "run_steps": result.steps, **candidate._asdict(), "seeds": len(result.scores)}
-        row.update(score=float(value), ci_low=float(low), ci_high=float(high), hours=result.hours, went_on=went_on)
-        row.update({f"frontier_{axis}": (place, candidate) in keys for axis, keys in on.items()})
-        rows.append({**row, **{name: result.measured.get(name, np.nan) for name in TAGS}})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(args.settings).assign(**columns).sort_values("expected", ascending=False)
 
 
 def plan_lines(args):
-    """Yields the plan."""
-    total = sum(map(cost, args.rungs))
+    """Yields the plan and its price."""
+    grid = GRID_SEEDS * len(args.settings)
     yield (
-        f"{args.env_id} with {args.script}: {len(args.candidates)} candidates "
-        f"({len(args.shapes)} shapes x {len(args.rates)} rates x {len(args.minibatch_sizes)} minibatch sizes)"
+        f"{args.env_id} with {args.script}: {len(args.settings)} settings, {len(args.shapes)} shapes x "
+        f"{len(args.rates)} rates, minibatches of {args.defaults['minibatch_size']} rows"
     )
-    for place, rung in enumerate(args.rungs):
-        runs = f"{rung.count:3} candidates x {rung.seeds} seeds x {rung.steps:,} steps"
-        yield f"  rung {place + 1}: {runs} = {cost(rung):,}"
+    for n, t in args.left_out:
+        yield f"  {n}x{t} is left out: fewer than {MIN_ITERATIONS} iterations, or no whole minibatches"
     yield (
-        f"  {total:,} steps, {total / grid_steps(args):.0%} of the exhaustive grid's {grid_steps(args):,} "
-        f"({len(args.shapes)} shapes x {len(args.rates)} rates x {args.seeds} seeds)"
+        f"  at most {args.runs} runs of your length, {args.runs * args.steps:,} steps: {args.runs / grid:.0%} of the "
+        f"exhaustive grid's {grid} runs ({len(args.settings)} settings x {GRID_SEEDS} seeds)"
     )
-    yield f"  in all {total / args.steps:.3g} runs of your length; final games are not among these steps"
-    yield from price(args)
-
-
-def price(args):
-    """Yields what the search costs on this machine, as `launch.py --dry-run` says it; finished runs are free."""
-    jobs = [
-        job
-        for place, rung in enumerate(args.rungs)
-        for job in read_jobs(lines_of(args, args.candidates[: rung.count], place), worlds.default_arguments)
-    ]
+    places = [round(i * len(args.settings) / args.runs) % len(args.settings) for i in range(args.runs)]
+    jobs = read_jobs([line_of(args, place, args.seed + i) for i, place in enumerate(places)], worlds.default_arguments)
     chosen = chosen_options(args)
     machine = this_machine(chosen, jobs)
     threads = int(machine.slots[0]["OMP_NUM_THREADS"])
-    for line in estimate(jobs, chosen.sps, len(machine.slots), threads, chosen.together):
-        yield f"  {line}"
+    _, *lines = estimate(jobs, chosen.sps, len(machine.slots), threads, AT_A_TIME // SHAPES_AT_A_TIME)
+    yield from (f"  {line}" for line in lines)
 
 
-def report(args, found, table):
-    """Yields the lines of the answer."""
-    for place, rows in table.groupby("rung"):
-        yield f"rung {place}, {rows['run_steps'].max():,} steps a run: mean return [95 % CI], hours a run"
-        for row in rows.itertuples():
-            name = f"{row.num_envs}x{row.num_steps}"
-            yield (
-                f"  {name:>9} minibatch {row.minibatch_size:5} rate {row.learning_rate:<8g} {number(row):34} "
-                f"{row.hours:8.3g} h{'  goes on' if row.went_on else ''}"
-            )
-    for axis in ("steps", "hours"):
-        yield f"frontier of return against {axis}"
-        for row in table[table[f"frontier_{axis}"]].sort_values("run_steps" if axis == "steps" else axis).itertuples():
-            at = f"{row.run_steps:,} steps" if axis == "steps" else f"{row.hours:.3g} h"
-            candidate = Candidate(row.num_envs, row.num_steps, row.minibatch_size, row.learning_rate)
-            yield f"  {at:>16}: {number(row):34} {candidate}"
-    yield from answer(args, found[-1])
-    used = sum(result.steps * len(result.scores) for results in found for result in results.values())
-    yield f"used {used:,} steps, {used / grid_steps(args):.0%} of the exhaustive grid"
-
-
-def number(row):
-    """A score with its interval, as text."""
-    return f"{row.score:.4g}" + ("" if np.isnan(row.ci_low) else f" [{row.ci_low:.4g}, {row.ci_high:.4g}]")
-
-
-def answer(args, results):
-    """Yields the recommendation and its reasons."""
-    best, level = next(iter(results)), level_with_best(results)
-    if not np.isfinite(results[best].mean):
-        yield "no recommendation: no run of the last rung has finished"
+def report(args, found, table, products):
+    """Yields the lines of the answer. products: what prior.Tasks.best_products says of other tasks."""
+    yield f"an untrained network returns {found.zero:.4g}; expected return [95 %], P(within 5 % of the best), runs"
+    for row in table.head(8).itertuples():
+        name = f"{row.num_envs}x{row.num_steps}"
+        numbers = f"{row.expected:.4g} [{row.low:.4g}, {row.high:.4g}]"
+        yield f"  {name:>9} rate {row.learning_rate:<9.4g} {numbers:30} {row.p_close:.2f}  {row.runs}"
+    made, grid = int(table["runs"].sum()), GRID_SEEDS * len(args.settings)
+    if not made:
+        yield "no recommendation: no run has finished"
         return
-    if level:
-        for other, (value, low, high) in level.items():
-            bounds = f"[{low:.4g}, {high:.4g}]" if np.isfinite(low) else "without an interval"
-            yield f"undecided: {best} is ahead of {other} by {value:.4g} {bounds}"
-        chosen = min((best, *level), key=lambda candidate: np.nan_to_num(results[candidate].hours, nan=np.inf))
-        yield f"this is the fastest of these {1 + len(level)}, which cannot be told apart; more --seeds may decide:"
-    else:
-        chosen = best
-        yield "decided: its difference to each other candidate of the last rung has a 95 % CI above 0:"
-    yield f"  {command(args, chosen, args.steps)}"
-    hours = results[chosen].hours_of(args.steps)
-    yield f"  {hours:.3g} hours here" + (
-        f", more than --hours {args.hours:g}: no candidate is faster" if args.hours and hours > args.hours else ""
-    )
-    yield from edges(args, chosen)
-    yield from reasons(args, chosen, results[chosen].measured)
+    best, word = args.settings[found.best], "a hint, from one run" if args.one_run else "answer"
+    chance = table["p_close"].iloc[0]
+    yield f"{word}: {best}; within 5 % of the best of {len(args.settings)} settings with the probability {chance:.2f}"
+    yield f"  {command(args, best, args.steps)}"
+    yield from edges(args, best)
+    yield from hints(args, best, found.measured[found.best], products)
+    yield f"used {made * args.steps:,} steps, {made} runs, {made / grid:.0%} of the exhaustive grid"
 
 
-def edges(args, candidate):
-    """Yields what to try next if the candidate is at an edge of the rates, or of the shapes' N or T."""
-    rate, name = candidate.learning_rate, f"{candidate.num_envs}x{candidate.num_steps}"
+def edges(args, setting):
+    """Yields what to try next if the setting is at an edge of the rates, or of the shapes' N or T."""
+    rate, name = setting.learning_rate, setting.shape
     beyond = [4 * rate, 2 * rate] * (rate == max(args.rates)) + [rate / 2, rate / 4] * (rate == min(args.rates))
     if beyond:
         tried = " ".join(f"{x:g}" for x in sorted({*beyond, rate}))
         yield f"  at the edge of the grid: no rate beyond {rate:g} was tried: try --shapes {name} --rates {tried}"
     for axis, i in (("N", 0), ("T", 1)):
-        values, own = sorted({shape[i] for shape in args.shapes}), candidate[i]
+        values, own = sorted({shape[i] for shape in args.shapes}), setting[i]
         further = [2 * own] * (own == values[-1]) + [own // 2] * (own == values[0] and own > 1)
-        shapes = [list(candidate[:2]) for _ in further]
+        shapes = [list(setting[:2]) for _ in further]
         for shape, value in zip(shapes, further):
             shape[i] = value
-        words = " ".join(f"{n}x{t}" for n, t in shapes if n * t % candidate.minibatch_size == 0)
+        words = " ".join(f"{n}x{t}" for n, t in shapes if n * t % args.defaults["minibatch_size"] == 0)
         if words:
             yield f"  at the edge of the grid: no {axis} beyond {own} was tried: try --shapes {name} {words}"
 
 
-def reasons(args, candidate, measured):
-    """Yields what was measured of a candidate's runs that explains its rank."""
-    arguments = worlds.default_arguments(str(ROOT / args.script), args.env_id)
-    horizon = 1 / max(1 - arguments["gamma"] * arguments["gae_lambda"], 1e-9)
-    yield f"  T: {candidate.num_steps / horizon:.2g} times GAE's horizon 1 / (1 - gamma lambda) = {horizon:.3g} steps"
+def hints(args, setting, measured, products):
+    """Yields what was measured of a setting's first run, and what it says about N, T and the rate: hints."""
+    horizon = 1 / max(
+        1 - args.defaults["gamma"] * args.defaults.get("gae_lambda", args.defaults.get("q_lambda", 0)), 1e-9
+    )
+    yield f"  T: {setting.num_steps / horizon:.2g} times the horizon 1 / (1 - gamma lambda) = {horizon:.3g} steps"
     if "game_steps" in measured:
-        yield f"  T: {candidate.num_steps / measured['game_steps']:.2g} of a game of {measured['game_steps']:.4g} steps"
+        yield f"  T: {setting.num_steps / measured['game_steps']:.2g} of a game of {measured['game_steps']:.4g} steps"
+    cells = cells_of(args).iloc[[args.settings.index(setting)]]
+    updates = int(prior.gradient_steps(cells)[0])
+    yield (
+        f"  rate x gradient steps: {setting.learning_rate * updates:.3g}, {updates:,} gradient steps; the best of "
+        f"{len(products)} other tasks have {min(products):.2g} to {max(products):.2g}"
+    )
     if "ddr" in measured:
         yield f"  DDR: {measured['ddr']:,.0f} samples for each nat between two policies (P3: too few end on a plateau)"
     if "noise_scale" in measured:
         scale = measured["noise_scale"]
-        word = "noise prevails, a larger batch may help" if scale > candidate.batch_size else "more samples add little"
-        yield f"  gradient noise scale: {scale:,.0f} samples, batch {candidate.batch_size:,}: {word}"
-    else:
-        yield f"  gradient noise scale: not measured ({TAGS['noise_scale']} is not in these runs)"
+        word = "noise prevails, a larger batch may help" if scale > setting.batch_size else "more samples add little"
+        yield f"  gradient noise scale: {scale:,.0f} samples, batch {setting.batch_size:,}: {word}"
 
 
-def draw(args, table, path):
-    """Return against steps, against hours, and of the first rung against N; the frontier and its intervals in blue."""
-    from analysis.look import BLUES, PAGE, plt, ramp  # matplotlib takes a second: not for --help
+def draw(args, found, path):
+    """A panel a shape: the returns of the runs and the expected return against the rate, with its 95 % interval."""
+    from analysis.look import BLUE, PAGE, VERMILLION, plt  # matplotlib takes a second: not for --help
 
-    figure, axes = plt.subplots(1, 3, figsize=(PAGE, 2.5), sharey=True)
-    for ax, axis, x in zip(axes, ("steps", "hours"), ("run_steps", "hours")):
-        ax.plot(table[x], table["score"], ".", color="0.7", ms=4, mec="none")
-        best = table[table[f"frontier_{axis}"]].sort_values(x)
-        bars = np.nan_to_num(np.maximum([best["score"] - best["ci_low"], best["ci_high"] - best["score"]], 0))
-        ax.errorbar(best[x], best["score"], bars, fmt="o-", color=BLUES[1], ms=3)
-        previous = None
-        for row in best.itertuples():
-            shape, place = f"{row.num_envs}×{row.num_steps}", (getattr(row, x), row.score)
-            if shape != previous:  # equal labels of near points would cover each other
-                ax.annotate(shape, place, xytext=(2, -8), textcoords="offset points", fontsize=6)
-            previous = shape
-        ax.set(xlabel=f"{axis} of a run", title=f"return against {axis}")
-    first = table[table["rung"] == 1]
-    rates = sorted(first["learning_rate"].unique())
-    for rate, color in zip(rates, ramp(BLUES, len(rates))):
-        for size, mark in zip(sorted(first["minibatch_size"].unique()), "os^vD" * len(first)):
-            rows = first[(first["learning_rate"] == rate) & (first["minibatch_size"] == size)]
-            axes[2].plot(rows["num_envs"], rows["score"], mark, color=color, ms=3, label=f"{rate:g}, {size}")
-    hours = np.geomspace(table["hours"].min(), table["hours"].max(), 3) if table["hours"].notna().any() else []
-    for ax, ticks, style in zip(
-        axes, (table.groupby("rung")["run_steps"].max(), hours, first["num_envs"].unique()), STYLES
-    ):
-        ax.set_xscale("log")
-        ax.set_xticks(ticks, [style.format(tick) for tick in ticks])
-        ax.set_xticks([], minor=True)
-    axes[2].set(xlabel="N", title=f"first rung: {first['run_steps'].max():,} steps")
-    axes[2].legend(title="rate, minibatch", fontsize=5.5, title_fontsize=5.5, loc="best")
-    axes[0].set_ylabel("mean return")
-    figure.suptitle(f"{args.env_id}: blue is the frontier, with 95 % CIs over seeds; N×T where it changes", fontsize=8)
+    width = PAGE * max(1, len(args.shapes) / 8)
+    figure, axes = plt.subplots(1, len(args.shapes), figsize=(width, 2.2), sharey=True, squeeze=False)
+    low, high = found.zero + np.percentile(found.draws, [2.5, 97.5], axis=0)
+    expected = found.zero + found.draws.mean(0)
+    for axis, shape in zip(axes[0], args.shapes, strict=True):
+        places = [i for i, setting in enumerate(args.settings) if (setting.num_envs, setting.num_steps) == shape]
+        axis.fill_between(args.rates, low[places], high[places], color=BLUE, alpha=0.2, lw=0)
+        axis.plot(args.rates, expected[places], color=BLUE)
+        for place in places:
+            values = found.returns[place]
+            axis.plot([args.settings[place].learning_rate] * len(values), values, ".", color="0.3", ms=3)
+        if found.best in places:
+            axis.plot(args.settings[found.best].learning_rate, expected[found.best], "o", color=VERMILLION)
+        axis.set_xscale("log")
+        ticks = [args.rates[0], args.rates[-1]]
+        axis.set_xticks(ticks, [f"{tick:.2g}" for tick in ticks])
+        axis.set_xticks([], minor=True)
+        axis.set(xlabel="learning rate", title=f"{shape[0]} × {shape[1]}")
+    axes[0, 0].set_ylabel("return")
+    figure.suptitle(f"{args.env_id}, {args.steps:,} steps: runs, and what the model expects with 95 %", fontsize=8)
     figure.savefig(path)
     plt.close(figure)
 
@@ -582,19 +465,16 @@ def main(args):
     print(plan_text, flush=True)
     if args.dry_run:
         return
-    found = halve(
-        args.candidates,
-        args.rungs,
-        player(args),
-        lambda result: not args.hours or result.hours_of(args.steps) <= args.hours,
-    )
+    known = prior.known_runs(reading.load(experiment.DATASET))
+    tasks = prior.Tasks(known[known["game"] != catalog.game_name(args.env_id)])
+    found = search(args, tasks.prior(cells_of(args)), player(args))
     table = table_of(args, found)
-    lines = list(report(args, found, table))
+    lines = list(report(args, found, table, tasks.best_products()))
     name = f"advise_{catalog.game_name(args.env_id).replace(':', '_')}"
     with writable("out", args.out):
         table.to_csv(args.out / f"{name}.csv", index=False, float_format="%.6g")
         (args.out / f"{name}.txt").write_text("\n".join([plan_text, *lines]) + "\n")
-        draw(args, table, args.out / f"{name}.png")
+        draw(args, found, args.out / f"{name}.png")
     print(*lines, sep="\n")
 
 

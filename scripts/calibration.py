@@ -20,12 +20,10 @@ import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
 from typing import Tuple
 
 import numpy as np
 import pandas as pd
-from advise import level_with_best
 from analysis import comparisons, experiment
 from analysis.comparisons import judge
 from analysis.estimates import ALPHA, CONTRADICTED, SUPPORTED, UNDECIDED, bootstrap, evidence, iqm, mean, p_values
@@ -196,17 +194,6 @@ def search(trials, effect):
         return comparisons.judge_choice(cells, picks, MARGIN, trials.reps).verdict
 
     return trials.each(verdict, *trials.samples(effect - MARGIN, *[0] * 20))
-
-
-def decided_best(trials, effect):
-    """scripts/advise.py: the best of four candidates is told apart from each of the others; none is, or the first."""
-
-    def verdict(*samples):
-        results = sorted(enumerate(samples), key=lambda item: -item[1][0].mean())
-        tied = level_with_best({name: SimpleNamespace(scores=scores) for name, (scores,) in results})
-        return UNDECIDED if tied else SUPPORTED if results[0][0] == 0 else CONTRADICTED
-
-    return trials.each(verdict, *trials.samples(effect, 0, 0, 0))
 
 
 def trend(trials, effect):
@@ -381,7 +368,6 @@ KINDS = {  # name: (function, pools). A claim "not below by 0.05" is a differenc
     "own best rate: both fall from a best": (best_of_peaks, TWO),
     "the best shape at the default rate stays": (best_shape_stays, TWO),
     "regret of a search below 0.05": (search, TWO),
-    "advise: the best of four is decided": (decided_best, ["one game"]),
     "trend in N (tau, no turning back)": (trend, ["shape", "one game"]),
     "slope against log2 N": (slope, [*TWO, "one game"]),
     "inverted U": (inverted_u, [*TWO, "one game"]),

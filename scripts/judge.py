@@ -4,7 +4,6 @@
     python scripts/judge.py shape                             # of one experiment: verdicts, means, picture
     python scripts/judge.py shape --runs runs/shape_rate      # takes these runs into the table of all runs first
     python scripts/judge.py shape --first-seed 6              # prints what the later seeds say alone, writes nothing
-    python scripts/judge.py advise --searches figures/advise  # writes searches.csv first
 
 results/NAME/claims.py says what the experiment claims, and how it is tested and drawn. Writes verdicts.csv (a row a
 number: of each claim over all games, and in each game), means.csv (the mean of each configuration in each game),
@@ -40,7 +39,6 @@ class Args:
     experiment: Annotated[str, tyro.conf.Positional]  # a folder of results/ with a claims.py, or all
     runs: Optional[Path] = None  # the run directories, at any depth: takes them in first
     table_only: bool = False  # only takes in what is new, and judges nothing yet
-    searches: Optional[Path] = None  # of advise: SEED/advise_GAME.txt below it; writes searches.csv first
     dataset: Path = experiment.DATASET  # the table of all runs
     out: Optional[Path] = None  # where the other files are; default: results/EXPERIMENT
     first_seed: int = 0  # leaves out earlier seeds, and writes nothing
@@ -50,8 +48,8 @@ def main(args):
     if args.experiment != ALL:
         judge(args, experiment.load(args.experiment), args.out or experiment.RESULTS / args.experiment)
         return
-    if args.runs or args.searches or args.out or args.first_seed:
-        arguments.fail("all: expected the name of an experiment with --runs, --searches, --out and --first-seed")
+    if args.runs or args.out or args.first_seed:
+        arguments.fail("all: expected the name of an experiment with --runs, --out and --first-seed")
     for path in sorted(experiment.RESULTS.glob("*/claims.py")):
         code = experiment.load(path.parent.name)
         if (path.parent / "verdicts.csv").exists() and not args.table_only:
@@ -91,11 +89,6 @@ def judge(args, code, out):
     table = take_in(args, code, out)
     if args.table_only:
         return
-    if args.searches:
-        searches = list(code.read_searches(args.searches)) if hasattr(code, "read_searches") else []
-        if not searches:
-            arguments.fail(f"--searches {args.searches}: expected advise, and SEED/advise_GAME.txt below the directory")
-        experiment.write_csv(pd.DataFrame(searches), out / "searches.csv")
     runs = experiment.runs_of(code, table)
     runs = runs[runs["seed"] >= args.first_seed]
     if runs.empty:

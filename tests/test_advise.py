@@ -1,121 +1,156 @@
-"""scripts/advise.py on planted problems: scores that are given, and run directories that are already finished."""
+"""scripts/advise.py on planted tasks, runs that are already finished, and the replay of recorded runs."""
 
 import importlib
-import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from planted_runs import write_run  # puts scripts/ on the path
 
 # isort: split
 import advise
-from advise import Candidate, Result
+import replay_advise
+from analysis import prior
 from launching import jobs
 
-SMALL = "--env-id CartPole-v1 --steps 4096 --shapes 4x32 32x4 --rates 1e-3 2.5e-4 --minibatch-sizes 32 --budget 0.8"
+WORDS = "--env-id CartPole-v1 --steps 2e5"
 
 
-def planted(quality, noise, rng):
-    """A `play` in which a candidate has the score quality(candidate, place), with noise from seed to seed."""
-
-    def play(candidates, place):
-        return {one: Result(quality(one, place) + noise * rng.normal(size=5), 1.0, 100) for one in candidates}
-
-    return play
-
-
-def test_halving_finds_the_planted_best_within_the_budget():
-    args = advise.parse_args("--env-id CartPole-v1 --steps 2e6".split())
-    assert len(args.candidates) == 42 and [rung.count for rung in args.rungs] == [42, 10, 2]
-    steps = sum(rung.steps * rung.count * rung.seeds for rung in args.rungs)
-    assert 0.15 < steps / (7 * 3 * 5 * 2e6) <= 0.25
-    assert [rung.steps for rung in args.rungs] == [125000, 500000, 2000000] and args.rungs[-1].seeds == 5
-    best, seen = args.candidates[17], []
-
-    def quality(candidate, place):  # in short runs one half is as good as the best; the longest run tells
-        seen.append((place, candidate))
-        return 1.0 * (candidate == best) + 0.9 * (candidate.num_envs > 32) * (place == 0)
-
-    found = advise.halve(args.candidates, args.rungs, planted(quality, 0.01, np.random.default_rng(0)))
-    assert [len(results) for results in found] == [42, 10, 2] and next(iter(found[-1])) == best
-    assert len(seen) == 54 and advise.level_with_best(found[-1]) == {}
-    slow = advise.halve(
-        args.candidates, args.rungs, planted(quality, 0.01, np.random.default_rng(0)), lambda x: x.mean < 1
-    )
-    assert all(result.mean < 1.1 for result in slow[-1].values()) and best not in slow[1]
-    assert not advise.plan(args, 10**6)
+def table_of_tasks(games=4, seeds=3, noise=0.05):
+    """Runs in which a score rises with the rate up to a top, which is not the same in each task."""
+    rows, rng = [], np.random.default_rng(0)
+    for game, (place, slope) in enumerate([(2.5, -0.03), (1, 0.04), (4, -0.06), (3, -0.01)][:games]):
+        for n, t in ((8, 32), (8, 128), (32, 32), (128, 8)):
+            for k in range(-1, 5):
+                setting = dict(zip(prior.SETTING, (n, t, 2.5e-4 * 2**k, 100_000, 256, 4), strict=True))
+                top = 0.9 - 0.04 * (k - place) ** 2 + slope * np.log2(n / 8)
+                for seed in range(seeds):
+                    score = top + noise * rng.normal()
+                    rows.append({"game": f"g{game}", **setting, "seed": seed, "score": score})
+    return pd.DataFrame(rows)
 
 
-def test_the_fine_print_of_a_ranking(tmp_path):
-    a, b, c, d = (Candidate(n, 8, 8, 1e-3) for n in (1, 2, 3, 4))
-    scores = {a: [1, 2, 3, 2, 2], b: [9, np.nan, 9, 9, 9], c: [], d: [5, 6, 5, 6, 5.5]}
-    results = advise.ranked({one: Result(np.array(values, float)) for one, values in scores.items()})
-    assert list(results) == [b, d, a, c]  # no run of c has finished
-    assert results[b].scores.tolist() == [9, 1, 9, 9, 9]  # the diverged run has the worst score of all
-    level = advise.level_with_best(results)
-    assert list(level) == [d] and level[d].low < 0 < level[d].value
-    same = {one: Result(np.full(5, 500.0), hours) for one, hours in ((a, 2.0), (b, 1.0))}
-    assert list(advise.level_with_best(same)) == [b]  # equal scores tell nothing
-    args = advise.parse_args([*SMALL.split(), "--runs-dir", str(tmp_path)])
-    missing = advise.read_result(jobs.read_jobs([advise.command(args, a, 4096, seed=1)]))
-    assert missing.mean == -np.inf and not advise.level_with_best({b: results[b], a: missing})
-    assert advise.frontier({"a": (1, 5), "b": (2, 4), "c": (2, 6), "d": (3, 6), "e": (1, 3)}) == ["a", "c"]
+@pytest.fixture(scope="module")
+def table():
+    return table_of_tasks()
 
 
-def plant(args, score):
-    """Finished runs of every candidate in every rung, as the program will ask for them. score: of (candidate, seed)."""
-    for place, rung in enumerate(args.rungs):
-        for candidate in args.candidates:
-            for i in range(rung.seeds):
-                line = advise.command(args, candidate, rung.steps, args.seed + 1000 * place + i)
-                (job,) = jobs.read_jobs([line])
-                flags = {name: value for name, value in job.flags.items() if name not in ("env_id", "run_name")}
-                flags.update(script="ppo_envpool", game="CartPole-v1", steps=rung.steps, final=score(candidate, i))
-                scalars = {"outer/ddr": 40000.0, "charts/episodic_length": 64.0}
-                run = write_run(job.path, 1.0, scalars=scalars, **flags)
-                done = json.loads((run / "done.json").read_text())
-                done["wall_seconds"] = 3.6 * rung.steps / candidate.num_envs
-                (run / "done.json").write_text(json.dumps(done))
+@pytest.fixture(scope="module")
+def tasks(table):
+    return prior.Tasks(table[table["game"] != "g0"])
 
 
-@pytest.mark.parametrize("gap,word", [(1.0, "decided"), (0.0, "undecided")])
-def test_an_answer_from_runs_that_are_there(gap, word, tmp_path):
-    words = [*SMALL.split(), "--runs-dir", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--workers", "1"]
-    args = advise.parse_args(words)
-    assert [rung.count for rung in args.rungs] == [4, 2, 2]
-    plant(args, lambda one, i: 0.1 * i + (one.learning_rate > 5e-4) * (3 + gap * (one.num_envs == 4)))
-    found = advise.halve(args.candidates, args.rungs, advise.player(args))
+# ---- the model -------------------------------------------------------------------------------------------------------
+def test_the_prior_knows_what_the_tasks_have_in_common(table, tasks):
+    theta = tasks.theta + np.linspace(-0.2, 0.2, 8)
+    gradient, step = tasks.objective(theta)[1], 1e-5 * np.eye(8)
+    numeric = [(tasks.objective(theta + d)[0] - tasks.objective(theta - d)[0]) / 2e-5 for d in step]
+    np.testing.assert_allclose(gradient, numeric, rtol=1e-4, atol=1e-5)
+    cells = table[table["game"] == "g0"].groupby(list(prior.SETTING))["score"].mean().reset_index()
+    found = tasks.prior(cells)
+    off = (cells["score"] - found.mean) / np.sqrt(np.diag(found.covariance))
+    assert np.corrcoef(found.mean, cells["score"])[0, 1] > 0.6 and np.abs(off).max() < 4
+    assert np.exp(found.log_noise[0]) == pytest.approx(0.05, rel=0.2)
+
+
+def test_the_posterior_is_that_of_a_gaussian_whose_unit_and_noise_are_known():
+    """Many runs fix the unit; then the means of the draws are those of one regression by hand, in any unit."""
+    mean, covariance = np.array([0.2, 0.5, 0.8]), 0.04 * np.array([[1, 0.8, 0.1], [0.8, 1, 0.1], [0.1, 0.1, 1]])
+    before, rng = prior.Prior(mean, covariance, (np.log(0.1), 1e-6)), np.random.default_rng(0)
+    for unit in (1.0, 500.0):
+        gains = [np.array([0.3, 0.5]) * unit, np.array([]), np.array([0.7, 0.9] * 20) * unit]
+        draws = prior.posterior(before, gains, 20_000, np.random.default_rng(1)) / unit
+        assert draws[:, [0, 2]].mean(0) == pytest.approx([0.39, 0.80], abs=0.02) and draws[:, 2].std() < 0.05
+        assert (
+            draws[:, 1].mean() > 0.55 and draws[:, 1].std() > draws[:, 0].std()
+        )  # untried, but it knows from the first
+    untried = prior.posterior(before, [[], [], []], 20_000, rng)
+    assert untried.mean(0) == pytest.approx(mean, abs=0.01) and np.cov(untried.T) == pytest.approx(covariance, abs=2e-3)
+
+
+def test_what_is_drawn_from_the_posterior():
+    draws = np.array([[1.0, 0.96, 0.2], [0.5, 1.0, 0.2], [1.0, 0.90, 0.2], [0.1, 0.2, 2.0]])
+    assert prior.close_to_best(draws).tolist() == [0.5, 0.5, 0.25]
+    assert prior.close_to_best(-draws[3:]).tolist() == [1.0, 0.0, 0.0]
+    assert prior.next_runs(draws, ["a", "b", "a"], 2, 4) == [0, 1, 0, 2]
+    assert prior.next_runs(draws, ["a", "b", "c"], 1, 4) == [0, 0, 0, 0]
+
+
+# ---- the search ------------------------------------------------------------------------------------------------------
+def planted(args, quality, zero=20.0):
+    """A `play` whose runs return 20 + 400 quality(setting), with noise; inf has failed, nan has diverged."""
+    rng = np.random.default_rng(3)
+
+    def value(place):
+        score = 0 if place is None else quality(args.settings[place])
+        return None if score == np.inf else zero + 400 * score + 20 * rng.normal() * (place is not None)
+
+    return lambda requests: [(value(place), {}) for place, _ in requests]
+
+
+def test_the_search_finds_the_planted_best_and_stops_when_it_is_sure(tasks, capsys):
+    args = advise.parse_args([*WORDS.split(), "--runs", "60", "--workers", "2"])
+    cells = advise.cells_of(args)
+    assert len(args.settings) == 36 and set(cells.columns) == set(prior.SETTING)
+
+    def quality(one):  # not where the other tasks have it
+        return 0.8 - 0.05 * np.log2(one.learning_rate / 4e-3) ** 2 + 0.05 * np.log2(one.num_envs / 8)
+
+    found = advise.search(args, tasks.prior(cells), planted(args, quality))
+    made = sum(map(len, found.returns))
+    best = args.settings[found.best]
+    assert quality(best) >= 0.95 * max(map(quality, args.settings)) and best.num_envs == 128 and made < 60
+    assert capsys.readouterr().out.count(" of 60 runs: ") == -(-made // 12)
+    lines = list(advise.report(args, found, advise.table_of(args, found), tasks.best_products()))
+    said = f"answer: {best}; within 5 % of the best of 36 settings"
+    assert any(line.startswith(said) for line in lines)
+    assert lines[-1].endswith(f"{made} runs, {made / 360:.0%} of the exhaustive grid")
+    again = advise.search(args, tasks.prior(cells), planted(args, quality))
+    assert [list(values) for values in again.returns] == [list(values) for values in found.returns]  # so it resumes
+
+
+def test_an_answer_from_runs_that_are_there(tasks, tmp_path):
+    words = f"{WORDS} --shapes 8x128 32x32 --rates 5e-4 2.5e-4 --runs 8 --workers 1 --runs-dir {tmp_path} --gamma 0.9"
+    args = advise.parse_args(words.split())
+    for place, setting in [(None, None), *enumerate(args.settings)]:
+        for seed in range(1, 8 if setting else 2):
+            (job,) = jobs.read_jobs([advise.line_of(args, place, seed)])
+            flags = {name: value for name, value in job.flags.items() if name not in ("env_id", "run_name")}
+            final = 20.0 if place is None else 100.0 + seed + 300 * (setting == (8, 128, 5e-4))
+            flags.update(script="ppo_envpool", game="CartPole-v1", steps=job.steps, final=final)
+            scalars = {"outer/ddr": 40000.0, "charts/episodic_length": 64.0, "outer/grad_noise_scale": 4096.0}
+            write_run(job.path, 1.0, scalars=scalars, **flags)
+    found = advise.search(args, tasks.prior(advise.cells_of(args)), advise.player(args))
+    assert found.zero == 20.0 and sum(map(len, found.returns)) in (4, 8)
     table = advise.table_of(args, found)
-    lines = list(advise.report(args, found, table))
+    lines = list(advise.report(args, found, table, tasks.best_products()))
+    command = "python ppo_envpool.py --env-id CartPole-v1 --total-timesteps 200000 --num-envs 8 --num-steps 128"
+    assert f"  {command} --minibatch-size 256 --learning-rate 0.0005 --gamma 0.9" in lines
+    assert importlib.import_module("ppo_envpool").parse_args(command.split()[2:]).num_steps == 128
     text = "\n".join(lines)
-    assert ("\ndecided: " in text) == (word == "decided") and ("\nundecided: " in text) == (word == "undecided")
-    chosen = "4 --num-steps 32" if word == "decided" else "32 --num-steps 4"  # of equals the faster one
-    command = (
-        f"python ppo_envpool.py --env-id CartPole-v1 --total-timesteps 4096 --num-envs {chosen} --minibatch-size 32"
-    )
-    assert f"  {command} --learning-rate 0.001" in lines
-    module = importlib.import_module("ppo_envpool")
-    assert module.parse_args(command.split()[2:]).total_timesteps == 4096
-    assert "DDR: 40,000 samples" in text and "of a game of 64 steps" in text and "not measured" in text
-    used = 5 * 2 * 4096 + 3 * 2 * 2048 + 3 * 4 * 1024
-    assert lines[-1] == f"used {used:,} steps, {used / (5 * 4 * 4096):.0%} of the exhaustive grid"
-    assert (table["num_envs"][table["frontier_hours"]] == 32).sum() >= 1 and table["went_on"].sum() == 4
-    assert table["score"].max() == pytest.approx(3.2 + gap) and table["ci_low"].max() < table["score"].max()
+    assert "DDR: 40,000 samples" in text and "2 of a game of 64 steps" in text and "noise prevails" in text
+    assert "the best of 3 other tasks have" in text and "no rate beyond 0.0005 was tried" in text
+    advise.draw(args, found, tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
-def test_the_picture_shows_what_is_in_the_table(tmp_path):
-    args = advise.parse_args(SMALL.split())
-    found = advise.halve(
-        args.candidates, args.rungs, planted(lambda one, _: one.num_envs, 1.0, np.random.default_rng(0))
-    )
-    advise.draw(args, advise.table_of(args, found), tmp_path / "a.png")
-    assert (tmp_path / "a.png").stat().st_size > 20_000
+def test_one_run_is_a_hint_unless_it_fails(tasks):
+    args = advise.parse_args([*WORDS.split(), "--one-run"])
+    for quality, says in ((0.9, "a hint, from one run: "), (np.nan, "a hint, from"), (np.inf, "no recommendation: ")):
+        found = advise.search(args, tasks.prior(advise.cells_of(args)), planted(args, lambda _, q=quality: q))
+        lines = list(advise.report(args, found, advise.table_of(args, found), tasks.best_products()))
+        assert any(line.startswith(says) for line in lines)
+        assert np.isfinite(found.draws).all() and sum(map(len, found.returns)) == (quality != np.inf)
+        assert np.isfinite(quality) or sum(map(sum, found.returns)) in (20, 0)  # diverged, failed
 
 
+# ---- command lines ---------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "words,says",
     [
-        ("--steps 2e4", "expected --steps 101110 or more, 7 candidates or fewer by --shapes, "),
+        ("--shapes 8x32 128x128 --steps 1e5", "expected --steps 131072 or more, which are 8 iterations, or --shapes"),
+        ("--shapes 8x8", "expected --shapes whose N x T are a multiple of 256 and 25,000 at most"),
+        ("--shapes 8x32 --rates 1e-3", "one setting, 8x32 at the rate 0.001: expected two"),
         ("--gamma 2", "--gamma 2.0 is out of range"),
         ("--num-envs 4", "--num-envs is set by the search"),
         ("--no-such-flag 1", "--no-such-flag"),
@@ -123,28 +158,49 @@ def test_the_picture_shows_what_is_in_the_table(tmp_path):
 )
 def test_bad_input_ends_in_one_line(words, says, capsys):
     with pytest.raises(SystemExit) as end:
-        advise.parse_args(["--env-id", "CartPole-v1", "--steps", "2e5", *words.split()])
+        advise.parse_args([*WORDS.split(), *words.split()])
     error = capsys.readouterr().err
     assert end.value.code == 2 and error.startswith("error: ") and error.count("\n") == 1 and says in error
 
 
 def test_the_price_and_the_flags_of_the_script(tmp_path, capsys):
-    words = f"--env-id CartPole-v1 --steps 2e5 --runs-dir {tmp_path} --gamma 0.95 --no-norm-adv --workers 2"
+    words = f"{WORDS} --runs-dir {tmp_path} --gamma 0.95 --minibatch-size 64 --workers 2"
     args = advise.parse_args(words.split())
-    advise.main(advise.parse_args([*words.split(), "--dry-run"]))
+    advise.main(advise.parse_args([*words.split(), "--dry-run", "--steps", "1e5"]))
     shown = capsys.readouterr().out
-    assert "in all 25.4 runs of your length" in shown and "166 runs, 5,075,000 steps; 0 runs are finished" in shown
-    assert "3,320 final games" in shown and "2 processes at a time" in shown and not any(tmp_path.iterdir())
-    (job,) = jobs.read_jobs([advise.command(args, args.candidates[0], 200000, seed=1)])
-    assert (job.args["gamma"], job.args["norm_adv"], job.args["num_steps"]) == (0.95, False, 256)
+    assert "128x128 is left out: fewer than 8 iterations" in shown and "30 settings, 5 shapes x 6 rates" in shown
+    assert "24 runs of your length, 2,400,000 steps: 8% of the exhaustive grid's 300 runs" in shown
+    assert "480 final games" in shown and "2 processes at a time" in shown and not any(tmp_path.iterdir())
+    (job,) = jobs.read_jobs([advise.command(args, args.settings[0], 200000, seed=1)])
+    assert (job.args["gamma"], job.args["minibatch_size"], job.args["num_steps"]) == (0.95, 64, 32)
     args.flags = []
-    assert job.name != jobs.read_jobs([advise.command(args, args.candidates[0], 200000, seed=1)])[0].name
+    assert job.name != jobs.read_jobs([advise.command(args, args.settings[0], 200000, seed=1)])[0].name
 
 
 def test_what_to_try_at_an_edge_of_the_grid():
-    args = advise.parse_args("--env-id CartPole-v1 --steps 2e6 --shapes 8x128 32x32 128x8".split())
-    inside, corner = Candidate(32, 32, 256, 5e-4), Candidate(8, 128, 256, 1e-3)
+    args = advise.parse_args(f"{WORDS} --shapes 8x128 32x32 128x8 --rates 2.5e-4 5e-4 1e-3".split())
+    inside, corner = advise.Setting(32, 32, 5e-4), advise.Setting(8, 128, 1e-3)
     assert not list(advise.edges(args, inside))
     rate, envs, length = advise.edges(args, corner)
     assert rate.endswith("no rate beyond 0.001 was tried: try --shapes 8x128 --rates 0.001 0.002 0.004")
     assert envs.endswith("try --shapes 8x128 4x128") and length.endswith("try --shapes 8x128 8x256")
+
+
+# ---- replays ---------------------------------------------------------------------------------------------------------
+def test_the_replay_leaves_one_task_out_and_judges_on_other_seeds(tmp_path, monkeypatch):
+    for name, value in (("SHARES", (0.1,)), ("DRAWS", 200)):
+        monkeypatch.setattr(replay_advise, name, value)
+    table = table_of_tasks(games=3, seeds=6)
+    rows = replay_advise.replay(table, 2, 0)
+    assert len(rows) == 3 * 3 * 2 and set(rows["settings"]) == {24} and (rows["runs"] <= 24).all()
+    assert rows.groupby("method")["regret"].mean().between(-0.05, 0.1).all()
+    assert rows["probability"].notna().sum() == 6 and rows["probability"].dropna().between(0, 1).all()
+    regret, reliable = replay_advise.regrets(rows), replay_advise.reliability(rows)
+    own = regret[regret["method"] == "random"].iloc[0]
+    assert own["regret"] == pytest.approx(own[["g0", "g1", "g2"]].mean()) and own["low"] < own["regret"] < own["high"]
+    assert reliable["replays"].sum() == 6
+    replay_advise.draw(rows, reliable, tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+    halves = replay_advise.Halves([np.arange(6.0)] * 2, np.random.default_rng(0))
+    assert [halves.run(0) for _ in range(4)] == [True, True, True, False]
+    assert halves.judge[0] + np.mean(halves.seen()[0]) == 5

@@ -305,7 +305,6 @@ def test_the_table_of_runs_has_what_the_experiments_own_files_have():
         (["all", "--first-seed", "6"], "all: expected the name of an experiment with --runs"),
         (["reuse", "--runs", "empty"], "--runs empty: expected finished runs with final games"),
         (["reuse", "--first-seed", "11"], "--first-seed 11: expected a seed that has runs"),
-        (["reuse", "--searches", "empty"], "--searches empty: expected advise"),
     ],
 )
 def test_bad_input_ends_in_one_line(words, message, tmp_path, monkeypatch, capsys):

@@ -1,34 +1,16 @@
 """Does a quarter of the steps find a good shape? What scripts/advise.py recommends against the exhaustive grid."""
 
 import csv
-import re
 
 import numpy as np
 from analysis.comparisons import judge_choice
 from analysis.experiment import REPS, SMALLEST_EFFECT, ExperimentClaims
 from analysis.panels import facets
 
-from support.catalog import game_name
-
 VARIES = ("num_envs", "num_steps", "learning_rate")
 FIXED = {}
 ALSO = ("shape", "schedule")  # more seeds of some cells
 TASKS = ["Acrobot-v1", "MiniGrid-DoorKey-5x5"]
-
-
-def read_searches(folder):
-    """A dict for each text that scripts/advise.py wrote below `folder`/SEED: what it recommends, and its cost."""
-    for path in sorted(path for path in folder.glob("*/advise_*.txt") if path.parent.name.isdecimal()):
-        text = path.read_text()
-        words = re.search(r"^  python (.*)$", text, re.MULTILINE)[1].split()
-        found = dict(zip(words[1::2], words[2::2]))
-        yield {
-            "game": game_name(found["--env-id"]),
-            "seed": int(path.parent.name),
-            **{name: found["--" + name.replace("_", "-")] for name in VARIES},
-            "decided": "undecided" not in text,
-            "steps": int(re.search(r"^used ([\d,]+) steps", text, re.MULTILINE)[1].replace(",", "")),
-        }
 
 
 def picks(view):

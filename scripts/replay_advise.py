@@ -1,0 +1,218 @@
+"""How good is scripts/advise.py on a new task? Replays its search on recorded runs, one task left out at a time.
+
+    python scripts/replay_advise.py                   # from results/runs.csv.gz, into results/advise
+    python scripts/replay_advise.py --replays 10      # a quick look
+
+For each task and budget with enough settings (minibatches of 256 rows, 4 epochs, at least five seeds each): the model
+of analysis/prior.py is fitted to the other tasks. The seeds of each setting are split at random, in a half for the
+search and a half that judges. A run of the search is the next seed of its half; a setting whose half is used up gets no
+further run. Beside it, with as many runs on the same halves:
+
+    random     a run each of settings drawn at random; the best score wins
+    halving    a third of the runs for so many settings at random, a third for the best half of them, a third for the
+               best quarter; the best mean wins (sequential halving, Karnin et al. 2013, from a random start)
+    exhaustive every setting with its whole half: what the others are compared with
+
+The regret is the mean score, on the judging half, of what the exhaustive search picks minus that of what the search
+picks; it is below 0 where the few runs were luckier. Means are over replays, then over tasks; intervals are Student's t
+over tasks, which few tasks make wide. The reliability is the share of replays whose pick gains, on the judging half, at
+most 5 % less than the exhaustive pick, against the probability that advise.py gives. Both halves are noisy, so even a
+perfect forecast would not lie on the diagonal: the share is too low where scores vary from seed to seed.
+
+Writes replays.csv (a row a replay), regret.csv, reliability.csv and reliability.png.
+"""
+
+from launching.root import ROOT  # noqa: F401
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from analysis import experiment, prior
+from scipy.stats import t as student
+from typing_extensions import Annotated
+
+from support import arguments, reading
+from support.arguments import Range, Seed
+
+SHARES = (0.05, 0.1, 0.2)  # of the runs of a grid with SEEDS seeds
+SEEDS, FEWEST_SETTINGS = 10, 12
+AT_A_TIME, SHAPES, DRAWS = 12, 4, 1000  # of advise.py with two workers
+BINS = (0, 0.4, 0.6, 0.8, 1.0)
+METHODS = ("advise", "random", "halving")
+
+
+@dataclass
+class Args:
+    out: Path = experiment.RESULTS / "advise"  # the directory for the tables and the picture
+    dataset: Path = experiment.DATASET  # the table of all runs
+    replays: Annotated[int, Range(2, 10_000)] = 40  # of each task, budget, share and method
+    seed: Seed = 0  # of the splits and the draws
+
+
+def parse_args(argv):
+    """Returns checked Args; exits 2 with one line on bad input."""
+    return arguments.parse(Args, argv, __doc__)
+
+
+def problems(table):
+    """Yields (game, budget, settings, the scores of each), where there are FEWEST_SETTINGS with five seeds or more."""
+    same = table[(table["minibatch_size"] == 256) & (table["update_epochs"] == 4)]
+    for (game, budget), rows in same.groupby(["game", "total_timesteps"]):
+        found = [(key, of.to_numpy(float)) for key, of in rows.groupby(list(prior.SETTING))["score"] if len(of) >= 5]
+        if len(found) >= FEWEST_SETTINGS:
+            settings, scores = zip(*found, strict=True)
+            yield game, budget, pd.DataFrame(settings, columns=list(prior.SETTING)), scores
+
+
+class Halves:
+    """The scores of each setting, split at random: `search` gives them one by one, `judge` has the others."""
+
+    def __init__(self, scores, rng):
+        mixed = [rng.permutation(values) for values in scores]
+        self.search = [values[: (len(values) + 1) // 2] for values in mixed]
+        self.judge = np.array([values[(len(values) + 1) // 2 :].mean() for values in mixed])
+        self.used = np.zeros(len(mixed), int)
+
+    def run(self, setting):
+        """One more run; False if there is none left."""
+        left = self.used[setting] < len(self.search[setting])
+        self.used[setting] += left
+        return left
+
+    def seen(self):
+        return [values[:used] for values, used in zip(self.search, self.used, strict=True)]
+
+    def best(self):
+        """The setting with the highest mean so far."""
+        return int(np.argmax([values.mean() if len(values) else -np.inf for values in self.seen()]))
+
+
+def advise(halves, number, rng, before, shapes):
+    """The pick of advise.py and the probability that it gives."""
+    made = 0
+    while True:
+        draws = prior.posterior(before, halves.seen(), DRAWS, rng)
+        if made >= number:
+            pick = int(draws.mean(0).argmax())
+            return pick, prior.close_to_best(draws)[pick]
+        used_up = halves.used == [len(values) for values in halves.search]
+        draws[:, used_up] = -np.inf
+        asked = prior.next_runs(draws, shapes, SHAPES, min(AT_A_TIME, number - made))
+        made += max(sum(halves.run(setting) for setting in asked), 1)  # 1: nothing is left
+
+
+def at_random(halves, number, rng, *_):
+    for setting in rng.permutation(len(halves.search))[:number]:
+        halves.run(setting)
+    return halves.best(), np.nan
+
+
+def halving(halves, number, rng, *_):
+    left = list(rng.permutation(len(halves.search))[: max(2, number // 3)])
+    for times in (1, 2, 4):
+        for setting in left:
+            for _ in range(times):
+                halves.run(setting)
+        means = [halves.seen()[setting].mean() for setting in left]
+        left = [left[i] for i in np.argsort(means)[::-1][: max(1, len(left) // 2)]]
+    return left[0], np.nan
+
+
+def replay(table, replays, seed):
+    """A row for each replay."""
+    search = dict(zip(METHODS, (advise, at_random, halving), strict=True))
+    rows = []
+    for game, budget, settings, scores in problems(table):
+        before = prior.Tasks(table[table["game"] != game]).prior(settings)
+        shapes = [f"{n}x{t}" for n, t in zip(settings["num_envs"], settings["num_steps"], strict=True)]
+        for share in SHARES:
+            number = max(2, round(share * SEEDS * len(scores)))
+            for method, i in ((method, i) for method in METHODS for i in range(replays)):
+                halves = Halves(scores, np.random.default_rng([seed, i]))
+                pick, chance = search[method](halves, number, np.random.default_rng([seed, i, 1]), before, shapes)
+                best = int(np.argmax([values.mean() for values in halves.search]))
+                gain, top = halves.judge[pick], halves.judge[best]
+                row = {"game": game, "total_timesteps": budget, "settings": len(scores), "share": share}
+                row |= {"method": method, "replay": i, "runs": int(halves.used.sum()), "regret": round(top - gain, 4)}
+                rows.append({**row, "probability": round(chance, 3), "close": gain >= top - prior.CLOSE * abs(top)})
+    return pd.DataFrame(rows)
+
+
+def over_tasks(values):
+    """(mean, low, high) of one number a task, Student's t; no interval of one task."""
+    values = np.asarray(values, float)
+    half = student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.nan
+    return values.mean(), values.mean() - half, values.mean() + half
+
+
+def regrets(rows):
+    """A row for each share and method: the mean regret over tasks, and advise's advantage over the method."""
+    by_task = rows.groupby(["share", "method", "game"])["regret"].mean()
+    found = []
+    for share in SHARES:
+        for method in METHODS:
+            own = by_task[share, method]
+            columns = {"share": share, "method": method, "tasks": len(own)}
+            columns |= dict(zip(("regret", "low", "high"), over_tasks(own), strict=True))
+            more = over_tasks(own - by_task[share, "advise"]) if method != "advise" else [np.nan] * 3
+            columns |= dict(zip(("more_than_advise", "more_low", "more_high"), more, strict=True))
+            found.append({**columns, **own.to_dict()})
+    return pd.DataFrame(found)
+
+
+def reliability(rows):
+    """A row for each bin of the probability: the means of it and of `close`, over the replays and tasks in the bin."""
+    own = rows[rows["method"] == "advise"]
+    found = []
+    for low, high in zip(BINS, BINS[1:], strict=False):
+        inside = own[(own["probability"] > low) & (own["probability"] <= high)]
+        if len(inside):
+            by_task = inside.groupby("game")["close"].mean()
+            share = over_tasks(by_task)
+            row = {"from": low, "to": high, "tasks": len(by_task), "replays": len(inside)}
+            row |= {"probability": inside.groupby("game")["probability"].mean().mean()}
+            found.append({**row, **dict(zip(("close", "low", "high"), np.clip(share, 0, 1), strict=True))})
+    return pd.DataFrame(found)
+
+
+def draw(rows, table, path):
+    from analysis.look import BLUE, COLORS, COLUMN, GRAY, plt  # matplotlib takes a second: not for --help
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(2 * COLUMN, 2.6))
+    own = rows[rows["method"] == "advise"]
+    left.plot([0, 1], [0, 1], color=GRAY, lw=0.8)
+    for (game, inside), color in zip(own.groupby("game"), COLORS[1:], strict=False):
+        bins = inside.groupby(pd.cut(inside["probability"], BINS), observed=True)[["probability", "close"]].mean()
+        left.plot(bins["probability"], bins["close"], "o", color=color, ms=3, label=game)
+    bars = np.abs(np.stack([table["close"] - table["low"], table["high"] - table["close"]]))
+    left.errorbar(
+        table["probability"], table["close"], np.nan_to_num(bars), color=BLUE, marker="s", label="mean of tasks"
+    )
+    left.set(xlabel="probability that advise.py gives", ylabel="share within 5 % of the best", xlim=(0, 1), ylim=(0, 1))
+    left.legend(fontsize=6, loc="lower right")
+    for method, color in zip(METHODS, (BLUE, *COLORS[1:]), strict=False):
+        by_task = rows[rows["method"] == method].groupby(["share", "game"])["regret"].mean().unstack()
+        right.plot(by_task.index, by_task, ".", color=color, ms=4)
+        right.plot(by_task.index, by_task.mean(axis=1), color=color, label=method)
+    right.set(xlabel="runs, as a share of the grid's", ylabel="regret (score)", xticks=SHARES)
+    right.legend()
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def main(args):
+    table = prior.known_runs(reading.load(args.dataset))
+    rows = replay(table, args.replays, args.seed)
+    regret, reliable = regrets(rows), reliability(rows)
+    print(regret.round(3).to_string(index=False), reliable.round(3).to_string(index=False), sep="\n")
+    with arguments.writable("out", args.out):
+        for name, made in (("replays", rows), ("regret", regret.round(4)), ("reliability", reliable.round(4))):
+            experiment.write_csv(made, args.out / f"{name}.csv")
+        draw(rows, reliable, args.out / "reliability.png")
+
+
+if __name__ == "__main__":
+    main(parse_args(sys.argv[1:]))
