@@ -50,7 +50,7 @@ from support.arguments import Evaluation, Fraction, Positive, Range, Seed, Shape
 SHAPES = ((1, 4), (1, 1), (4, 4), (16, 16), (16, 4), (16, 1))  # of the default: (times N, part of T)
 RATES = (0.5, 1, 2, 4, 8, 16)  # of the default
 MIN_ITERATIONS = 8  # of a run: below that it says nothing
-AT_A_TIME, SHAPES_AT_A_TIME = 6, 2  # runs of a round, and their shapes, for each worker
+AT_A_TIME = 6  # runs of a round for each worker, of one shape for each
 GRID_SEEDS = 10  # of the exhaustive grid that the price is compared with
 DRAWS = 4000
 NUM_LOGS = 20  # points of each run's curves
@@ -210,7 +210,7 @@ def search(args, before, play):
         if args.one_run:
             places = [int(draws.mean(0).argmax())]
         else:
-            places = prior.next_runs(draws, shapes, SHAPES_AT_A_TIME * workers, number)
+            places = prior.next_runs(draws, shapes, workers, number)
         requests = [] if made else [(None, args.seed)]
         for place in places:
             requests.append((place, args.seed + int(asked[place])))
@@ -368,7 +368,7 @@ def plan_lines(args):
     chosen = chosen_options(args)
     machine = this_machine(chosen, jobs)
     threads = int(machine.slots[0]["OMP_NUM_THREADS"])
-    _, *lines = estimate(jobs, chosen.sps, len(machine.slots), threads, AT_A_TIME // SHAPES_AT_A_TIME)
+    _, *lines = estimate(jobs, chosen.sps, len(machine.slots), threads, AT_A_TIME)
     yield from (f"  {line}" for line in lines)
 
 

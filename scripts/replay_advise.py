@@ -39,7 +39,7 @@ from support.arguments import Range, Seed
 
 SHARES = (0.05, 0.1, 0.2)  # of the runs of a grid with SEEDS seeds
 SEEDS, FEWEST_SETTINGS = 10, 12
-AT_A_TIME, SHAPES, DRAWS = 12, 4, 1000  # of advise.py with two workers
+AT_A_TIME, SHAPES, DRAWS = 12, 2, 1000  # of advise.py with two workers
 BINS = (0, 0.4, 0.6, 0.8, 1.0)
 METHODS = ("advise", "random", "halving")
 
