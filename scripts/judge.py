@@ -39,6 +39,7 @@ class Args:
     experiment: Annotated[str, tyro.conf.Positional]  # a folder of results/ with a claims.py, or all
     runs: Optional[Path] = None  # the run directories, at any depth: takes them in first
     table_only: bool = False  # only takes in what is new, and judges nothing yet
+    draw_only: bool = False  # takes in what is new and draws it, and judges nothing yet
     dataset: Path = experiment.DATASET  # the table of all runs
     out: Optional[Path] = None  # where the other files are; default: results/EXPERIMENT
     first_seed: int = 0  # leaves out earlier seeds, and writes nothing
@@ -48,8 +49,8 @@ def main(args):
     if args.experiment != ALL:
         judge(args, experiment.load(args.experiment), args.out or experiment.RESULTS / args.experiment)
         return
-    if args.runs or args.out or args.first_seed:
-        arguments.fail("all: expected the name of an experiment with --runs, --out and --first-seed")
+    if args.runs or args.out or args.first_seed or args.draw_only:
+        arguments.fail("all: expected the name of an experiment with --runs, --out, --first-seed and --draw-only")
     for path in sorted(experiment.RESULTS.glob("*/claims.py")):
         code = experiment.load(path.parent.name)
         if (path.parent / "verdicts.csv").exists() and not args.table_only:
@@ -94,6 +95,9 @@ def judge(args, code, out):
     if runs.empty:
         arguments.fail(f"--first-seed {args.first_seed}: expected a seed that has runs")
     scores = experiment.Scores(runs, code.VARIES, folder=out)
+    if args.draw_only:
+        look.save(code.draw(scores), out / "scores")
+        return
     rows = pd.DataFrame(code.claims(scores).rows())
     for row in rows.itertuples():
         print(line(row))

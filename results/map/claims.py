@@ -238,8 +238,8 @@ def level_shapes(view, budget):
 def draw(scores):
     """Above, the mean scores against the rate, a line a shape; below, each shape at its best rate, a sheet a budget."""
     budgets = [budget for budget in BUDGETS if scores.where(total_timesteps=budget)]
-    figure = plt.figure(figsize=(PAGE, 1.7 * len(budgets) + 0.5 + 0.3 * len(scores.games)))
-    above, below = figure.subfigures(2, 1, height_ratios=[1.7 * len(budgets), 0.5 + 0.3 * len(scores.games)])
+    figure = plt.figure(figsize=(PAGE, 2.2 * len(budgets) + 0.5 + 0.25 * len(scores.games)))
+    above, below = figure.subfigures(2, 1, height_ratios=[2.2 * len(budgets), 0.5 + 0.25 * len(scores.games)])
     axes = above.subplots(len(budgets), len(scores.games), sharex=True, sharey=True, squeeze=False)
     for budget, row in zip(budgets, axes):
         for game, axis in zip(scores.games, row):
@@ -267,8 +267,8 @@ def curves(axis, view, budget):
         axis.plot(rates, [one.value for one in found], color=color, ls=style, label=f"{shape[0]}×{shape[1]}")
         axis.fill_between(rates, [one.low for one in found], [one.high for one in found], color=color, alpha=0.12, lw=0)
     axis.set_xscale("log", base=2)
-    axis.set_xticks([RATES[0], RATES[2], RATES[4], 4 * RATES[4]], ["1.25e-4", "5e-4", "2e-3", "8e-3"])
-    axis.tick_params(axis="x", rotation=45)
+    axis.set_xticks([RATES[0], RATES[3], 4 * RATES[4]], ["1.25e-4", "1e-3", "8e-3"])
+    axis.set_xticks([], minor=True)
 
 
 def sheet(axis, scores, budget):

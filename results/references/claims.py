@@ -1,0 +1,27 @@
+"""The numbers that CleanRL and RL Zoo publish for small tasks, made again with ppo_envpool.py."""
+
+from analysis.comparisons import Tested
+from analysis.estimates import evidence, mean
+from analysis.experiment import ESTIMATE, REPS, ExperimentClaims
+
+VARIES = ("num_envs", "num_steps", "minibatch_size", "update_epochs", "learning_rate", "total_timesteps")
+FIXED = {}
+SOURCES = {4: "CleanRL's", 8: "RL Zoo's"}  # by N
+
+
+def claims(scores):
+    found = ExperimentClaims(scores)
+    for config in scores.configs:
+        games = [game for game in scores.games if scores.in_game(game).has(config)]
+        for game in games:
+            for column, quantity in (
+                ("episodic_return", "return of the last 100 games of the training"),
+                ("final_return", "return of 100 games of the final network"),
+            ):
+
+                def test(view, config=config, column=column):
+                    return Tested(evidence(mean, [view.sample(config, column)], REPS).estimate)
+
+                text = f"{game} at {SOURCES[config['num_envs']]} settings"
+                found.add("reference", text, test, [config], games=[game], family=ESTIMATE, quantity=quantity)
+    return found
