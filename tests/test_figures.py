@@ -370,7 +370,7 @@ def test_sweeps_are_drawn_into_files(all_sweeps, sweep):
     for path in images:
         check_image(path)
     page = (out / f"{sweep}.html").read_text()
-    assert all(f"<figcaption class=dim>{path.stem}<" in page for path in images if path.stem != "coverage")
+    assert all(f"<span class=dim>({path.stem})<" in page for path in images if path.stem != "coverage")
     assert f"== {sweep}: P" in text and (out / f"{sweep}.txt").read_text().startswith(f"== {sweep}")
 
 
