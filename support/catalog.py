@@ -46,9 +46,8 @@ class Script(NamedTuple):
 # MontezumaRevenge), those of trained networks more, at most 27,000. Others: the usual time limit, an upper estimate.
 ATARI_GAME = 5000
 ATARI, PROCGEN = Memory(1.0e9, 1.3e6, 28.3e3, 150e3), Memory(1.2e9, 0.4e6, 12.4e3, 1.2e6)
-SMALL_WORLD = Memory(
-    0.5e9, 0.1e6, 4e3, 4e3
-)  # an environment: 20 kB of CartPole, 700 kB of MuJoCo's; a row: of MiniGrid
+SMALL_WORLD = Memory(0.5e9, 0.1e6, 4e3, 4e3)  # an environment: 10 kB of CartPole, 800 kB of Hopper; a row: of MiniGrid
+DMC_ENV = 12e6  # bytes of an environment, mostly the arena of MuJoCo's data: PendulumSwingup and HumanoidRun alike
 SCRIPTS = {
     "ppo_atari_envpool": Script(ATARI_GAME, ATARI, 481),
     "pqn_atari_envpool": Script(ATARI_GAME, ATARI, 403),
@@ -62,6 +61,12 @@ SCRIPTS = {
 def script(path: str) -> Script:
     """The Script in a file; one of which nothing is known, if it is none of SCRIPTS."""
     return SCRIPTS.get(Path(path).stem, Script(ATARI_GAME))
+
+
+def memory(path: str, env_id: str) -> Memory:
+    """The Memory of a script that plays a task."""
+    need = script(path).memory
+    return need._replace(env=DMC_ENV) if env_id in DMC else need
 
 
 # ---- tasks -----------------------------------------------------------------------------------------------------------
@@ -83,24 +88,29 @@ FAMILIES = {
     "envpool.procgen": Family("ppo_procgen", "Procgen"),
 }
 
-# The tasks of ppo_envpool's families whose actions are real numbers
-CONTINUOUS = frozenset(
+# DeepMind Control's tasks
+DMC = frozenset(
     """
-    CarRacing-v3 CarRacing-v2 BipedalWalker-v3 BipedalWalkerHardcore-v3 LunarLanderContinuous-v3
-    LunarLanderContinuous-v2 Pendulum-v0 phys2d/Pendulum-v0 Pendulum-v1 MountainCarContinuous-v0 AcrobotSwingup-v1
-    AcrobotSwingupSparse-v1 BallInCupCatch-v1 CartpoleBalance-v1 CartpoleBalanceSparse-v1 CartpoleSwingup-v1
-    CartpoleSwingupSparse-v1 CartpoleThreePoles-v1 CartpoleTwoPoles-v1 CheetahRun-v1 DogFetch-v1 DogRun-v1
-    DogStand-v1 DogTrot-v1 DogWalk-v1 FingerSpin-v1 FingerTurnEasy-v1 FingerTurnHard-v1 FishSwim-v1 FishUpright-v1
-    HopperHop-v1 HopperStand-v1 HumanoidRun-v1 HumanoidRunPureState-v1 HumanoidStand-v1 HumanoidWalk-v1
+    AcrobotSwingup-v1 AcrobotSwingupSparse-v1 BallInCupCatch-v1 CartpoleBalance-v1 CartpoleBalanceSparse-v1
+    CartpoleSwingup-v1 CartpoleSwingupSparse-v1 CartpoleThreePoles-v1 CartpoleTwoPoles-v1 CheetahRun-v1 DogFetch-v1
+    DogRun-v1 DogStand-v1 DogTrot-v1 DogWalk-v1 FingerSpin-v1 FingerTurnEasy-v1 FingerTurnHard-v1 FishSwim-v1
+    FishUpright-v1 HopperHop-v1 HopperStand-v1 HumanoidRun-v1 HumanoidRunPureState-v1 HumanoidStand-v1 HumanoidWalk-v1
     HumanoidCMURun-v1 HumanoidCMUStand-v1 HumanoidCMUWalk-v1 LqrLqr21-v1 LqrLqr62-v1 ManipulatorBringBall-v1
     ManipulatorBringPeg-v1 ManipulatorInsertBall-v1 ManipulatorInsertPeg-v1 PendulumSwingup-v1 PointMassEasy-v1
-    PointMassHard-v1 QuadrupedEscape-v1 QuadrupedFetch-v1 QuadrupedRun-v1 QuadrupedWalk-v1 ReacherEasy-v1
-    ReacherHard-v1 StackerStack2-v1 StackerStack4-v1 SwimmerSwimmer6-v1 SwimmerSwimmer15-v1 WalkerRun-v1
-    WalkerStand-v1 WalkerWalk-v1 Ant-v3 Ant-v4 Ant-v5 HalfCheetah-v3 HalfCheetah-v4 HalfCheetah-v5 Hopper-v3
-    Hopper-v4 Hopper-v5 Humanoid-v3 Humanoid-v4 Humanoid-v5 HumanoidStandup-v2 HumanoidStandup-v4
-    HumanoidStandup-v5 InvertedDoublePendulum-v2 InvertedDoublePendulum-v4 InvertedDoublePendulum-v5
-    InvertedPendulum-v2 InvertedPendulum-v4 InvertedPendulum-v5 Pusher-v2 Pusher-v4 Pusher-v5 Reacher-v2 Reacher-v4
-    Reacher-v5 Swimmer-v3 Swimmer-v4 Swimmer-v5 Walker2d-v3 Walker2d-v4 Walker2d-v5
+    PointMassHard-v1 QuadrupedEscape-v1 QuadrupedFetch-v1 QuadrupedRun-v1 QuadrupedWalk-v1 ReacherEasy-v1 ReacherHard-v1
+    StackerStack2-v1 StackerStack4-v1 SwimmerSwimmer6-v1 SwimmerSwimmer15-v1 WalkerRun-v1 WalkerStand-v1 WalkerWalk-v1
+    """.split()
+)
+
+# The tasks of ppo_envpool's families whose actions are real numbers
+CONTINUOUS = DMC | frozenset(
+    """
+    CarRacing-v3 CarRacing-v2 BipedalWalker-v3 BipedalWalkerHardcore-v3 LunarLanderContinuous-v3
+    LunarLanderContinuous-v2 Pendulum-v0 phys2d/Pendulum-v0 Pendulum-v1 MountainCarContinuous-v0 Ant-v3 Ant-v4 Ant-v5
+    HalfCheetah-v3 HalfCheetah-v4 HalfCheetah-v5 Hopper-v3 Hopper-v4 Hopper-v5 Humanoid-v3 Humanoid-v4 Humanoid-v5
+    HumanoidStandup-v2 HumanoidStandup-v4 HumanoidStandup-v5 InvertedDoublePendulum-v2 InvertedDoublePendulum-v4
+    InvertedDoublePendulum-v5 InvertedPendulum-v2 InvertedPendulum-v4 InvertedPendulum-v5 Pusher-v2 Pusher-v4 Pusher-v5
+    Reacher-v2 Reacher-v4 Reacher-v5 Swimmer-v3 Swimmer-v4 Swimmer-v5 Walker2d-v3 Walker2d-v4 Walker2d-v5
     """.split()
 )
 

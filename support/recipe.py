@@ -241,7 +241,7 @@ def plan(script: str, arguments: Mapping[str, Any], schedule: Schedule, step: in
     updates = arguments["update_epochs"] * (rows // arguments["minibatch_size"])
     text = f"{number:,} iterations of {num_envs} x {num_steps} steps, {updates:,} gradient steps each"
     text += f", {number * updates:,} in all" if not changes else "; then other shapes"
-    memory = catalog.script(script).memory
+    memory = catalog.memory(script, arguments["env_id"])
     if memory.row:
         text += f"; a batch takes about {(num_envs * memory.env + rows * memory.row) / 1e6:,.0f} MB"
     if number >= FEW_ITERATIONS:

@@ -18,7 +18,7 @@ from collections import Counter
 import launch
 import pytest
 from conftest import ROOT, environment, raw_steps, refusal, wait_for
-from launching import jobs
+from launching import jobs, machines
 
 import ppo_envpool
 from support import catalog, reading, worlds
@@ -550,6 +550,17 @@ def test_a_pack_that_crashes_is_tried_run_by_run(tmp_path):
     assert "3 runs: 3 done, 0 failed" in text
     assert [attempts(tmp_path / f"s{seed}") for seed in (1, 2, 3)] == [2, 2, 2]
     assert (tmp_path / "s2" / "log.txt").read_text().count("in one process with 2 others") == 1
+
+
+def test_a_pack_fits_into_memory(tmp_path):
+    """An environment of DeepMind Control takes 12 MB, and each final game has one of its own."""
+
+    def fitting(task, *flags):
+        text = line(tmp_path, "a", "--env-id", task, "--num-envs", 128, *flags, script="ppo_envpool.py")
+        return machines.runs_that_fit(jobs.Job(text), 10e9)
+
+    assert fitting("CartPole-v1") > 100
+    assert [fitting("PendulumSwingup-v1", "--eval-episodes", n) for n in (0, 128)] == [6, 3]
 
 
 def test_one_run_a_process(tmp_path):

@@ -24,17 +24,20 @@ class Machine(NamedTuple):
 
 
 def memory(job, num_envs, on_gpu):
-    """Bytes of main memory and of GPU memory that the job would need with `num_envs` environments."""
-    process, env, row, minibatch_row = catalog.script(job.script).memory
+    """Bytes of main memory and of GPU memory that the job would need with `num_envs` environments.
+
+    They are still there when the final games start, each in an environment of its own.
+    """
+    process, env, row, minibatch_row = catalog.memory(job.script, str(job.args.get("env_id")))
     batch_size = num_envs * job.args["num_steps"]
-    main = process + num_envs * env
+    main = process + (num_envs + job.eval_episodes) * env
     tensors = batch_size * row + job.minibatch_size(batch_size) * minibatch_row
     return (main, tensors) if on_gpu else (main + tensors, 0)
 
 
 def runs_that_fit(job, main_bytes):
     """How many runs like this one process can train in so much main memory; at least one."""
-    process = catalog.script(job.script).memory.process
+    process = catalog.memory(job.script, str(job.args.get("env_id"))).process
     each = memory(job, job.args["num_envs"], on_gpu=False)[0] - process
     return max(1, int((main_bytes - process) / max(each, 1)))
 
