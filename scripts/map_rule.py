@@ -1,4 +1,4 @@
-"""A rule for N, T and the learning rate, fitted to the tasks of results/map; its predictions for tasks that are not there.
+"""A rule for N, T and the learning rate, fitted to the tasks of results/map, and what it predicts for other tasks.
 
     python scripts/map_rule.py                         # how far the rule is right on each task, fitted to the others
     python scripts/map_rule.py --runs runs/held_out    # predictions for the tasks that have runs of the default there

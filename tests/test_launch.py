@@ -556,7 +556,7 @@ def test_a_pack_fits_into_memory(tmp_path):
     """An environment of DeepMind Control takes 12 MB, and each final game has one of its own."""
 
     def fitting(task, *flags):
-        text = line(tmp_path, "a", "--env-id", task, "--num-envs", 128, *flags, script="ppo_envpool.py")
+        text = line(tmp_path, "a", "--env-id", task, "--num-envs", 128, *flags, steps=4096, script="ppo_envpool.py")
         return machines.runs_that_fit(jobs.Job(text), 10e9)
 
     assert fitting("CartPole-v1") > 100
