@@ -20,6 +20,15 @@ RANK, NUM_RANKS, LOCAL_RANK = (
 )
 
 
+def available_bytes() -> float:
+    """Bytes of main memory that are free; infinite where /proc does not say."""
+    try:
+        with open("/proc/meminfo") as file:
+            return 1024 * int(next(line for line in file if line.startswith("MemAvailable")).split()[1])
+    except (OSError, StopIteration):
+        return float("inf")
+
+
 def missing(args: Any) -> Optional[str]:
     """What --compile or --cuda-graphs need and this machine lacks, as one line for the user; None if nothing is."""
     import importlib.util

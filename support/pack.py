@@ -214,7 +214,8 @@ class Pack:
         self.diverged: List[int] = []
         self._bar: Any = None
         if len(members) > 1:
-            print(*recipe.plan(sys.argv[0], vars(first.args), self.schedule, self._step), sep="\n", flush=True)
+            lines = recipe.plan(sys.argv[0], vars(first.args), self.schedule, self._step, len(members))
+            print(*lines, sep="\n", flush=True)
         self._line_time, self._line_step = time.monotonic(), self._step
 
     @property

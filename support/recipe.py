@@ -8,7 +8,7 @@ import re
 from fractions import Fraction
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from support import catalog
+from support import catalog, devices
 
 FEW_ITERATIONS = 50  # a run with fewer is told so
 WAYS = ("more-minibatches", "bigger-minibatches", "sqrt-lr", "hybrid:B")  # of --scaling
@@ -234,16 +234,22 @@ def _decimal(number: Fraction) -> str:
     return f"{float(number):g}"
 
 
-def plan(script: str, arguments: Mapping[str, Any], schedule: Schedule, step: int) -> List[str]:
-    """What a run of a script has before it from `step` on, and a note if that is little: lines to print."""
+def plan(script: str, arguments: Mapping[str, Any], schedule: Schedule, step: int, runs: int = 1) -> List[str]:
+    """What each of some runs of a script has before it from `step` on, and notes if that is little, or too much for
+    the memory of this machine: lines to print."""
     number, (num_envs, num_steps) = schedule.iterations(step), schedule.shape(step, 0)
     rows, changes = num_envs * num_steps, len(schedule.phases) > 1 or schedule.bounds
     updates = arguments["update_epochs"] * (rows // arguments["minibatch_size"])
     text = f"{number:,} iterations of {num_envs} x {num_steps} steps, {updates:,} gradient steps each"
     text += f", {number * updates:,} in all" if not changes else "; then other shapes"
     memory = catalog.memory(script, arguments["env_id"])
+    games = num_envs + arguments["eval_episodes"]  # an environment each
+    size, available = runs * (games * memory.env + rows * memory.row), devices.available_bytes()
     if memory.row:
-        text += f"; a batch takes about {(num_envs * memory.env + rows * memory.row) / 1e6:,.0f} MB"
-    if number >= FEW_ITERATIONS:
-        return [text]
-    return [text, f"note: these are fewer than {FEW_ITERATIONS} iterations; doubling N or T halves their number"]
+        text += f"; games and batch take about {size / 1e6:,.0f} MB"
+    lines = [text]
+    if number < FEW_ITERATIONS:
+        lines.append(f"note: these are fewer than {FEW_ITERATIONS} iterations; doubling N or T halves their number")
+    if size > available:
+        lines.append(f"note: {available / 1e6:,.0f} MB of memory are free, so this may be killed; fewer games need less")
+    return lines

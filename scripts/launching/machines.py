@@ -5,12 +5,11 @@ launch.py asks for the `Machine`, and refuses runs that do not fit on it.
 
 import bisect
 import os
-import re
 import subprocess
 from typing import NamedTuple
 
 from launching import slurm_array
-from support import catalog
+from support import catalog, devices
 
 TOGETHER = 20  # runs in one process: 64 are 16 % faster than 16 (results/benchmark), and lose more in a crash
 
@@ -64,11 +63,6 @@ def too_large(jobs, machine):
     return None
 
 
-def available_bytes():
-    with open("/proc/meminfo") as file:
-        return 1024 * int(re.search(r"MemAvailable: +(\d+)", file.read())[1])
-
-
 def gpus_here():
     """{index: bytes} of the GPUs that CUDA_VISIBLE_DEVICES leaves; {} where there are none."""
     words = ["nvidia-smi", "--query-gpu=index,memory.total", "--format=csv,noheader,nounits"]
@@ -83,7 +77,7 @@ def gpus_here():
 
 def this_machine(options, jobs):
     """The Machine that this computer is: its GPUs, or as many CPU runs as cores and memory allow, or --workers."""
-    cores, gpus, main_bytes, gpu_bytes = len(os.sched_getaffinity(0)), gpus_here(), available_bytes(), 0
+    cores, gpus, main_bytes, gpu_bytes = len(os.sched_getaffinity(0)), gpus_here(), devices.available_bytes(), 0
     if options.workers:
         slots = [{}] * options.workers
     elif options.gpus or gpus:
