@@ -251,5 +251,5 @@ def plan(script: str, arguments: Mapping[str, Any], schedule: Schedule, step: in
     if number < FEW_ITERATIONS:
         lines.append(f"note: these are fewer than {FEW_ITERATIONS} iterations; doubling N or T halves their number")
     if size > available:
-        lines.append(f"note: {available / 1e6:,.0f} MB of memory are free, so this may be killed; fewer games need less")
+        lines.append(f"note: {available / 1e6:,.0f} MB of memory are free: this may be killed; fewer games need less")
     return lines
