@@ -6,9 +6,10 @@ The plan of the runs is here too (`missing`): scripts/map_rates.py prints it for
 import itertools
 
 import numpy as np
+from analysis.claims import BY_GAME
 from analysis.comparisons import Tested, difference, gain_difference, judge, judge_each
 from analysis.estimates import ALPHA, CONTRADICTED, SUPPORTED, UNDECIDED, Estimate, evidence, holm, mean, p_values
-from analysis.experiment import REPS, ExperimentClaims
+from analysis.experiment import ESTIMATE, REPS, ExperimentClaims
 from analysis.look import BLUE, COLORS, DASHED, DOTTED, PAGE, plt
 
 VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps")
@@ -30,6 +31,7 @@ OPEN = (
 )
 SATURATED = 0.95
 CLOSE = 0.10  # of a score
+TASKS_WITH_A_SIGN = 5  # of K5
 
 
 # ---- the plan --------------------------------------------------------------------------------------------------------
@@ -155,7 +157,7 @@ def order_is_kept(view):
 
 
 def claims(scores):
-    """K1 to K4 and K6; K5 is a rule over the rows of the signs, `signs`."""
+    """K1 to K6. K5 is registered at MIDDLE; at SHORT it is shown as an estimate."""
     found = ExperimentClaims(scores)
     budgets = sorted({config["total_timesteps"] for config in scores.configs})
     if LONG in budgets:
@@ -191,6 +193,18 @@ def claims(scores):
 
         text = f"at {budget:,} steps and equal rates the shapes are level with 8x128"
         found.add("K3", text, level, list(base.values()), primary=True, quantity="score, the farthest shape")
+        family = "" if budget == MIDDLE else ESTIMATE
+        text, quantity = f"at {budget:,} steps the sign of 128x8 - 8x128 belongs to the task, not to the rate", "tasks"
+        both = [
+            config for shape in ((128, 8), (8, 128)) for config in scores.where(num_envs=shape[0], num_steps=shape[1])
+        ]
+        found.add("K5", text, sign_belongs_to_task(budget), both, by_game=False, family=family, quantity=quantity)
+        for game in scores.games:
+            view = scores.in_game(game)
+            for rate in common_rates(view, budget):
+                text = f"at {budget:,} steps and a rate of {rate:g} 128x8 is above 8x128"
+                more = {"by_game": False, "family": BY_GAME, "games": [game]}
+                found.add("K5", text, sign_at(rate, budget), pair(view, rate, budget), **more)
     if LONG in budgets:
         for shape in ORDERED:
             (early, first), (late, second) = (best_place(scores, shape, budget) for budget in (SHORT, LONG))
@@ -207,16 +221,49 @@ def claims(scores):
     return found
 
 
-def signs(scores, budget=MIDDLE):
-    """K5: [(game, rate, difference of 128x8 and 8x128 with interval, p of each sign)]."""
-    rows = []
-    for game in scores.games:
-        own = scores.in_game(game)
-        wide, long = (rates_of(own, shape, budget) for shape in ((128, 8), (8, 128)))
-        for rate in sorted(set(wide) & set(long)):
-            tested = judge(evidence(difference, [own.sample(wide[rate]), own.sample(long[rate])], REPS), "more")
-            rows.append((game, rate, tested.estimate, tested.p))
-    return rows
+def sign_at(rate, budget):
+    """The test of the difference of 128x8 and 8x128 at a rate, in a view of one game."""
+
+    def test(view):
+        return judge(evidence(difference, [view.sample(config) for config in pair(view, rate, budget)], REPS), "more")
+
+    return test
+
+
+def pair(view, rate, budget):
+    """128x8 and 8x128 at a rate; None where one of them has no runs in a game of the view."""
+    found = [rates_of(view, shape, budget).get(rate) for shape in ((128, 8), (8, 128))]
+    return None if None in found else found
+
+
+def common_rates(view, budget):
+    return sorted(rate for rate in rates_of(view, (8, 128), budget) if pair(view, rate, budget))
+
+
+def sign_belongs_to_task(budget):
+    """K5: a rule over the signs of all tasks and rates, after Holm's correction."""
+
+    def test(view):
+        rows = [
+            (game, sign_at(rate, budget)(view.in_game(game)))
+            for game in view.games
+            for rate in common_rates(view.in_game(game), budget)
+        ]
+        signs = {game: [] for game in view.games}
+        for (game, tested), chance in zip(rows, holm([min(tested.chances) for _, tested in rows])):
+            if chance < ALPHA:
+                signs[game].append(np.sign(tested.estimate.value))
+        mixed = [game for game, found in signs.items() if len(set(found)) > 1]
+        settled = [game for game, found in signs.items() if len(found) > 1 and game not in mixed]
+        word = CONTRADICTED if mixed else SUPPORTED if len(settled) >= TASKS_WITH_A_SIGN else UNDECIDED
+        remark = f"{sum(map(len, signs.values()))} of {len(rows)} differences are decided"
+        return Tested(
+            Estimate(len(settled), np.nan, np.nan),
+            word,
+            remark=remark + "; two signs in " * bool(mixed) + ", ".join(mixed),
+        )
+
+    return test
 
 
 # ---- pictures --------------------------------------------------------------------------------------------------------

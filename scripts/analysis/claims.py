@@ -66,8 +66,8 @@ class Claim:
 
     @property
     def is_tested(self):
-        """Whether the row has an interval and the seeds for a verdict."""
-        return bool(np.isfinite(self.estimate.low)) and not self.needs
+        """Whether the row has an interval, or p-values without one, and the seeds for a verdict."""
+        return bool(np.isfinite(self.estimate.low) or min(self.tested.chances) < 1) and not self.needs
 
     @property
     def power_if_equal(self):

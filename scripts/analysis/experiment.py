@@ -313,8 +313,8 @@ class ExperimentClaims(Claims):
                 "low": number(tested.estimate.low),
                 "high": number(tested.estimate.high),
                 "verdict": word if judged else "",
-                "p_holm": f"{holds:.4f}" if judged else "",
-                "p_holm_opposite": f"{fails:.4f}" if judged else "",
+                "p_holm": f"{holds:.4f}" if judged and claim.is_tested else "",
+                "p_holm_opposite": f"{fails:.4f}" if judged and claim.is_tested else "",
                 "detectable": f"{least:.2g}" if judged and word == UNDECIDED and least > 1e-9 else "",
                 "remark": "" if claim.family == BY_GAME else "; ".join(filter(None, (tested.remark, tested.why))),
             }
