@@ -7,6 +7,7 @@ is here: the list of runs, signals, one progress bar, and how the state of S age
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import resource
 import shlex
@@ -35,7 +36,7 @@ class Line(NamedTuple):
 def lines(args: Any, parse_args: Callable[[List[str]], Any]) -> List[Optional[Line]]:
     """The runs that this process's command line asks for: that of args, unless --num-seeds or --runs ask for more.
 
-    None stands for a line of --runs that is refused, after its error.
+    None stands for a line of --runs that is refused, after its error, which names the line.
     """
     argv = sys.argv[1:]
     if args.runs is None and args.num_seeds == 1:
@@ -72,10 +73,15 @@ def _of_file(path: str, argv: List[str], parse_args: Callable[[List[str]], Any])
         fail(f"--runs {path} names no run: expected the flags of a run in each line")
     found: List[Optional[Line]] = []
     for words in commands:
+        said = io.StringIO()
         try:
-            found.append(Line(parse_args(words), words))
+            with contextlib.redirect_stderr(said):
+                found.append(Line(parse_args(words), words))
         except SystemExit:
             found.append(None)
+            print(f"{said.getvalue().strip()} (in the line {shlex.join(words)})", file=sys.stderr)
+        else:
+            print(said.getvalue(), end="", file=sys.stderr)
     return found
 
 
@@ -137,7 +143,7 @@ def packs(lines: Sequence[Optional[Line]], device: Any) -> Iterator[Pack]:
                 codes |= {run.exit_code for run in members}
     codes |= {exit_code_of(signum) for signum in signals.received[:1]}
     if len(lines) > 1:
-        _print_summary(asked)
+        _print_summary(asked, len(lines))
     sys.exit(next((code for code in (130, 143, 3, 2) if code in codes), 0))
 
 
@@ -166,11 +172,14 @@ def _claimed(
     return [members for _, members in sorted(found.items())]
 
 
-def _print_summary(lines: Sequence[Line]) -> None:
-    """How many runs are finished and, if they differ in their seeds alone, the mean of their scores."""
+def _print_summary(lines: Sequence[Line], number: int) -> None:
+    """How many of a number of runs are finished and, if they differ in their seeds alone, the mean of their scores.
+
+    lines: of the runs that were not refused.
+    """
     results = [reading.read_json(Path(args.runs_dir, args.run_name, "done.json")) for args, _ in lines]
-    text = f"{sum(map(bool, results))} of {len(lines)} runs are finished"
-    name = "final_return" if lines[0].args.eval_episodes else "episodic_return"
+    text = f"{sum(map(bool, results))} of {number} runs are finished"
+    name = "final_return" if lines and lines[0].args.eval_episodes else "episodic_return"
     scores = [result[name] for result in results if result.get(name) is not None]
     if scores and len({_arguments(args, {"seed", "run_name"}) for args, _ in lines}) == 1:
         interval = rundir.bootstrap_ci(scores)
@@ -315,7 +324,7 @@ class Pack:
         text = f"{sps:.0f} SPS  return " + (f"{sum(scores) / len(scores):.1f}" if scores else "-")
         self._bar.set_postfix_str(text, refresh=False)
         self._bar.update(steps - self._bar.n)
-        if now - self._line_time >= 30 or runs[0].ended:
+        if now - self._line_time >= rundir.LINE_SECONDS or runs[0].ended:
             if self._bar.disable:
                 eta = tqdm.format_interval((self.total_steps - self._step) * len(runs) / max(sps, 1e-9))
                 total = f"{steps:,}/{self._bar.total:,} steps"

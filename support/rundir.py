@@ -47,6 +47,7 @@ from support.signals import Signals, exit_code_of
 
 ROOT = Path(__file__).resolve().parent.parent
 COVERAGE_ROWS = 4096  # in coverage.npz, over the whole run: as many as UMAP takes with ease
+LINE_SECONDS = 30  # from one line of progress to the next, where there is no terminal
 BUSY = "is being written by a live process"  # part of the message when a directory is taken
 
 
@@ -274,11 +275,11 @@ class Run:
             fail(f"{self.path} has lost the checkpoint of its parent run: delete the directory to begin anew")
         if found:
             self._load_coverage(found[1]["run"]["global_step"])
-        with contextlib.suppress(FileNotFoundError):
-            (self.path / "failed.json").unlink()  # it may go better from the checkpoint, with other games
         kept = found[1]["run"] if found else {"global_step": -1}
         own = kept["global_step"] > parent.get("global_step", 0)
         self._cut_curves(kept["global_step"], kept.get("points") if own else None)
+        with contextlib.suppress(FileNotFoundError):
+            (self.path / "failed.json").unlink()  # it may go better from the checkpoint, with other games
         return found[0].name if found else "", parent
 
     def _cut_curves(self, last_step: int, points: Optional[int]) -> None:
@@ -291,6 +292,8 @@ class Run:
             from tensorboard.summary.writer.record_writer import RecordWriter
 
             kept = io.BytesIO()
+            if not path.is_file():
+                fail(f"{path} is no file: expected an event file, or nothing")
             for record, event in records(path):
                 if event.step <= last_step and not tags.is_final_card(event):  # it will be written again
                     RecordWriter(kept).write(record)
@@ -301,7 +304,7 @@ class Run:
                 path.unlink()
         try:
             self._curves = CurvesFile(self.path, last_step)
-        except ValueError as error:
+        except (ValueError, IsADirectoryError, PermissionError) as error:
             fail(f"{self.path / CURVES} cannot be read ({error}): without the file, it is made from the event files")
         for name, number in ((CURVES, self._curves.points), ("the event files", found)):
             if points is not None and number != points:
@@ -538,7 +541,7 @@ class Run:
         text = f"{sps:.0f} SPS  return " + ("-" if score is None else f"{score:.1f}")
         self._bar.set_postfix_str(text, refresh=False)
         self._bar.update(self.global_step - self._bar.n)
-        if now - self._line_time >= 30 or finished:
+        if now - self._line_time >= LINE_SECONDS or finished:
             if self._bar.disable and devices.RANK == 0:
                 eta = tqdm.format_interval((self.total_steps - self.global_step) / sps)
                 steps = f"{self.global_step:,}/{self.total_steps:,} steps"
@@ -664,11 +667,25 @@ def bootstrap_ci(values: List[float], resamples: int = 10000) -> Optional[List[f
 
 
 def progress_bar(total: int, unit: str, description: str) -> Any:
-    """A bar on a terminal, in the first process; nothing elsewhere."""
+    """A bar on a terminal, in the first process; elsewhere a line on stderr now and then.
+
+    Such lines tell launch.py's --timeout that the process goes on: call `update` often, also with 0.
+    """
     from tqdm import tqdm
 
+    class Bar(tqdm):
+        said = time.monotonic()
+
+        def update(self, n: float = 1) -> Any:
+            if self.disable and not devices.RANK:
+                self.n += n
+                if time.monotonic() - self.said >= LINE_SECONDS:
+                    self.said = time.monotonic()
+                    print(f"{description}: {self.n:,} of {total:,}", file=sys.stderr, flush=True)
+            return super().update(n)
+
     disable = True if devices.RANK else None
-    return tqdm(total=total, unit=unit, desc=description, disable=disable, dynamic_ncols=True, leave=False)
+    return Bar(total=total, unit=unit, desc=description, disable=disable, dynamic_ncols=True, leave=False)
 
 
 def play(workers: Any, play_piece: Callable, seeds: List[int], description: str) -> List[float]:

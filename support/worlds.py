@@ -23,6 +23,7 @@ import io
 import multiprocessing
 import multiprocessing.connection
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -399,6 +400,15 @@ def num_workers(seconds: float, num_games: int, cores: int) -> int:
     return min(cores, num_games) if seconds > MESSAGE_SECONDS else 1
 
 
+def share_of_cores() -> int:
+    """The cores for this process: what launch.py or the user says in OMP_NUM_THREADS, or torchrun's share."""
+    cores, processes = len(os.sched_getaffinity(0)), os.environ.get("LOCAL_WORLD_SIZE")
+    if processes:  # OMP_NUM_THREADS is torchrun's then, and 1
+        return max(1, cores // int(processes))
+    threads = re.match(r"[1-9]\d*", os.environ.get("OMP_NUM_THREADS", ""))
+    return min(cores, int(threads[0])) if threads else cores
+
+
 def make(env_id: str, seeds: Any, num_threads: int, film: bool = False, env_workers: int = 1) -> Any:
     """One game for each of the seeds (N,) or (S, N), integers below 2**31, in `num_threads` threads on EnvPool.
 
@@ -410,8 +420,7 @@ def make(env_id: str, seeds: Any, num_threads: int, film: bool = False, env_work
         return EnvPoolGames(env_id, seeds, num_threads, film)
     import numpy as np
 
-    cores = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # torchrun's share
-    number = min(env_workers, np.size(seeds)) or num_workers(step_seconds(env_id), np.size(seeds), max(1, cores))
+    number = min(env_workers, np.size(seeds)) or num_workers(step_seconds(env_id), np.size(seeds), share_of_cores())
     return GamesInProcesses(env_id, seeds, number) if number > 1 else GymnasiumGames(env_id, seeds, film)
 
 

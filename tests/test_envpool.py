@@ -543,12 +543,21 @@ def test_games_in_several_processes_are_the_same(tasks):
             late.step(np.zeros(2, np.int64))
 
 
-def test_the_number_of_processes_of_games():
+def test_the_number_of_processes_of_games(monkeypatch):
     assert [worlds.num_workers(1e-5, 64, 8), worlds.num_workers(2e-3, 64, 8), worlds.num_workers(2e-3, 4, 8)] == [
         1,
         8,
         4,
     ]
+    cores = len(os.sched_getaffinity(0))
+    for variables, number in ({}, cores), ({"OMP_NUM_THREADS": "1"}, 1), ({"OMP_NUM_THREADS": "9999,2"}, cores):
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        assert worlds.share_of_cores() == number
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")  # torchrun
+    assert worlds.share_of_cores() == cores
     with pytest.raises(SystemExit):
         ppo.parse_args(["--env-workers", "2"])  # EnvPool's games are played in threads
 

@@ -18,7 +18,7 @@ from collections import Counter
 import launch
 import pytest
 from conftest import ROOT, environment, raw_steps, refusal, wait_for
-from launching import jobs, machines
+from launching import jobs, machines, options, pool
 
 import ppo_envpool
 from support import catalog, reading, worlds
@@ -494,9 +494,19 @@ def test_a_run_that_hangs(tmp_path, capsys):
         launch.status({"s/hung": (hung, 0, 100), "s/final games": (hung, 0, 9)})
     out = capsys.readouterr().out
     assert "stalled   s/hung  9/100 steps  last point 10:3" in out and "running   s/final games  9/9 steps" in out
+    (tmp_path / "s/run/curves.csv").mkdir(parents=True)  # which is for the run to complain about
     process = start([short(tmp_path, "s/run", "--until", "never")], "--timeout", 0.001)
-    assert "failed    s/run  error: no new point of a curve for 0.001 minutes (--timeout)" in finish(process, code=1)
-    assert attempts(tmp_path / "s/run") == 2
+    says = "failed    s/run  error: no new point of a curve and no output for 0.001 minutes (--timeout)"
+    assert says in finish(process, code=1) and attempts(tmp_path / "s/run") == 2
+
+    attempt = object.__new__(pool.Attempt)
+    attempt.jobs, attempt.sizes = [jobs.Job(short(tmp_path, "s/run"))], None
+    attempt.seconds_without_progress()
+    attempt.grown -= 1e9
+    assert attempt.seconds_without_progress() > 1e8
+    with open(tmp_path / "s/run/log.txt", "a") as log:
+        log.write("final games: 1 of 100")
+    assert attempt.seconds_without_progress() < 1e8
 
 
 def test_nohup(tmp_path):
@@ -519,6 +529,19 @@ def test_ctrl_c(tmp_path):
     assert reading.state(run_dir) == "stale" and reading.state(tmp_path / "s/next") == "missing"
     assert "1 done" in finish(start(lines[:1]))
     assert "resumes at step" in (run_dir / "log.txt").read_text() and attempts(run_dir) == 2
+
+    early = jobs.Job(short(tmp_path, "s/early", "--until", "never"))
+    attempt = pool.Attempt([early], {})
+    attempt.process.send_signal(signal.SIGINT)  # before the run can handle it
+    attempt.process.wait()
+    assert attempt.outcomes() == {early: "crashed"} and reading.state(early.path) in ("stale", "missing")
+
+
+def test_what_a_pack_says_about_each_of_its_runs():
+    attempt = object.__new__(pool.Attempt)
+    attempt.jobs = [jobs.Job(line("runs", f"s/a__s{seed}")) for seed in (1, 10)]
+    said = ["error: --run-name s/a__s1 is bad", "error: --run-name s/a__s10 is being written by a live process", "end"]
+    assert [attempt.outcome(job, 2, said) for job in attempt.jobs] == [("failed", 2, said[0]), ("busy", 2, said[1])]
 
 
 TASK = '''
@@ -561,6 +584,14 @@ def test_a_pack_fits_into_memory(tmp_path):
 
     assert fitting("CartPole-v1") > 100
     assert [fitting("PendulumSwingup-v1", "--eval-episodes", n) for n in (0, 128)] == [6, 3]
+
+
+def test_runs_of_several_cores_share_them(monkeypatch):
+    monkeypatch.setattr(machines, "gpus_here", dict)
+    for flag in ("--num-threads", "--env-workers"):
+        of_all = [jobs.Job(f"{line('runs', f's/{i}', script='ppo_envpool.py')} {flag} 9999") for i in range(2)]
+        (slot,) = machines.this_machine(options.parse_args([]), of_all).slots
+        assert slot["OMP_NUM_THREADS"] == str(len(os.sched_getaffinity(0)))
 
 
 def test_one_run_a_process(tmp_path):

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import re
 import shlex
 import sys
 
@@ -129,3 +130,26 @@ def test_a_run_has_the_same_bits_alone_and_in_any_company(words, tmp_path):
     check_same(tmp_path / "two/1", tmp_path / "five/1")
     check_same(tmp_path / "one/2", tmp_path / "five/2")
     check_same(tmp_path / "alone/1", tmp_path / "five/1")
+
+
+def test_how_the_runs_of_a_pack_end(tmp_path, capsys):
+    """Seeds from one flag; a run that diverges beside a good one; refused lines. The worst is the exit code."""
+    words = f"{TINY} --env-id gymnasium:test_pack:Five-v0 --activation relu --runs-dir {tmp_path}"
+    train(*shlex.split(words), "--num-seeds", 2, "--seed", 5, "--run-name", "X")
+    manifest = json.loads((tmp_path / "X/s6/manifest.json").read_text())
+    assert manifest["arguments"]["seed"] == 6 and not {"num_seeds", "runs"} & manifest["arguments"].keys()
+    alone = shlex.split(manifest["command"])[2:]
+    assert alone[-4:] == ["--seed", "6", "--run-name", "X/s6"] and "--num-seeds" not in alone
+    assert "2 of 2 runs are finished: final_return" in capsys.readouterr().out
+
+    good, bad, refused = (f"{words} --run-name {name}" for name in ("good", "bad", "refused --gamma 7"))
+    bad += " --learning-rate 1e12"
+    train_together(tmp_path / "lines", [good, bad, refused, f"{words} --seed 5 --run-name X/s5"], code=3)
+    said = capsys.readouterr()
+    assert f"{tmp_path}/X/s5 is finished" in said.out and "2 of 4 runs are finished" in said.out
+    assert re.search(r"error: --gamma 7.0 .*--run-name refused", said.err) and not (tmp_path / "refused").exists()
+    assert f"_loss is not finite at step 21: {tmp_path}/bad/failed.json" in said.err
+    assert (tmp_path / "good/done.json").exists() and not (tmp_path / "bad/done.json").exists()
+    train_together(tmp_path / "lines", [refused, good], code=2)
+    train_together(tmp_path / "lines", [refused, refused], code=2)
+    assert "0 of 2 runs are finished\n" in capsys.readouterr().out

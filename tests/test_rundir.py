@@ -130,6 +130,13 @@ def test_whole_games_over_two_rollouts():
     assert (games, finished.tolist(), earned, steps) == ([[(3.0, 2)], [(4.0, 4)]], [[1], [1]], [7.0, 4.0], [3, 4])
 
 
+def test_games_without_a_terminal_say_how_far_they_are(monkeypatch, capsys):
+    monkeypatch.setattr(rundir, "LINE_SECONDS", 0)
+    with rundir.progress_bar(2000, "game", "final games") as bar:
+        bar.update(0), bar.update(1500)
+    assert capsys.readouterr().err == "final games: 0 of 2,000\nfinal games: 1,500 of 2,000\n"
+
+
 def test_interval_of_a_mean():
     values = np.random.default_rng(1).normal(10, 2, 400).tolist()
     low, high = rundir.bootstrap_ci(values)

@@ -526,7 +526,8 @@ def test_no_checkpoint_can_be_read(reopen, broken, tmp_path, capsys):
 @pytest.mark.once
 @pytest.mark.parametrize(
     "name,content",
-    [("manifest.json", "{"), ("manifest.json", None), ("done.json", ""), ("coverage.npz", "PK"), ("coverage.npz", "")],
+    [("manifest.json", "{"), ("manifest.json", None), ("done.json", ""), ("coverage.npz", "PK"), ("coverage.npz", "")]
+    + [(name, Path) for name in ("curves.csv", "events.out.tfevents.1.a")],  # as a directory
 )
 def test_a_broken_file_stops_the_run(reopen, name, content, tmp_path, capsys):
     """One line that names it, and nothing is touched."""
@@ -534,13 +535,17 @@ def test_a_broken_file_stops_the_run(reopen, name, content, tmp_path, capsys):
     def break_it(copy):
         (copy / "failed.json").write_text("{}")
         (copy / name).unlink(missing_ok=True)
-        if content is not None:
+        if content is Path:
+            (copy / name).mkdir()
+        elif content is not None:
             (copy / name).write_text(content)
 
     with pytest.raises(SystemExit) as end:
         reopen("copy", break_it)
     error = capsys.readouterr().err
     assert end.value.code == 2 and error.startswith("error: ") and error.count("\n") == 1 and name in error
+    if content is Path:
+        (tmp_path / "copy/run" / name).rmdir()
     assert raw_steps(tmp_path / "copy/run") == STEPS and (tmp_path / "copy/run/failed.json").exists()
 
 

@@ -41,6 +41,12 @@ def runs_that_fit(job, main_bytes):
     return max(1, int((main_bytes - process) / max(each, 1)))
 
 
+def cores_of(job):
+    """The cores that the flags of a run ask for; 1 if they leave it open."""
+    asked = [str(job.args.get(name)) for name in ("num_threads", "env_workers")]
+    return max([1, *(int(number) for number in asked if number.isdecimal())])  # the script refuses what is no number
+
+
 def too_large(jobs, machine):
     """One line on the largest job that does not fit on the machine, None if all fit."""
     on_gpu = machine.gpu_bytes > 0
@@ -87,7 +93,7 @@ def this_machine(options, jobs):
     else:
         largest = max(memory(job, job.args["num_envs"], on_gpu=False)[0] for job in jobs)
         fitting = max(1, int(main_bytes / largest)) if largest else cores
-        slots = [{}] * min(cores, fitting)
+        slots = [{}] * min(max(1, cores // max(map(cores_of, jobs))), fitting)
     slots = slots[: len(jobs)]
     # a run waits for its environments and its network in turn: idle threads that spin would slow down other runs
     threads = {"OMP_NUM_THREADS": str(max(1, cores // len(slots))), "OMP_WAIT_POLICY": "PASSIVE"}

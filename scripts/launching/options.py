@@ -33,11 +33,11 @@ class Options:
     dry_run: Flag = False  # prints every command, the number of runs, the steps and the hours
     status: Flag = False  # prints the state of every run; without commands on stdin, of those below --runs-dir
     runs_dir: Path = Path("runs")  # where `status` without commands on stdin looks
-    workers: Number = None  # runs at a time (default: GPUs x --jobs-per-gpu, or the cores)
+    workers: Number = None  # runs at a time (default: GPUs x --jobs-per-gpu, or as many as the cores suffice for)
     together: Runs = TOGETHER  # runs of ppo_envpool.py in one process, at most
     gpus: Gpus = None  # the GPUs to use (default: all, if there are any)
     jobs_per_gpu: Runs = 1  # runs at a time on each GPU
-    timeout: Minutes = None  # kills a run that logs no point for so long (final games log none), and tries it once more
+    timeout: Minutes = None  # kills a run that logs no point and prints nothing for so long, and tries it once more
     retry_diverged: Flag = False  # resumes the runs that ended in a number that was not finite
     sps: Speed = None  # steps/s of one run, for the hours (or SPS=… in the environment)
     slurm: Flag = False  # submits one Slurm job array instead of running here

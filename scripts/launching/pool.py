@@ -10,6 +10,7 @@ import fcntl
 import json
 import math
 import os
+import re
 import shlex
 import signal
 import socket
@@ -24,7 +25,7 @@ from tqdm import tqdm
 from launching.machines import TOGETHER, runs_that_fit
 from support import catalog
 from support.arguments import ALONE, OWN
-from support.reading import CURVES, is_done, log_end, progress, state
+from support.reading import CURVES, Progress, is_done, log_end, progress, state
 from support.rundir import BUSY
 from support.signals import handle
 
@@ -40,6 +41,13 @@ def pack_key(job):
         return None
     shared = {name: value for name, value in job.args.items() if name not in OWN}
     return json.dumps([job.script, shared], sort_keys=True, default=str)
+
+
+def progress_of(job):
+    """How far a job has come; as one that has not begun if its curves cannot be read, which the run itself will say."""
+    with contextlib.suppress(OSError):
+        return progress(job.path)
+    return Progress(job.first_step, 0.0)
 
 
 def die_with_parent():
@@ -120,9 +128,10 @@ class Attempt:
         log.write(f"[launch {time.strftime('%Y-%m-%dT%H:%M:%S')} {socket.gethostname()}] {text}\n".encode())
         log.flush()
 
-    def seconds_without_a_point(self):
-        """Seconds since this was first called, or since a curves.csv of its runs has last grown."""
-        sizes = [path.stat().st_size for job in self.jobs for path in [job.path / CURVES] if path.exists()]
+    def seconds_without_progress(self):
+        """Seconds since this was first called, or since a curves.csv of its runs or the output has last grown."""
+        paths = [self.jobs[0].path / "log.txt", *(job.path / CURVES for job in self.jobs)]
+        sizes = [path.stat().st_size for path in paths if path.exists()]
         if sizes != self.sizes:
             self.sizes, self.grown = sizes, time.monotonic()
         return time.monotonic() - self.grown
@@ -148,13 +157,14 @@ class Attempt:
             with contextlib.suppress(OSError):  # a full disk: what has come out is known here all the same
                 if job is not self.jobs[0] and said:
                     self.logs[job].write(f"{said}\n".encode())
-                self.note(job, f"exit code {own_code}")
+                self.note(job, f"exit code {own_code if own_code >= 0 else 128 - own_code}")  # as a shell says
         self.close()
         return {job: outcome for job, (outcome, _, _) in found.items()}
 
     def outcome(self, job, code, lines):
         """What has become of a job, the exit code that it would have had alone, and the line that says so."""
-        about = [line for line in lines if len(self.jobs) == 1 or str(job.args["run_name"]) in line]
+        name = rf"(?<!\w){re.escape(str(job.args['run_name']))}(?!\w)"  # s1 is not s10
+        about = [line for line in lines if len(self.jobs) == 1 or re.search(name, line)]
         said = (about or lines or [""])[-1]
         if is_done(job.path):
             return "done", 0, said
@@ -171,7 +181,7 @@ class Pool:
     """All jobs of one launch: which are waiting, which are under way, and how the others ended.
 
     machine: where they run (machines.py). together: the largest number of runs in one process. timeout: minutes
-    without a new point of a curve after which a process is killed; None: it may take as long as it likes.
+    without a new point of a curve and without output after which a process is killed; None: it may take any time.
     """
 
     def __init__(self, jobs, machine, retry_diverged, together=TOGETHER, timeout=None):
@@ -185,7 +195,7 @@ class Pool:
         if not retry_diverged:
             self.settled["diverged"] = "diverged"
         self.waiting = [job for job in jobs if not self.is_settled(job, state(job.path))]
-        self.steps = {job: job.final_step if job in self.ended else progress(job.path).step for job in jobs}
+        self.steps = {job: job.final_step if job in self.ended else progress_of(job).step for job in jobs}
         self.bar = tqdm(
             total=sum(job.final_step - job.first_step for job in jobs),
             initial=self.steps_made(),
@@ -271,10 +281,10 @@ class Pool:
         return True
 
     def end_hung(self):
-        """Kills the processes that have logged no point for `timeout` minutes; they count as crashed."""
+        """Kills the processes that have shown no progress for `timeout` minutes; they count as crashed."""
         for attempt in self.attempts if self.timeout else ():
-            if attempt.seconds_without_a_point() > 60 * self.timeout:
-                attempt.kill(f"error: no new point of a curve for {self.timeout:g} minutes (--timeout)")
+            if attempt.seconds_without_progress() > 60 * self.timeout:
+                attempt.kill(f"error: no new point of a curve and no output for {self.timeout:g} minutes (--timeout)")
 
     def collect(self):
         """Handles the attempts that have ended. Returns whether there were any."""
@@ -284,7 +294,7 @@ class Pool:
             if of_jobs:
                 self.free_slots.append(attempt.slot)
             for job, outcome in of_jobs.items():
-                self.steps[job] = progress(job.path).step
+                self.steps[job] = progress_of(job).step
                 self.conclude(job, outcome, attempt.process.returncode)
         return any(outcomes.values())
 
@@ -310,7 +320,7 @@ class Pool:
         self.last_shown = time.monotonic()
         rate, running = 0.0, [job for attempt in self.attempts for job in attempt.jobs]
         for job in running + (self.waiting if self.free_slots else []):  # another launcher works on those
-            found = progress(job.path)
+            found = progress_of(job)
             self.steps[job] = found.step
             rate += 0 if found.stalled else found.speed
         self.bar.n = self.steps_made()
