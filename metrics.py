@@ -769,12 +769,18 @@ def merge_step_moments(
     moments: (mean, variance, count), as in `merge_moments`; rows (T, N, ...), of any dtype; valid (T, N) bool. add:
     replaces tensors by their sums over all processes, each of which has other columns. Returns the moments.
     """
+
+    def summed(
+        x: Tensor, keep: Tensor
+    ) -> Tensor:  # x[keep].sum(0) would wait for a GPU, which knows how many there are
+        return torch.where(keep.view(-1, *[1] * (x.dim() - 1)), x, 0.0).sum(0)
+
     counts = valid.sum(1, dtype=torch.float64)
-    sums = torch.stack([row[keep].double().sum(0) for row, keep in zip(rows, valid)])
+    sums = torch.stack([summed(row.double(), keep) for row, keep in zip(rows, valid)])
     add([sums, counts])
     divisors = counts.clamp(min=1).view(-1, *[1] * (sums.dim() - 1))
     means = sums / divisors
-    squares = torch.stack([(row[keep].double() - m).square().sum(0) for row, keep, m in zip(rows, valid, means)])
+    squares = torch.stack([summed((row.double() - m).square(), keep) for row, keep, m in zip(rows, valid, means)])
     add([squares])
     for step_moments in zip(means, squares / divisors, counts.tolist()):
         moments = join_moments(moments, step_moments)

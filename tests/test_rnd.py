@@ -2,12 +2,14 @@
 
 import math
 import signal
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn as nn
 from conftest import ROOT, Forked, Recorder, command, curves, environment, load_checkpoint, run, two_ranks
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import metrics
 import ppo_rnd_envpool as rnd
@@ -52,6 +54,25 @@ def test_frame_moments_are_those_of_all_valid_frames():
     torch.testing.assert_close(mean, frames[valid].double().mean(0))
     torch.testing.assert_close(var, frames[valid].double().var(0, unbiased=False))
     assert count == pytest.approx(valid.sum().item())
+
+
+class Operations(TorchDispatchMode):
+    """Counts what PyTorch carries out, by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = Counter()
+
+    def __torch_dispatch__(self, function, types, inputs=(), keywords=None):
+        self.names[function.overloadpacket.__name__] += 1
+        return function(*inputs, **(keywords or {}))
+
+
+def test_frame_moments_wait_for_no_step():
+    """Rows chosen by a mask have a length that a GPU would have to tell, once a step."""
+    with Operations() as operations:
+        metrics.merge_step_moments((0.0, 1.0, 1e-4), torch.ones(9, 7), torch.ones(9, 7) > 0, ALONE)
+    assert not {"index", "nonzero", "masked_select", "_local_scalar_dense", "item"} & operations.names.keys()
 
 
 # ---- two processes ---------------------------------------------------------------------------------------------------
