@@ -13,7 +13,7 @@ from analysis.experiment import ESTIMATE, REPS, ExperimentClaims
 from analysis.look import BLUE, COLORS, DASHED, DOTTED, PAGE, plt
 
 VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps")
-FIXED = {"minibatch_size": 256}
+FIXED = {"minibatch_size": 256, "update_epochs": (4, 10)}  # 10: of the tasks with continuous actions
 GROWS = True  # in scores.csv, block by block
 SHAPES = ((8, 32), (8, 128), (128, 32), (128, 128), (32, 32), (128, 8))  # the core, and the batch of 1024 beside it
 ORDERED = tuple(shape for shape in SHAPES if shape != (128, 128))  # it makes six iterations at the smallest budget

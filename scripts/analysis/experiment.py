@@ -3,7 +3,7 @@
 `load("shape")` is the module results/shape/claims.py. It has
 
     VARIES                 the columns that tell its configurations apart
-    FIXED                  what its runs have in place of ARGUMENTS: {argument: value}
+    FIXED                  what its runs have in place of ARGUMENTS: {argument: value, or a tuple of several}
     GROWS                  True if results/NAME/scores.csv has its runs, and grows while they go on (optional)
     ALSO                   experiments whose runs with the same fixed arguments count too (optional)
     arguments(run, runs)   the arguments of a run, or None for one that does not count (optional)
@@ -74,6 +74,11 @@ def write_dataset(table, path):
     reading.write_atomically(path, content.getvalue())
 
 
+def allowed(value):
+    """The values of an argument of FIXED or ARGUMENTS, a tuple; the first is that of a table without its column."""
+    return value if isinstance(value, tuple) else (value,)
+
+
 def keys_of(code):
     """The columns that tell the runs of an experiment apart."""
     return ["game", "seed", *code.VARIES]
@@ -90,7 +95,8 @@ def collect(code, runs_dir):
         if not run.evaluated or given is None:
             continue
         for name, value in {**ARGUMENTS, **code.FIXED}.items():
-            if name not in (*code.VARIES, "num_minibatches") and (given.get(name) or "") != (value or ""):
+            right = [one or "" for one in allowed(value)]
+            if name not in (*code.VARIES, "num_minibatches") and (given.get(name) or "") not in right:
                 arguments.fail(f"{runs_dir / run.name} has {name} = {given.get(name)}: expected {value}")
         row = reading.row_of(reading.Files(run.manifest, run.done, {}, run.state), run.curves, run.name)
         row = {name: given.get(name, row[name]) for name in reading.COLUMNS}
@@ -145,7 +151,7 @@ def runs_of(code, table):
     same = pd.Series(True, table.index)
     for name, value in expected.items():
         if name not in (*code.VARIES, "num_minibatches"):
-            same &= table[name].isna() if value is None else table[name] == value
+            same &= table[name].isna() if value is None else table[name].isin(allowed(value))
     table = table[same].drop_duplicates(keys_of(code)).reset_index(drop=True)
     table = table.astype({name: int for name in INTEGERS if table[name].notna().all()})
     return code.table(table) if hasattr(code, "table") else table
@@ -155,9 +161,10 @@ def runs_of(code, table):
 def grow(code, rows, path):
     """Writes the scores.csv of an experiment that GROWS: its rows, and the old ones whose directories are gone."""
     keys = keys_of(code)
+    several = [name for name, value in code.FIXED.items() if len(allowed(value)) > 1]
     new = [
         {
-            **{key: row[key] for key in keys},
+            **{key: row[key] for key in [*keys, *several]},
             "steps": row["global_step"],
             "final_return": round(row["final_return"], 4),
             **{name: row[name] for name in ("score", "half_return", "mean_return", *reading.SECOND_HALF, "start")},
@@ -167,8 +174,11 @@ def grow(code, rows, path):
     ]
     if path.exists():
         known = {tuple(row[key] for key in keys) for row in new}
-        old = pd.read_csv(path, keep_default_na=False).to_dict("records")
-        new += [row for row in old if tuple(row[key] for key in keys) not in known]
+        old = pd.read_csv(path, keep_default_na=False)
+        for name in several:
+            if name not in old:
+                old.insert(len(keys), name, code.FIXED[name][0])
+        new += [row for row in old.to_dict("records") if tuple(row[key] for key in keys) not in known]
     write_csv(pd.DataFrame(sorted(new, key=lambda row: [row[key] for key in keys])), path)
 
 
@@ -177,7 +187,7 @@ def read(code, path):
     table = pd.read_csv(path, dtype={"start": str, "commit": str})
     for name, value in {**ARGUMENTS, **code.FIXED}.items():
         if name not in table:
-            table[name] = value
+            table[name] = allowed(value)[0]
     if "minibatch_size" not in table:
         table["minibatch_size"] = table["num_envs"] * table["num_steps"] // table["num_minibatches"]
     return table
