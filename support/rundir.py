@@ -93,14 +93,19 @@ def _parent(args: Any) -> Tuple[bytes, Dict[str, Any]]:
     return path.read_bytes(), {"run": args.resume_from, "global_step": step, "seed": before.get("seed", args.seed)}
 
 
-@functools.lru_cache(maxsize=None)  # the packages take a third of a second
+@functools.lru_cache(maxsize=None)  # a pack's manifests need it once
 def _code() -> Tuple[Dict[str, Any], Dict[str, str]]:
     """The commit of this repository, and the versions of Python and of all packages."""
+    import email
     import importlib.metadata
 
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     commit, dirty, _ = subprocess.run(git, capture_output=True).stdout.decode().strip().partition("-dirty")
-    versions = {package.metadata["Name"]: package.version for package in importlib.metadata.distributions()}
+    versions = {}
+    for package in importlib.metadata.distributions():
+        text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
+        headers = email.message_from_string(text.partition("\n\n")[0])  # `package.metadata` parses the long text too
+        versions[headers["Name"]] = headers["Version"]
     return {"commit": commit or None, "dirty": bool(dirty)}, {"python": platform.python_version(), **versions}
 
 
