@@ -349,29 +349,26 @@ def plant_sweep(root, sweep):
             )
 
 
-@pytest.fixture(scope="module")
-def all_sweeps(tmp_path_factory):
-    """Several sweeps, one seed a run, drawn by one command."""
-    root = tmp_path_factory.mktemp("all")
+def test_all_sweeps_are_drawn_into_files(tmp_path):
+    """Several sweeps, one seed a run, by one command. What has no runs is listed."""
     for sweep in SAVED:
-        plant_sweep(root / "runs" / sweep, sweep)
-    words = ["all", "--runs", str(root / "runs"), "--out", str(root / "out"), "--reps", "50"]
+        plant_sweep(tmp_path / "runs" / sweep, sweep)
+    words = ["all", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--reps", "50"]
     command = [sys.executable, str(ROOT / "scripts" / "figures.py"), *words]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=root, env=conftest.environment())
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=conftest.environment())
     assert done.returncode == 0, done.stdout + done.stderr
-    return root / "out", done.stdout
-
-
-@pytest.mark.parametrize("sweep", sorted(SAVED))
-def test_sweeps_are_drawn_into_files(all_sweeps, sweep):
-    out, text = all_sweeps
-    images = sorted(path for path in out.glob(f"{sweep}*.png"))
-    assert out / f"{sweep}.png" in images
-    for path in images:
-        check_image(path)
-    page = (out / f"{sweep}.html").read_text()
-    assert all(f"<span class=dim>({path.stem})<" in page for path in images if path.stem != "coverage")
-    assert f"== {sweep}: P" in text and (out / f"{sweep}.txt").read_text().startswith(f"== {sweep}")
+    out = tmp_path / "out"
+    for sweep in SAVED:
+        images = sorted(path for path in out.glob(f"{sweep}*.png"))
+        assert out / f"{sweep}.png" in images
+        for path in images:
+            check_image(path)
+        page = (out / f"{sweep}.html").read_text()
+        assert all(f"<span class=dim>({path.stem})<" in page for path in images if path.stem != "coverage")
+        assert f"== {sweep}: P" in done.stdout and (out / f"{sweep}.txt").read_text().startswith(f"== {sweep}")
+    assert set(figures.FIGURES) == set(SWEEPS)
+    assert "no runs of: fixed_budget data_reuse" in done.stdout
+    assert len(pd.read_csv(out / "all_claims.csv")) > 10
 
 
 @pytest.mark.parametrize("sweep", sorted(set(GRIDS) - SAVED))
@@ -393,12 +390,6 @@ def test_every_sweep_has_its_images(tmp_path, sweep):
         sheet.close()
     assert not unread and {sweep, f"{sweep}_profiles"} <= names
     assert (f"{sweep}_unseen" in names) == (sweep == "procgen")
-
-
-def test_all_lists_what_has_no_runs(all_sweeps):
-    assert set(figures.FIGURES) == set(SWEEPS)
-    assert "no runs of: fixed_budget data_reuse" in all_sweeps[1]
-    assert len(pd.read_csv(all_sweeps[0] / "all_claims.csv")) > 10
 
 
 def test_a_sweep_without_a_figure_of_its_own(tmp_path, capsys):

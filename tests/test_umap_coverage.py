@@ -8,8 +8,6 @@ import csv
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import matplotlib.image
 import numpy as np
@@ -17,7 +15,7 @@ import pandas as pd
 import pytest
 import umap_coverage
 from analysis import estimates
-from conftest import ROOT, environment, run
+from conftest import run
 
 RNG = np.random.default_rng(0)
 ROOMS = np.kron(RNG.integers(0, 256, (24, 12, 12)), np.ones((7, 7))).astype(np.uint8)  # 24 pictures, far apart
@@ -352,8 +350,8 @@ def test_umap_finds_the_rooms_and_repeats_itself(tmp_path):
     check_image(tmp_path / "out/coverage.png")
 
 
-def test_from_real_runs_to_the_figure(tmp_path):
-    """As a user does it: two runs, one command, from frames and then from features."""
+def test_from_real_runs_to_the_figure(tmp_path, capsys):
+    """Two runs of a training script, and the real UMAP on the features of their networks."""
     for name, shape in (("a", (2, 64)), ("b", (4, 32))):
         run(
             "ppo_atari_envpool.py",
@@ -365,27 +363,13 @@ def test_from_real_runs_to_the_figure(tmp_path):
             "--num-steps",
             shape[1],
             "--total-timesteps",
-            512,
+            256,
             "--no-diagnostics",
-            "--num-logs",
-            4,
         )
-    words = [
-        sys.executable,
-        str(ROOT / "scripts/umap_coverage.py"),
-        "--runs",
-        "runs",
-        "--out",
-        "figures",
-        "--umap-seeds",
-        "1",
-        "--input",
-        "features",
-    ]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=environment())
-    assert done.returncode == 0, done.stderr
-    assert "compares encoders" in done.stderr and "(4, 32) covers more than (2, 64)" in done.stdout
-    assert "undecided" in done.stdout and "512 steps" in done.stdout
+    draw(tmp_path / "runs", tmp_path / "figures", "--umap-seeds", 1, "--input", "features")
+    out, err = capsys.readouterr()
+    assert "compares encoders" in err and "(4, 32) covers more than (2, 64)" in out
+    assert "undecided" in out and "256 steps" in out
     lines = table(tmp_path / "figures/coverage.csv")
     assert {(line["configuration"], line["env_id"], line["input"]) for line in lines} == {
         ("N=2, T=64", "Breakout-v5", "features"),
