@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import ROOT, Recorder, command, curves, environment, run
+from test_evaluate import play, refused
 
 import metrics
 import ppo_procgen as procgen
@@ -307,22 +308,21 @@ def test_the_time_limit_truncates_and_the_next_step_resets():
 
 
 # ---- evaluation ------------------------------------------------------------------------------------------------------
-def evaluate(run_dir, *words, code=0):
-    words = [sys.executable, str(ROOT / "scripts/evaluate.py"), str(run_dir), *map(str, words)]
-    done = subprocess.run(words, capture_output=True, text=True, env=environment())
-    assert done.returncode == code, done.stderr
-    return json.loads(done.stdout) if code == 0 else done.stderr
-
-
-def test_evaluate_on_seen_and_unseen_levels(tmp_path):
-    run("ppo_procgen.py", tmp_path, "--no-diagnostics", "--total-timesteps", 128, "--num-levels", 5, "--eval-envs", 1)
-    unseen = evaluate(tmp_path / "run", "--episodes", 12, "--num-envs", 4)
-    assert unseen["episodes"] == len(unseen["scores"]) == 12 and unseen["env_id"] == "bigfish"
+def test_evaluate_on_seen_and_unseen_levels(tmp_path, capsys):
+    """The program in a process of its own, and its function in this one."""
+    levels = ("--env-id", "starpilot", "--num-levels", 5, "--eval-envs", 1)
+    run("ppo_procgen.py", tmp_path, "--no-diagnostics", "--total-timesteps", 128, *levels)
+    words = [str(tmp_path / "run"), "--episodes", "8", "--num-envs", "4"]
+    program = [sys.executable, str(ROOT / "scripts/evaluate.py"), *words]
+    done = subprocess.run(program, capture_output=True, text=True, env=environment())
+    assert done.returncode == 0, done.stderr
+    unseen = json.loads(done.stdout)
+    assert unseen["episodes"] == len(unseen["scores"]) == 8 and unseen["env_id"] == "starpilot"
     low, high = unseen["ci95"]
     assert low <= unseen["mean"] <= high and unseen["mean"] == pytest.approx(np.mean(unseen["scores"]))
-    again = evaluate(tmp_path / "run", "--episodes", 12, "--num-envs", 4)
+    again, _ = play(capsys, *words)
     assert again == unseen
-    seen = evaluate(tmp_path / "run", "--episodes", 12, "--num-envs", 4, "--train-levels")
+    seen, _ = play(capsys, *words, "--train-levels")
     assert seen["scores"] != unseen["scores"]
     os.remove(tmp_path / "run/checkpoint.pt")
-    assert evaluate(tmp_path / "run", code=2).count("\n") == 1
+    assert refused(capsys, *words).count("\n") == 1

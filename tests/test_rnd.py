@@ -329,12 +329,13 @@ def test_what_is_seen_often_pays_less():
 # ---- a run -----------------------------------------------------------------------------------------------------------
 def test_intrinsic_reward_and_predictor_loss_fall(tmp_path):
     """Montezuma's first room is seen again and again: what is new becomes known. The rooms are counted from the RAM."""
-    words = "--env-id MontezumaRevenge-v5 --num-envs 8 --num-steps 64 --total-timesteps 5120 --update-epochs 2 "
-    run("ppo_rnd_envpool.py", tmp_path, *words.split(), "--no-diagnostics", "--num-logs", 10)
+    words = "--env-id MontezumaRevenge-v5 --num-envs 8 --num-steps 64 --total-timesteps 2560 --update-epochs 2 "
+    run("ppo_rnd_envpool.py", tmp_path, *words.split(), "--no-diagnostics", "--num-logs", 5)
     scalars = curves(tmp_path / "run")
-    for tag, share in (("charts/intrinsic_reward", 0.4), ("losses/fwd_loss", 0.75)):  # seed 1 falls to 0.2 and 0.47
+    # after the fifth of ten iterations seed 1 was at 0.27 and 0.46
+    for tag, share in (("charts/intrinsic_reward", 0.4), ("losses/fwd_loss", 0.75)):
         values = [value for _, value in scalars[tag]]
-        assert len(values) == 10 and values[-1] < share * values[0], (tag, values)
+        assert len(values) == 5 and values[-1] < share * values[0], (tag, values)
     assert all(value >= 1 for _, value in scalars["charts/rooms"])
     assert load_checkpoint(tmp_path / "run")["log"]["rooms"][0][0] == 1  # where Panama Joe starts
 
@@ -370,9 +371,8 @@ def test_rnd_options(tmp_path):
         other = last(name, *words)
         assert not torch.equal(other["agent"]["network.0.weight"], plain["agent"]["network.0.weight"]), name
         assert other["log"]["frame_moments"][2] == plain["log"]["frame_moments"][2] or name == "sticky"
-    longer = last("longer", "--num-iterations-obs-norm-init", 2)
-    assert longer["log"]["frame_moments"][2] == pytest.approx(plain["log"]["frame_moments"][2] + 128, abs=20)
-    none = last("none", "--update-proportion", 0)
+    none = last("none", "--update-proportion", 0, "--num-iterations-obs-norm-init", 2)
+    assert none["log"]["frame_moments"][2] == pytest.approx(plain["log"]["frame_moments"][2] + 128, abs=20)
     torch.manual_seed(1)
     rnd.Agent(4)
     fresh = rnd.RNDModel().state_dict()
