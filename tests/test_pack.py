@@ -124,12 +124,17 @@ def test_a_run_has_the_same_bits_alone_and_in_any_company(words, tmp_path):
     lines = [f"{TINY} {words} {own} --runs-dir {tmp_path} --run-name" for own in OWN]
     train_together(tmp_path / "five", [f"{line} five/{i}" for i, line in enumerate(lines)])
     train_together(tmp_path / "two", [f"{lines[i]} two/{i} --num-threads 2" for i in (4, 1)])
-    train_together(tmp_path / "one", [f"{lines[2]} one/2"])
-    train(*shlex.split(f"{lines[1]} alone/1"))
+    train(*shlex.split(f"{lines[2]} alone/2"))
     check_same(tmp_path / "two/4", tmp_path / "five/4")
     check_same(tmp_path / "two/1", tmp_path / "five/1")
-    check_same(tmp_path / "one/2", tmp_path / "five/2")
-    check_same(tmp_path / "alone/1", tmp_path / "five/1")
+    check_same(tmp_path / "alone/2", tmp_path / "five/2")
+
+
+def test_a_file_of_one_run(tmp_path):
+    line = f"{TINY} --env-id CartPole-v1 {OWN[2]} --runs-dir {tmp_path} --run-name"
+    train_together(tmp_path / "one", [f"{line} one/2"])
+    train(*shlex.split(f"{line} alone/2"))
+    check_same(tmp_path / "one/2", tmp_path / "alone/2")
 
 
 def test_how_the_runs_of_a_pack_end(tmp_path, capsys):
