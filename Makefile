@@ -53,7 +53,7 @@ demo: setup
 	@[ -z "$$DISPLAY$$WAYLAND_DISPLAY" ] || xdg-open figures/demo/fixed_budget.png >/dev/null 2>&1 || true
 
 test: setup system mjlab lint
-	$(PY) -m pytest -n 2
+	$(PY) -m pytest -n 2 --dist loadscope
 
 lint: setup
 	$(PY) -m ruff check .
