@@ -111,7 +111,9 @@ def runs_below(runs_dir):
     """What `status` takes, of every run below a folder."""
     if not os.path.isdir(runs_dir):  # Path.is_dir raises OSError if a name is too long
         fail(f"--runs-dir {runs_dir}: expected a directory with runs in it")
-    found = {str(path.relative_to(runs_dir)): (path, 0, 0) for path in lost_runs(runs_dir)}
+    begun = [log.parent for log in Path(runs_dir).rglob("log.txt") if not (log.parent / "manifest.json").exists()]
+    refused = [path for path in begun if log_end(path)[1] is not None]  # launch.py wrote the log
+    found = {str(path.relative_to(runs_dir)): (path, 0, 0) for path in (*lost_runs(runs_dir), *refused)}
     for path in find_runs(runs_dir):
         try:
             manifest = read_files(path).manifest

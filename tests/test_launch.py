@@ -357,6 +357,7 @@ def test_status(faulty):
     assert out.splitlines()[-1].startswith("5 runs: 2 done, 0 running, 0 stale, 1 failed, 1 diverged, 1 missing")
     scanned = finish(start([], "status", "--runs-dir", runs))
     assert f"done      s/killed  {LONG:,}/{LONG:,} steps" in scanned
+    assert "failed    s/refused  0/0 steps  error: --refuses 1: expected nothing" in scanned
     assert reading.progress(runs / "s/killed").step == LONG
 
 
