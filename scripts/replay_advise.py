@@ -3,7 +3,7 @@
     python scripts/replay_advise.py                   # from results/runs.csv.gz, into results/advise
     python scripts/replay_advise.py --replays 10      # a quick look
 
-For each task and budget with enough settings (minibatches of 256 rows, 4 epochs, at least five seeds each): the model
+For each task and budget with enough settings (minibatches of 256 rows, the epochs of the map, at least five seeds each): the model
 of analysis/prior.py is fitted to the other tasks. The seeds of each setting are split at random, in a half for the
 search and a half that judges. A run of the search is the next seed of its half; a setting whose half is used up gets no
 further run. Beside it, with as many runs on the same halves:
@@ -40,6 +40,7 @@ from support.arguments import Range, Seed
 SHARES = (0.05, 0.1, 0.2)  # of the runs of a grid with SEEDS seeds
 SEEDS, FEWEST_SETTINGS = 10, 12
 AT_A_TIME, SHAPES, DRAWS = 12, 2, 1000  # of advise.py with two workers
+EPOCHS = (4, 10)  # of discrete and of continuous actions
 BINS = (0, 0.4, 0.6, 0.8, 1.0)
 METHODS = ("advise", "random", "halving")
 
@@ -59,7 +60,7 @@ def parse_args(argv):
 
 def problems(table):
     """Yields (game, budget, settings, the scores of each), where there are FEWEST_SETTINGS with five seeds or more."""
-    same = table[(table["minibatch_size"] == 256) & (table["update_epochs"] == 4)]
+    same = table[(table["minibatch_size"] == 256) & table["update_epochs"].isin(EPOCHS)]
     for (game, budget), rows in same.groupby(["game", "total_timesteps"]):
         found = [(key, of.to_numpy(float)) for key, of in rows.groupby(list(prior.SETTING))["score"] if len(of) >= 5]
         if len(found) >= FEWEST_SETTINGS:
