@@ -3,10 +3,10 @@
     python scripts/replay_advise.py                   # from results/runs.csv.gz, into results/advise
     python scripts/replay_advise.py --replays 10      # a quick look
 
-For each task and budget with enough settings (minibatches of 256 rows, the epochs of the map, at least five seeds each): the model
-of analysis/prior.py is fitted to the other tasks. The seeds of each setting are split at random, in a half for the
-search and a half that judges. A run of the search is the next seed of its half; a setting whose half is used up gets no
-further run. Beside it, with as many runs on the same halves:
+For each task and budget with enough settings (minibatches of 256 rows, the map's epochs, at least five seeds each): the
+model of analysis/prior.py is fitted to the other tasks. The seeds of each setting are split at random, in a half for
+the search and a half that judges. A run of the search is the next seed of its half; a setting whose half is used up
+gets no further run. Beside it, with as many runs on the same halves:
 
     random     a run each of settings drawn at random; the best score wins
     halving    a third of the runs for so many settings at random, a third for the best half of them, a third for the
