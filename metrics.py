@@ -1,9 +1,9 @@
 """Learning-dynamics diagnostics as pure functions of tensors.
 
-Each diagnostic is defined here and nowhere else, so that curves of different scripts can be compared. P1 is Mayor et
-al., ICML 2025 (arXiv 2506.03404): its Appendix B introduces most of them. P3 is Beukman et al., 2026 (arXiv
-2603.06009). Each docstring gives the definition, and our choice where a paper leaves one open. docs/diagnostics.md
-explains how each number can mislead.
+Each diagnostic is defined here and nowhere else, so that curves of different scripts can be compared;
+support/diagnostics.py puts them together for the scripts. P1 is Mayor et al., ICML 2025 (arXiv 2506.03404): its
+Appendix B introduces most of them. P3 is Beukman et al., 2026 (arXiv 2603.06009). Each docstring gives the definition,
+and our choice where a paper leaves one open. docs/diagnostics.md explains how each number can mislead.
 
 Rules for all functions:
 - Inputs may have any real dtype, on CPU or CUDA, with or without gradients. They are not modified. The arithmetic is in
@@ -36,7 +36,7 @@ def _finite(value: float) -> float:
     return value if math.isfinite(value) else math.nan
 
 
-def _number(x: Tensor) -> Any:
+def as_number(x: Tensor) -> Any:
     """A 0-d tensor as a float; with leading axes as it is."""
     return x.item() if x.dim() == 0 else x
 
@@ -49,7 +49,7 @@ def _products(x: Tensor) -> Tensor:
     return x.mT @ x
 
 
-def _masked(x: Tensor, valid: Any) -> Tensor:
+def masked(x: Tensor, valid: Any) -> Tensor:
     """x (..., N, D) with 0 in the rows that are not valid (..., N); all rows are if it is None."""
     return x if valid is None else torch.where(valid[..., None], x, torch.zeros_like(x))
 
@@ -69,7 +69,7 @@ def _spectra(features: Tensor, *centerings: bool, valid: Any = None) -> List[Ten
     undefined = torch.full((*leading, 1), math.nan, dtype=torch.float64)
     if features.numel() == 0:
         return [undefined for _ in centerings]
-    features = _masked(features.detach(), valid)
+    features = masked(features.detach(), valid)
     tall = num_rows >= num_columns or valid is not None
     gram: Any = 0.0
     total: Any = 0.0
@@ -110,14 +110,14 @@ def _num_directions(weights: Tensor, share: float) -> Any:
     """The smallest k such that the first k of the descending `weights` (..., K) hold `share` of their sum; 0 of 0."""
     total = weights.sum(-1)
     short = (weights.cumsum(-1) < share * total[..., None] * (1.0 - THRESHOLD_SLACK)).sum(-1)
-    return _number(torch.where(total > 0.0, (short + 1).clamp(max=weights.shape[-1]).double(), total))  # 0 or NaN
+    return as_number(torch.where(total > 0.0, (short + 1).clamp(max=weights.shape[-1]).double(), total))  # 0 or NaN
 
 
 def _entropy_rank(singular_values: Tensor) -> Any:
     total = singular_values.sum(-1)
     shares = singular_values / total[..., None]
     entropy = -torch.where(shares > 0.0, shares * shares.log(), torch.zeros_like(shares)).sum(-1)
-    return _number(torch.where(total > 0.0, entropy.exp(), total))  # 0 or NaN
+    return as_number(torch.where(total > 0.0, entropy.exp(), total))  # 0 or NaN
 
 
 def feature_rank(features: Tensor, tau: float = 0.99, centered: bool = False) -> float:
@@ -180,8 +180,11 @@ def unit_activity(activation: Tensor) -> Tensor:
     return h.abs().mean(dim=[0] + list(range(2, h.dim()))).double()
 
 
-def _percent_of_units(activities: Iterable[Tensor], is_dormant: Callable[[Tensor], Tensor]) -> Any:
-    """activities: (..., units) of each layer, as `unit_activity` gives them."""
+def percent_of_units(activities: Iterable[Tensor], is_dormant: Callable[[Tensor], Tensor]) -> Any:
+    """Percent of the units of all layers that are dormant; NaN if an activity is not finite or there is no unit.
+
+    activities: (..., units) of each layer, as `unit_activity` gives them. is_dormant: maps such a tensor to bools.
+    """
     dormant: Any = torch.zeros((), dtype=torch.float64)
     units = 0
     for activity in activities:
@@ -189,7 +192,7 @@ def _percent_of_units(activities: Iterable[Tensor], is_dormant: Callable[[Tensor
         layer = is_dormant(activity).sum(-1).double()
         dormant = dormant + torch.where(finite, layer, torch.full_like(layer, math.nan)).cpu()
         units += activity.shape[-1]
-    return _number(100.0 * dormant / (units or math.nan))
+    return as_number(100.0 * dormant / (units or math.nan))
 
 
 def dormant_neurons(activations: Iterable[Tensor], eps: float = 1e-5) -> float:
@@ -202,7 +205,7 @@ def dormant_neurons(activations: Iterable[Tensor], eps: float = 1e-5) -> float:
     activations, and through it on the weight norm. P1 does not define a_i for a batch or a channel; mean |h| is Sokar
     et al.'s. Use it for ReLU-like units only: a saturated tanh has a large |h| and is silent all the same.
     """
-    return _percent_of_units(map(unit_activity, activations), lambda activity: activity < eps)
+    return percent_of_units(map(unit_activity, activations), lambda activity: activity < eps)
 
 
 def dormant_neurons_tau(activations: Iterable[Tensor], tau: float) -> float:
@@ -212,10 +215,11 @@ def dormant_neurons_tau(activations: Iterable[Tensor], tau: float) -> float:
     counts units that are zero in every row; more rows can only lower that count. Sokar et al. divide by the layer's
     mean. The product used here counts an all-zero layer as 100 %, where 0 / 0 would count as 0 %.
     """
-    return _percent_of_units(map(unit_activity, activations), _is_dormant(tau))
+    return percent_of_units(map(unit_activity, activations), tau_dormant(tau))
 
 
-def _is_dormant(tau: float) -> Callable[[Tensor], Tensor]:
+def tau_dormant(tau: float) -> Callable[[Tensor], Tensor]:
+    """For `percent_of_units`: which units (..., units) of a layer are at most tau times the mean of the layer."""
     return lambda activity: activity <= tau * activity.mean(-1, keepdim=True)
 
 
@@ -300,7 +304,7 @@ def _kurtosis(values: Tensor, counted: Any = None) -> Any:
         square = values.sub_(values.sum(-1, keepdim=True) / number[..., None]).square_().mul_(counted)
     variance = square.sum(-1) / number
     kurtosis = square.square_().sum(-1) / number / variance.square()
-    return _number(torch.where(variance >= 1e-24, kurtosis, torch.full_like(kurtosis, math.nan)))
+    return as_number(torch.where(variance >= 1e-24, kurtosis, torch.full_like(kurtosis, math.nan)))
 
 
 def _nonzero_kurtosis(magnitudes: Tensor) -> Any:
@@ -310,7 +314,7 @@ def _nonzero_kurtosis(magnitudes: Tensor) -> Any:
 
 def _zero_fraction(magnitudes: Tensor) -> Any:
     zeros = (magnitudes == 0.0).sum(-1).double() / (magnitudes.shape[-1] or math.nan)
-    return _number(torch.where(magnitudes.sum(-1).isfinite(), zeros, torch.full_like(zeros, math.nan)))
+    return as_number(torch.where(magnitudes.sum(-1).isfinite(), zeros, torch.full_like(zeros, math.nan)))
 
 
 def gradient_kurtosis(gradients: Iterable[Any], eps: float = 1e-8) -> float:
@@ -372,7 +376,7 @@ def effective_sample_size(log_ratio: Tensor) -> float:
     It equals N / (1 + CV^2), where CV is the coefficient of variation of r: exactly N for equal ratios. It does not
     measure correlation in time.
     """
-    return _effective_samples(log_ratio.detach().double().flatten())
+    return effective_samples(log_ratio.detach().double().flatten())
 
 
 def effective_sample_size_percent(log_ratio: Tensor) -> float:
@@ -380,10 +384,10 @@ def effective_sample_size_percent(log_ratio: Tensor) -> float:
     return 100.0 * effective_sample_size(log_ratio) / max(log_ratio.numel(), 1)
 
 
-def _effective_samples(log_weights: Tensor, valid: Any = None) -> Any:
-    """The effective sample size over the last axis, float64, of the rows that are valid."""
+def effective_samples(log_weights: Tensor, valid: Any = None) -> Any:
+    """The same over the last axis of ln r, float64 (..., N), of the rows where `valid` (..., N) holds."""
     if log_weights.shape[-1] == 0:
-        return _number(torch.full(log_weights.shape[:-1], math.nan, dtype=torch.float64))
+        return as_number(torch.full(log_weights.shape[:-1], math.nan, dtype=torch.float64))
     if valid is not None:
         log_weights = log_weights.masked_fill(~valid, -math.inf)
     largest = log_weights.amax(-1)  # the max of anything with NaN is NaN
@@ -391,7 +395,7 @@ def _effective_samples(log_weights: Tensor, valid: Any = None) -> Any:
     ess = weights.sum(-1).square() / weights.square().sum(-1)
     number = float(weights.shape[-1]) if valid is None else valid.sum(-1).double()
     ess = ess.clamp(min=1.0).minimum(torch.as_tensor(number, dtype=ess.dtype, device=ess.device))  # rounding errors
-    return _number(torch.where(largest.isfinite(), ess, torch.full_like(ess, math.nan)))
+    return as_number(torch.where(largest.isfinite(), ess, torch.full_like(ess, math.nan)))
 
 
 def _mean_of_rows(x: Tensor, valid: Any = None) -> Tensor:
@@ -415,7 +419,7 @@ def categorical_kl(logits: Tensor, new_logits: Tensor, valid: Any = None) -> Any
 
 def _at_least_0(kl: Tensor) -> Any:
     """A KL whose sign rounding may have changed; NaN if it is not finite."""
-    return _number(torch.where(kl.isfinite(), kl.clamp(min=0.0), torch.full_like(kl, math.nan)))
+    return as_number(torch.where(kl.isfinite(), kl.clamp(min=0.0), torch.full_like(kl, math.nan)))
 
 
 def gaussian_kls(mean: Tensor, logstd: Tensor, new_mean: Tensor, new_logstd: Tensor) -> Tensor:
@@ -516,7 +520,7 @@ def gradient_noise(
     count = torch.full_like(squares, float(len(groups)))
     add([total, squares, count])
     s, q, k = total.square().sum(-1), squares, torch.where(count > 1.0, count, torch.full_like(count, math.nan))
-    return _number((s - q) / (k * (k - 1.0))), _number((q - s / k) / (k - 1.0))
+    return as_number((s - q) / (k * (k - 1.0))), as_number((q - s / k) / (k - 1.0))
 
 
 def gradient_noise_scales(
@@ -577,15 +581,15 @@ def _noise_scales(
 
 
 # ---- policy variance -------------------------------------------------------------------------------------------------
-def _moments_over_states(values: Tensor, valid: Any = None) -> Tuple[Tensor, Tensor]:
+def moments_over_states(values: Tensor, valid: Any = None) -> Tuple[Tensor, Tensor]:
     """Mean and population variance of each column of values (..., B, K): two float64 tensors (..., K)."""
     values = values.detach().double()
     if valid is None:
         mean = values.mean(-2)
         return mean, (values - mean[..., None, :]).square().mean(-2)
     count = valid.sum(-1).double()[..., None]
-    mean = _masked(values, valid).sum(-2) / count
-    return mean, _masked((values - mean[..., None, :]).square(), valid).sum(-2) / count
+    mean = masked(values, valid).sum(-2) / count
+    return mean, masked((values - mean[..., None, :]).square(), valid).sum(-2) / count
 
 
 def policy_variance(probs: Tensor, valid: Any = None) -> Any:
@@ -595,11 +599,12 @@ def policy_variance(probs: Tensor, valid: Any = None) -> Any:
     how much the policy depends on the state: it is 0 if the policy is the same in all states, uniform or not. It
     measures neither entropy nor change. Moalla et al. divide by B - 1.
     """
-    _, variance = _moments_over_states(probs, valid)
-    return _number(_finite_or_nan(variance.mean(-1)))
+    _, variance = moments_over_states(probs, valid)
+    return as_number(finite_or_nan(variance.mean(-1)))
 
 
-def _finite_or_nan(x: Tensor) -> Tensor:
+def finite_or_nan(x: Tensor) -> Tensor:
+    """x, with NaN in place of infinite entries."""
     return torch.where(x.isfinite(), x, torch.full_like(x, math.nan))
 
 
@@ -609,10 +614,10 @@ def policy_variance_normalized(probs: Tensor, valid: Any = None) -> Any:
     probs (..., B, A), valid (..., B). By the law of total variance it is sum_a Var_s[p_a] / sum_a m_a (1 - m_a) with
     m = E_s[p]. 0 if the denominator is 0, i.e. if the policy always takes one action.
     """
-    mean, variance = _moments_over_states(probs, valid)
+    mean, variance = moments_over_states(probs, valid)
     explained, total = variance.sum(-1), (mean * (1.0 - mean)).sum(-1)
     share = torch.where(total > 0.0, explained / total, torch.zeros_like(total))
-    return _number(torch.where(explained.isfinite(), share, torch.full_like(share, math.nan)))
+    return as_number(torch.where(explained.isfinite(), share, torch.full_like(share, math.nan)))
 
 
 def gaussian_policy_variance(mean: Tensor, std: Tensor, valid: Any = None) -> Tuple[Any, Any]:
@@ -624,12 +629,12 @@ def gaussian_policy_variance(mean: Tensor, std: Tensor, valid: Any = None) -> Tu
     P1 defines discrete policies only. Moalla et al. average Var_s over mean and std, which halves v if std does not
     depend on the state.
     """
-    _, variance = _moments_over_states(mean, valid)
+    _, variance = moments_over_states(mean, valid)
     explained = variance.mean(-1)
     noise = _mean_of_rows(std.detach().double().square().expand(mean.shape).mean(-1), valid)
     finite, nan = (explained + noise).isfinite(), torch.full_like(explained, math.nan)
     share = torch.where(explained > 0.0, explained / (explained + noise), torch.zeros_like(explained))
-    return _number(torch.where(finite, explained, nan)), _number(torch.where(finite, share, nan))
+    return as_number(torch.where(finite, explained, nan)), as_number(torch.where(finite, share, nan))
 
 
 # ---- coverage --------------------------------------------------------------------------------------------------------
@@ -646,278 +651,3 @@ def coverage(points: Tensor, grid: int) -> float:
         return math.nan
     cells = (points * grid).floor().clamp(0, grid - 1).long()
     return len((cells[:, 0] * grid + cells[:, 1]).unique()) / float(grid * grid)
-
-
-# ---- what the scripts log, and on which rows -------------------------------------------------------------------------
-def explained_variance(values: Tensor, returns: Tensor, valid: Any = None) -> Any:
-    """1 - Var(returns - values) / Var(returns). values, returns and valid (..., M).
-
-    1 for a perfect critic, 0 for one as good as a constant. NaN if all returns are equal.
-    """
-    returns = returns.detach().double()[..., None]
-    _, residual = _moments_over_states(returns - values.detach().double()[..., None], valid)
-    _, total = _moments_over_states(returns, valid)
-    share = torch.where(total > 0.0, 1.0 - residual / total, torch.full_like(total, math.nan))
-    return _number(_finite_or_nan(share.squeeze(-1)))
-
-
-def network_diagnostics(
-    features: Iterable[Tensor], activity: Sequence[Tensor], eps: float = 1e-5, valid: Any = None
-) -> Dict[str, Any]:
-    """Ranks and dormant units, by the names under which the scripts log them.
-
-    features: the representation (..., M, D) of each encoder; valid (..., M). The second encoder's names begin with
-    `feature_rank/critic_encoder`. activity: what says whether a unit is dormant, (..., units) of each layer: below
-    `eps`, or tau times the mean of its layer.
-    """
-    out = {"dormant_neurons": _percent_of_units(activity, lambda units: units < eps)}
-    for tau in (0.0, 0.025, 0.1):  # the thresholds of Sokar et al. 2023
-        out["dormant_neurons/tau_%g" % tau] = _percent_of_units(activity, _is_dormant(tau))
-    for encoder, feature in zip(("", "/critic_encoder"), features):
-        for name, value in feature_ranks(feature, valid=valid).items():
-            out[name.replace("feature_rank", "feature_rank" + encoder, 1)] = value
-    return out
-
-
-def diagnose_agents(layers: Sequence[Tensor], valid: Tensor, deviation: bool = False) -> Dict[str, Tensor]:
-    """What `diagnose_network` measures, for S agents at once: {name: (S,) float64}.
-
-    layers: post-activation, (S, E, M, units, ...) each, of E encoders; the last is the representation (S, E, M, D).
-    valid (S, M): the rows that count. All layers are in memory at once.
-    """
-    activities, zeros, units = [], 0.0, 0  # type: List[Tensor], Any, int
-    count = valid.sum(-1).double().cpu()  # rows
-    for layer in layers:
-        h = layer.detach().flatten(4) if layer.dim() > 4 else layer.detach()[..., None]  # (S, E, M, units, places)
-        h = h.transpose(2, 3).flatten(3)  # (S, E, units, M * places): a row is one unit, as a sum wants it
-        rows = valid[:, None, None, :, None].expand(-1, 1, 1, -1, layer[0, 0, 0, 0].numel()).flatten(3)
-        number = rows.sum(-1).double()
-        h = torch.where(rows, h, torch.zeros_like(h)).double()
-        activity = h.abs().sum(-1) / number
-        if deviation:
-            activity = (h.square().sum(-1) / number - (h.sum(-1) / number).square()).clamp(min=0.0).sqrt()
-        activities += list(activity.cpu().unbind(1))
-        zero = ((h == 0.0) & rows).sum(-1).double() / number
-        zeros = zeros + torch.where(h.sum(-1).isfinite(), zero, torch.full_like(zero, math.nan)).sum((1, 2)).cpu()
-        units += layer.shape[1] * layer.shape[3]
-    features = layers[-1].detach().unbind(1)
-    out = network_diagnostics(features, activities, 1e-3 if deviation else 1e-5, valid)
-    out["dormant_neurons/zero_fraction"] = torch.where(count > 0, zeros / units, torch.full_like(count, math.nan))
-    return out
-
-
-@torch.no_grad()
-def diagnose_network(
-    forward: Callable[[Tensor], Tuple[Tensor, List[List[Tensor]]]],
-    inds: Tensor,
-    chunk: int = 512,
-    deviation: bool = False,
-    map: Callable = map,
-) -> Tuple[Tensor, Dict[str, float]]:
-    """Runs a network on rows of a batch, chunk by chunk, and measures its layers.
-
-    forward: maps row numbers (m,) to a pair: any output (m, ...), and for each encoder the list of its post-activation
-    layers, the last of which is the representation (m, D). inds (M,) int64: the rows. chunk: rows at a time; only their
-    activations are in memory. map: what takes the chunks, such as the map of a thread pool. Returns the output of all
-    rows (M, ...) and {name: value}: `network_diagnostics` and the fraction of activations that are exactly zero.
-
-    With `deviation` the activity of a unit is its standard deviation over the rows instead of mean |h|, and units below
-    1e-3 are dormant. This is for Tanh and similar units: a saturated unit is silent although it is far from zero. It
-    takes activations (M, units) only.
-    """
-
-    def measure(rows: Tensor) -> Tuple[Tensor, List[Tensor], List[Tensor], float]:
-        output, encoders = forward(rows)
-        layers = [layer for encoder in encoders for layer in encoder]
-        if deviation:
-            sums = [layer.double() for layer in layers]
-            activity = [torch.stack([h.sum(0), h.square().sum(0)]) for h in sums]
-        else:
-            activity = [unit_activity(layer) * len(rows) for layer in layers]
-        return output, [encoder[-1] for encoder in encoders], activity, zero_fraction(layers) * len(rows)
-
-    outputs, features, activity, zeros = zip(*map(measure, inds.split(chunk)))
-    num_rows = len(inds) or math.nan  # without rows every value is NaN
-    activities = [sum(sums) / num_rows for sums in zip(*activity)]
-    if deviation:
-        activities = [(square - mean.square()).clamp(min=0.0).sqrt() for mean, square in activities]
-    activities = [unit_activity(units[None]) for units in activities]  # of a convolution the mean over its places
-    eps = 1e-3 if deviation else 1e-5
-    values = network_diagnostics([torch.cat(parts) for parts in zip(*features)], activities, eps)
-    values["dormant_neurons/zero_fraction"] = sum(zeros) / num_rows
-    return torch.cat(outputs), values
-
-
-def merge_moments(moments: Tuple[Any, Any, float], batch: Any) -> Tuple[Any, Any, float]:
-    """Adds a batch to running moments.
-
-    moments: (mean, variance, count), where mean and variance have the shape of one row of the batch. batch: a NumPy
-    array or a tensor (rows, ...). Returns the moments of all rows together. Variances divide by the count. An empty
-    batch changes nothing.
-    """
-    if len(batch) == 0:
-        return moments
-    batch_mean = batch.mean(0)
-    return join_moments(moments, (batch_mean, ((batch - batch_mean) ** 2).mean(0), len(batch)))
-
-
-def merge_step_moments(
-    moments: Tuple[Any, Any, float], rows: Tensor, valid: Tensor, add: Callable[[Sequence[Tensor]], None]
-) -> Tuple[Any, Any, float]:
-    """Adds the valid rows of each step to running moments, one step after the other.
-
-    moments: (mean, variance, count), as in `merge_moments`; rows (T, N, ...), of any dtype; valid (T, N) bool. add:
-    replaces tensors by their sums over all processes, each of which has other columns. Returns the moments.
-    """
-
-    def summed(
-        x: Tensor, keep: Tensor
-    ) -> Tensor:  # x[keep].sum(0) would wait for a GPU, which knows how many there are
-        return torch.where(keep.view(-1, *[1] * (x.dim() - 1)), x, 0.0).sum(0)
-
-    counts = valid.sum(1, dtype=torch.float64)
-    sums = torch.stack([summed(row.double(), keep) for row, keep in zip(rows, valid)])
-    add([sums, counts])
-    divisors = counts.clamp(min=1).view(-1, *[1] * (sums.dim() - 1))
-    means = sums / divisors
-    squares = torch.stack([summed((row.double() - m).square(), keep) for row, keep, m in zip(rows, valid, means)])
-    add([squares])
-    for step_moments in zip(means, squares / divisors, counts.tolist()):
-        moments = join_moments(moments, step_moments)
-    return moments
-
-
-def join_moments(first: Tuple[Any, Any, float], second: Tuple[Any, Any, float]) -> Tuple[Any, Any, float]:
-    """The moments (mean, variance, count) of two sets of rows together, from those of each (Chan, Golub and LeVeque
-    1979). Variances divide by the count. A count of 0 in the second changes nothing."""
-    (mean, var, count), (other_mean, other_var, other_count) = first, second
-    if other_count == 0:
-        return first
-    delta, total = other_mean - mean, count + other_count
-    squares = var * count + other_var * other_count + delta**2 * (count * other_count / total)
-    return mean + delta * (other_count / total), squares / total, total
-
-
-def policy_diagnostics(
-    logits: Tensor, new_logits: Tensor, actions: Tensor, valid: Any = None
-) -> Tuple[Dict[str, Any], Any]:
-    """ESS and policy variance of a categorical policy, by the names under which the scripts log them; and its KL.
-
-    logits, new_logits (..., M, A): of the policy that acted and of the updated one. actions (..., M) int64, valid
-    (..., M). The second result is `categorical_kl`.
-    """
-    old, new = (torch.log_softmax(x.detach().double(), -1) for x in (logits, new_logits))
-    ess, percent = _ess((new - old).gather(-1, actions[..., None]).squeeze(-1), valid)
-    values = {
-        "ess": percent,
-        "ess/samples": ess,
-        "policy_variance": policy_variance(new.exp(), valid),
-        "policy_variance/normalized": policy_variance_normalized(new.exp(), valid),
-    }
-    return values, categorical_kl(logits, new_logits, valid)
-
-
-def _ess(log_ratio: Tensor, valid: Any) -> Tuple[Any, Any]:
-    """The effective sample size of log_ratio (..., M), in samples and in percent."""
-    ess = _effective_samples(log_ratio, valid)
-    number = max(log_ratio.shape[-1], 1) if valid is None else valid.sum(-1).clamp(min=1)
-    return ess, 100.0 * ess / number
-
-
-def gaussian_policy_diagnostics(
-    mean: Tensor, logstd: Tensor, new_mean: Tensor, new_logstd: Tensor, actions: Tensor, valid: Any = None
-) -> Tuple[Dict[str, Any], Any]:
-    """The same for a Gaussian policy, with the mean standard deviation. The second result is `gaussian_kl`.
-
-    mean, new_mean (..., M, A), logstd, new_logstd (..., 1, A) or (..., M, A): of the policy that acted and of the
-    updated one. actions (..., M, A), valid (..., M).
-    """
-    log_ratio: Any = 0.0
-    for sign, center, scale in ((1.0, new_mean, new_logstd), (-1.0, mean, logstd)):
-        center, scale = center.detach().double(), scale.detach().double()
-        log_ratio = log_ratio - sign * (0.5 * ((actions - center) / scale.exp()).square() + scale).sum(-1)
-    std = new_logstd.detach().exp()
-    variance, share = gaussian_policy_variance(new_mean, std, valid)
-    ess, percent = _ess(log_ratio, valid)
-    values = {
-        "ess": percent,
-        "ess/samples": ess,
-        "policy_variance": variance,
-        "policy_variance/normalized": share,
-        "policy_variance/std": _number(std.flatten(-2).mean(-1)),
-    }
-    return values, gaussian_kl(mean, logstd, new_mean, new_logstd, valid)
-
-
-def stratified_rows(num_rows: int, size: int, seed: int) -> Tensor:
-    """Picks min(size, num_rows) different rows of a batch: one at random from each of that many equal stretches.
-
-    Batches are time-major, so the sample covers time evenly and all environments without bias. It uses a random
-    generator of its own, so that measuring does not change a run. Returns sorted int64 indices on the CPU.
-    """
-    size = min(size, num_rows)
-    jitter = torch.rand(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    edges = torch.arange(size + 1) * num_rows // max(size, 1)  # whole rows; no stretch is empty
-    return edges[:-1] + (jitter * (edges[1:] - edges[:-1])).long()
-
-
-def probe_rows(valid: Tensor, size: int, seed: int) -> Tuple[Tensor, Tensor]:
-    """`stratified_rows` of the valid rows of each of S agents: (S, size) row numbers, and which of these count.
-
-    valid (S, M). Where an agent has fewer valid rows than `size`, at most M, the rest does not count.
-    """
-    size = min(size, valid.shape[-1])
-    inds, counts = torch.zeros(len(valid), size, dtype=torch.int64), []
-    for of_agent, rows in zip(inds, map(torch.nonzero, valid.cpu())):
-        rows = rows[stratified_rows(len(rows), size, seed), 0]
-        of_agent[: len(rows)] = rows
-        counts.append(len(rows))
-    counted = torch.arange(size) < torch.tensor(counts)[:, None]
-    return inds.to(valid.device), counted.to(valid.device)
-
-
-def valid_and_probe(valid: Tensor, size: int, seed: int) -> Tuple[Tensor, Tensor]:
-    """The row numbers of a batch where `valid` (B,) bool holds, and a sample of at most `size` of them: int64, sorted.
-
-    seed: of the sample (`stratified_rows`).
-    """
-    rows = valid.nonzero().squeeze(-1)
-    return rows, rows[stratified_rows(len(rows), size, seed)]
-
-
-def native_and_probe(
-    diagnose: Callable[[Tensor], Tuple[Dict[str, float], Any]],
-    rows: Tensor,
-    probe: Tensor,
-    gradient: Iterable[Any],
-    probe_gradient: Iterable[Any],
-) -> Tuple[Dict[str, float], Any]:
-    """What the scripts log below `diagnostics/` and `probe/`, by tag.
-
-    diagnose: maps row numbers to a dict of diagnostics and any second result. rows, probe: those of `valid_and_probe`.
-    gradient: of the last minibatch; probe_gradient: of the probe's rows. Returns the dict, and the second result for
-    `rows`.
-    """
-    native, second = diagnose(rows)
-    small = native if len(probe) == len(rows) else diagnose(probe)[0]
-    return by_tag(native, gradient, small, probe_gradient), second
-
-
-def by_tag(native: Dict[str, Any], gradient: Any, probe: Dict[str, Any], probe_gradient: Any) -> Dict[str, Any]:
-    """Diagnostics of a batch and of the probe by tag, with the statistics of a gradient of each."""
-    named = (("diagnostics", native, gradient), ("probe", probe, probe_gradient))
-    return {
-        f"{place}/{name}": value
-        for place, values, gradients in named
-        for name, value in {**values, **gradient_statistics(gradients)}.items()
-    }
-
-
-def column_sums(x: Tensor, valid: Any = None) -> Tensor:
-    """Count, sum and sum of squares of each column of x (..., M, D): float64 (..., 3, D). valid (..., M).
-
-    The results of several batches or processes can be added.
-    """
-    x = x.double()
-    sums = [torch.ones_like(x), x, x.square()]
-    return torch.stack([_masked(column, valid).sum(-2) for column in sums], -2)

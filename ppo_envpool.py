@@ -49,7 +49,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import metrics
-from support import arguments, devices, layers, pack, recipe, rundir, worlds
+from support import arguments, devices, diagnostics, layers, pack, recipe, rundir, worlds
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 GRID_VALUES, GRID_STARTS = 20, (0, 11, 17)  # MiniGrid's 11 objects, 6 colours and 3 states, and where each begin
@@ -503,13 +503,13 @@ def diagnose(agent, batch, seen, old_logstd):
     from zero.
     """
     outputs, _, hiddens = seen
-    values = metrics.diagnose_agents(hiddens, batch.valid, agent.activation is torch.tanh)
+    values = diagnostics.diagnose_agents(hiddens, batch.valid, agent.activation is torch.tanh)
     if agent.continuous:
-        policy, kl = metrics.gaussian_policy_diagnostics(
+        policy, kl = diagnostics.gaussian_policy_diagnostics(
             batch.outputs, old_logstd, outputs, agent.actor_logstd, batch.actions, batch.valid
         )
     else:
-        policy, kl = metrics.policy_diagnostics(batch.outputs, outputs, batch.actions, batch.valid)
+        policy, kl = diagnostics.policy_diagnostics(batch.outputs, outputs, batch.actions, batch.valid)
     return {**values, **policy, **metrics.weight_norms(agent, agents=True)}, kl
 
 
@@ -526,7 +526,7 @@ def diagnose_batch(agent, prox, args, batch, probe, seen, old_logstd, last):
     (mb,) = minibatches(probe, rows.expand(len(probe.valid), -1), 1, args.norm_adv)
     of_probe, _ = gradient(partial(minibatch_loss, agent, prox, args), list(agent.parameters()), mb)
     devices.add_over_ranks([of_probe])
-    return metrics.by_tag(native[0], last, small[0], of_probe), native[1]
+    return diagnostics.by_tag(native[0], last, small[0], of_probe), native[1]
 
 
 def main(args):
@@ -620,7 +620,7 @@ def train(run, device):
                 log.gradient_steps += 1
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
-        log.add({"explained_variance": metrics.explained_variance(batch.values, batch.returns, batch.valid)})
+        log.add({"explained_variance": diagnostics.explained_variance(batch.values, batch.returns, batch.valid)})
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
         suspects = {"rewards": torch.from_numpy(rewards).transpose(0, 1), **dict(zip(batch._fields, batch[:-1]))}
         suspects.update({name: log.sums[name] for name in losses}, parameters=optimizer.parameters)
@@ -633,7 +633,7 @@ def train(run, device):
         # ---- diagnostics ---------------------------------------------------------------------------------------------
         if log_point:
             means, scalars, outer = log.means(), {}, noise_scales
-            inds, counted = metrics.probe_rows(batch.valid, args.probe_size, seed=run.global_step)
+            inds, counted = diagnostics.probe_rows(batch.valid, args.probe_size, seed=run.global_step)
             probe = rows_of(batch, inds)._replace(valid=counted)
             with torch.no_grad():
                 seen = agent(probe.obs)
@@ -644,7 +644,7 @@ def train(run, device):
                 log.points[s].append((*moved[s], means["grad_norm"][s].item(), run.members[s].mean_new_return()))
                 of_agent.update(metrics.outer_loop(log.points[s], window=max(10, args.num_logs // 10)))
         if args.norm_obs:  # last: rollout, update and diagnostics have seen the same normalisation
-            agent.add_obs(devices.sum_over_ranks(metrics.column_sums(batch.obs, batch.valid)))
+            agent.add_obs(devices.sum_over_ranks(diagnostics.column_sums(batch.obs, batch.valid)))
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:

@@ -49,7 +49,7 @@ import torch.nn as nn
 import torch.optim as optim
 
 import metrics
-from support import arguments, devices, recipe, rundir, worlds
+from support import arguments, devices, diagnostics, recipe, rundir, worlds
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
@@ -441,10 +441,10 @@ def diagnose(agent, batch, workers, inds):
     Returns {name: value} (definitions: metrics.py) and KL(old || new). A unit with a small standard deviation is
     dormant here: Tanh saturates far from zero.
     """
-    means, values = metrics.diagnose_network(
+    means, values = diagnostics.diagnose_network(
         lambda rows: agent(batch.obs.index_select(0, rows))[::2], inds, deviation=True, map=workers.map
     )
-    policy, kl = metrics.gaussian_policy_diagnostics(
+    policy, kl = diagnostics.gaussian_policy_diagnostics(
         batch.means[inds], batch.logstds[inds], means, agent.actor_logstd, batch.actions[inds]
     )
     return {**values, **policy, **metrics.weight_norms(agent)}, kl
@@ -453,14 +453,14 @@ def diagnose(agent, batch, workers, inds):
 def diagnose_batch(agent, prox, args, batch, workers, rows, probe, grad_norm):
     """`diagnostics/` on all valid rows of a batch and `probe/` on some, by tag; and KL(old || new).
 
-    rows, probe: from metrics.valid_and_probe. grad_norm: of the last minibatch, whose gradient the parameters have.
+    rows, probe: from diagnostics.valid_and_probe. grad_norm: of the last minibatch, whose gradient the parameters have.
     """
     parameters = list(agent.parameters())
     last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm.item(), args.max_grad_norm)
     mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS], args.norm_adv)
     of_probe, _ = gradient(partial(minibatch_loss, agent, prox, args), parameters, mb, count, workers)
     devices.add_over_ranks(of_probe)
-    return metrics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
+    return diagnostics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
 
 
 @torch.no_grad()
@@ -558,7 +558,7 @@ def main(args):
                 log.gradient_steps += 1
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
-        explained = metrics.explained_variance(batch.values[batch.valid], batch.returns[batch.valid])
+        explained = diagnostics.explained_variance(batch.values[batch.valid], batch.returns[batch.valid])
         log.add({"explained_variance": explained})
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
         suspects = {"obs": rollout.obs, "rewards": rewards, "values": rollout.values, "advantages": advantages}
@@ -569,18 +569,18 @@ def main(args):
         # ---- diagnostics ---------------------------------------------------------------------------------------------
         if log_point:
             means, scalars = log.means(), {}
-            rows, probe = metrics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
+            rows, probe = diagnostics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
         if log_point and args.diagnostics:
             scalars, kl = diagnose_batch(agent, prox, args, batch, workers, rows, probe, losses["grad_norm"])
             log.points.append((*devices.pooled(len(rows), kl), means["grad_norm"], run.mean_new_return()))
             outer = {**noise_scales, **metrics.outer_loop(log.points, window=max(10, args.num_logs // 10))}
             scalars.update({f"outer/{name}": value for name, value in outer.items()})
         if args.norm_obs:  # last: rollout, update and diagnostics have seen the same normalisation
-            agent.obs_sums += devices.sum_over_ranks(metrics.column_sums(batch.obs[batch.valid]))
+            agent.obs_sums += devices.sum_over_ranks(diagnostics.column_sums(batch.obs[batch.valid]))
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:
-            some = probe[metrics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
+            some = probe[diagnostics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
             run.add_coverage(**coverage(agent, batch.obs.index_select(0, some)))
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
             scalars["charts/gradient_steps"] = log.gradient_steps

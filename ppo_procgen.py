@@ -44,7 +44,7 @@ import torch.optim as optim
 from typing_extensions import Annotated
 
 import metrics
-from support import arguments, devices, rundir, worlds
+from support import arguments, devices, diagnostics, rundir, worlds
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Range, Seed, Steps, Threads
 
 OBS_SHAPE = (64, 64, 3)  # channels last
@@ -319,7 +319,7 @@ def normalize_rewards(rewards, ends, valid, discounted, moments, gamma):
     normalized = np.zeros_like(rewards)
     for t in range(len(rewards)):
         discounted = discounted * gamma + rewards[t]
-        moments = metrics.merge_moments(moments, discounted[valid[t]])
+        moments = diagnostics.merge_moments(moments, discounted[valid[t]])
         normalized[t] = (rewards[t] / np.sqrt(moments[1] + 1e-8)).clip(-10, 10)
         discounted = np.where(ends[t], 0.0, discounted)
     return normalized, discounted, tuple(map(float, moments))
@@ -436,24 +436,24 @@ def diagnose(agent, batch, workers, inds):
 
     Returns {name: value} (definitions: metrics.py) and KL(old || new).
     """
-    logits, values = metrics.diagnose_network(
+    logits, values = diagnostics.diagnose_network(
         lambda rows: agent(batch.obs.index_select(0, rows))[::2], inds, map=workers.map
     )
-    policy, kl = metrics.policy_diagnostics(batch.logits[inds], logits, batch.actions[inds])
+    policy, kl = diagnostics.policy_diagnostics(batch.logits[inds], logits, batch.actions[inds])
     return {**values, **policy, **metrics.weight_norms(agent)}, kl
 
 
 def diagnose_batch(agent, args, batch, workers, rows, probe, grad_norm):
     """`diagnostics/` on all valid rows of a batch and `probe/` on some, by tag; and KL(old || new).
 
-    rows, probe: int64, from metrics.valid_and_probe. grad_norm: of the last minibatch, whose gradient parameters have.
+    rows, probe: from diagnostics.valid_and_probe. grad_norm: of the last minibatch, whose gradient the parameters have.
     """
     parameters = list(agent.parameters())
     last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm.item(), args.max_grad_norm)
     mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS], args.norm_adv)
     of_probe, _ = gradient(partial(minibatch_loss, agent, args), parameters, mb, count, workers)
     devices.add_over_ranks(of_probe)
-    return metrics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
+    return diagnostics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
 
 
 @torch.no_grad()
@@ -541,7 +541,7 @@ def main(args):
                 log.gradient_steps += 1
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
-        explained = metrics.explained_variance(batch.values[batch.valid], batch.returns[batch.valid])
+        explained = diagnostics.explained_variance(batch.values[batch.valid], batch.returns[batch.valid])
         log.add({"explained_variance": explained})
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
         suspects = {"rewards": rewards, "logits": rollout.logits, "values": rollout.values, "advantages": advantages}
@@ -553,7 +553,7 @@ def main(args):
         log_point = run.at_log_point(batch_size)
         if log_point:
             means, scalars = log.means(), {}
-            rows, probe = metrics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
+            rows, probe = diagnostics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
         if log_point and args.diagnostics:
             scalars, kl = diagnose_batch(agent, args, batch, workers, rows, probe, losses["grad_norm"])
             scalars["outer/kl_behavior"] = kl
@@ -563,7 +563,7 @@ def main(args):
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:
-            some = probe[metrics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
+            some = probe[diagnostics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
             run.add_coverage(**coverage(agent, batch.obs.index_select(0, some)))
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
             scalars["charts/gradient_steps"] = log.gradient_steps

@@ -38,7 +38,7 @@ import torch.nn.functional as F
 import torch.optim as optim
 
 import metrics
-from support import arguments, devices, rundir, worlds
+from support import arguments, devices, diagnostics, rundir, worlds
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
 OBS_SHAPE = (84, 84, 4)  # channels last
@@ -463,17 +463,17 @@ def diagnose(agent, batch, workers, inds):
 
     Returns {name: value} (definitions: metrics.py) and KL(old || new).
     """
-    logits, values = metrics.diagnose_network(
+    logits, values = diagnostics.diagnose_network(
         lambda rows: agent(batch.obs.index_select(0, rows))[::3], inds, map=workers.map
     )
-    policy, kl = metrics.policy_diagnostics(batch.logits[inds], logits, batch.actions[inds])
+    policy, kl = diagnostics.policy_diagnostics(batch.logits[inds], logits, batch.actions[inds])
     return {**values, **policy, **metrics.weight_norms(agent)}, kl
 
 
 def diagnose_batch(agent, rnd_model, args, batch, workers, rows, probe, log, grad_norm):
     """`diagnostics/` on all valid rows of a batch and `probe/` on some, by tag; and KL(old || new).
 
-    rows, probe: from metrics.valid_and_probe. log: has the frames' moments. grad_norm: of the last minibatch, whose
+    rows, probe: from diagnostics.valid_and_probe. log: has the frames' moments. grad_norm: of the last minibatch, whose
     gradient the parameters have.
     """
     parameters = list(agent.parameters())
@@ -481,7 +481,7 @@ def diagnose_batch(agent, rnd_model, args, batch, workers, rows, probe, log, gra
     mb, needed = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS], args, log.frame_moments, log.gradient_steps)
     of_probe, _ = gradient(partial(minibatch_loss, agent, rnd_model, args), parameters, mb, needed, workers)
     devices.add_over_ranks(of_probe)
-    return metrics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
+    return diagnostics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
 
 
 @torch.no_grad()
@@ -508,7 +508,7 @@ def main(args):
     log.frame_moments = (torch.zeros(84, 84, device=device), torch.ones(84, 84, device=device), 1e-4)
     log.discounted = torch.zeros(args.num_envs, device=device)  # sums of intrinsic rewards, of all environments
     log.sum_moments = (*torch.tensor([0.0, 1.0], dtype=torch.float64, device=device), 1e-4)
-    merge = partial(metrics.merge_step_moments, add=devices.add_over_ranks)
+    merge = partial(diagnostics.merge_step_moments, add=devices.add_over_ranks)
 
     batch_size = args.num_envs * args.num_steps
     own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
@@ -575,7 +575,7 @@ def main(args):
             all_rewards, all_valid = (torch.cat(part, 1).to(device) for part in parts)
             mean_reward = masked_mean(all_rewards.flatten(), all_valid.flatten(), all_valid.sum())
             sums, log.discounted = discounted_sums(all_rewards, all_valid, log.discounted, args.int_gamma)
-            log.sum_moments = metrics.merge_moments(log.sum_moments, sums[all_valid].double())
+            log.sum_moments = diagnostics.merge_moments(log.sum_moments, sums[all_valid].double())
             unit_rewards = int_rewards / log.sum_moments[1].sqrt()
             # intrinsic episodes never end: the row before a reset row leads to the first observation of the next life
             next_int_values = torch.cat([rollout.int_values[1:], next_int_value[None]])
@@ -608,7 +608,7 @@ def main(args):
                 log.gradient_steps += 1
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
-        explained = metrics.explained_variance(batch.values[batch.valid], batch.returns[batch.valid])
+        explained = diagnostics.explained_variance(batch.values[batch.valid], batch.returns[batch.valid])
         log.add({"explained_variance": explained, "intrinsic_reward": mean_reward.item()})
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
         suspects = {"rewards": rewards, "int_rewards": int_rewards, "logits": rollout.logits, "values": rollout.values}
@@ -621,7 +621,7 @@ def main(args):
         log_point = run.at_log_point(batch_size)
         if log_point:
             means, scalars = log.means(), {}
-            rows, probe = metrics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
+            rows, probe = diagnostics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
         if log_point and args.diagnostics:
             scalars, kl = diagnose_batch(agent, rnd_model, args, batch, workers, rows, probe, log, losses["grad_norm"])
             scalars["outer/kl_behavior"] = kl
@@ -629,7 +629,7 @@ def main(args):
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:
-            some = probe[metrics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
+            some = probe[diagnostics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
             run.add_coverage(**coverage(agent, batch.obs.index_select(0, some), args))
             scalars["charts/intrinsic_reward"] = means.pop("intrinsic_reward")
             if log.rooms:

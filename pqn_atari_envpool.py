@@ -49,7 +49,7 @@ import torch.optim as optim
 from typing_extensions import Annotated
 
 import metrics
-from support import arguments, devices, rundir, worlds
+from support import arguments, devices, diagnostics, rundir, worlds
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Range, Seed, Steps, Threads
 
 OBS_SHAPE = (84, 84, 4)  # channels last
@@ -376,14 +376,14 @@ def diagnose(agent, batch, workers, inds):
         q_values, hiddens = agent(batch.obs.index_select(0, rows))
         return q_values, [hiddens]  # one encoder
 
-    q_values, values = metrics.diagnose_network(forward, inds, map=workers.map)
+    q_values, values = diagnostics.diagnose_network(forward, inds, map=workers.map)
     return {**values, **metrics.weight_norms(agent)}, q_values.argmax(-1)
 
 
 def diagnose_batch(agent, args, batch, workers, rows, probe, grad_norm):
     """`diagnostics/` on all valid rows of a batch and `probe/` on some, by tag; and `outer/greedy_churn`.
 
-    rows, probe: from metrics.valid_and_probe. grad_norm: of the last minibatch, whose gradient the parameters have.
+    rows, probe: from diagnostics.valid_and_probe. grad_norm: of the last minibatch, whose gradient the parameters have.
     """
     parameters = list(agent.parameters())
     last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm.item(), args.max_grad_norm)
@@ -391,7 +391,7 @@ def diagnose_batch(agent, args, batch, workers, rows, probe, grad_norm):
     of_probe, _ = gradient(partial(minibatch_loss, agent, args), parameters, mb, count, workers)
     devices.add_over_ranks(of_probe)
     measure = partial(diagnose, agent, batch, workers)
-    scalars, greedy = metrics.native_and_probe(measure, rows, probe, last, of_probe)
+    scalars, greedy = diagnostics.native_and_probe(measure, rows, probe, last, of_probe)
     scalars["outer/greedy_churn"] = (greedy != batch.q_values[rows].argmax(-1)).float().mean().item()
     return scalars
 
@@ -477,7 +477,7 @@ def main(args):
                 log.add(losses)
                 log.gradient_steps += 1
         values = batch.q_values.gather(-1, batch.actions[:, None]).squeeze(-1)
-        explained = metrics.explained_variance(values[batch.valid], batch.returns[batch.valid])
+        explained = diagnostics.explained_variance(values[batch.valid], batch.returns[batch.valid])
         log.add({"explained_variance": explained})
         # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
         suspects = {"rewards": rewards, "q_values": rollout.q_values, "returns": returns}
@@ -489,13 +489,13 @@ def main(args):
         log_point = run.at_log_point(batch_size)
         if log_point:
             means, scalars = log.means(), {}
-            rows, probe = metrics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
+            rows, probe = diagnostics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
         if log_point and args.diagnostics:
             scalars = diagnose_batch(agent, args, batch, workers, rows, probe, losses["grad_norm"])
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:
-            some = probe[metrics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
+            some = probe[diagnostics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
             run.add_coverage(**coverage(agent, batch.obs.index_select(0, some)))
             scalars["charts/epsilon"] = epsilons[-1]
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])

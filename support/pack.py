@@ -19,8 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import AbstractSet, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-import metrics
-from support import arguments, devices, reading, recipe, rundir
+from support import arguments, devices, diagnostics, reading, recipe, rundir
 from support.arguments import ALONE, OWN, SCALARS, fail
 from support.signals import Signals, exit_code_of
 
@@ -290,7 +289,7 @@ class Pack:
         """Adds rows to each coverage.npz, of those that are valid (S, R). columns: tensors (S, R, ...)."""
         for s, run in self.training:
             rows = valid[s].nonzero().squeeze(-1)
-            rows = rows[metrics.stratified_rows(len(rows), run.coverage_quota(), seed=self._step)]
+            rows = rows[diagnostics.stratified_rows(len(rows), run.coverage_quota(), seed=self._step)]
             run.add_coverage(**{name: column[s, rows].cpu().numpy() for name, column in columns.items()})
 
     def log(self, scalars: Dict[str, Any], of_agents: Sequence[Dict[str, float]]) -> None:

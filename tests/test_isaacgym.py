@@ -745,7 +745,7 @@ def test_bad_input(words, says, isaacgym, tmp_path, capsys):
         "metrics.py",
         *(
             f"support/{x}.py"
-            for x in ("simulators", "arguments", "catalog", "reading", "rundir", "signals", "devices", "recipe", "tags")
+            for x in "simulators arguments catalog reading rundir signals devices diagnostics recipe tags".split()
         ),
     ],
 )

@@ -15,9 +15,8 @@ import torch.nn.functional as F
 from conftest import ROOT, Recorder, command, curves, environment, run
 from test_evaluate import play, refused
 
-import metrics
 import ppo_procgen as procgen
-from support import reading, worlds
+from support import diagnostics, reading, worlds
 
 GAMES = (
     "bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper maze miner ninja "
@@ -74,7 +73,7 @@ def test_merge_moments_is_that_of_the_whole():
     for convert in (np.asarray, torch.tensor):
         moments = (0.0, 1.0, 0)
         for part in np.split(data, [10, 10, 55]):  # one of them empty
-            moments = metrics.merge_moments(moments, convert(part))
+            moments = diagnostics.merge_moments(moments, convert(part))
         mean, var, count = moments
         np.testing.assert_allclose(mean, data.mean(0), rtol=1e-12)
         np.testing.assert_allclose(var, data.var(0), rtol=1e-12)

@@ -11,8 +11,8 @@ import torch.nn as nn
 from conftest import ROOT, Forked, Recorder, command, curves, environment, load_checkpoint, run, two_ranks
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import metrics
 import ppo_rnd_envpool as rnd
+from support import diagnostics
 
 ALONE = list  # in place of what adds tensors over processes
 
@@ -49,8 +49,8 @@ def test_frame_moments_are_those_of_all_valid_frames():
     valid[3:5] = False  # steps without a valid frame
     frames[6:] += 50
     start = torch.zeros(84, 84), torch.ones(84, 84), 1e-9
-    first = metrics.merge_step_moments(start, frames[:1], valid[:1], ALONE)
-    mean, var, count = metrics.merge_step_moments(first, frames[1:], valid[1:], ALONE)
+    first = diagnostics.merge_step_moments(start, frames[:1], valid[:1], ALONE)
+    mean, var, count = diagnostics.merge_step_moments(first, frames[1:], valid[1:], ALONE)
     torch.testing.assert_close(mean, frames[valid].double().mean(0))
     torch.testing.assert_close(var, frames[valid].double().var(0, unbiased=False))
     assert count == pytest.approx(valid.sum().item())
@@ -71,7 +71,7 @@ class Operations(TorchDispatchMode):
 def test_frame_moments_wait_for_no_step():
     """Rows chosen by a mask have a length that a GPU would have to tell, once a step."""
     with Operations() as operations:
-        metrics.merge_step_moments((0.0, 1.0, 1e-4), torch.ones(9, 7), torch.ones(9, 7) > 0, ALONE)
+        diagnostics.merge_step_moments((0.0, 1.0, 1e-4), torch.ones(9, 7), torch.ones(9, 7) > 0, ALONE)
     assert not {"index", "nonzero", "masked_select", "_local_scalar_dense", "item"} & operations.names.keys()
 
 
@@ -86,7 +86,7 @@ with contextlib.suppress(SystemExit):
     rnd.main(rnd.parse_args(sys.argv[1:]))
 frames, start, advantages, valid = torch.load({path!r})
 own = slice(rnd.devices.RANK, None, 2)
-moments = rnd.metrics.merge_step_moments(start, frames[:, own], valid[:, own], rnd.devices.add_over_ranks)
+moments = rnd.diagnostics.merge_step_moments(start, frames[:, own], valid[:, own], rnd.devices.add_over_ranks)
 normalized = torch.zeros_like(advantages)
 normalized[own], *counts = rnd.normalize_advantages(advantages[own], valid[0, own])
 rnd.devices.add_over_ranks([normalized])
@@ -115,7 +115,7 @@ def test_two_processes_count_as_one(tmp_path):
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     normalized, *counts = rnd.normalize_advantages(advantages, valid[0])
     assert counts == [5]
-    torch.testing.assert_close(first, (metrics.merge_step_moments(start, frames, valid, ALONE), counts, normalized))
+    torch.testing.assert_close(first, (diagnostics.merge_step_moments(start, frames, valid, ALONE), counts, normalized))
     state = load_checkpoint(tmp_path / "run")["log"]
     assert (
         state["discounted"].shape == (4,) and (state["discounted"] > 0).all() and len(state["discounted"].unique()) == 4
@@ -163,7 +163,7 @@ def recorded(tmp_path_factory):
         patch.setattr(rnd, "Agent", KnownAgent)
         patch.setattr(rnd, "make_envs", envs)
         for name in calls:
-            home = metrics if name == "merge_step_moments" else rnd
+            home = diagnostics if name == "merge_step_moments" else rnd
             patch.setattr(home, name, recorder(name, getattr(home, name)))
         rnd.main(args)
     for number, handler in handlers.items():

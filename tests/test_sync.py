@@ -140,7 +140,8 @@ def test_what_is_no_algorithm_knows_none():
     for module in ("support/rundir.py", "support/devices.py"):
         words = {word for name in identifiers(ROOT / module) for word in name.lower().split("_")}
         assert not words & {"obs", "reward", "rewards", "loss", "losses", "gradient", "gradients"}, module
-    assert imports(ROOT / "metrics.py") == {"__future__", "math", "torch", "typing"}
+    maths = {"__future__", "math", "torch", "typing"}
+    assert imports(ROOT / "metrics.py") == maths and imports(ROOT / "support/diagnostics.py") == maths | {"metrics"}
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -1,0 +1,254 @@
+"""What metrics.py measures of policies: importance ratios, divergence, gradient noise, variance."""
+
+import math
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from tensors import NAN, approx, factors, rand, randn, seeds, shuffled
+
+import metrics
+from support import diagnostics
+
+# ---- importance ratios -----------------------------------------------------------------------------------------------
+log_ratios = st.lists(st.floats(-30, 30), min_size=1, max_size=50)
+
+
+def test_effective_sample_size_by_hand():
+    log_ratio = torch.tensor([1.0, 2.0, 3.0, 6.0], dtype=torch.float64).log()
+    assert metrics.effective_sample_size(log_ratio) == approx(144 / 50)
+    assert metrics.effective_sample_size_percent(log_ratio) == approx(72.0)
+    assert metrics.effective_sample_size(log_ratio.view(2, 2)) == approx(144 / 50)
+    # a weight of zero is still a sample
+    log_ratio = torch.tensor([0.0, -math.inf, 0.0, -math.inf])
+    assert metrics.effective_sample_size(log_ratio) == 2.0
+    assert metrics.effective_sample_size_percent(log_ratio) == 50.0
+
+
+def test_effective_sample_size_at_the_edges():
+    for n in (1, 3, 1000, 131072):
+        assert metrics.effective_sample_size(torch.zeros(n)) == n  # exactly: theta_new = theta_old
+        assert metrics.effective_sample_size_percent(torch.full((n,), -0.3)) == 100.0
+    rounding = max(metrics.effective_sample_size(1e-9 * randn(7, seed=seed)) for seed in range(50))
+    assert rounding <= 7.0  # seed 5 has 7 + 2e-15 before the clamp
+    assert metrics.effective_sample_size(torch.tensor([0.0, -1e4, -math.inf])) == 1.0
+    assert metrics.effective_sample_size(torch.tensor([5e3, 5e3, -5e3])) == 2.0  # exp(5000) overflows
+    assert metrics.effective_sample_size(torch.tensor([-5e3, -5e3])) == 2.0  # exp(-5000) is 0
+    for bad in ([-math.inf] * 3, [0.0, math.nan], [math.inf, 0.0], [-math.inf, math.nan], []):
+        assert math.isnan(metrics.effective_sample_size(torch.tensor(bad)))
+        assert math.isnan(metrics.effective_sample_size_percent(torch.tensor(bad)))
+
+
+@given(log_ratios, seeds, st.integers(2, 4), st.floats(-500, 500))
+def test_effective_sample_size_properties(values, seed, copies, shift):
+    log_ratio = torch.tensor(values, dtype=torch.float64)
+    n, ess = len(values), metrics.effective_sample_size(log_ratio)
+    percent = metrics.effective_sample_size_percent(log_ratio)
+    weights = torch.softmax(log_ratio, 0)
+    assert 1 <= ess <= n and percent == approx(100 * ess / n)
+    assert ess == approx(1 / weights.square().sum().item())  # the paper's form
+    assert ess == approx(torch.exp(2 * log_ratio.logsumexp(0) - (2 * log_ratio).logsumexp(0)).item())
+    assert ess <= math.exp(torch.special.entr(weights).sum().item()) * (1 + 1e-9)
+    assert ess >= 1 / weights.max().item() * (1 - 1e-9)
+    assert metrics.effective_sample_size(log_ratio + shift) == approx(ess, rel=1e-8)
+    assert metrics.effective_sample_size(shuffled(log_ratio, seed)) == approx(ess)
+    assert metrics.effective_sample_size(log_ratio.repeat(copies)) == approx(copies * ess)
+    assert metrics.effective_sample_size_percent(log_ratio.repeat(copies)) == approx(percent)
+    padded = torch.cat([log_ratio, torch.tensor([-math.inf])])
+    assert metrics.effective_sample_size(padded) == approx(ess)
+
+
+@given(seeds, st.integers(2, 60), st.floats(0.01, 0.9))
+def test_effective_sample_size_of_ratios_inside_the_clip_range(seed, n, clip):
+    low, high = 1 - clip, 1 + clip
+    ratio = low + (high - low) * rand(n, seed=seed).round(decimals=seed % 3)  # decimals=0: only the two ends
+    bound = 4 * low * high / (low + high) ** 2  # Kantorovich: 99 % for a clip of .1, 96 % for .2
+    assert metrics.effective_sample_size_percent(ratio.log()) >= 100 * bound - 1e-9
+    half = torch.tensor([low] * n + [high] * n, dtype=torch.float64)
+    worst = torch.cat([half[:n].repeat(round(1e4 * high / low)), half[n:].repeat(10**4)])
+    if n < 10:
+        assert metrics.effective_sample_size_percent(worst.log()) == approx(100 * bound, rel=1e-4)
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_kl_against_monte_carlo(continuous):
+    """The mean of ln p - ln q over actions of p: KL(p || q) and not KL(q || p), which differ widely here."""
+    torch.manual_seed(0)
+    if continuous:
+        mean, logstd, new_mean, new_logstd = rand(5, 2), rand(1, 2) - 1.0, rand(5, 2, seed=1), rand(1, 2, seed=2)
+        old, new = (torch.distributions.Normal(m, s.exp()) for m, s in ((mean, logstd), (new_mean, new_logstd)))
+        values, kl = diagnostics.gaussian_policy_diagnostics(mean, logstd, new_mean, new_logstd, mean)
+        back = metrics.gaussian_kl(new_mean, new_logstd, mean, logstd)
+        assert kl == metrics.gaussian_kl(mean, logstd, new_mean, new_logstd) and metrics.gaussian_kl(*[mean] * 4) == 0.0
+    else:
+        logits, new_logits = 3 * rand(5, 3), 6 * rand(5, 3, seed=1)
+        old, new = (torch.distributions.Categorical(logits=x) for x in (logits, new_logits))
+        values, kl = diagnostics.policy_diagnostics(logits, new_logits, torch.zeros(5, dtype=torch.int64))
+        back = metrics.categorical_kl(new_logits, logits)
+        assert kl == metrics.categorical_kl(logits, new_logits) and metrics.categorical_kl(logits, logits + 1.0) < 1e-15
+    actions = old.sample((200_000,))
+    terms = old.log_prob(actions) - new.log_prob(actions)
+    sampled = (terms.sum(-1) if continuous else terms).mean().item()
+    assert kl == approx(sampled, rel=0.02) and abs(back - kl) > 0.05 * kl
+    at = actions[0] if continuous else torch.zeros(5, dtype=torch.int64)
+    log_ratio = new.log_prob(mean if continuous else at) - old.log_prob(mean if continuous else at)
+    log_ratio = log_ratio.sum(-1) if continuous else log_ratio
+    assert values["ess/samples"] == approx(metrics.effective_sample_size(log_ratio))
+
+
+def test_kl_at_the_edges():
+    never = torch.tensor([[0.0, -math.inf]])
+    assert metrics.categorical_kl(never, torch.zeros(1, 2)) == approx(math.log(2))  # 0 ln 0 = 0
+    assert math.isnan(metrics.categorical_kl(torch.zeros(1, 2), never))
+    assert math.isnan(metrics.categorical_kl(torch.zeros(0, 2), torch.zeros(0, 2)))
+    empty = torch.zeros(0, 2)
+    assert math.isnan(metrics.gaussian_kl(empty, torch.zeros(1, 2), empty, torch.zeros(1, 2)))
+
+
+def test_ddr():
+    assert metrics.ddr(1024, 0.5) == 2048.0
+    assert metrics.ddr(1024, torch.tensor(0.25)) == 4096.0
+    assert metrics.ddr(2048, 0.25) == 2 * metrics.ddr(1024, 0.25) and type(metrics.ddr(1, 1)) is float
+    assert math.isfinite(metrics.ddr(1024, 0.0)) and metrics.ddr(1024, 0.0) == metrics.ddr(1024, -1e-15) > 1e12
+    assert math.isnan(metrics.ddr(1024, math.nan)) and math.isnan(metrics.ddr(1024, math.inf))
+
+
+@given(st.integers(1, 10**9), st.floats(1e-9, 1e3), st.floats(1e-9, 1e3))
+def test_ddr_falls_with_divergence(num_samples, a, b):
+    assert (metrics.ddr(num_samples, a) <= metrics.ddr(num_samples, b)) or a < b
+    assert metrics.ddr(num_samples, a) * a == approx(num_samples)
+
+
+def test_the_outer_loop_over_a_window():
+    points = [(100 + i, 0.1 * 2.0**-i, 1.0, None) for i in range(12)]
+    out = metrics.outer_loop(points, window=10)
+    expected = sum(100 + i for i in range(2, 12)) / sum(0.1 * 2.0**-i for i in range(2, 12))
+    assert out == {"kl_behavior": 0.1 * 2.0**-11, "ddr": approx(expected), "plateau": 0.0}
+    out = metrics.outer_loop([*points, (0, math.nan, 1.0, None)], window=10)  # a batch without valid rows
+    assert math.isnan(out["kl_behavior"]) and math.isfinite(out["ddr"])
+
+
+def test_plateau():
+    noise = [math.sin(12.9898 * i) for i in range(40)]
+    ones, flat = [1.0] * 40, [50 + x for x in noise]
+    assert metrics.plateau(flat, ones, ones, 20) == 1.0
+    assert metrics.plateau([0.2 * i + x for i, x in enumerate(noise)], ones, ones, 20) == 0.0, "it still rises"
+    assert metrics.plateau([-0.2 * i + x for i, x in enumerate(noise)], ones, ones, 20) == 0.0, "it falls"
+    faded = [1.0] * 20 + [0.1] * 20
+    assert metrics.plateau(flat, faded, ones, 20) == metrics.plateau(flat, ones, faded, 20) == 0.0, "nothing moves"
+    assert metrics.plateau(flat, faded[::-1], ones, 20) == 1.0
+    assert metrics.plateau(flat[:19], ones[:19], ones[:19], 20) == 0.0, "too soon"
+    few = [x if i % 3 == 0 else None for i, x in enumerate(flat)]
+    assert metrics.plateau(few, ones, ones, 20) == 0.0 and metrics.plateau(few, ones, ones, 40) == 1.0
+    rose = [10.0 * min(i, 20) + x for i, x in enumerate(noise)]
+    assert metrics.plateau(rose, ones, ones, 20) == 1.0, "only the window counts"
+
+
+# ---- gradient noise --------------------------------------------------------------------------------------------------
+def test_gradient_noise_is_unbiased():
+    """Gradients with a known mean and covariance: both estimates are within 2 % on average over 3000 measurements."""
+    generator = torch.Generator().manual_seed(0)
+    mean, std = rand(30), 0.5 + rand(30, seed=1)
+    groups = torch.arange(8)[:, None]
+    samples = mean + std * torch.randn(3000, 8, 30, generator=generator, dtype=torch.float64)
+    found = torch.tensor([metrics.gradient_noise(lambda rows, x=x: x[rows[0]], groups) for x in samples])
+    expected = torch.stack([mean.square().sum(), std.square().sum()])
+    torch.testing.assert_close(found.mean(0).double(), expected, rtol=0.02, atol=0)
+    alone, halves = metrics.gradient_noise(lambda rows: samples[0][rows[0]], groups), []
+    for part in (groups[:4], groups[4:]):  # two processes, each with half of the groups: the same sums
+        metrics.gradient_noise(lambda rows: samples[0][rows[0]], part, halves.append)
+    sums = [x + y for x, y in zip(*halves)]
+    summed = metrics.gradient_noise(
+        lambda rows: samples[0][rows[0]], groups[:4], lambda tensors: [x.copy_(y) for x, y in zip(tensors, sums)]
+    )
+    assert summed == approx(alone)
+    assert all(map(math.isnan, metrics.gradient_noise(lambda rows: samples[0][rows[0]], groups[:1])))
+
+
+def test_noise_scales_tell_environments_from_steps():
+    """Rows g = G + a + b, a of the environment and b of the row: the outer noise has both, the inner one hardly a."""
+    T, N, P = 16, 64, 20
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(*size, P, generator=generator, dtype=torch.float64) for size in ((1, N), (T, N)))
+    rows = (1.0 + a + b).flatten(0, 1)
+    valid = torch.arange(T * N) // N < T - 4  # the last four steps of each are no rows
+    out = metrics.gradient_noise_scales(lambda inds: rows[inds][valid[inds]].mean(0), valid, T, seed=0)
+    assert out["grad_noise_scale/envs"] == approx(1 + 1 / 12, rel=0.25)  # tr = P (1 + 1 / 12) for one environment
+    assert out["grad_noise_scale"] == approx(12 * out["grad_noise_scale/envs"])
+    assert out["grad_noise_scale/inner"] == approx(2, rel=0.4) and out["grad_noise_scale/dominated"] == 0
+    assert out["grad_noise_scale"] == approx(out["grad_noise_scale/noise"] / out["grad_noise_scale/signal"])
+    rows = rows - rows[valid].mean(0)  # no gradient at all
+    out = metrics.gradient_noise_scales(lambda inds: rows[inds][valid[inds]].mean(0), valid, T, seed=0)
+    assert out["grad_noise_scale/dominated"] == 1 and out["grad_noise_scale/signal"] < 0
+    assert not {"grad_noise_scale", "grad_noise_scale/envs", "grad_noise_scale/inner"} & out.keys()
+    assert metrics.gradient_noise_scales(lambda inds: rows[inds].mean(0), valid[:T], T, seed=0) == {}
+
+
+def test_groups_are_of_whole_environments():
+    groups = metrics.environment_groups(num_steps=3, num_envs=19, max_groups=8)
+    assert groups.shape == (8, 6) and len(set(groups.flatten().tolist())) == 48
+    assert [sorted({row % 19 for row in group}) for group in groups.tolist()] == [[2 * i, 2 * i + 1] for i in range(8)]
+    assert metrics.environment_groups(4, 3, 8).tolist() == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
+
+
+# ---- policy variance -------------------------------------------------------------------------------------------------
+def test_policy_variance_by_hand():
+    # Action 0: .2, .6 (variance .04 with 1/B, .08 with 1/(B - 1)); action 1: .8, .4 (the same); action 2 never.
+    probs = torch.tensor([[0.2, 0.8, 0.0], [0.6, 0.4, 0.0]], dtype=torch.float64)
+    assert metrics.policy_variance(probs) == approx((0.04 + 0.04 + 0) / 3)
+    assert metrics.policy_variance_normalized(probs) == approx((0.04 + 0.04) / (1 - 0.4**2 - 0.6**2))
+
+
+def test_policy_variance_at_the_edges():
+    for num_actions in (2, 6, 18):
+        one_hot = torch.eye(num_actions).repeat(5, 1)  # the largest possible
+        assert metrics.policy_variance(one_hot) == approx((num_actions - 1) / num_actions**2)
+        assert metrics.policy_variance_normalized(one_hot) == approx(1.0)
+        for row in (one_hot[:1], torch.full((1, num_actions), 1 / num_actions)):  # collapsed and uniform alike
+            assert metrics.policy_variance(row.repeat(7, 1)) == 0.0
+            assert metrics.policy_variance_normalized(row.repeat(7, 1)) == 0.0
+    saturated = torch.softmax(torch.tensor([[200.0, 0, 0], [190.0, 0, 0]]), -1)
+    assert 0.0 <= metrics.policy_variance_normalized(saturated) <= 1.0
+
+
+@given(seeds, st.integers(1, 20), st.integers(1, 8), st.floats(0.01, 30))
+def test_policy_variance_properties(seed, states, num_actions, sharpness):
+    logits = sharpness * randn(states, num_actions, seed=seed)
+    probs = torch.softmax(logits, -1)
+    v, normalized = metrics.policy_variance(probs), metrics.policy_variance_normalized(probs)
+    assert 0 <= v <= (num_actions - 1) / num_actions**2 + 1e-12 and 0 <= normalized <= 1 + 1e-9
+    # the law of total variance of the one-hot action: total = explained + E_s[p (1 - p)]
+    unexplained = (probs * (1 - probs)).sum(1).mean().item()
+    if num_actions > 1 and states > 1:
+        assert normalized == approx(num_actions * v / (num_actions * v + unexplained), rel=1e-6)
+    shift = 100 * randn(states, 1, seed=seed + 1)
+    renamed = shuffled(probs.t(), seed).t()
+    for same in (shuffled(probs, seed), renamed, probs.repeat(3, 1), torch.softmax(logits + shift, -1)):
+        assert metrics.policy_variance(same) == approx(v, rel=1e-8)
+        assert metrics.policy_variance_normalized(same) == approx(normalized, rel=1e-8)
+
+
+def test_gaussian_policy_variance_by_hand():
+    mean = torch.tensor([[1.0, 0.0], [3.0, 0.0]], dtype=torch.float64)  # Var_s 1 and 0, mean 1/2
+    v, r = metrics.gaussian_policy_variance(mean, torch.tensor([[1.0, 0.0], [2.0, 1.0]]))  # E[std^2] = 6 / 4
+    assert (v, r) == (approx(0.5), approx(0.5 / 2.0))
+    for std in (torch.tensor([[1.0, 1.0]]), torch.ones(2), torch.ones(2, 2), torch.tensor(1.0)):  # state-independent
+        assert metrics.gaussian_policy_variance(mean, std) == (approx(0.5), approx(1 / 3))
+    assert metrics.gaussian_policy_variance(mean, torch.zeros(2)) == (approx(0.5), 1.0)
+    assert metrics.gaussian_policy_variance(torch.ones(3, 2), torch.ones(2)) == (0.0, 0.0)
+    assert metrics.gaussian_policy_variance(torch.ones(3, 2), torch.zeros(2)) == (0.0, 0.0)  # no variance at all
+    for bad in (
+        metrics.gaussian_policy_variance(mean, torch.full((2,), NAN)),
+        metrics.gaussian_policy_variance(torch.zeros(0, 2), torch.ones(2)),
+    ):
+        assert all(math.isnan(value) for value in bad)
+
+
+@given(seeds, st.integers(2, 20), st.integers(1, 5), factors)
+def test_gaussian_policy_variance_properties(seed, states, dims, factor):
+    mean, std = randn(states, dims, seed=seed), randn(states, dims, seed=seed + 1).exp()
+    v, r = metrics.gaussian_policy_variance(mean, std)
+    scaled = metrics.gaussian_policy_variance(factor * mean + 3, factor * std)
+    assert scaled == (approx(factor**2 * v, rel=1e-6), approx(r, rel=1e-6)) and 0 <= r <= 1
+    assert metrics.gaussian_policy_variance(mean.repeat(2, 1), std.repeat(2, 1)) == (approx(v), approx(r))
