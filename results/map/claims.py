@@ -330,6 +330,6 @@ def sheet(axis, scores, budget):
         for x, shape in enumerate(SHAPES):
             if shape in means:
                 weight = "bold" if shape in level else "normal"
-                axis.text(x, y, f"{means[shape]:.2f}", ha="center", va="center", weight=weight)
+                axis.text(x, y, f"{round(means[shape], 2) + 0.0:.2f}", ha="center", va="center", weight=weight)
             if shape in level:
                 axis.add_patch(plt.Rectangle((x - 0.46, y - 0.42), 0.92, 0.84, fill=False, ec=BLUE, lw=1.2))
