@@ -9,8 +9,8 @@ The mean score of task k with N environments, T steps and the learning rate r is
 
 where z_k are two numbers that a user can read off runs of the default (8 x 128 at 2.5e-4): log2 of the mean length of a
 game and log2 of the gradient noise scale, both of the second half of the run, over the tasks with mean 0 and deviation
-1. Least squares over the cells of all tasks at one budget, with the penalty p |D|². Without a bound on p, z says
-nothing, and the rule is the same for all tasks. `constant` is the simpler rule beside it: the cell with the best mean
+1. Least squares over the cells of all tasks at one budget, with the penalty p |D|². With p = inf z says nothing,
+and the rule is the same for all tasks. `constant` is the simpler rule beside it: the cell with the best mean
 over the tasks, of those that all tasks have.
 
 Writes rule.csv: of each task and rule, fitted to the other tasks, the cell and its regret. The odd seeds choose the
@@ -148,24 +148,35 @@ def predictions(table, measured, penalty, tasks):
     return pd.DataFrame(rows, columns=["game", "cell", *CELL, "minus_predicted"])
 
 
+def of_default(runs_dir):
+    """The MEASURED of each task that has finished runs of the default below a directory."""
+    try:
+        runs = reading.load(runs_dir)
+    except FileNotFoundError as error:
+        arguments.fail(f"--runs {error}")
+    runs = runs.assign(game=runs["env_id"].map(catalog.game_name))
+    runs = runs[np.isclose(runs[CELL].astype(float), DEFAULT).all(1) & runs["state"].eq("done")]
+    if runs.empty:
+        arguments.fail(f"--runs {runs_dir}: expected finished runs of the default, 8 x 128 at 2.5e-4")
+    return runs.groupby("game")[MEASURED].mean()
+
+
 def main(args):
-    runs = pd.read_csv(args.table)
+    tasks = of_default(args.runs) if args.runs else None
+    try:
+        runs = experiment.read(experiment.load("map"), args.table)
+    except (OSError, ValueError) as error:
+        arguments.fail(f"--table {args.table} cannot be read ({error}): expected a scores.csv of the map")
     table, measured = cells_of(runs[runs["total_timesteps"] == args.steps])
     if table["game"].nunique() < 3:
         arguments.fail(f"--table {args.table}: expected three tasks or more with all seeds at {args.steps} steps")
+    found = left_out(table, measured)
     with arguments.writable("out", args.out):
-        found = left_out(table, measured)
         experiment.write_csv(found, args.out / "rule.csv")
     means = found.groupby("rule", sort=False)["regret"].mean()
     print(found.pivot(index="rule", columns="game", values="regret").loc[means.index].assign(mean=means).round(3))
-    if not args.runs:
+    if tasks is None:
         return
-    new = reading.load(args.runs)
-    new = new.assign(game=new["env_id"].map(catalog.game_name))
-    default = new[np.isclose(new[CELL].astype(float), DEFAULT).all(1) & new["state"].eq("done")]
-    tasks = default.groupby("game")[MEASURED].mean()
-    if tasks.empty:
-        arguments.fail(f"--runs {args.runs}: expected finished runs of the default, 8 x 128 at 2.5e-4")
     penalty = min(PENALTIES, key=lambda p: means[f"p = {p:g}"])
     found = predictions(table, measured, penalty, tasks)
     experiment.write_csv(found, args.out / "predictions.csv")

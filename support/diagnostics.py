@@ -137,9 +137,8 @@ def merge_step_moments(
     replaces tensors by their sums over all processes, each of which has other columns. Returns the moments.
     """
 
-    def summed(
-        x: Tensor, keep: Tensor
-    ) -> Tensor:  # x[keep].sum(0) would wait for a GPU, which knows how many there are
+    def summed(x: Tensor, keep: Tensor) -> Tensor:
+        # x[keep].sum(0) would wait for a GPU, which alone knows how many rows there are
         return torch.where(keep.view(-1, *[1] * (x.dim() - 1)), x, 0.0).sum(0)
 
     counts = valid.sum(1, dtype=torch.float64)

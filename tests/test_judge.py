@@ -7,10 +7,12 @@ import shutil
 from itertools import product
 
 import judge
+import map_rule
 import numpy as np
 import pandas as pd
 import pytest
 from analysis import experiment, look, probes
+from conftest import refusal
 from planted_runs import write_run
 
 from support import arguments, reading
@@ -330,3 +332,49 @@ def test_the_plan_of_the_map_extends_edges_and_runs_nothing_twice():
     assert set(code.missing(table, "Catch", 300_000)) == {(128, 8, 4e-3, seed) for seed in range(1, 11)}
     one = (table.seed == 3) & (table.learning_rate == 1e-3) & (table.num_envs == 32)
     assert code.missing(table[~one], "Catch", 100_000)[0] == (32, 32, 1e-3, 3)
+
+
+def map_table(score, games=("Acrobot-v1", "CartPole-v1", "LunarLander-v3", "Catch", "PendulumSwingup-v1")):
+    """Runs of the six shapes at five rates, 100,000 steps, ten seeds: score(task's number, N, T, rate) and noise."""
+    code, rng, rows = experiment.load("map"), np.random.RandomState(0), []
+    for k, game in enumerate(games):
+        for (n, t), rate in product(code.SHAPES, code.RATES):
+            for seed in code.SEEDS:
+                row = {"game": game, "num_envs": n, "num_steps": t, "learning_rate": rate, "seed": seed}
+                value = score(k, n, t, rate) + 0.01 * rng.randn()
+                rows.append({**row, "score": value, "length": 2.0**k, "noise_scale": 100.0 + k % 2})
+    return pd.DataFrame(rows).assign(total_timesteps=100_000, update_epochs=4)
+
+
+def test_the_sign_of_a_shape_belongs_to_the_task_or_to_the_rate():
+    """K5 where each task has a sign of its own, where one task has both, and where no difference is decided."""
+    code = experiment.load("map")
+    cases = (False, 0.2, "supported", 5), (True, 0.2, "contradicted", 4), (False, 0.0, "undecided", 0)
+    for turns, size, word, tasks in cases:
+
+        def score(k, n, t, rate, turns=turns, size=size):
+            sign = -1 if k % 2 or (turns and k == 0 and rate > 1e-3) else 1
+            return 0.5 + size * sign * ((n, t) == (128, 8))
+
+        scores = experiment.Scores(map_table(score), code.VARIES)
+        tested = code.sign_belongs_to_task(100_000)(scores)
+        assert (tested.verdict, tested.estimate.value) == (word, tasks)
+
+
+def test_the_rule_of_the_map_finds_a_rate_that_falls_with_the_length_of_a_game(tmp_path, capsys):
+    def score(k, n, t, rate):
+        return 0.9 - 0.05 * (np.log2(rate / 1.25e-4) - 0.8 * k) ** 2 - 0.05 * abs(np.log2(n * t / 1024))
+
+    map_table(score).to_csv(tmp_path / "scores.csv", index=False)
+    map_rule.main(map_rule.parse_args(["--table", str(tmp_path / "scores.csv"), "--out", str(tmp_path)]))
+    means = pd.read_csv(tmp_path / "rule.csv").groupby("rule")["regret"].mean()
+    assert means["p = 1"] < 0.05 < 0.1 < means["p = inf"] and means["default"] > 0.05
+    measured = pd.DataFrame({"length": [1.0, 16.0], "noise_scale": 100.0}, index=["short", "long"])
+    table, known = map_rule.cells_of(pd.read_csv(tmp_path / "scores.csv"))
+    found = map_rule.predictions(table, known, 1.0, measured).set_index(["game", "cell"])["learning_rate"]
+    assert found["short", "predicted"] <= 2.5e-4 < 1e-3 <= found["long", "predicted"]
+    assert found["long", "half the rate"] == found["long", "predicted"] / 2
+    capsys.readouterr()
+    for flag in ("--table", "--runs"):
+        words = [flag, str(tmp_path / "none"), "--out", str(tmp_path)]
+        assert f"{flag} " in refusal(capsys, lambda argv: map_rule.main(map_rule.parse_args(argv)), words)

@@ -151,10 +151,10 @@ def runs_of(code, table):
     same = pd.Series(True, table.index)
     for name, value in expected.items():
         if name not in (*code.VARIES, "num_minibatches"):
-            several = isinstance(value, tuple)
-            same &= (
-                table[name].isna() if value is None else table[name].isin(value) if several else table[name] == value
-            )
+            if value is None:
+                same &= table[name].isna()
+            else:
+                same &= table[name].isin(value) if isinstance(value, tuple) else table[name] == value
     table = table[same].drop_duplicates(keys_of(code)).reset_index(drop=True)
     table = table.astype({name: int for name in INTEGERS if table[name].notna().all()})
     return code.table(table) if hasattr(code, "table") else table
