@@ -46,8 +46,8 @@ class Script(NamedTuple):
 # MontezumaRevenge), those of trained networks more, at most 27,000. Others: the usual time limit, an upper estimate.
 ATARI_GAME = 5000
 ATARI, PROCGEN = Memory(1.0e9, 1.3e6, 28.3e3, 150e3), Memory(1.2e9, 0.4e6, 12.4e3, 1.2e6)
-SMALL_WORLD = Memory(0.5e9, 0.1e6, 4e3, 4e3)  # an environment: 10 kB of CartPole, 800 kB of Hopper; a row: of MiniGrid
-DMC_ENV = 12e6  # bytes of an environment, mostly the arena of MuJoCo's data: PendulumSwingup and HumanoidRun alike
+SMALL_WORLD = Memory(0.5e9, 0.1e6, 4e3, 4e3)  # an environment: 10 kB of CartPole; a row: of MiniGrid
+MUJOCO_ENV, DOG_ENV = 1e6, 150e6  # bytes of an environment: Hopper and HumanoidRun; DogFetch, for its meshes
 SCRIPTS = {
     "ppo_atari_envpool": Script(ATARI_GAME, ATARI, 481),
     "pqn_atari_envpool": Script(ATARI_GAME, ATARI, 403),
@@ -66,7 +66,9 @@ def script(path: str) -> Script:
 def memory(path: str, env_id: str) -> Memory:
     """The Memory of a script that plays a task."""
     need = script(path).memory
-    return need._replace(env=DMC_ENV) if env_id in DMC else need
+    if env_id not in CONTINUOUS:  # few of these are not MuJoCo's
+        return need
+    return need._replace(env=DOG_ENV if env_id.startswith("Dog") else MUJOCO_ENV)
 
 
 # ---- tasks -----------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import warnings
@@ -433,7 +434,35 @@ def envpool_games(task: str, seeds: List[int], num_threads: int, **options: Any)
 
     number = len(seeds)
     options = {"num_envs": number, "num_threads": min(num_threads, number), "seed": seeds, **options}
-    return envpool.make(task, env_type="gymnasium", **options)
+    unseen = task in catalog.DMC and not options.get("render_mode")
+    with small_textures() if unseen else contextlib.nullcontext({}) as assets:
+        return envpool.make(task, env_type="gymnasium", **options, **assets)
+
+
+@contextlib.contextmanager
+def small_textures() -> Iterator[Dict[str, str]]:
+    """Options of envpool.make: DeepMind Control's files with textures of 2 x 2 pixels. They are read at once.
+
+    MuJoCo paints a sky of 800 x 800 x 6 pixels for each game, 12 MB in 0.1 s, which only a picture shows.
+    """
+    import envpool
+
+    def small(texture: "re.Match[str]") -> str:
+        return re.sub(r'(width|height)="\d+"', r'\1="2"', texture[0])
+
+    files = Path(envpool.make_spec("PendulumSwingup-v1").config.base_path, "mujoco", "assets_dmc")
+    with contextlib.ExitStack() as stack:
+        options = {}
+        with contextlib.suppress(OSError):  # without room for a copy, the files themselves
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            copy = Path(folder, "mujoco", "assets_dmc")
+            for path in files.rglob("*.xml"):
+                target = copy / path.relative_to(files)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(re.sub("<texture[^>]*>", small, path.read_text()))
+            (copy / "dog_assets").symlink_to(files / "dog_assets")
+            options["base_path"] = folder
+        yield options
 
 
 class Rooms:

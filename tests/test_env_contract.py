@@ -1,11 +1,15 @@
 """What the scripts take for granted about EnvPool, asserted on EnvPool itself: a new version may not break it."""
 
+import os
+import tempfile
+from pathlib import Path
+
 import envpool
 import numpy as np
 import pytest
 import torch
 
-from support import worlds
+from support import catalog, worlds
 
 RESET_FIELDS = ("elapsed_step", "lives", "reward", "terminated")
 
@@ -327,6 +331,31 @@ def test_worlds_py_gives_what_step_gives(name):
             assert np.array_equal(mine, theirs) and mine.dtype == theirs.dtype
         ends += (expected[1] | expected[2]).sum()
     assert ends or WORLDS[name] > 120
+
+
+@pytest.mark.parametrize("name", ["FishSwim-v1", "ManipulatorBringBall-v1", "SwimmerSwimmer6-v1"])
+def test_deepmind_control_is_the_same_without_its_textures(name, monkeypatch, tmp_path):
+    """Over the end of a game; with no room for the files without them, the games have them."""
+    plays = []
+    for folder in (tmp_path, tmp_path / "none"):
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        plays.append(play_world(worlds.envpool_games(name, [5, 6], 1, max_episode_steps=60), 150, 2))
+    assert not list(tmp_path.iterdir())
+    for play in plays:
+        for mine, theirs in zip(play, play_world(small_world(name, [5, 6], max_episode_steps=60), 150, 2)):
+            assert np.array_equal(mine, theirs)
+
+
+def test_a_game_of_deepmind_control_takes_less_than_a_megabyte():
+    """12 MB with the sky that MuJoCo paints."""
+
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = resident()
+    games = worlds.make("PendulumSwingup-v1", list(range(100)), 1)
+    assert resident() - before < 100 * catalog.memory("ppo_envpool.py", "PendulumSwingup-v1").env
+    games.close()
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "MiniGrid-DoorKey-8x8-v0", "CheetahRun-v1"])

@@ -571,14 +571,14 @@ def test_a_pack_that_crashes_is_tried_run_by_run(tmp_path):
 
 
 def test_a_pack_fits_into_memory(tmp_path):
-    """An environment of DeepMind Control takes 12 MB, and each final game has one of its own."""
+    """A game of DogFetch takes 150 MB, and each final game is one."""
 
     def fitting(task, *flags):
-        text = line(tmp_path, "a", "--env-id", task, "--num-envs", 128, *flags, steps=4096, script="ppo_envpool.py")
+        text = line(tmp_path, "a", "--env-id", task, "--num-envs", 8, *flags, steps=4096, script="ppo_envpool.py")
         return machines.runs_that_fit(jobs.Job(text), 10e9)
 
     assert fitting("CartPole-v1") > 100
-    assert [fitting("PendulumSwingup-v1", "--eval-episodes", n) for n in (0, 128)] == [6, 3]
+    assert [fitting("DogFetch-v1", "--eval-episodes", n) for n in (0, 8)] == [7, 3]
 
 
 def test_runs_of_several_cores_share_them(monkeypatch):
