@@ -434,9 +434,10 @@ def envpool_games(task: str, seeds: List[int], num_threads: int, **options: Any)
 
     number = len(seeds)
     options = {"num_envs": number, "num_threads": min(num_threads, number), "seed": seeds, **options}
-    unseen = task in catalog.DMC and not options.get("render_mode")
-    with small_textures() if unseen else contextlib.nullcontext({}) as assets:
-        return envpool.make(task, env_type="gymnasium", **options, **assets)
+    with contextlib.ExitStack() as stack:
+        if task in catalog.DMC and not options.get("render_mode"):
+            options |= stack.enter_context(small_textures())
+        return envpool.make(task, env_type="gymnasium", **options)
 
 
 @contextlib.contextmanager
