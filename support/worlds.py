@@ -436,7 +436,7 @@ def envpool_games(task: str, seeds: List[int], num_threads: int, **options: Any)
     options = {"num_envs": number, "num_threads": min(num_threads, number), "seed": seeds, **options}
     with contextlib.ExitStack() as stack:
         if task in catalog.DMC and not options.get("render_mode"):
-            options |= stack.enter_context(small_textures())
+            options.update(stack.enter_context(small_textures()))
         return envpool.make(task, env_type="gymnasium", **options)
 
 
