@@ -11,6 +11,7 @@ from analysis.comparisons import Tested, difference, gain_difference, judge, jud
 from analysis.estimates import ALPHA, CONTRADICTED, SUPPORTED, UNDECIDED, Estimate, evidence, holm, mean, p_values
 from analysis.experiment import ESTIMATE, REPS, ExperimentClaims
 from analysis.look import BLUE, COLORS, DASHED, DOTTED, PAGE, plt
+from analysis.suite import short
 
 VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps")
 FIXED = {"minibatch_size": 256, "update_epochs": (4, 10)}  # 10: of the tasks with continuous actions
@@ -90,15 +91,15 @@ def rates_of(view, shape, budget):
     return {config["learning_rate"]: config for config in found if view.has(config)}
 
 
-def at_best(view, shape, budget, odd=False):
-    """The scores of a shape at its best rate in each game: the odd seeds choose, those of the even ones (or of the odd
-    ones) are returned."""
-    samples = []
-    for game in view.games:
-        own = view.in_game(game)
-        cells = [own.sample(config)[0] for config in rates_of(own, shape, budget).values()]
-        samples.append(max(cells, key=lambda cell: cell[0::2].mean())[0 if odd else 1 :: 2])
-    return samples
+def at_best(view, shape, budget):
+    """The scores of a shape at its best rate in each game: the odd seeds choose, the even ones are returned."""
+    return [chosen(view.in_game(game), shape, budget)[1][1::2] for game in view.games]
+
+
+def chosen(view, shape, budget):
+    """(learning rate, its scores) of a shape in a view of one game: the rate that the odd seeds choose."""
+    cells = ((rate, view.sample(config)[0]) for rate, config in rates_of(view, shape, budget).items())
+    return max(cells, key=lambda cell: cell[1][0::2].mean())
 
 
 def best_of_cells(view, budget):
@@ -268,25 +269,27 @@ def sign_belongs_to_task(budget):
 
 # ---- pictures --------------------------------------------------------------------------------------------------------
 def level_shapes(view, budget):
-    """{shape: its mean score at its best rate} in a view of one game, and the set of those level with the best shape.
+    """{shape: (its best rate, its mean score there)} in a view of one game, and the set of those level with the best.
 
     The odd seeds choose the rates and the best shape, the even ones are compared (Holm, p of "the best is better").
     """
-    shapes = [shape for shape in SHAPES if rates_of(view, shape, budget)]
-    halves = {shape: [at_best(view, shape, budget, odd)[0] for odd in (False, True)] for shape in shapes}
-    best = max(shapes, key=lambda shape: halves[shape][1].mean())
-    others = [shape for shape in shapes if shape != best]
-    pairs = [evidence(difference, [[halves[best][0]], [halves[shape][0]]], REPS) for shape in others]
+    cells = {shape: chosen(view, shape, budget) for shape in SHAPES if rates_of(view, shape, budget)}
+    if not cells:  # a block that has not run
+        return {}, set()
+    best = max(cells, key=lambda shape: cells[shape][1][0::2].mean())
+    others = [shape for shape in cells if shape != best]
+    pairs = [evidence(difference, [[cells[best][1][1::2]], [cells[shape][1][1::2]]], REPS) for shape in others]
     chances = holm([float(p_values(pair.draws, "more")[0]) for pair in pairs])
     level = {best, *(shape for shape, chance in zip(others, chances) if chance >= ALPHA)}
-    return {shape: halves[shape][0].mean() for shape in shapes}, level
+    return {shape: (rate, sample[1::2].mean()) for shape, (rate, sample) in cells.items()}, level
 
 
 def draw(scores):
     """Above, the mean scores against the rate, a line a shape; below, each shape at its best rate, a sheet a budget."""
     budgets = [budget for budget in BUDGETS if scores.where(total_timesteps=budget)]
-    figure = plt.figure(figsize=(PAGE, 2.2 * len(budgets) + 0.5 + 0.25 * len(scores.games)))
-    above, below = figure.subfigures(2, 1, height_ratios=[2.2 * len(budgets), 0.5 + 0.25 * len(scores.games)])
+    heights = [2.2 * len(budgets), 0.8 + 0.36 * len(scores.games)]
+    figure = plt.figure(figsize=(PAGE, sum(heights)))
+    above, below = figure.subfigures(2, 1, height_ratios=heights)
     axes = above.subplots(len(budgets), len(scores.games), sharex=True, sharey=True, squeeze=False)
     for budget, row in zip(budgets, axes):
         for game, axis in zip(scores.games, row):
@@ -296,6 +299,9 @@ def draw(scores):
         axis.set_title(game, fontsize=7)
     above.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(SHAPES), title="N×T")
     above.supxlabel("learning rate", fontsize=8)
+    below.suptitle(
+        "score and learning rate of each shape at its best rate; framed: level with the best shape", fontsize=8
+    )
     for budget, axis in zip(budgets, below.subplots(1, len(budgets), sharey=True, squeeze=False)[0]):
         sheet(axis, scores, budget)
     return figure
@@ -313,6 +319,8 @@ def curves(axis, view, budget):
         rates = [rate for rate, _ in cells]
         axis.plot(rates, [one.value for one in found], color=color, ls=style, label=f"{shape[0]}×{shape[1]}")
         axis.fill_between(rates, [one.low for one in found], [one.high for one in found], color=color, alpha=0.12, lw=0)
+    if not any(rates_of(view, shape, budget) for shape in SHAPES):
+        axis.text(0.5, 0.5, "not run yet", transform=axis.transAxes, ha="center", color="0.5")
     axis.set_xscale("log", base=2)
     axis.set_xticks([RATES[0], RATES[3], 4 * RATES[4]], ["1.25e-4", "1e-3", "8e-3"])
     axis.set_xticks([], minor=True)
@@ -320,16 +328,19 @@ def curves(axis, view, budget):
 
 def sheet(axis, scores, budget):
     """A row a game, a column a shape: the score at the shape's best rate; bold and framed where level with the best."""
-    axis.set_title(f"{budget:,} steps: score at the best rate, framed: level with the best shape")
+    axis.set_title(f"{budget:,} steps")
     axis.set_xticks(range(len(SHAPES)), [f"{n}×{t}" for n, t in SHAPES])
     axis.set_yticks(range(len(scores.games)), scores.games)
     axis.set(xlim=(-0.5, len(SHAPES) - 0.5), ylim=(len(scores.games) - 0.5, -0.5))
     axis.grid(False)
     for y, game in enumerate(scores.games):
-        means, level = level_shapes(scores.in_game(game), budget)
+        cells, level = level_shapes(scores.in_game(game), budget)
         for x, shape in enumerate(SHAPES):
-            if shape in means:
+            if shape in cells:
+                rate, mean_score = cells[shape]
                 weight = "bold" if shape in level else "normal"
-                axis.text(x, y, f"{round(means[shape], 2) + 0.0:.2f}", ha="center", va="center", weight=weight)
+                score = f"{round(mean_score, 2) + 0.0:.2f}"
+                axis.text(x, y - 0.12, score, ha="center", va="center", weight=weight)
+                axis.text(x, y + 0.25, short(rate), ha="center", va="center", fontsize=5)
             if shape in level:
                 axis.add_patch(plt.Rectangle((x - 0.46, y - 0.42), 0.92, 0.84, fill=False, ec=BLUE, lw=1.2))
