@@ -4,6 +4,7 @@ The plan of the runs is here too (`missing`): scripts/map_rates.py prints it for
 """
 
 import itertools
+import re
 
 import numpy as np
 from analysis.claims import BY_GAME
@@ -296,7 +297,7 @@ def draw(scores):
             curves(axis, scores.in_game(game), budget)
         row[0].set_ylabel(f"score, {budget:,} steps")
     for game, axis in zip(scores.games, axes[0]):
-        axis.set_title(game, fontsize=7)
+        axis.set_title(re.sub(r"^MiniGrid-|-v\d$", "", game), fontsize=7)
     above.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(SHAPES), title="N×T")
     above.supxlabel("learning rate", fontsize=8)
     below.suptitle(
@@ -322,7 +323,7 @@ def curves(axis, view, budget):
     if not any(rates_of(view, shape, budget) for shape in SHAPES):
         axis.text(0.5, 0.5, "not run yet", transform=axis.transAxes, ha="center", color="0.5")
     axis.set_xscale("log", base=2)
-    axis.set_xticks([RATES[0], RATES[3], 4 * RATES[4]], ["1.25e-4", "1e-3", "8e-3"])
+    axis.set_xticks([RATES[1], RATES[4] * 2], [short(RATES[1]), short(RATES[4] * 2)])
     axis.set_xticks([], minor=True)
 
 
