@@ -3,7 +3,7 @@
 # Claim: K1 to K6 in results/CLAIMS.md.
 # Grid:  six tasks x 6 shapes x 5 learning rates (more where the best is an edge) x 10 seeds at 100k and 300k steps,
 #        3 rates at 900k; minibatches of 256 rows, 4 epochs (10 for continuous actions, the script's default). Our choice.
-# Cost:  4700 runs, 1.7 billion steps, in blocks of a task, a budget and some seeds: a day of two cores.
+# Cost:  4700 runs, 1.7 billion steps, in blocks of a task, a budget and some seeds: half a day of two cores.
 # Draws: `python scripts/judge.py map`.
 # A block ends with its rows in results/map/scores.csv and in results/runs.csv.gz. Runs that have a row in the first are
 # not made again, so what is started on another machine goes on where the table ends. BUDGETS: some of the three.
