@@ -19,7 +19,7 @@ over tasks, which few tasks make wide. The reliability is the share of replays w
 most 5 % less than the exhaustive pick, against the probability that advise.py gives. Both halves are noisy, so even a
 perfect forecast would not lie on the diagonal: the share is too low where scores vary from seed to seed.
 
-Writes replays.csv (a row a replay), regret.csv, reliability.csv and reliability.png.
+Writes replays.csv (a row a replay), regret.csv, reliability.csv, reliability.png and reliability.svg.
 """
 
 from launching.root import ROOT  # noqa: F401
@@ -180,7 +180,7 @@ def reliability(rows):
 
 
 def draw(rows, table, path):
-    from analysis.look import BLUE, COLORS, COLUMN, GRAY, plt  # matplotlib takes a second: not for --help
+    from analysis.look import BLUE, COLORS, COLUMN, GRAY, plt, save  # matplotlib takes a second: not for --help
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(2 * COLUMN, 2.6))
     own = rows[rows["method"] == "advise"]
@@ -200,8 +200,7 @@ def draw(rows, table, path):
         right.plot(by_task.index, by_task.mean(axis=1), color=color, label=method)
     right.set(xlabel="runs, as a share of the grid's", ylabel="regret (score)", xticks=SHARES)
     right.legend()
-    figure.savefig(path)
-    plt.close(figure)
+    save(figure, path)
 
 
 def main(args):
@@ -212,7 +211,7 @@ def main(args):
     with arguments.writable("out", args.out):
         for name, made in (("replays", rows), ("regret", regret.round(4)), ("reliability", reliable.round(4))):
             experiment.write_csv(made, args.out / f"{name}.csv")
-        draw(rows, reliable, args.out / "reliability.png")
+        draw(rows, reliable, args.out / "reliability")
 
 
 if __name__ == "__main__":
