@@ -6,7 +6,7 @@ from analysis.experiment import ESTIMATE, REPS, ExperimentClaims
 
 VARIES = ("num_envs", "num_steps", "minibatch_size", "update_epochs", "learning_rate", "total_timesteps")
 FIXED = {}
-SOURCES = {4: "CleanRL's", 8: "RL Zoo's"}  # by N
+SOURCES = {1: "CleanRL's", 4: "CleanRL's", 8: "RL Zoo's"}  # by N
 
 
 def claims(scores):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The numbers that CleanRL and RL Zoo publish for small tasks, at their budgets and settings.
 # Grid:  20 seeds of each, in one process; Hopper 10 seeds.
-# Cost:  42 million steps: an hour of one core.
+# Cost:  42 million steps: 75 minutes of one core.
 cd "$(dirname "$0")/../.." || exit
 PYTHON=${PYTHON:-python} RUNS_DIR=${RUNS_DIR:-runs}
 
