@@ -11,11 +11,7 @@ of 128 units for both heads. It plays no final games and writes no event files. 
 import os
 import resource
 import sys
-
-import pufferlib.vector
-import torch
-from pufferlib import models, pufferl
-from pufferlib.ocean.cartpole.cartpole import Cartpole
+import tempfile
 
 CLEANRL = {
     "optimizer": "adam",
@@ -38,19 +34,31 @@ def cpu():
     return used.ru_utime + used.ru_stime
 
 
-num_envs, num_steps, steps = map(int, sys.argv[1:4])
-own = sys.argv[4:] == ["own"]
-del sys.argv[1:]  # load_config reads it too
-torch.set_num_threads(1)
-config = pufferl.load_config("puffer_cartpole")["train"]
-config |= {"device": "cpu", "total_timesteps": steps, "bptt_horizon": num_steps, "use_rnn": False}
-config |= {"data_dir": "experiments", "env": "puffer_cartpole"}
-config |= {} if own else CLEANRL
-envs = pufferlib.vector.make(Cartpole, env_kwargs={"num_envs": num_envs}, backend=pufferlib.vector.Serial, num_envs=1)
-trainer = pufferl.PuffeRL(config, envs, models.Default(envs.driver_env))
-before = cpu()
-while trainer.global_step < steps:
-    trainer.evaluate()
-    logs = trainer.train()
-print(f"{trainer.global_step} steps, {trainer.global_step / (cpu() - before):.0f} steps per CPU-second after the start")
-os._exit(0)  # its monitor thread does not end otherwise
+def main(num_envs, num_steps, steps, own):
+    os.chdir(tempfile.mkdtemp())  # PufferLib leaves a link and its checkpoints where it is imported
+    import pufferlib.vector
+    import torch
+    from pufferlib import models, pufferl
+    from pufferlib.ocean.cartpole.cartpole import Cartpole
+
+    torch.set_num_threads(1)
+    config = pufferl.load_config("puffer_cartpole")["train"]
+    config |= {"device": "cpu", "total_timesteps": steps, "bptt_horizon": num_steps, "use_rnn": False}
+    config |= {"data_dir": "experiments", "env": "puffer_cartpole"}
+    config |= {} if own else CLEANRL
+    envs = pufferlib.vector.make(
+        Cartpole, env_kwargs={"num_envs": num_envs}, backend=pufferlib.vector.Serial, num_envs=1
+    )
+    trainer = pufferl.PuffeRL(config, envs, models.Default(envs.driver_env))
+    before = cpu()
+    while trainer.global_step < steps:
+        trainer.evaluate()
+        trainer.train()
+    print(f"{trainer.global_step} steps, {trainer.global_step / (cpu() - before):.0f} a CPU-second after the start")
+    os._exit(0)  # its monitor thread does not end otherwise
+
+
+if __name__ == "__main__":
+    flags = sys.argv[1:]
+    del sys.argv[1:]  # load_config reads it too
+    main(*map(int, flags[:3]), own=flags[3:] == ["own"])
