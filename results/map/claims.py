@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 from analysis.claims import BY_GAME
-from analysis.comparisons import Tested, difference, gain_difference, judge, judge_each
+from analysis.comparisons import SEEDS_FOR_A_VERDICT, Tested, difference, gain_difference, judge, judge_each
 from analysis.estimates import ALPHA, CONTRADICTED, SUPPORTED, UNDECIDED, Estimate, evidence, holm, mean, p_values
 from analysis.experiment import ESTIMATE, REPS, ExperimentClaims
 from analysis.look import BLUE, COLORS, DASHED, DOTTED, PAGE, plt
@@ -128,13 +128,19 @@ def vertex(rates, means):
 
 
 def best_place(view, shape, budget):
-    """(statistic, samples): log2 of the best rate of a shape at a budget, by `vertex`, the mean over games."""
-    rates = sorted(rates_of(view, shape, budget))
-    samples = [view.sample(rates_of(view, shape, budget)[rate]) for rate in rates]
+    """(statistic, samples): log2 of the best rate of a shape at a budget, by `vertex`, the mean over games.
+
+    Each game has rates of its own: at LONG those around its best one, at the others also those beyond an edge.
+    """
+    rates, samples = [], []
+    for game in view.games:
+        cells = sorted(rates_of(view.in_game(game), shape, budget).items())
+        rates.append([rate for rate, _ in cells])
+        samples += [view.in_game(game).sample(config) for _, config in cells]
 
     def place(*drawn):
-        tops = [vertex(rates, np.stack([sample[i].mean(-1) for sample in drawn])) for i in range(len(view.games))]
-        return np.mean(tops, axis=0)
+        means = iter([sample[0].mean(-1) for sample in drawn])
+        return np.mean([vertex(of_game, [next(means) for _ in of_game]) for of_game in rates], axis=0)
 
     return place, samples
 
@@ -158,12 +164,27 @@ def order_is_kept(view):
     return Tested(Estimate(float(value), np.nan, np.nan), word, (min(1.0, holds), min(1.0, fails)))
 
 
+def finished(scores, *budgets):
+    """The games in which every shape has run at each of the budgets."""
+    return [
+        game
+        for game in scores.games
+        if all(rates_of(scores.in_game(game), shape, budget) for shape in SHAPES for budget in budgets)
+    ]
+
+
+def configs_of(scores, shape, *budgets):
+    """The configurations of a shape at some budgets, whichever games they ran in."""
+    found = scores.where(num_envs=shape[0], num_steps=shape[1])
+    return [config for config in found if config["total_timesteps"] in budgets]
+
+
 def claims(scores):
-    """K1 to K6. K5 is registered at MIDDLE; at SHORT it is shown as an estimate."""
+    """K1 to K6, each on the tasks that have run at its budgets. K5 is registered at MIDDLE, at SHORT an estimate."""
     found = ExperimentClaims(scores)
-    budgets = sorted({config["total_timesteps"] for config in scores.configs})
-    if LONG in budgets:
-        games = unsaturated(scores, (SHORT, LONG))
+    both_ends = finished(scores, SHORT, LONG)
+    games = unsaturated(scores.in_games(both_ends), (SHORT, LONG))
+    if games:
         ends = (("K1", "N", (128, 32)), ("K2", "T", (8, 128)))
         for name, factor, large in ends:
             cells = [(large, LONG), ((8, 32), LONG), (large, SHORT), ((8, 32), SHORT)]
@@ -172,13 +193,18 @@ def claims(scores):
                 return judge(evidence(gain_difference, [at_best(view, *cell) for cell in cells], REPS), "more")
 
             text = f"a larger {factor} helps more at {LONG:,} steps than at {SHORT:,}, each cell at its best rate"
-            configs = [config for cell in cells for config in rates_of(scores, *cell).values()]
+            configs = [config for cell in cells for config in configs_of(scores, *cell)]
             found.add(name, text, effect_grows, configs, primary=True, games=games)
         text = f"the shapes' order at {SHORT:,} steps is kept at {LONG:,}"
         more = {"primary": True, "games": games, "by_game": False, "quantity": "Kendall's tau"}
-        found.add("K6", text, order_is_kept, scores.configs, **more)
-    for budget in [budget for budget in budgets if budget != LONG]:
-        base = {rate: config for rate, config in rates_of(scores, (8, 128), budget).items() if rate in RATES}
+        configs = [config for shape in ORDERED for config in configs_of(scores, shape, SHORT, LONG)]
+        found.add("K6", text, order_is_kept, configs, **more)
+    for budget in (SHORT, MIDDLE):
+        games = finished(scores, budget)
+        if not games:
+            continue
+        common = rates_of(scores.in_games(games), (8, 128), budget)
+        base = {rate: config for rate, config in common.items() if rate in RATES}
         others = [shape for shape in ORDERED if shape != (8, 128)]
 
         def level(view, base=base, budget=budget, others=others):
@@ -193,33 +219,37 @@ def claims(scores):
                 parts.append(evidence(gap, samples, REPS))
             return judge_each(parts, "little", CLOSE)
 
-        text = f"at {budget:,} steps and equal rates the shapes are level with 8x128"
-        found.add("K3", text, level, list(base.values()), primary=True, quantity="score, the farthest shape")
+        text, quantity = (
+            f"at {budget:,} steps and equal rates the shapes are level with 8x128",
+            "score, the farthest shape",
+        )
+        configs = [config for shape in ORDERED for config in configs_of(scores, shape, budget)]
+        more = {"primary": True, "games": games, "quantity": "score, the farthest shape"}
+        found.add("K3", text, level, configs, **more)
         family = "" if budget == MIDDLE else ESTIMATE
         text, quantity = f"at {budget:,} steps the sign of 128x8 - 8x128 belongs to the task, not to the rate", "tasks"
-        both = [
-            config for shape in ((128, 8), (8, 128)) for config in scores.where(num_envs=shape[0], num_steps=shape[1])
-        ]
-        found.add("K5", text, sign_belongs_to_task(budget), both, by_game=False, family=family, quantity=quantity)
-        for game in scores.games:
+        both = [config for shape in ((128, 8), (8, 128)) for config in configs_of(scores, shape, budget)]
+        more = {"games": games, "by_game": False, "family": family, "quantity": quantity}
+        found.add("K5", text, sign_belongs_to_task(budget), both, **more)
+        for game in games:
             view = scores.in_game(game)
             for rate in common_rates(view, budget):
                 text = f"at {budget:,} steps and a rate of {rate:g} 128x8 is above 8x128"
                 more = {"by_game": False, "family": BY_GAME, "games": [game]}
                 found.add("K5", text, sign_at(rate, budget), pair(view, rate, budget), **more)
-    if LONG in budgets:
-        for shape in ORDERED:
-            (early, first), (late, second) = (best_place(scores, shape, budget) for budget in (SHORT, LONG))
+    for shape in ORDERED if both_ends else ():
 
-            def moves(view, early=early, late=late, first=first, second=second):
-                def shift(*drawn):
-                    return late(*drawn[len(first) :]) - early(*drawn[: len(first)])
+        def moves(view, shape=shape):
+            (late, second), (early, first) = (best_place(view, shape, budget) for budget in (LONG, SHORT))
 
-                return judge(evidence(shift, [*first, *second], REPS), "less")
+            def shift(*drawn):
+                return late(*drawn[: len(second)]) - early(*drawn[len(second) :])
 
-            text = f"the best rate of {shape[0]}x{shape[1]} falls from {SHORT:,} to {LONG:,} steps"
-            configs = list(rates_of(scores, shape, LONG).values())
-            found.add("K4", text, moves, configs, by_game=False, quantity="log2 of the rate")
+            return judge(evidence(shift, [*second, *first], REPS), "less")
+
+        text = f"the best rate of {shape[0]}x{shape[1]} falls from {SHORT:,} to {LONG:,} steps"
+        more = {"games": both_ends, "by_game": False, "quantity": "log2 of the rate"}
+        found.add("K4", text, moves, configs_of(scores, shape, SHORT, LONG), **more)
     return found
 
 
@@ -273,10 +303,11 @@ def level_shapes(view, budget):
     """{shape: (its best rate, its mean score there)} in a view of one game, and the set of those level with the best.
 
     The odd seeds choose the rates and the best shape, the even ones are compared (Holm, p of "the best is better").
+    The set is empty where a cell has too few seeds for a verdict; then the means are those of all seeds.
     """
     cells = {shape: chosen(view, shape, budget) for shape in SHAPES if rates_of(view, shape, budget)}
-    if not cells:  # a block that has not run
-        return {}, set()
+    if min((len(sample) for _, sample in cells.values()), default=0) < SEEDS_FOR_A_VERDICT:
+        return {shape: (rate, sample.mean()) for shape, (rate, sample) in cells.items()}, set()
     best = max(cells, key=lambda shape: cells[shape][1][0::2].mean())
     others = [shape for shape in cells if shape != best]
     pairs = [evidence(difference, [[cells[best][1][1::2]], [cells[shape][1][1::2]]], REPS) for shape in others]
@@ -301,7 +332,9 @@ def draw(scores):
     above.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(SHAPES), title="N×T")
     above.supxlabel("learning rate", fontsize=8)
     below.suptitle(
-        "score and learning rate of each shape at its best rate; framed: level with the best shape", fontsize=8
+        "score and learning rate of each shape at its best rate\n"
+        f"framed: level with the best shape; grey: fewer than {SEEDS_FOR_A_VERDICT} seeds, not compared",
+        fontsize=8,
     )
     for budget, axis in zip(budgets, below.subplots(1, len(budgets), sharey=True, squeeze=False)[0]):
         sheet(axis, scores, budget)
@@ -328,7 +361,10 @@ def curves(axis, view, budget):
 
 
 def sheet(axis, scores, budget):
-    """A row a game, a column a shape: the score at the shape's best rate; bold and framed where level with the best."""
+    """A row a game, a column a shape: the score at the shape's best rate; bold and framed where level with the best.
+
+    Grey where there are too few seeds to compare.
+    """
     axis.set_title(f"{budget:,} steps")
     axis.set_xticks(range(len(SHAPES)), [f"{n}×{t}" for n, t in SHAPES])
     axis.set_yticks(range(len(scores.games)), scores.games)
@@ -341,7 +377,8 @@ def sheet(axis, scores, budget):
                 rate, mean_score = cells[shape]
                 weight = "bold" if shape in level else "normal"
                 score = f"{round(mean_score, 2) + 0.0:.2f}"
-                axis.text(x, y - 0.12, score, ha="center", va="center", weight=weight)
-                axis.text(x, y + 0.25, short(rate), ha="center", va="center", fontsize=5)
+                centered = {"ha": "center", "va": "center", "color": "black" if level else "0.55"}
+                axis.text(x, y - 0.12, score, weight=weight, **centered)
+                axis.text(x, y + 0.25, short(rate), fontsize=5, **centered)
             if shape in level:
                 axis.add_patch(plt.Rectangle((x - 0.46, y - 0.42), 0.92, 0.84, fill=False, ec=BLUE, lw=1.2))
