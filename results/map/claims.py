@@ -366,7 +366,7 @@ def sheet(axis, scores, budget):
     Grey where there are too few seeds to compare.
     """
     axis.set_title(f"{budget:,} steps")
-    axis.set_xticks(range(len(SHAPES)), [f"{n}×{t}" for n, t in SHAPES])
+    axis.set_xticks(range(len(SHAPES)), [f"{n}×{t}" for n, t in SHAPES], rotation=90)
     axis.set_yticks(range(len(scores.games)), scores.games)
     axis.set(xlim=(-0.5, len(SHAPES) - 0.5), ylim=(len(scores.games) - 0.5, -0.5))
     axis.grid(False)
@@ -378,7 +378,7 @@ def sheet(axis, scores, budget):
                 weight = "bold" if shape in level else "normal"
                 score = f"{round(mean_score, 2) + 0.0:.2f}"
                 centered = {"ha": "center", "va": "center", "color": "black" if level else "0.55"}
-                axis.text(x, y - 0.12, score, weight=weight, **centered)
+                axis.text(x, y - 0.12, score, weight=weight, fontsize=6, **centered)
                 axis.text(x, y + 0.25, short(rate), fontsize=5, **centered)
             if shape in level:
                 axis.add_patch(plt.Rectangle((x - 0.46, y - 0.42), 0.92, 0.84, fill=False, ec=BLUE, lw=1.2))
