@@ -373,7 +373,7 @@ def test_the_noise_is_measured_whatever_is_logged(tmp_path):
     """With one log point N changes at the same steps as with a thousand."""
     led = {}
     for num_logs in (1, 1000):
-        words = f"--schedule noise:2-16x16 --total-timesteps 6000 --num-logs {num_logs} --runs-dir {tmp_path}"
+        words = f"--schedule noise:2-16x16 --total-timesteps 1000 --num-logs {num_logs} --runs-dir {tmp_path}"
         args = ppo_envpool.parse_args(f"{words} --run-name logs{num_logs} --env-id CartPole-v1".split())
         with pytest.raises(SystemExit), pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", ["ppo_envpool.py"])

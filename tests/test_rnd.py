@@ -329,13 +329,13 @@ def test_what_is_seen_often_pays_less():
 # ---- a run -----------------------------------------------------------------------------------------------------------
 def test_intrinsic_reward_and_predictor_loss_fall(tmp_path):
     """Montezuma's first room is seen again and again: what is new becomes known. The rooms are counted from the RAM."""
-    words = "--env-id MontezumaRevenge-v5 --num-envs 8 --num-steps 64 --total-timesteps 2560 --update-epochs 2 "
-    run("ppo_rnd_envpool.py", tmp_path, *words.split(), "--no-diagnostics", "--num-logs", 5)
+    words = "--env-id MontezumaRevenge-v5 --num-envs 8 --num-steps 64 --total-timesteps 1536 --update-epochs 2 "
+    run("ppo_rnd_envpool.py", tmp_path, *words.split(), "--no-diagnostics", "--num-logs", 3)
     scalars = curves(tmp_path / "run")
-    # after the fifth of ten iterations seed 1 was at 0.27 and 0.46
-    for tag, share in (("charts/intrinsic_reward", 0.4), ("losses/fwd_loss", 0.75)):
+    # in the third iteration seed 1 was at 0.32 and 0.53
+    for tag, share in (("charts/intrinsic_reward", 0.5), ("losses/fwd_loss", 0.75)):
         values = [value for _, value in scalars[tag]]
-        assert len(values) == 5 and values[-1] < share * values[0], (tag, values)
+        assert len(values) == 3 and values[-1] < share * values[0], (tag, values)
     assert all(value >= 1 for _, value in scalars["charts/rooms"])
     assert load_checkpoint(tmp_path / "run")["log"]["rooms"][0][0] == 1  # where Panama Joe starts
 
