@@ -210,8 +210,8 @@ class Agent(nn.Module):
         for layer in network:
             x = self.activation(layers.linear(x, *layer))
             hiddens.append(x.view(len(obs), -1, *x.shape[1:]))
-        outputs = layers.linear(x[:: self.num_encoders], *actor)
-        return outputs, layers.linear(x[self.num_encoders - 1 :: self.num_encoders], *critic).squeeze(-1), hiddens
+        encoded = x.unflatten(0, (-1, self.num_encoders)).unbind(1)
+        return layers.linear(encoded[0], *actor), layers.linear(encoded[-1], *critic).squeeze(-1), hiddens
 
     def distribution(self, outputs, actions):
         """Log-probabilities of actions under outputs, logits or means, and the policies' entropies: both (S, B)."""
