@@ -1,0 +1,119 @@
+"""LunarLander: are there good rates above those that the map tried, and what makes 128 x 8 lose what it has learned?"""
+
+import numpy as np
+from analysis.comparisons import Tested
+from analysis.estimates import evidence, mean
+from analysis.experiment import ESTIMATE, REPS, ExperimentClaims
+from analysis.look import COLORS, DASHED, DOTTED, PAGE, plt
+
+GAME, BUDGETS = "LunarLander-v3", (100_000, 300_000, 900_000)
+SHAPES = (8, 32), (8, 128), (128, 32), (32, 32), (128, 8)
+VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps", "change")
+FIXED = {"minibatch_size": 256, "anneal_lr": (True, False)}
+ALSO = ("map",)
+NONE, STAGGERED = "none", "games out of phase"
+CHANGES = {  # {argument: {value: what a run with it changes}}
+    "clip_vloss": {False: "no value clipping"},
+    "ent_coef": {0.0: "no entropy bonus"},
+    "anneal_lr": {False: "constant rate"},
+    "max_grad_norm": {1e9: "no gradient clipping"},
+    "norm_reward": {True: "normalised rewards"},
+    "gae_lambda": {1.0: "λ = 1", 0.8: "λ = 0.8"},
+}
+UNIT = "final return"
+
+
+def arguments(run, runs):
+    """The run's arguments, and `change`: in which of CHANGES it is not as the map's runs."""
+    found = [words[run.arguments[name]] for name, words in CHANGES.items() if run.arguments[name] in words]
+    if "stagger" in run.name:  # the arguments are the same: results/lunarlander/stagger.py
+        found.append(STAGGERED)
+    return {**run.arguments, "change": ", ".join(found) or NONE}
+
+
+def table(runs):
+    """The runs of LunarLander. `score`: the final return. `change`: also of the map's."""
+    runs = runs[runs["game"] == GAME]
+    return runs.assign(score=runs["final_return"], change=runs["change"].fillna(NONE))
+
+
+def collapse(scores):
+    """{words: a configuration at 2e-3 and 300,000 steps}: 128 x 8, its changes, 128 x 32 and 8 x 128."""
+    cell = {"learning_rate": 2e-3, "total_timesteps": 300_000}
+    changed = [config for config in scores.where(num_envs=128, num_steps=8, **cell) if config["change"] != NONE]
+    return {
+        "128×8": scores.one(num_envs=128, num_steps=8, change=NONE, **cell),
+        **{config["change"]: config for config in sorted(changed, key=lambda config: config["change"])},
+        "T = 32, λ = 0.8": scores.one(num_envs=128, num_steps=32, change="λ = 0.8", **cell),
+        "T = 32": scores.one(num_envs=128, num_steps=32, change=NONE, **cell),
+        "8×128": scores.one(num_envs=8, num_steps=128, change=NONE, **cell),
+        "8×128, no value clipping": scores.one(num_envs=8, num_steps=128, change="no value clipping", **cell),
+    }
+
+
+def rates(scores, shape, budget):
+    """{learning rate: its configuration} of a shape without changes, in order."""
+    found = scores.where(num_envs=shape[0], num_steps=shape[1], total_timesteps=budget, change=NONE)
+    return {config["learning_rate"]: config for config in found}
+
+
+def of_peaks(number):
+    """The statistic: the largest mean of the first `number` samples minus the largest mean of the others."""
+
+    def difference(*samples):
+        means = [mean(sample) for sample in samples]
+        return np.max(means[:number], 0) - np.max(means[number:], 0)
+
+    return difference
+
+
+def claims(scores):
+    found, cells = ExperimentClaims(scores), collapse(scores)
+    base = cells["128×8"]
+
+    def estimated(name, text, statistic, configs, quantity=UNIT):
+        def test(view):
+            return Tested(evidence(statistic, [view.sample(config) for config in configs], REPS).estimate)
+
+        found.add(name, text, test, configs, family=ESTIMATE, quantity=quantity)
+
+    for words, config in cells.items():
+        estimated("return", f"{words}, 2e-3, 300,000 steps", mean, [config])
+    for words, config in cells.items():
+        if config is not base:
+            estimated("change", f"{words} minus 128×8", lambda a, b: mean(a) - mean(b), [config, base])
+    pair = [cells["T = 32, λ = 0.8"], cells["T = 32"]]
+    estimated("change", "128×32 with λ = 0.8 minus 0.95", lambda a, b: mean(a) - mean(b), pair)
+    for budget in BUDGETS:
+        few, many = ([*rates(scores, shape, budget).values()] for shape in ((8, 128), (128, 8)))
+        estimated("best", f"128×8 minus 8×128 at the best rates, {budget:,} steps", of_peaks(len(many)), [*many, *few])
+    return found
+
+
+def draw(scores):
+    """What each change does to 128 x 8, and the returns of five shapes against the rate at three budgets."""
+    figure, axes = plt.subplots(1, 4, figsize=(PAGE, 2.6), width_ratios=[1.2, 1, 1, 1])
+    cells = collapse(scores)
+    for y, config in enumerate(reversed(cells.values())):
+        one = evidence(mean, [scores.sample(config)], REPS).estimate
+        axes[0].errorbar(
+            one.value, y, xerr=[[one.value - one.low], [one.high - one.value]], color=COLORS[0], marker="o"
+        )
+    axes[0].set_yticks(range(len(cells)), list(reversed(cells)))
+    axes[0].set(xlabel=UNIT, title="rate 2e-3, 300,000 steps")
+    for budget, axis in zip(BUDGETS, axes[1:], strict=True):
+        for shape in SHAPES:
+            by_rate = rates(scores, shape, budget)
+            ones = [evidence(mean, [scores.sample(config)], REPS).estimate for config in by_rate.values()]
+            color, style = COLORS[(8, 128, 32).index(shape[0])], {8: DOTTED, 32: DASHED, 128: "-"}[shape[1]]
+            axis.plot(list(by_rate), [x.value for x in ones], color=color, ls=style, label=f"{shape[0]}×{shape[1]}")
+            axis.fill_between(
+                list(by_rate), [x.low for x in ones], [x.high for x in ones], color=color, alpha=0.12, lw=0
+            )
+        axis.set_xscale("log", base=2)
+        axis.set_xticks([2.5e-4, 2e-3, 1.6e-2], ["2.5e-4", "2e-3", "1.6e-2"])
+        axis.set_xticks([], minor=True)
+        axis.sharey(axes[1])
+        axis.set(xlabel="learning rate", title=f"{budget:,} steps", ylabel=UNIT if budget == BUDGETS[0] else "")
+    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside upper center", ncols=len(SHAPES), title="N×T")
+    return figure

@@ -1,0 +1,40 @@
+"""ppo_envpool.py with games that do not begin together: each has played 1000 random actions before the first rollout.
+
+    python results/lunarlander/stagger.py --env-id LunarLander-v3 --num-envs 128 --num-steps 8 --minibatch-size 256 \\
+        --learning-rate 2e-3 --total-timesteps 300000 --num-seeds 10 --num-logs 20 --eval-episodes 50 \\
+        --runs-dir runs/lunarlander --run-name stagger
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import ppo_envpool
+
+RANDOM_ACTIONS = 1000
+make_envs, made = ppo_envpool.make_envs, []
+
+
+def staggered(args, seeds):
+    """The games of the training, and no others (those of the final games begin as always), out of phase."""
+    envs = make_envs(args, seeds)
+    if not made:
+        reset, rng = envs.reset, np.random.default_rng(0)
+
+        def reset_and_play():
+            obs, info = reset()
+            for _ in range(RANDOM_ACTIONS):
+                obs = envs.step(rng.integers(0, envs.action_space.n, envs.shape))[0]
+            return obs, info
+
+        envs.reset = reset_and_play
+    made.append(envs)
+    return envs
+
+
+if __name__ == "__main__":
+    ppo_envpool.make_envs = staggered
+    ppo_envpool.main(ppo_envpool.parse_args(sys.argv[1:]))
