@@ -40,14 +40,19 @@ TASKS_WITH_A_SIGN = 5  # of K5
 def missing(table, game, budget, seeds=SEEDS):
     """The runs that a block still needs: (N, T, learning rate, seed), of what has no row in the table (of all blocks).
 
-    At the two smaller budgets RATES, at LONG the three around the best rate of MIDDLE. Once all seeds have run and the
-    best rate is an edge of what was tried, also its next neighbour, up to MOST_RATES.
+    At the two smaller budgets RATES, at LONG the three around the best rate of MIDDLE. Once all seeds have run and a
+    neighbour of the best rate has not, also this one, up to MOST_RATES. At LONG then also the best rate of each other
+    shape: a score that falls and rises again with the rate has a better one far from where it was looked for.
     """
     rows = table[table["game"] == game]
+    rates = {shape: _rates(rows, shape, budget) for shape in SHAPES}
+    if budget == LONG and all(_complete(rows, shape, LONG, tried) for shape, tried in rates.items()):
+        best = {_best(rows, shape, LONG, tried) for shape, tried in rates.items()}
+        rates = {shape: _rates(rows, shape, LONG, best) for shape in SHAPES}
     return [
         (*shape, rate, seed)
-        for shape in SHAPES
-        for rate in _rates(rows, shape, budget)
+        for shape, tried in rates.items()
+        for rate in tried
         for seed in seeds
         if seed not in set(_cell(rows, shape, budget, rate)["seed"])
     ]
@@ -58,31 +63,33 @@ def _cell(rows, shape, budget, rate):
     return rows[same & np.isclose(rows["learning_rate"], rate)]
 
 
-def _rates(rows, shape, budget):
-    """The learning rates of a shape at a budget, as far as the rows say."""
+def _rates(rows, shape, budget, others=()):
+    """The learning rates of a shape at a budget, as far as the rows say; others: rates to be tried too."""
+    rates = set(RATES)
     if budget == LONG:
-        best = best_rate({rate: _cell(rows, shape, MIDDLE, rate)["score"].mean() for rate in _tried(rows, shape)})
-        rates = [] if best is None else [best / 2, best, 2 * best]
-    else:
-        rates = list(RATES)
-    while True:
-        cells = {rate: _cell(rows, shape, budget, rate) for rate in rates}
-        if not rates or any(len(cell) < len(SEEDS) for cell in cells.values()) or len(rates) >= MOST_RATES:
-            return rates
-        best = best_rate({rate: cell["score"].mean() for rate, cell in cells.items()})
-        if best not in (min(rates), max(rates)):
-            return rates
-        rates = sorted([*rates, best / 2 if best == min(rates) else 2 * best])
+        best = _best(rows, shape, MIDDLE, _tried(rows, shape))
+        rates = set() if best is None else {best / 2, best, 2 * best, *others}
+    while len(rates) < MOST_RATES and _complete(rows, shape, budget, rates):
+        best = _best(rows, shape, budget, rates)
+        if {best / 2, 2 * best} <= rates:
+            break
+        rates |= {best / 2, 2 * best}
+    return sorted(rates)
+
+
+def _complete(rows, shape, budget, rates):
+    """Whether all seeds of each of these rates have run, and there are some."""
+    return bool(rates) and all(len(_cell(rows, shape, budget, rate)) >= len(SEEDS) for rate in rates)
+
+
+def _best(rows, shape, budget, rates):
+    """The rate with the largest mean score; None without any."""
+    return max(rates, key=lambda rate: _cell(rows, shape, budget, rate)["score"].mean(), default=None)
 
 
 def _tried(rows, shape):
     same = (rows["num_envs"] == shape[0]) & (rows["num_steps"] == shape[1]) & (rows["total_timesteps"] == MIDDLE)
     return sorted(rows[same]["learning_rate"].unique())
-
-
-def best_rate(means):
-    """The rate with the largest mean score; None without any."""
-    return max(means, key=means.get) if means else None
 
 
 # ---- claims ----------------------------------------------------------------------------------------------------------
