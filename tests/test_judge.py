@@ -339,16 +339,17 @@ def test_the_plan_of_the_map_tries_the_best_rate_of_each_shape_with_all_shapes()
     code = experiment.load("map")
     shapes = [(shape, rate) for shape in code.SHAPES for rate in code.RATES]
     cells = [(*shape, rate, seed) for shape, rate in shapes for seed in code.SEEDS]
-    table = pd.DataFrame(cells, columns=["num_envs", "num_steps", "learning_rate", "seed"])
+    columns = ["num_envs", "num_steps", "learning_rate", "seed"]
 
-    def scored(table, steps):
+    def scored(cells, steps):
+        table = pd.DataFrame(cells, columns=columns)
         best = np.where((table.num_envs == 8) & (table.num_steps == 128), 4e-3, 5e-4)
         hump = -np.abs(np.log2(table.learning_rate / best)) + 9.0 * (table.learning_rate > 3e-3) * (best == 5e-4)
         return table.assign(game="Catch", total_timesteps=steps, score=hump)
 
-    table, asked = scored(table, 300_000), []
+    table, asked = scored(cells, 300_000), []
     while todo := code.missing(table, "Catch", 900_000):
-        table = pd.concat([table, scored(pd.DataFrame(todo, columns=["num_envs", "num_steps", "learning_rate", "seed"]), 900_000)])
+        table = pd.concat([table, scored(todo, 900_000)])
         asked.append({shape[:3] for shape in todo if shape[:2] in ((8, 128), (32, 32))})
     own = {(8, 128, 1e-3), (8, 128, 2e-3), (8, 128, 4e-3), (32, 32, 2.5e-4), (32, 32, 5e-4), (32, 32, 1e-3)}
     crossed = {(8, 128, 5e-4), (32, 32, 4e-3)}
