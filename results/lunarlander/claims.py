@@ -11,7 +11,7 @@ SHAPES = (8, 32), (8, 128), (128, 32), (32, 32), (128, 8)
 VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps", "change")
 FIXED = {"minibatch_size": 256, "anneal_lr": (True, False)}
 ALSO = ("map",)
-NONE, STAGGERED = "none", "games out of phase"
+NONE, STAGGERED = "", "games out of phase"
 CHANGES = {  # {argument: {value: what a run with it changes}}
     "clip_vloss": {False: "no value clipping"},
     "ent_coef": {0.0: "no entropy bonus"},
@@ -28,13 +28,12 @@ def arguments(run, runs):
     found = [words[run.arguments[name]] for name, words in CHANGES.items() if run.arguments[name] in words]
     if "stagger" in run.name:  # the arguments are the same: results/lunarlander/stagger.py
         found.append(STAGGERED)
-    return {**run.arguments, "change": ", ".join(found) or NONE}
+    return {**run.arguments, "change": ", ".join(found)}
 
 
 def table(runs):
-    """The runs of LunarLander. `score`: the final return. `change`: also of the map's."""
-    runs = runs[runs["game"] == GAME]
-    return runs.assign(score=runs["final_return"], change=runs["change"].fillna(NONE))
+    """The runs of LunarLander. `score`: the final return."""
+    return runs[runs["game"] == GAME].assign(score=lambda rows: rows["final_return"])
 
 
 def collapse(scores):
@@ -44,8 +43,8 @@ def collapse(scores):
     return {
         "128×8": scores.one(num_envs=128, num_steps=8, change=NONE, **cell),
         **{config["change"]: config for config in sorted(changed, key=lambda config: config["change"])},
-        "T = 32, λ = 0.8": scores.one(num_envs=128, num_steps=32, change="λ = 0.8", **cell),
-        "T = 32": scores.one(num_envs=128, num_steps=32, change=NONE, **cell),
+        "128×32, λ = 0.8": scores.one(num_envs=128, num_steps=32, change="λ = 0.8", **cell),
+        "128×32": scores.one(num_envs=128, num_steps=32, change=NONE, **cell),
         "8×128": scores.one(num_envs=8, num_steps=128, change=NONE, **cell),
         "8×128, no value clipping": scores.one(num_envs=8, num_steps=128, change="no value clipping", **cell),
     }
@@ -82,8 +81,8 @@ def claims(scores):
     for words, config in cells.items():
         if config is not base:
             estimated("change", f"{words} minus 128×8", lambda a, b: mean(a) - mean(b), [config, base])
-    pair = [cells["T = 32, λ = 0.8"], cells["T = 32"]]
-    estimated("change", "128×32 with λ = 0.8 minus 0.95", lambda a, b: mean(a) - mean(b), pair)
+    pair = [cells["128×32, λ = 0.8"], cells["128×32"]]
+    estimated("change", "128×32: λ = 0.8 minus 0.95", lambda a, b: mean(a) - mean(b), pair)
     for budget in BUDGETS:
         few, many = ([*rates(scores, shape, budget).values()] for shape in ((8, 128), (128, 8)))
         estimated("best", f"128×8 minus 8×128 at the best rates, {budget:,} steps", of_peaks(len(many)), [*many, *few])
@@ -101,6 +100,8 @@ def draw(scores):
         )
     axes[0].set_yticks(range(len(cells)), list(reversed(cells)))
     axes[0].set(xlabel=UNIT, title="rate 2e-3, 300,000 steps")
+    for axis in axes[2:]:
+        axis.sharey(axes[1])
     for budget, axis in zip(BUDGETS, axes[1:], strict=True):
         for shape in SHAPES:
             by_rate = rates(scores, shape, budget)
@@ -113,7 +114,6 @@ def draw(scores):
         axis.set_xscale("log", base=2)
         axis.set_xticks([2.5e-4, 2e-3, 1.6e-2], ["2.5e-4", "2e-3", "1.6e-2"])
         axis.set_xticks([], minor=True)
-        axis.sharey(axes[1])
         axis.set(xlabel="learning rate", title=f"{budget:,} steps", ylabel=UNIT if budget == BUDGETS[0] else "")
     figure.legend(*axes[1].get_legend_handles_labels(), loc="outside upper center", ncols=len(SHAPES), title="N×T")
     return figure
