@@ -34,7 +34,7 @@ $(VENV)/.installed: requirements.txt constraints.txt
 	$(PY) -m pip install --quiet -r requirements.txt -c constraints.txt
 	@touch $@
 
-# Two cores make 200 to 330 steps/s in float32 (an AMD EPYC, an Intel Xeon) and 550 in bfloat16 (a newer AMD EPYC).
+# Two cores make 200 to 330 steps/s in float32 (an AMD EPYC, an Intel Xeon) and 550 in bfloat16 (another EPYC).
 train: setup
 	@echo "$(GAME), $(STEPS) steps$(if $(BF16), in bfloat16): $$(( $(STEPS) / $(if $(BF16),550,330) / 60 + 1 ))" \
 		"$(if $(BF16),,to $$(( $(STEPS) / 200 / 60 + 1 )) )minutes on two cores." \

@@ -1,13 +1,15 @@
 """LunarLander: are there good rates above those that the map tried, and what makes 128 x 8 lose what it has learned?"""
 
+import copy
+
 import numpy as np
 from analysis.comparisons import Tested
 from analysis.estimates import evidence, mean
-from analysis.experiment import ESTIMATE, REPS, ExperimentClaims
-from analysis.look import COLORS, DASHED, DOTTED, PAGE, plt
+from analysis.experiment import ESTIMATE, REPS, ExperimentClaims, load
+from analysis.look import BLUE, PAGE, plt
 
-GAME, BUDGETS = "LunarLander-v3", (100_000, 300_000, 900_000)
-SHAPES = (8, 32), (8, 128), (128, 32), (32, 32), (128, 8)
+MAP = load("map")
+GAME = "LunarLander-v3"
 VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps", "change")
 FIXED = {"minibatch_size": 256, "anneal_lr": (True, False)}
 ALSO = ("map",)
@@ -50,10 +52,11 @@ def collapse(scores):
     }
 
 
-def rates(scores, shape, budget):
-    """{learning rate: its configuration} of a shape without changes, in order."""
-    found = scores.where(num_envs=shape[0], num_steps=shape[1], total_timesteps=budget, change=NONE)
-    return {config["learning_rate"]: config for config in found}
+def unchanged(scores):
+    """The scores of the configurations without changes, the map's among them."""
+    view = copy.copy(scores)
+    view.configs = scores.where(change=NONE)
+    return view
 
 
 def of_peaks(number):
@@ -83,37 +86,25 @@ def claims(scores):
             estimated("change", f"{words} minus 128×8", lambda a, b: mean(a) - mean(b), [config, base])
     pair = [cells["128×32, λ = 0.8"], cells["128×32"]]
     estimated("change", "128×32: λ = 0.8 minus 0.95", lambda a, b: mean(a) - mean(b), pair)
-    for budget in BUDGETS:
-        few, many = ([*rates(scores, shape, budget).values()] for shape in ((8, 128), (128, 8)))
+    for budget in MAP.BUDGETS:
+        few, many = ([*MAP.rates_of(unchanged(scores), shape, budget).values()] for shape in ((8, 128), (128, 8)))
         estimated("best", f"128×8 minus 8×128 at the best rates, {budget:,} steps", of_peaks(len(many)), [*many, *few])
     return found
 
 
 def draw(scores):
-    """What each change does to 128 x 8, and the returns of five shapes against the rate at three budgets."""
+    """What each change does to 128 x 8, and the returns of six shapes against the rate at three budgets."""
     figure, axes = plt.subplots(1, 4, figsize=(PAGE, 2.6), width_ratios=[1.2, 1, 1, 1])
     cells = collapse(scores)
     for y, config in enumerate(reversed(cells.values())):
         one = evidence(mean, [scores.sample(config)], REPS).estimate
-        axes[0].errorbar(
-            one.value, y, xerr=[[one.value - one.low], [one.high - one.value]], color=COLORS[0], marker="o"
-        )
+        axes[0].errorbar(one.value, y, xerr=[[one.value - one.low], [one.high - one.value]], color=BLUE, marker="o")
     axes[0].set_yticks(range(len(cells)), list(reversed(cells)))
     axes[0].set(xlabel=UNIT, title="rate 2e-3, 300,000 steps")
-    for axis in axes[2:]:
+    for budget, axis in zip(MAP.BUDGETS, axes[1:], strict=True):
         axis.sharey(axes[1])
-    for budget, axis in zip(BUDGETS, axes[1:], strict=True):
-        for shape in SHAPES:
-            by_rate = rates(scores, shape, budget)
-            ones = [evidence(mean, [scores.sample(config)], REPS).estimate for config in by_rate.values()]
-            color, style = COLORS[(8, 128, 32).index(shape[0])], {8: DOTTED, 32: DASHED, 128: "-"}[shape[1]]
-            axis.plot(list(by_rate), [x.value for x in ones], color=color, ls=style, label=f"{shape[0]}×{shape[1]}")
-            axis.fill_between(
-                list(by_rate), [x.low for x in ones], [x.high for x in ones], color=color, alpha=0.12, lw=0
-            )
-        axis.set_xscale("log", base=2)
-        axis.set_xticks([2.5e-4, 2e-3, 1.6e-2], ["2.5e-4", "2e-3", "1.6e-2"])
-        axis.set_xticks([], minor=True)
-        axis.set(xlabel="learning rate", title=f"{budget:,} steps", ylabel=UNIT if budget == BUDGETS[0] else "")
-    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside upper center", ncols=len(SHAPES), title="N×T")
+        MAP.curves(axis, unchanged(scores), budget)
+        axis.set(xlabel="learning rate", title=f"{budget:,} steps")
+    axes[1].set_ylabel(UNIT)
+    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside upper center", ncols=len(MAP.SHAPES), title="N×T")
     return figure
