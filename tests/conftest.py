@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -33,7 +34,9 @@ SMALL = {
     "ppo_envpool.py": SIZE,
     "ppo_rnd_envpool.py": SIZE + "--env-id Breakout-v5 --num-iterations-obs-norm-init 1 --learning-rate 2.5e-4",
 }
-
+STEPS = [128 * i for i in range(1, 9)]  # where the curves of a small run have their points
+# for the curves of unseen levels; StarPilot's games are half as long as BigFish's
+LEVELS = {"ppo_procgen.py": ("--env-id", "starpilot", "--num-levels", 5, "--eval-envs", 1)}
 
 # What rests on text that test_sync.py holds to be the same in every script is tried on this one: marked `once`.
 FIRST = "ppo_atari_envpool.py"
@@ -210,6 +213,28 @@ def raw_steps(run_dir):
 
 def load_checkpoint(run_dir, name="checkpoint.pt"):
     return torch.load(Path(run_dir) / name, weights_only=True)
+
+
+@pytest.fixture(scope="module")
+def finished(script, tmp_path_factory):
+    """One finished run with every default but its size, and a few rows for the probe to tell it from the batch."""
+    folder = tmp_path_factory.mktemp("finished")
+    done = run(script, folder, "--probe-size", 100, *LEVELS.get(script, ()))
+    return folder / "run", done
+
+
+def check_complete(run_dir, steps=STEPS):
+    """The run is finished, and its curves have every point once."""
+    assert json.loads((run_dir / "done.json").read_text())["global_step"] == steps[-1]
+    assert raw_steps(run_dir) == steps
+    scalars = curves(run_dir)
+    assert str(sorted(scalars.items())) == str(sorted(curves_csv(run_dir).items()))  # as text: NaN equals itself
+    assert [step for step, _ in scalars["losses/grad_norm"]] == steps
+    assert [value for _, value in scalars["charts/gradient_steps"]] == [4 * i for i in range(1, len(steps) + 1)]
+    rates = [2.5e-4 * (1 - i / len(steps)) for i in range(len(steps))]
+    assert [value for _, value in scalars["charts/learning_rate"]] == pytest.approx(rates)
+    with np.load(run_dir / "coverage.npz") as coverage:
+        assert sorted(set(coverage["step"])) == steps and len(coverage["step"]) <= 4096
 
 
 class Recorder:

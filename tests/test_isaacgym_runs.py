@@ -1,0 +1,303 @@
+"""ppo_isaacgym.py: whole runs on the stand-in and on mjlab, in several processes, killed, resumed; Python 3.8."""
+
+import ast
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT, STAND_IN, Forked, curves, environment, load_checkpoint, raw_steps, two_ranks, wait_for
+
+import ppo_isaacgym as ppo
+
+SCRIPT = "ppo_isaacgym.py"
+needs_mjlab = pytest.mark.skipif(importlib.util.find_spec("mjlab") is None, reason="requirements-mjlab.txt")
+
+
+def command(runs_dir, words):
+    return [str(ROOT / SCRIPT), *words.split(), "--runs-dir", str(runs_dir), "--run-name", "run"]
+
+
+def start(runs_dir, words, **env):
+    """Starts the script on the stand-in, in a process of its own."""
+    return Forked(
+        [sys.executable, str(STAND_IN / "forked.py"), *command(runs_dir, words)], runs_dir, environment(**env)
+    )
+
+
+def finish(process, code=0):
+    """Waits for the end of a process, checks its exit code, and returns what it has printed."""
+    out, err = process.communicate()
+    assert process.returncode == code, f"exit code {process.returncode}, not {code}\n{out}\n{err}"
+    return SimpleNamespace(stdout=out, stderr=err)
+
+
+def run(runs_dir, words, code=0):
+    return finish(start(runs_dir, words), code)
+
+
+# ---- several processes -----------------------------------------------------------------------------------------------
+UPDATE = """
+import sys
+from functools import partial
+import torch
+import torch.distributed as dist
+sys.path.insert(1, {root!r})
+from support import devices
+import ppo_isaacgym as ppo
+rank, num_ranks = devices.RANK, devices.NUM_RANKS
+if num_ranks > 1:
+    dist.init_process_group("gloo")
+collectives, all_reduce = [], dist.all_reduce
+dist.all_reduce = lambda tensor: collectives.append(tensor.shape) or all_reduce(tensor)
+data = torch.load({path!r})
+torch.manual_seed(1)
+args = ppo.Args(hidden_sizes=(16, 16), norm_obs=True, ent_coef=0.01, num_threads=1)
+agent, workers = ppo.make_agent(args, (3, 0, 2)), devices.Workers(args, torch.device("cpu"))
+loss_function = partial(ppo.minibatch_loss, agent, None, args)
+optimizer = torch.optim.Adam(agent.parameters(), lr=0.01, eps=1e-5)
+for _ in range(3):
+    for minibatch in data:
+        mb = ppo.Batch(*(x[rank::num_ranks] for x in minibatch))
+        mb, count = ppo.minibatch(mb, torch.arange(len(mb.valid)), True)
+        losses = ppo.update(loss_function, list(agent.parameters()), optimizer, args, workers, mb, count)
+assert len(collectives) == (3 * 6 if num_ranks > 1 else 0)  # 3 a minibatch
+assert devices.gather(rank) == list(range(num_ranks))
+torch.save((agent.state_dict(), losses), {path!r} + f".{{num_ranks}}.{{rank}}")
+if num_ranks > 1:
+    dist.destroy_process_group()
+"""
+
+
+def test_two_processes_update_as_one(tmp_path):
+    """The same rows give the same network, whole or split over two processes with unequal numbers of valid rows."""
+    generator = torch.Generator().manual_seed(0)
+    data = []
+    for _ in range(2):
+        logprobs, values, returns, advantages = torch.randn(4, 20, generator=generator)
+        obs, actions = torch.randn(20, 3, generator=generator), torch.randn(20, 2, generator=generator)
+        valid = (torch.arange(20) % 2 == 0) | (torch.arange(20) < 5)  # 10 of the first process, 2 of the second
+        means, logstds = torch.zeros(2, 20, 2)
+        data.append((obs, means, logstds, actions, logprobs - 3.0, values, returns, advantages, valid))
+    path = str(tmp_path / "data.pt")
+    torch.save(data, path)
+    program = tmp_path / "update.py"
+    program.write_text(UPDATE.format(root=str(ROOT), path=path))
+    processes = [Forked([sys.executable, str(program)], tmp_path, environment(**rank)) for rank in ({}, *two_ranks())]
+    for process in processes:
+        finish(process)
+    alone, first, second = (torch.load(f"{path}.{end}") for end in ("1.0", "2.0", "2.1"))
+    torch.testing.assert_close(first, alone, rtol=0, atol=1e-5)
+    torch.testing.assert_close(second, first, rtol=0, atol=0)
+
+
+def test_torchrun(tmp_path):
+    """Two processes write one directory and print once; the episodes of both count."""
+    words = "--env-id Ant --num-envs 4 --num-steps 16 --total-timesteps 128 --norm-obs --probe-size 8 "
+    ranks = [start(tmp_path, words + "--no-stagger-resets", **rank) for rank in two_ranks()]
+    first, second = (finish(rank).stdout for rank in ranks)
+    assert first.count("is finished") == 1 and "128/128" in first and second == ""
+    scalars = curves(tmp_path / "run")
+    assert [step for step, _ in scalars["charts/episodes"]] == [64, 128]
+    assert scalars["charts/episodes"][-1][1] == 2 * 13  # as in one process with these environments
+    assert scalars["charts/episodic_return"][-1][1] == pytest.approx((8 * 9 + 5 * 20) / 13)
+    assert scalars["outer/ddr"][0][1] * scalars["outer/kl_behavior"][0][1] == pytest.approx(2 * 25, rel=1e-4)
+    weights = load_checkpoint(tmp_path / "run")["agent"]
+    assert weights["obs_sums"][0, 0] == 1 + 2 * 50
+    assert json.loads((tmp_path / "run/done.json").read_text())["global_step"] == 128
+
+
+# ---- simulators ------------------------------------------------------------------------------------------------------
+@needs_mjlab
+def test_mjlab_run(tmp_path):
+    """A real run: complete, and without output from Warp or mjlab."""
+    words = "--env-id Mjlab-Cartpole-Balance --num-envs 8 --num-steps 8 --norm-obs --probe-size 16"
+    words = [sys.executable, *command(tmp_path, words + " --total-timesteps 256")]
+    done = finish(Forked(words, tmp_path, environment()))
+    words = ["4", "note:", "Mjlab-Cartpole-Balance", f"{tmp_path}/run"]  # iterations, progress, end
+    assert [line.split()[0] for line in done.stdout.splitlines()] == words
+    assert all("NVIDIA CUDA driver" in line for line in done.stderr.splitlines())  # Warp's own one line without a GPU
+    scalars = curves(tmp_path / "run")
+    assert all(np.isfinite([value for _, value in points]).all() for points in scalars.values())
+    assert {"diagnostics/policy_variance/normalized", "probe/ess", "outer/ddr", "outer/plateau"} <= scalars.keys()
+    rates = [value for _, value in scalars["charts/learning_rate"]]  # as float32, whose 1e-5 is below Python's
+    assert len(set(rates)) > 1 and all(np.float32(1e-5) <= np.float32(rate) <= np.float32(1e-2) for rate in rates)
+    with np.load(tmp_path / "run/coverage.npz") as coverage:
+        assert coverage["obs"].shape[1] == 10 and coverage["feature"].shape[1] == 64
+    assert load_checkpoint(tmp_path / "run")["agent"]["obs_sums"][0, 0] == 1 + 256
+
+
+MISSING = """
+import sys
+sys.path.insert(1, {root!r})
+import ppo_isaacgym as ppo
+for env_id in ("Ant", "Humanoid", "Mjlab-Cartpole-Balance"):
+    try:
+        ppo.parse_args(["--env-id", env_id])
+    except SystemExit as end:
+        assert end.code == 2
+"""
+
+
+def test_missing_simulator(tmp_path):
+    """One line, exit code 2 and no run directory, where neither simulator is installed."""
+    (tmp_path / "warp.py").write_text("raise ImportError")
+    (tmp_path / "parse.py").write_text(MISSING.format(root=str(ROOT)))
+    process = Forked([sys.executable, str(tmp_path / "parse.py")], tmp_path, environment())
+    done = finish(process)
+    assert done.stdout == "" and not (tmp_path / "runs").exists()
+    ant, humanoid, cartpole = done.stderr.splitlines()
+    assert ant.startswith("error: --env-id Ant runs on Isaac Gym, which is not here (No module named 'isaacgym')")
+    assert "developer.nvidia.com/isaac-gym" in humanoid and "Mjlab-" in humanoid
+    says = "error: --env-id Mjlab-Cartpole-Balance runs on mjlab, which is not here: pip install -r requirements-mjlab"
+    assert cartpole.startswith(says)
+
+
+def test_isaac_gym_comes_before_torch_and_knows_its_tasks(tmp_path):
+    """The stand-in refuses, as Isaac Gym does, to be imported after torch."""
+    words = command(tmp_path, "--env-id Cartpole --num-envs 16 --total-timesteps 512 --no-diagnostics")
+    env = environment(PYTHONPATH=str(STAND_IN))
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert done.returncode == 0 and "is finished" in done.stdout, done.stderr
+    done = run(tmp_path, "--env-id Cartpol", code=2)
+    assert done.stderr.startswith("error: --env-id Cartpol is not a task that runs here; near: Cartpole ")
+
+
+def test_it_learns(tmp_path):
+    """The stand-in's pole: a return of 30 at random, 498 at most."""
+    run(tmp_path, "--env-id Cartpole --num-envs 64 --total-timesteps 65536 --no-diagnostics --num-logs 8")
+    returns = [value for _, value in curves(tmp_path / "run")["charts/episodic_return"]]
+    assert max(returns) > 250, returns
+
+
+# ---- the contracts of every script -----------------------------------------------------------------------------------
+SMALL = "--env-id Cartpole --num-envs 4 --num-steps 64 --total-timesteps 4096 --update-epochs 1 --num-minibatches 4 "
+TAGS = {
+    *(f"charts/{tag}" for tag in "episodic_return episodic_length episodes SPS learning_rate gradient_steps".split()),
+    *(
+        f"losses/{tag}"
+        for tag in "policy_loss value_loss entropy approx_kl old_approx_kl clipfrac grad_norm "
+        "explained_variance".split()
+    ),
+    *(
+        f"{place}/{tag}"
+        for place in ("diagnostics", "probe")
+        for tag in "feature_rank dormant_neurons weight_norm gradient_kurtosis ess policy_variance".split()
+    ),
+    *("outer/kl_behavior", "outer/ddr", "outer/plateau", "outer/grad_noise_scale/noise"),
+}
+
+
+def test_stopped_and_resumed(tmp_path):
+    """Every point once, whatever stopped the run; then it is finished, and other arguments are refused."""
+    run_dir, words, points = tmp_path / "run", SMALL + "--checkpoint-minutes 0", 0
+    for signum, code in ((signal.SIGTERM, 143), (signal.SIGKILL, -9)):
+        process = start(tmp_path, words)
+        enough = points + 2
+        wait_for(
+            lambda enough=enough: (run_dir / "checkpoint.pt").exists() and len(raw_steps(run_dir)) >= enough, process
+        )
+        process.send_signal(signum)
+        assert "Traceback" not in finish(process, code).stderr
+        step, points = load_checkpoint(run_dir)["run"]["global_step"], len(raw_steps(run_dir))
+        assert 0 < step < 4096 and not (run_dir / "done.json").exists()
+    assert f"resumes at step {step:,}" in run(tmp_path, words).stdout
+    assert raw_steps(run_dir) == [256 * i for i in range(1, 17)]
+    scalars = curves(run_dir)
+    assert TAGS <= set(scalars), TAGS - set(scalars)
+    assert all(np.isfinite([value for _, value in points]).all() for points in scalars.values())
+    assert {"manifest.json", "done.json", "checkpoint.pt", "checkpoint.prev.pt", "coverage.npz"} <= {
+        path.name for path in run_dir.iterdir()
+    }
+    assert "is finished" in run(tmp_path, words).stdout
+    assert "has run with --gamma 0.99, not 0.5" in run(tmp_path, words + " --gamma 0.5", code=2).stderr
+
+
+def test_the_same_seed_gives_the_same_bits(tmp_path):
+    """Whatever the number of threads: each minibatch is cut into the same pieces."""
+    runs = []
+    for name, words in (("one", ""), ("two", " --num-threads 2"), ("blind", " --no-diagnostics")):
+        (tmp_path / name).mkdir()
+        run(tmp_path / name, SMALL.replace("4096", "512") + words)
+        runs.append(curves(tmp_path / name / "run"))
+    one, two, blind = runs
+    assert all(one[tag] == two[tag] for tag in one if tag != "charts/SPS")
+    assert all(one[tag] == blind[tag] for tag in blind if tag != "charts/SPS")
+    assert not [tag for tag in blind if tag.split("/")[0] in ("diagnostics", "probe", "outer")]
+
+
+def test_not_finite(tmp_path):
+    done = run(tmp_path, SMALL + "--learning-rate 1e12 --max-grad-norm 1e12 --num-minibatches 1", code=3)
+    failed = json.loads((tmp_path / "run/failed.json").read_text())
+    assert done.stderr.startswith("error: ") and failed["tensor"] in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words,says",
+    [
+        ("--num-envs 0", "--num-envs 0 is out of range: expected 1 to"),
+        ("--reward-scaler 0", "--reward-scaler 0"),
+        ("--desired-kl -1", "--desired-kl"),
+        ("--activation gelu", "--activation"),
+        ("--hidden-sizes 8 0", "--hidden-sizes [8, 0]: expected one number or more, each 1 to 65,536"),
+        ("--num-minibatches 3", "--num-minibatches 3 does not divide the batch of 256 = 4 envs x 64 steps"),
+        ("--num-minibatches 2 --minibatch-size 64", "exclude each other"),
+        ("--total-timesteps 10", "--total-timesteps 10 is less than one batch: expected at least 256"),
+        ("--env-id Antt", "--env-id Antt is not a task that runs here; near: Ant"),
+        ("--env-id HumanoidAMPHands", "--env-id HumanoidAMPHands is not a task that runs here"),
+        ("--env-id AllegroHandDextremeADR", "--env-id AllegroHandDextremeADR is not a task that runs here"),
+        ("--env-id FactoryBase", "--env-id FactoryBase is not a task that runs here"),
+        (
+            "--anneal-lr --desired-kl 0.01",
+            "--desired-kl and --anneal-lr exclude each other: expected --desired-kl",
+        ),
+        ("--anneal-lr True", "--anneal-lr takes no value"),
+        ("--run-name ../x", "--run-name ../x"),
+    ],
+)
+def test_bad_input(words, says, isaacgym, tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
+        ppo.parse_args([*SMALL.split(), "--runs-dir", str(tmp_path / "runs"), *words.split()])
+    stderr = capsys.readouterr().err
+    assert end.value.code == 2 and stderr.startswith("error: ") and stderr.count("\n") == 1 and says in stderr, stderr
+    assert not list(tmp_path.iterdir())
+
+
+# ---- Python 3.8 ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "name",
+    [
+        SCRIPT,
+        "metrics.py",
+        *(
+            f"support/{x}.py"
+            for x in "simulators arguments catalog reading rundir signals devices diagnostics recipe tags".split()
+        ),
+    ],
+)
+def test_python_3_8(name):
+    """Isaac Gym ends at Python 3.8: by the grammar and, where there is one, by such an interpreter."""
+    source = (ROOT / name).read_text()
+    tree = ast.parse(source, feature_version=(3, 8))
+    for node in ast.walk(tree):  # what parses, but is 3.9 or later when it runs
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+            assert node.value.id not in ("list", "dict", "tuple", "set", "type"), ast.unparse(node)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            assert node.func.attr not in ("removeprefix", "removesuffix", "is_relative_to"), ast.unparse(node)
+    candidates = [shutil.which("python3.8"), *Path.home().glob(".pyenv/versions/3.8*/bin/python")]
+    for python in filter(None, candidates):
+        done = subprocess.run(
+            [python, "-c", f"compile(open({str(ROOT / name)!r}).read(), {name!r}, 'exec')"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYENV_VERSION": ""},
+        )
+        assert done.returncode == 0 or "command not found" in done.stderr, done.stderr
