@@ -41,7 +41,7 @@ import torch
 import tyro
 from analysis import estimates
 
-from support import catalog, reading, rundir, worlds
+from support import catalog, progress, reading, rundir, worlds
 from support.arguments import Range, fail, parse
 
 MAX_STEPS = 27000  # time limit of an Atari game, 108,000 frames: EnvPool's, and that of the human scores
@@ -191,7 +191,7 @@ def play_atari(choose, args, episodes, num_envs, seed, video):
     games = [AtariGame(args, video if i == 0 else None) for i in range(min(num_envs, episodes))]
     waiting = [list(range(i, episodes, len(games)))[::-1] for i in range(len(games))]  # game numbers for each emulator
     obs = {i: game.reset(seed + waiting[i].pop()) for i, game in enumerate(games)}
-    scores, bar = [], rundir.progress_bar(episodes, "game", args.env_id)
+    scores, bar = [], progress.progress_bar(episodes, "game", args.env_id)
     with bar, ThreadPoolExecutor(torch.get_num_threads()) as pool:  # the emulator runs outside Python's lock
         while obs:
             actions = choose(np.stack(list(obs.values())))
@@ -221,7 +221,7 @@ def play_envpool(agent, args, module, episodes, num_envs, greedy, seed, video):
         return agent(obs)
 
     seeds = rundir.game_seeds(seed, "evaluate", 0, range(episodes))
-    scores, bar = [], rundir.progress_bar(episodes, "game", args.env_id)
+    scores, bar = [], progress.progress_bar(episodes, "game", args.env_id)
     while len(scores) < episodes:
         filming = video is not None and not scores
         games = range(len(scores), min(episodes, len(scores) + (1 if filming else num_envs)))
@@ -265,7 +265,7 @@ def play_world(weights, args, episodes, num_envs, greedy, seed, video):
     agent = trained_agent(weights, "ppo_envpool", args)
     seeds = rundir.game_seeds(seed, "evaluate", 0, range(episodes))
     scores = [film_world(agent, args, module, greedy, seeds, video)] if video else []
-    with rundir.progress_bar(episodes, "game", args.env_id) as bar:
+    with progress.progress_bar(episodes, "game", args.env_id) as bar:
         while len(scores) < episodes:
             games = range(len(scores), min(episodes, len(scores) + num_envs))
             scores += module.play_games(agent, args, torch.device("cpu"), [seeds], games, bar, greedy)[0]
@@ -297,7 +297,7 @@ def play_mjlab(weights, args, episodes, num_envs, greedy, seed, video):
     agent = trained_agent(weights, "ppo_isaacgym", args, envs.sizes)
     share = [len(range(i, episodes, num_envs)) for i in range(num_envs)]
     obs, running, filmed = envs.reset(0)[0], torch.zeros(num_envs), 0
-    scores, bar = [], rundir.progress_bar(episodes, "game", args.env_id)
+    scores, bar = [], progress.progress_bar(episodes, "game", args.env_id)
     while any(share):
         mean = agent(obs)[0]
         obs, reward, _, _, _, ended, _ = envs.step(mean if greedy else torch.normal(mean, agent.actor_logstd.exp()))

@@ -54,7 +54,7 @@ from analysis.suite import DIAGNOSTICS, label_of
 from scipy.stats import rankdata
 from typing_extensions import Annotated
 
-from support import reading, rundir
+from support import progress, reading, rundir
 from support.arguments import Positive, Range, Seed, Threads, fail, parse, writable
 
 SCRIPTS = ("ppo_envpool", "ppo_atari_envpool")
@@ -239,7 +239,7 @@ def measure(runs, args):
         [[run.arguments for run in runs if run.game == game] for game in games(runs)]
     )
     rows, bank, of_fresh, place = [], None, {}, None
-    with rundir.progress_bar(len(runs), "run", "fits") as bar:
+    with progress.progress_bar(len(runs), "run", "fits") as bar:
         for run in runs:
             if place != (run.script, run.game):
                 place = run.script, run.game

@@ -36,7 +36,7 @@ from analysis.estimates import interval, mean
 from analysis.look import BLUES, ORANGES, PAGE, plt, ramp, save
 from typing_extensions import Annotated
 
-from support import arguments, rundir
+from support import arguments, progress
 from support.arguments import Range, Seed
 
 DIMENSIONS, NOISE = 50, 3.0  # the noise's norm: 3 / sqrt(50) in each of 50 coordinates
@@ -108,7 +108,7 @@ def measure(args):
     kept = np.unique(np.geomspace(1, args.steps + 1, POINTS).astype(int)) - 1
     half, frames = args.steps // 2, []
     cells = [(h, samples) for h in args.step_sizes for samples in args.samples]
-    with rundir.progress_bar(len(cells), "setting", "descends") as bar:
+    with progress.progress_bar(len(cells), "setting", "descends") as bar:
         for h, samples in cells:
             squares = descend(h, samples, args.steps, args.paths, args.seed)
             curves = {

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import AbstractSet, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from support import arguments, devices, diagnostics, reading, recipe, rundir
+from support import arguments, devices, diagnostics, progress, reading, recipe, rundir
 from support.arguments import ALONE, OWN, SCALARS, fail
 from support.signals import Signals, exit_code_of
 
@@ -323,7 +323,7 @@ class Pack:
         text = f"{sps:.0f} SPS  return " + (f"{sum(scores) / len(scores):.1f}" if scores else "-")
         self._bar.set_postfix_str(text, refresh=False)
         self._bar.update(steps - self._bar.n)
-        if now - self._line_time >= rundir.LINE_SECONDS or runs[0].ended:
+        if now - self._line_time >= progress.LINE_SECONDS or runs[0].ended:
             if self._bar.disable:
                 eta = tqdm.format_interval((self.total_steps - self._step) * len(runs) / max(sps, 1e-9))
                 total = f"{steps:,}/{self._bar.total:,} steps"
@@ -341,7 +341,7 @@ class Pack:
         seeds = [rundir.game_seeds(run.args.seed, "eval", 0, range(run.args.eval_episodes)) for run in self.members]
         games, returns = devices.share(len(seeds[0])), [[] for _ in self.members]  # type: range, Sequence[List[float]]
         if games and any(run.exit_code == 0 for run in self.members):
-            with rundir.progress_bar(len(games) * len(seeds), "game", "final games") as bar:
+            with progress.progress_bar(len(games) * len(seeds), "game", "final games") as bar:
                 returns = play(seeds, games, bar)
         for run, of_run in zip(self.members, returns):
             run.finish(of_run if run.exit_code == 0 else [])

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
 
-from support import devices, recipe, tags
+from support import devices, progress, recipe, tags
 from support.arguments import NETWORK, PACK, fail, writable
 from support.reading import (
     CURVES,
@@ -47,7 +47,6 @@ from support.signals import Signals, exit_code_of
 
 ROOT = Path(__file__).resolve().parent.parent
 COVERAGE_ROWS = 4096  # in coverage.npz, over the whole run: as many as UMAP takes with ease
-LINE_SECONDS = 30  # from one line of progress to the next, where there is no terminal
 BUSY = "is being written by a live process"  # part of the message when a directory is taken
 
 
@@ -546,7 +545,7 @@ class Run:
         text = f"{sps:.0f} SPS  return " + ("-" if score is None else f"{score:.1f}")
         self._bar.set_postfix_str(text, refresh=False)
         self._bar.update(self.global_step - self._bar.n)
-        if now - self._line_time >= LINE_SECONDS or finished:
+        if now - self._line_time >= progress.LINE_SECONDS or finished:
             if self._bar.disable and devices.RANK == 0:
                 eta = tqdm.format_interval((self.total_steps - self.global_step) / sps)
                 steps = f"{self.global_step:,}/{self.total_steps:,} steps"
@@ -671,28 +670,6 @@ def bootstrap_ci(values: List[float], resamples: int = 10000) -> Optional[List[f
     return np.percentile(drawn.mean(1), [2.5, 97.5]).tolist()
 
 
-def progress_bar(total: int, unit: str, description: str) -> Any:
-    """A bar on a terminal, in the first process; elsewhere a line on stderr now and then.
-
-    Such lines tell launch.py's --timeout that the process goes on: call `update` often, also with 0.
-    """
-    from tqdm import tqdm
-
-    class Bar(tqdm):
-        said = time.monotonic()
-
-        def update(self, n: float = 1) -> Any:
-            if self.disable and not devices.RANK:
-                self.n += n
-                if time.monotonic() - self.said >= LINE_SECONDS:
-                    self.said = time.monotonic()
-                    print(f"{description}: {self.n:,} of {total:,}", file=sys.stderr, flush=True)
-            return super().update(n)
-
-    disable = True if devices.RANK else None
-    return Bar(total=total, unit=unit, desc=description, disable=disable, dynamic_ncols=True, leave=False)
-
-
 def play(workers: Any, play_piece: Callable, seeds: List[int], description: str) -> List[float]:
     """This process's part of the results of games, one for each of the seeds, played in the threads of `workers`.
 
@@ -702,7 +679,7 @@ def play(workers: Any, play_piece: Callable, seeds: List[int], description: str)
     games = devices.share(len(seeds))
     if not games:  # more processes than games
         return []
-    with progress_bar(len(games), "game", description) as bar:
+    with progress.progress_bar(len(games), "game", description) as bar:
         if workers is None:
             return play_piece(seeds, games, bar)
         pieces = [games[piece] for piece in workers.pieces(len(games))]

@@ -16,7 +16,7 @@ from conftest import ROOT, curves, load_checkpoint
 
 import metrics
 import ppo_isaacgym as ppo
-from support import reading, recipe, rundir, signals, simulators
+from support import progress, reading, recipe, signals, simulators
 
 SCRIPT = "ppo_isaacgym.py"
 needs_mjlab = pytest.mark.skipif(importlib.util.find_spec("mjlab") is None, reason="requirements-mjlab.txt")
@@ -188,7 +188,7 @@ def test_mjlab_environments_start_out_of_phase(monkeypatch):
     monkeypatch.setattr(ppo, "make_envs", lambda *_: envs)
     with torch.no_grad():
         returns = ppo.play_games(
-            agent, args, torch.device("cpu"), [1, 2, 3], range(3), rundir.progress_bar(3, "game", "")
+            agent, args, torch.device("cpu"), [1, 2, 3], range(3), progress.progress_bar(3, "game", "")
         )
     rewards = torch.stack(rewards)
     assert len(rewards) == 10 and (rewards > 0).all()

@@ -272,17 +272,10 @@ def test_bad_input(words, says, isaacgym, tmp_path, capsys):
 
 
 # ---- Python 3.8 ------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    "name",
-    [
-        SCRIPT,
-        "metrics.py",
-        *(
-            f"support/{x}.py"
-            for x in "simulators arguments catalog reading rundir signals devices diagnostics recipe tags".split()
-        ),
-    ],
-)
+IMPORTED = "arguments catalog devices diagnostics progress reading recipe rundir signals simulators tags".split()
+
+
+@pytest.mark.parametrize("name", [SCRIPT, "metrics.py", *(f"support/{part}.py" for part in IMPORTED)])
 def test_python_3_8(name):
     """Isaac Gym ends at Python 3.8: by the grammar and, where there is one, by such an interpreter."""
     source = (ROOT / name).read_text()

@@ -11,7 +11,7 @@ import torch.nn as nn
 from conftest import Recorder
 
 import pqn_atari_envpool as pqn
-from support import rundir
+from support import progress
 
 
 def columns(*rows):
@@ -237,7 +237,7 @@ def test_final_games_have_the_final_epsilon(monkeypatch, tmp_path):
     args = pqn.parse_args(["--env-id", "Asterix-v5", "--end-e", "0.5", "--runs-dir", str(tmp_path)])
     agent, envs = pqn.QNetwork(9), Recorder(pqn.make_envs)
     monkeypatch.setattr(pqn, "make_envs", envs)
-    bar = rundir.progress_bar(4, "game", "")
+    bar = progress.progress_bar(4, "game", "")
     returns = pqn.play_games(agent, args, torch.device("cpu"), [3, 4, 5, 6], range(4), bar)
     first, played = torch.tensor(envs.pools[0].obs), envs.played()
     frames, actions = torch.cat([first[None], played.obs])[:100], played.actions[:100]  # all games run so long

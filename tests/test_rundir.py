@@ -9,7 +9,7 @@ import pytest
 import torch
 from conftest import refusal
 
-from support import arguments, devices, reading, rundir, worlds
+from support import arguments, devices, progress, reading, rundir, worlds
 
 
 @dataclass
@@ -131,8 +131,8 @@ def test_whole_games_over_two_rollouts():
 
 
 def test_games_without_a_terminal_say_how_far_they_are(monkeypatch, capsys):
-    monkeypatch.setattr(rundir, "LINE_SECONDS", 0)
-    with rundir.progress_bar(2000, "game", "final games") as bar:
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0)
+    with progress.progress_bar(2000, "game", "final games") as bar:
         bar.update(0), bar.update(1500)
     assert capsys.readouterr().err == "final games: 0 of 2,000\nfinal games: 1,500 of 2,000\n"
 

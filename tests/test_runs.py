@@ -48,7 +48,7 @@ from tensorboard.plugins.hparams import backend_context, list_session_groups
 from tensorboard.plugins.hparams.api_pb2 import ListSessionGroupsRequest, Status
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from support import arguments, reading, rundir, tags
+from support import arguments, progress, reading, rundir, tags
 
 NETWORK = ("feature_rank", "dormant_neurons", "weight_norm", "gradient_kurtosis")
 NETWORK += ("feature_rank/centered", "dormant_neurons/tau_0.025", "gradient_kurtosis/nonzero")
@@ -335,7 +335,7 @@ def test_final_games(option, script, tmp_path):
     agent.load_state_dict(load_checkpoint(run_dir)["agent"])
     seeds = rundir.game_seeds(1, "eval", 0, range(2))
     device = torch.device("cpu")
-    bar = rundir.progress_bar(2, "game", "")
+    bar = progress.progress_bar(2, "game", "")
     if script == "ppo_envpool.py":  # the run has played both at once, with an axis of agents
         alone = [module.play_games(agent, args, device, [seeds], range(i, i + 1), bar) for i in range(2)]
         returns = [score for ((score,),) in alone]

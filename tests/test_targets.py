@@ -17,7 +17,7 @@ import ppo_atari_envpool as ppo
 import ppo_isaacgym as isaac
 import ppo_procgen as procgen
 import ppo_rnd_envpool as rnd
-from support import reading, rundir
+from support import progress, reading
 
 MODULES = pytest.mark.parametrize("module", [ppo, procgen, rnd, isaac])
 
@@ -478,7 +478,7 @@ def test_final_games_are_played_by_the_policy(module, tmp_path, monkeypatch):
         actor.weight.zero_()
         actor.bias.copy_(torch.log(torch.tensor([0.5] + [1 / 16] * 8)))
     monkeypatch.setattr(module, "make_envs", recorder)
-    bar = rundir.progress_bar(4, "game", "")
+    bar = progress.progress_bar(4, "game", "")
     returns = module.play_games(agent, args, torch.device("cpu"), [3, 4, 5, 6], range(4), bar)
     games = recorder.played()
     first_over = games.over.int().argmax(0)  # the step that ends each game; after it the action is 0
