@@ -52,7 +52,7 @@ import metrics
 from support import arguments, devices, diagnostics, layers, pack, recipe, rundir, worlds
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 
-GRID_VALUES, GRID_STARTS = 20, (0, 11, 17)  # MiniGrid's 11 objects, 6 colours and 3 states, and where each begin
+GRID_VALUES = (11, 6, 3)  # MiniGrid's objects, colours and states: what a cell is
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
 
 
@@ -150,8 +150,8 @@ class Agent(nn.Module):
         sizes = (16 * 3 * 3 + 4 if grid else observation.values or observation.width, *args.hidden_sizes)
         shapes = [(self.num_encoders, *pair, 2**0.5) for pair in zip(sizes, sizes[1:])]
         shapes += [(1, sizes[-1], num_actions, 0.01), (1, sizes[-1], 1, 1.0)]
-        if grid:  # a convolution with 16 kernels of 3 x 3 cells: a linear layer of patches
-            shapes.insert(0, (self.num_encoders, GRID_VALUES * 3 * 3, 16, 2**0.5))
+        if grid:  # a convolution with 16 kernels of 3 x 3 cells
+            shapes.insert(0, (self.num_encoders, sum(GRID_VALUES) * 3 * 3, 16, 2**0.5))
         stacked = layers.stacked(shapes, seeds, layer_init)
         self.convolution = stacked.pop(0) if grid else None
         *network, self.actor, self.critic = stacked
@@ -161,11 +161,9 @@ class Agent(nn.Module):
         sums = torch.tensor([[1.0], [0.0], [1.0]]).double().repeat(len(seeds), 1, observation.width)
         for name, rows in (("obs_sums", sums), ("obs_mean", sums[:, 1:2].float()), ("obs_std", sums[:, 2:].float())):
             self.register_buffer(name, rows, persistent=args.norm_obs)
-        # of a grid: the columns of an observation that each patch sees, and where in a patch their ones are at value 0
-        columns = torch.arange(1, 1 + 7 * 7 * 3).view(7, 7, 3).unfold(0, 3, 2).unfold(1, 3, 2)  # (3, 3, channels, 3, 3)
-        offsets = torch.tensor(GRID_STARTS)[:, None, None] * 9 + torch.arange(9).view(3, 3)
-        self.register_buffer("grid_columns", columns.flatten(), persistent=False)
-        self.register_buffer("grid_offsets", offsets.expand_as(columns).flatten(), persistent=False)
+        cells = torch.arange(7 * 7).view(7, 7).unfold(0, 3, 2).unfold(1, 3, 2)  # those of each patch of a grid
+        self.register_buffer("grid_cells", cells.flatten(), persistent=False)
+        self.register_buffer("grid_places", torch.arange(9, dtype=torch.int32), persistent=False)  # in a patch
 
     @torch.no_grad()
     def add_obs(self, sums):
@@ -180,16 +178,22 @@ class Agent(nn.Module):
         """The weights of all layers as forward takes them: made once for many calls between two updates."""
         first = None
         if self.convolution:  # the encoders see the same patches: their kernels are columns of one matrix
-            first = [x.transpose(1, 2).flatten(2) for x in (self.convolution.weight, self.convolution.bias)]
+            weight, bias = (x.transpose(1, 2).flatten(2) for x in (self.convolution.weight, self.convolution.bias))
+            objects, colors, states = weight.unflatten(1, (-1, 9)).split(GRID_VALUES, 1)  # (S, values, 9, outputs)
+            # a cell adds three weights at each of nine places: a row for each of their sums
+            first = (objects[:, :, None, None] + colors[:, None, :, None] + states[:, None, None]).flatten(0, 4), bias
         return first, [layer.slices() for layer in (*self.network, self.actor, self.critic)]
 
     def inputs(self, obs, convolution):
         """What the hidden layers get, (S E, B, inputs), and a list of the layers before them."""
         if self.observation.kind == "grid":
-            index = obs.index_select(-1, self.grid_columns).long() * 9 + self.grid_offsets
-            index = index.view(len(obs), -1, 27)  # (S, B 3 3, 27): the ones of each patch
-            patches = torch.zeros(*index.shape[:2], GRID_VALUES * 9, device=obs.device).scatter_(-1, index, 1.0)
-            x = self.activation(layers.linear(patches, *convolution))
+            table, bias = convolution
+            objects, colors, states = obs[..., 1:].int().unflatten(-1, (7 * 7, 3)).unbind(-1)  # (S, B, 49)
+            agents = torch.arange(len(obs), dtype=torch.int32, device=obs.device)[:, None, None]
+            cells = ((agents * GRID_VALUES[0] + objects) * GRID_VALUES[1] + colors) * GRID_VALUES[2] + states
+            rows = (9 * cells).index_select(-1, self.grid_cells).view(-1, 9) + self.grid_places
+            x = layers.sum_of_rows(table, rows).view(len(obs), -1, bias.shape[-1])
+            x = self.activation(x + bias)
             x = x.view(len(obs), -1, 9, self.num_encoders, 16).permute(0, 3, 1, 4, 2)  # (S, E, B, 16, 9)
             direction = F.one_hot(obs[..., 0].long(), 4).float()[:, None].expand(-1, self.num_encoders, -1, -1)
             return torch.cat([x.flatten(3), direction], -1).flatten(0, 1), [x]

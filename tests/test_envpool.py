@@ -50,8 +50,8 @@ def test_a_clock_that_is_set_back(tmp_path, monkeypatch):
     assert (reading.read_curves(run_dir)["charts/SPS"][1] > 0).all() and reading.progress(run_dir)[:2] == (512, 0.0)
 
 
-def make_agent(env_id, *words):
-    return ppo.make_agent(ppo.parse_args(["--env-id", env_id, *words]), [3])
+def make_agent(env_id, *words, seeds=(3,)):
+    return ppo.make_agent(ppo.parse_args(["--env-id", env_id, *words]), seeds)
 
 
 # ---- CleanRL's update ------------------------------------------------------------------------------------------------
@@ -284,18 +284,24 @@ def test_grids_and_integers_are_one_hot():
 
 
 def test_the_convolution_is_pytorchs():
-    """A linear layer of patches does what a convolution of the one-hot cells does, for each encoder."""
-    agent = make_agent("MiniGrid-DoorKey-5x5-v0", "--activation", "relu")
-    obs = torch.from_numpy(worlds.make("MiniGrid-DoorKey-5x5-v0", [1, 2, 3], 1).reset()[0])
-    with torch.no_grad():
-        _, (layer,) = agent.inputs(obs[None], agent.slices()[0])
-        cells = obs[:, 1:].long().view(3, 7, 7, 3) + torch.tensor([0, 11, 17])
-        cells = torch.nn.functional.one_hot(cells, 20).sum(3).permute(0, 3, 1, 2).float()
-        for i in range(2):
-            kernels = agent.convolution.weight[0, i].view(20, 3, 3, 16).permute(3, 0, 1, 2)
-            expected = torch.nn.functional.conv2d(cells, kernels, agent.convolution.bias[0, i, 0], stride=2).relu()
-            torch.testing.assert_close(layer[0, i], expected.flatten(2))
-    assert (layer > 0).any()
+    """Sums of rows of a table do what a convolution of the one-hot cells does, for each encoder; so do their gradients,
+    here of three agents side by side."""
+    agent = make_agent("MiniGrid-DoorKey-5x5-v0", "--activation", "relu", seeds=[1, 2, 3])
+    obs = torch.from_numpy(worlds.make("MiniGrid-DoorKey-5x5-v0", [[1, 2], [3, 4], [5, 6]], 1).reset()[0])
+    convolution = agent.convolution
+    _, (layer,) = agent.inputs(obs, agent.slices()[0])
+    cells = obs[..., 1:].long().unflatten(-1, (7, 7, 3)) + torch.tensor([0, 11, 17])
+    cells = torch.nn.functional.one_hot(cells, 20).sum(4).permute(0, 1, 4, 2, 3).float()  # (S, B, values, 7, 7)
+    for s, i in itertools.product(range(3), range(2)):
+        kernels = convolution.weight[s, i].view(20, 3, 3, 16).permute(3, 0, 1, 2)
+        expected = torch.nn.functional.conv2d(cells[s], kernels, convolution.bias[s, i, 0], stride=2).relu()
+        torch.testing.assert_close(layer[s, i], expected.flatten(2))
+        ours, theirs = (
+            torch.autograd.grad(x.square().sum(), convolution.weight, retain_graph=True)[0]
+            for x in (layer[s, i], expected)
+        )
+        torch.testing.assert_close(ours, theirs)
+        assert (ours[s, i] != 0).any()
 
 
 # ---- one's own task --------------------------------------------------------------------------------------------------
