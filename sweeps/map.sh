@@ -31,7 +31,8 @@ esac
 for steps in $BUDGETS; do
     for game in $GAMES; do
         before=""
-        while todo=$(missing "$steps" "$game" "$SEEDS"); [ "$todo" != "$before" ]; do # again while a best rate is an edge
+        # again while a best rate is an edge
+        while todo=$(missing "$steps" "$game" "$SEEDS"); [ -n "$todo" ] && [ "$todo" != "$before" ]; do
             before=$todo
             mapfile -t commands <<<"$todo"
             block=$((54000000 / steps)) # runs; two cores make their 54 million steps in 13 to 50 minutes, by task
