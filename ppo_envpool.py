@@ -192,9 +192,8 @@ class Agent(nn.Module):
             agents = torch.arange(len(obs), dtype=torch.int32, device=obs.device)[:, None, None]
             cells = ((agents * GRID_VALUES[0] + objects) * GRID_VALUES[1] + colors) * GRID_VALUES[2] + states
             rows = (9 * cells).index_select(-1, self.grid_cells).view(-1, 9) + self.grid_places
-            x = layers.sum_of_rows(table, rows).view(len(obs), -1, bias.shape[-1])
-            x = self.activation(x + bias)
-            x = x.view(len(obs), -1, 9, self.num_encoders, 16).permute(0, 3, 1, 4, 2)  # (S, E, B, 16, 9)
+            x = layers.sum_of_rows(table, rows).view(len(obs), -1, bias.shape[-1]) + bias
+            x = self.activation(x).view(len(obs), -1, 9, self.num_encoders, 16).permute(0, 3, 1, 4, 2)  # (S,E,B,16,9)
             direction = F.one_hot(obs[..., 0].long(), 4).float()[:, None].expand(-1, self.num_encoders, -1, -1)
             return torch.cat([x.flatten(3), direction], -1).flatten(0, 1), [x]
         if self.observation.kind == "index":
