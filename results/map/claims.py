@@ -334,6 +334,7 @@ def draw(scores):
         for game, axis in zip(scores.games, row):
             curves(axis, scores.in_game(game), budget)
         row[0].set_ylabel(f"score, {budget:,} steps")
+    axes[0][0].set_ylim(-0.2, 1.1)  # of all: one cell far below, at too high a rate, would flatten the others
     for game, axis in zip(scores.games, axes[0]):
         axis.set_title(re.sub(r"^MiniGrid-|-v\d$", "", game), fontsize=7)
     above.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(SHAPES), title="N×T")
