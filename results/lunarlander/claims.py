@@ -105,6 +105,6 @@ def draw(scores):
         axis.sharey(axes[1])
         MAP.curves(axis, unchanged(scores), budget)
         axis.set(xlabel="learning rate", title=f"{budget:,} steps")
-    axes[1].set_ylabel(UNIT)
+    axes[1].set(ylabel=UNIT, ylim=(-200, 280))  # too high a rate ends far below a random policy
     figure.legend(*axes[1].get_legend_handles_labels(), loc="outside upper center", ncols=len(MAP.SHAPES), title="N×T")
     return figure
