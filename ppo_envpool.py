@@ -26,7 +26,7 @@ Departures, each with its reason:
 5. `--norm-obs` and `--norm-reward` use the moments of the valid rows of all processes; those of the observations
    change once an iteration, so that rollout and update see the same network. The returns are raw.
 6. For speed, with the same mathematics: actor and critic compute side by side, actions are drawn by the Gumbel-max
-   trick, an epoch's minibatches are cut from one shuffled copy.
+   trick, an epoch's minibatches are cut from one shuffled copy, a grid's convolution adds rows of a table.
 7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 8. A run is a directory that can be killed at any time and is resumed by the same command. Each game has its own seed.
 9. Integers are one-hot. So are a grid's cells and direction; a small convolution sees it first. MiniGrid's mission, a
