@@ -107,7 +107,7 @@ def bf16_hint(bf16: bool) -> Optional[str]:
     except OSError:  # not Linux: unknown
         return None
     if native and not bf16:
-        return "this CPU computes in bfloat16: --bf16 would train about twice as fast"
+        return "this CPU computes in bfloat16: --bf16 would train up to twice as fast"
     if bf16 and not native:
         return "this CPU does not compute in bfloat16: without --bf16 training is two to three times as fast"
     return None

@@ -123,7 +123,8 @@ def test_mjlab_run(tmp_path):
     words = [sys.executable, *command(tmp_path, words + " --total-timesteps 256")]
     done = finish(Forked(words, tmp_path, environment()))
     words = ["4", "note:", "Mjlab-Cartpole-Balance", f"{tmp_path}/run"]  # iterations, progress, end
-    assert [line.split()[0] for line in done.stdout.splitlines()] == words
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("this CPU ")]  # on some machines
+    assert [line.split()[0] for line in lines] == words
     assert all("NVIDIA CUDA driver" in line for line in done.stderr.splitlines())  # Warp's own one line without a GPU
     scalars = curves(tmp_path / "run")
     assert all(np.isfinite([value for _, value in points]).all() for points in scalars.values())

@@ -197,7 +197,7 @@ def test_points_and_coverage_have_their_budget(tmp_path):
 def test_log_lines_without_a_terminal(finished):
     _, done = finished
     assert "\r" not in done.stdout + done.stderr and "\x1b" not in done.stdout + done.stderr
-    lines = done.stdout.strip().splitlines()
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("this CPU ")]  # on some machines
     assert len(lines) <= 5, "no line per episode or iteration"
     assert re.search(r"1,024/1,024 steps +\d+ SPS +return [\d.-]+ +ETA", lines[-2]), lines
 
