@@ -145,7 +145,7 @@ class Agent(nn.Module):
         super().__init__()
         self.observation, self.num_actions, self.continuous = observation, num_actions, continuous
         self.norm_obs, self.num_encoders = args.norm_obs, 1 if args.shared_encoder else 2
-        self.activation = {"tanh": torch.tanh, "elu": layers.elu, "relu": F.relu}[args.activation]
+        self.activation = {"tanh": layers.tanh, "elu": layers.elu, "relu": F.relu}[args.activation]
         grid = observation.kind == "grid"
         sizes = (16 * 3 * 3 + 4 if grid else observation.values or observation.width, *args.hidden_sizes)
         shapes = [(self.num_encoders, *pair, 2**0.5) for pair in zip(sizes, sizes[1:])]
@@ -506,7 +506,7 @@ def diagnose(agent, batch, seen, old_logstd):
     from zero.
     """
     outputs, _, hiddens = seen
-    values = diagnostics.diagnose_agents(hiddens, batch.valid, agent.activation is torch.tanh)
+    values = diagnostics.diagnose_agents(hiddens, batch.valid, agent.activation is layers.tanh)
     if agent.continuous:
         policy, kl = diagnostics.gaussian_policy_diagnostics(
             batch.outputs, old_logstd, outputs, agent.actor_logstd, batch.actions, batch.valid
