@@ -28,7 +28,7 @@ def elu(x: Tensor) -> Tensor:
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """torch.baddbmm, written so that MKL never gets a matrix with few columns, which takes it up to six times as long."""
+    """torch.baddbmm, without a matrix of few columns, with which MKL takes up to six times as long."""
     if weight.shape[2] == 1:
         return (x * weight.transpose(1, 2)).sum(2, keepdim=True) + bias
     if weight.shape[2] < weight.shape[1]:
@@ -72,8 +72,7 @@ class _Tanh(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         padding = -x.numel() % 64  # exp2 rounds differently at the end of a tensor, where no vector is full
         power = F.pad(x.flatten(), (0, padding)) if padding else x
-        power = power.mul(2.0 / math.log(2.0)).exp2_().add_(1.0).reciprocal_()
-        y = torch.rsub(power, 1.0, alpha=2.0)
+        y = power.mul(2.0 / math.log(2.0)).exp2_().add_(1.0).reciprocal_().mul_(-2.0).add_(1.0)
         if padding:
             y = y[:-padding].view(x.shape)
         ctx.save_for_backward(y)
