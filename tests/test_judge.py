@@ -355,6 +355,12 @@ def test_the_plan_of_the_map_tries_the_best_rate_of_each_shape_with_all_shapes()
     crossed = {(8, 128, 5e-4), (32, 32, 4e-3)}
     assert asked == [own, {(8, 128, 8e-3)}, crossed, {(32, 32, 2e-3), (32, 32, 8e-3)}]
 
+    # a task that is solved whatever the shape and the rate: every claim leaves it out, and it gets no further rates
+    table, todo = scored(cells, 300_000), code.missing(scored(cells, 300_000), "Catch", 900_000)
+    long = scored(todo, 900_000)
+    assert not code.missing(pd.concat([table, long.assign(score=0.96)]), "Catch", 900_000)
+    assert code.missing(pd.concat([table, long.assign(score=0.94)]), "Catch", 900_000)
+
 
 def map_table(score, games=("Acrobot-v1", "CartPole-v1", "LunarLander-v3", "Catch", "PendulumSwingup-v1"), rates=None):
     """Runs of the six shapes, 100,000 steps, ten seeds: score(task's number, N, T, rate) and noise.
@@ -392,6 +398,17 @@ def test_the_claims_of_the_map_on_tasks_with_best_rates_of_their_own():
     assert len(shifts) == 5 and np.allclose(shifts, -1, atol=0.2)
     assert {row["game"] for row in rows if row["name"] == "K1"} == {"", "Acrobot-v1", "LunarLander-v3"}
     assert {row["game"] for row in rows if row["name"] == "K3"} == {"", "Acrobot-v1", "LunarLander-v3", "Catch"}
+
+    def tasks(name, budget, solved_at):
+        """Those of a claim on a budget if every run of Acrobot is at the ceiling at one of the budgets."""
+        table = pd.concat([short, middle, long])
+        table.loc[(table["game"] == "Acrobot-v1") & (table["total_timesteps"] == solved_at), "score"] = 0.97
+        rows = code.claims(experiment.Scores(table, code.VARIES)).rows()
+        return {row["game"] for row in rows if row["name"] == name and f"{budget:,}" in row["claim"]}
+
+    assert tasks("K1", 900_000, 300_000) == {"", "Acrobot-v1", "LunarLander-v3"}
+    assert tasks("K1", 900_000, 100_000) == tasks("K4", 900_000, 900_000) == {"LunarLander-v3"}
+    assert tasks("K3", 300_000, 300_000) == {"", "LunarLander-v3", "Catch"}
     for table, level in (short, {(128, 128)}), (short[short["seed"] <= 3], set()):
         view = experiment.Scores(table, code.VARIES).in_game("Catch")
         assert code.level_shapes(view, 100_000)[1] == level  # too few seeds: nothing is compared

@@ -42,17 +42,20 @@ def missing(table, game, budget, seeds=SEEDS):
 
     At the two smaller budgets RATES, at LONG the three around the best rate of MIDDLE. Once all seeds have run and a
     neighbour of the best rate has not, also this one, up to MOST_RATES. At LONG then also the best rate of each other
-    shape: a score that falls and rises again with the rate has a better one far from where it was looked for.
+    shape: a score that falls and rises again with the rate has a better one far from where it was looked for. A task
+    that is saturated at LONG gets none of these: every claim leaves it out.
     """
     rows = table[table["game"] == game]
     rates = {shape: _rates(rows, shape, budget) for shape in SHAPES}
-    if budget == LONG and all(_complete(rows, shape, LONG, tried) for shape, tried in rates.items()):
+    if budget == LONG and _saturated(rows):
+        rates = {shape: _planned(rows, shape, LONG) for shape in SHAPES}
+    elif budget == LONG and all(_complete(rows, shape, LONG, tried) for shape, tried in rates.items()):
         best = {_best(rows, shape, LONG, tried) for shape, tried in rates.items()}
         rates = {shape: _rates(rows, shape, LONG, best) for shape in SHAPES}
     return [
         (*shape, rate, seed)
         for shape, tried in rates.items()
-        for rate in tried
+        for rate in sorted(tried)
         for seed in seeds
         if seed not in set(_cell(rows, shape, budget, rate)["seed"])
     ]
@@ -63,18 +66,33 @@ def _cell(rows, shape, budget, rate):
     return rows[same & np.isclose(rows["learning_rate"], rate)]
 
 
+def _planned(rows, shape, budget):
+    """The learning rates that a shape begins with at a budget."""
+    if budget != LONG:
+        return set(RATES)
+    best = _best(rows, shape, MIDDLE, _tried(rows, shape))
+    return set() if best is None else {best / 2, best, 2 * best}
+
+
 def _rates(rows, shape, budget, others=()):
     """The learning rates of a shape at a budget, as far as the rows say; others: rates to be tried too."""
-    rates = set(RATES)
-    if budget == LONG:
-        best = _best(rows, shape, MIDDLE, _tried(rows, shape))
-        rates = set() if best is None else {best / 2, best, 2 * best, *others}
+    rates = _planned(rows, shape, budget) | set(others)
     while len(rates) < MOST_RATES and _complete(rows, shape, budget, rates):
         best = _best(rows, shape, budget, rates)
         if {best / 2, 2 * best} <= rates:
             break
         rates |= {best / 2, 2 * best}
-    return sorted(rates)
+    return rates
+
+
+def _saturated(rows):
+    """Whether some cell of each of ORDERED, with all seeds, is above SATURATED at LONG."""
+    planned = {shape: _planned(rows, shape, LONG) for shape in ORDERED}
+    return all(
+        _complete(rows, shape, LONG, rates)
+        and _cell(rows, shape, LONG, _best(rows, shape, LONG, rates))["score"].mean() > SATURATED
+        for shape, rates in planned.items()
+    )
 
 
 def _complete(rows, shape, budget, rates):
@@ -189,8 +207,7 @@ def configs_of(scores, shape, *budgets):
 def claims(scores):
     """K1 to K6, each on the tasks that have run at its budgets. K5 is registered at MIDDLE, at SHORT an estimate."""
     found = ExperimentClaims(scores)
-    both_ends = finished(scores, SHORT, LONG)
-    games = unsaturated(scores.in_games(both_ends), (SHORT, LONG))
+    unsaturated_ends = games = unsaturated(scores.in_games(finished(scores, SHORT, LONG)), (SHORT, LONG))
     if games:
         ends = (("K1", "N", (128, 32)), ("K2", "T", (8, 128)))
         for name, factor, large in ends:
@@ -207,7 +224,7 @@ def claims(scores):
         configs = [config for shape in ORDERED for config in configs_of(scores, shape, SHORT, LONG)]
         found.add("K6", text, order_is_kept, configs, **more)
     for budget in (SHORT, MIDDLE):
-        games = finished(scores, budget)
+        games = unsaturated(scores.in_games(finished(scores, budget)), (budget,))
         if not games:
             continue
         common = rates_of(scores.in_games(games), (8, 128), budget)
@@ -226,10 +243,7 @@ def claims(scores):
                 parts.append(evidence(gap, samples, REPS))
             return judge_each(parts, "little", CLOSE)
 
-        text, quantity = (
-            f"at {budget:,} steps and equal rates the shapes are level with 8x128",
-            "score, the farthest shape",
-        )
+        text = f"at {budget:,} steps and equal rates the shapes are level with 8x128"
         configs = [config for shape in ORDERED for config in configs_of(scores, shape, budget)]
         more = {"primary": True, "games": games, "quantity": "score, the farthest shape"}
         found.add("K3", text, level, configs, **more)
@@ -244,7 +258,7 @@ def claims(scores):
                 text = f"at {budget:,} steps and a rate of {rate:g} 128x8 is above 8x128"
                 more = {"by_game": False, "family": BY_GAME, "games": [game]}
                 found.add("K5", text, sign_at(rate, budget), pair(view, rate, budget), **more)
-    for shape in ORDERED if both_ends else ():
+    for shape in ORDERED if unsaturated_ends else ():
 
         def moves(view, shape=shape):
             (late, second), (early, first) = (best_place(view, shape, budget) for budget in (LONG, SHORT))
@@ -255,7 +269,7 @@ def claims(scores):
             return judge(evidence(shift, [*second, *first], REPS), "less")
 
         text = f"the best rate of {shape[0]}x{shape[1]} falls from {SHORT:,} to {LONG:,} steps"
-        more = {"games": both_ends, "by_game": False, "quantity": "log2 of the rate"}
+        more = {"games": unsaturated_ends, "by_game": False, "quantity": "log2 of the rate"}
         found.add("K4", text, moves, configs_of(scores, shape, SHORT, LONG), **more)
     return found
 
