@@ -326,7 +326,7 @@ def test_the_plan_of_the_map_extends_edges_and_runs_nothing_twice():
     ]
     table = pd.DataFrame(rows).assign(score=lambda table: -np.abs(np.log2(table.learning_rate / 5e-4)))
     assert len(rows) == 2 * 6 * 5 * 10 and not code.missing(table, "Catch", 100_000)
-    assert {rate for *_, rate, _ in code.missing(table, "Catch", 900_000)} == {2.5e-4, 5e-4, 1e-3}
+    assert {rate for *_, rate, _ in code.missing(table, "Catch", 900_000)} == {5e-4}
     wide = (table.num_envs == 128) & (table.num_steps == 8)
     table.loc[wide, "score"] = table.learning_rate
     assert set(code.missing(table, "Catch", 300_000)) == {(128, 8, 4e-3, seed) for seed in range(1, 11)}
@@ -335,7 +335,10 @@ def test_the_plan_of_the_map_extends_edges_and_runs_nothing_twice():
 
 
 def test_the_plan_of_the_map_tries_the_best_rate_of_each_shape_with_all_shapes():
-    """At 900,000 steps, once its own rates have run. 8 x 128 is best at 4e-3; the others have a lower hump at 5e-4."""
+    """At 900,000 steps, once its own rates have run. 8 x 128 is best at 4e-3; the others have a lower hump at 5e-4.
+
+    The best rate of 300,000 steps runs first, and nothing else where it solves the task with every shape.
+    """
     code = experiment.load("map")
     shapes = [(shape, rate) for shape in code.SHAPES for rate in code.RATES]
     cells = [(*shape, rate, seed) for shape, rate in shapes for seed in code.SEEDS]
@@ -351,15 +354,14 @@ def test_the_plan_of_the_map_tries_the_best_rate_of_each_shape_with_all_shapes()
     while todo := code.missing(table, "Catch", 900_000):
         table = pd.concat([table, scored(todo, 900_000)])
         asked.append({shape[:3] for shape in todo if shape[:2] in ((8, 128), (32, 32))})
-    own = {(8, 128, 1e-3), (8, 128, 2e-3), (8, 128, 4e-3), (32, 32, 2.5e-4), (32, 32, 5e-4), (32, 32, 1e-3)}
+    first = {(8, 128, 2e-3), (32, 32, 5e-4)}
+    own = {(8, 128, 1e-3), (8, 128, 4e-3), (32, 32, 2.5e-4), (32, 32, 1e-3)}
     crossed = {(8, 128, 5e-4), (32, 32, 4e-3)}
-    assert asked == [own, {(8, 128, 8e-3)}, crossed, {(32, 32, 2e-3), (32, 32, 8e-3)}]
+    assert asked == [first, own, {(8, 128, 8e-3)}, crossed, {(32, 32, 2e-3), (32, 32, 8e-3)}]
 
-    # a task that is solved whatever the shape and the rate: every claim leaves it out, and it gets no further rates
-    table, todo = scored(cells, 300_000), code.missing(scored(cells, 300_000), "Catch", 900_000)
-    long = scored(todo, 900_000)
-    assert not code.missing(pd.concat([table, long.assign(score=0.96)]), "Catch", 900_000)
-    assert code.missing(pd.concat([table, long.assign(score=0.94)]), "Catch", 900_000)
+    table, best = scored(cells, 300_000), scored(code.missing(scored(cells, 300_000), "Catch", 900_000), 900_000)
+    assert not code.missing(pd.concat([table, best.assign(score=0.96)]), "Catch", 900_000)
+    assert code.missing(pd.concat([table, best.assign(score=0.94)]), "Catch", 900_000)
 
 
 def map_table(score, games=("Acrobot-v1", "CartPole-v1", "LunarLander-v3", "Catch", "PendulumSwingup-v1"), rates=None):

@@ -42,14 +42,21 @@ def missing(table, game, budget, seeds=SEEDS):
 
     At the two smaller budgets RATES, at LONG the three around the best rate of MIDDLE. Once all seeds have run and a
     neighbour of the best rate has not, also this one, up to MOST_RATES. At LONG then also the best rate of each other
-    shape: a score that falls and rises again with the rate has a better one far from where it was looked for. A task
-    that is saturated at LONG gets none of these: every claim leaves it out.
+    shape: a score that falls and rises again with the rate has a better one far from where it was looked for.
+
+    Above SHORT the best rate of the next smaller budget comes first. A task that is saturated gets no further rates:
+    every claim leaves it out.
     """
     rows = table[table["game"] == game]
-    rates = {shape: _rates(rows, shape, budget) for shape in SHAPES}
-    if budget == LONG and _saturated(rows):
-        rates = {shape: _planned(rows, shape, LONG) for shape in SHAPES}
-    elif budget == LONG and all(_complete(rows, shape, LONG, tried) for shape, tried in rates.items()):
+    if _saturated(rows, budget):
+        return []
+    first = {shape: _first(rows, shape, budget) for shape in SHAPES}
+    begun = _all_complete(rows, budget, first)
+    rates = {shape: _rates(rows, shape, budget, first[shape] if begun else ()) for shape in SHAPES}
+    planned = {shape: _planned(rows, shape, budget) for shape in SHAPES}
+    if all(first.values()) and not (begun or _all_complete(rows, budget, planned)):
+        rates = first
+    elif budget == LONG and _all_complete(rows, LONG, rates):
         best = {_best(rows, shape, LONG, tried) for shape, tried in rates.items()}
         rates = {shape: _rates(rows, shape, LONG, best) for shape in SHAPES}
     return [
@@ -66,17 +73,21 @@ def _cell(rows, shape, budget, rate):
     return rows[same & np.isclose(rows["learning_rate"], rate)]
 
 
+def _first(rows, shape, budget):
+    """The best rate of a shape at the next smaller budget, in a set; empty without one."""
+    smaller = {MIDDLE: SHORT, LONG: MIDDLE}.get(budget)
+    best = _best(rows, shape, smaller, _tried(rows, shape, smaller)) if smaller else None
+    return set() if best is None else {best}
+
+
 def _planned(rows, shape, budget):
-    """The learning rates that a shape begins with at a budget."""
-    if budget != LONG:
-        return set(RATES)
-    best = _best(rows, shape, MIDDLE, _tried(rows, shape))
-    return set() if best is None else {best / 2, best, 2 * best}
+    """The learning rates of a shape at a budget before any is an edge."""
+    return {factor * best for best in _first(rows, shape, LONG) for factor in (0.5, 1, 2)} if budget == LONG else RATES
 
 
 def _rates(rows, shape, budget, others=()):
     """The learning rates of a shape at a budget, as far as the rows say; others: rates to be tried too."""
-    rates = _planned(rows, shape, budget) | set(others)
+    rates = {*_planned(rows, shape, budget), *others}
     while len(rates) < MOST_RATES and _complete(rows, shape, budget, rates):
         best = _best(rows, shape, budget, rates)
         if {best / 2, 2 * best} <= rates:
@@ -85,14 +96,13 @@ def _rates(rows, shape, budget, others=()):
     return rates
 
 
-def _saturated(rows):
-    """Whether some cell of each of ORDERED, with all seeds, is above SATURATED at LONG."""
-    planned = {shape: _planned(rows, shape, LONG) for shape in ORDERED}
-    return all(
-        _complete(rows, shape, LONG, rates)
-        and _cell(rows, shape, LONG, _best(rows, shape, LONG, rates))["score"].mean() > SATURATED
-        for shape, rates in planned.items()
-    )
+def _saturated(rows, budget):
+    """Whether each shape has a cell with all seeds at a budget, and each of ORDERED one above SATURATED."""
+    best = {}
+    for shape in SHAPES:
+        cells = [_cell(rows, shape, budget, rate)["score"] for rate in _tried(rows, shape, budget)]
+        best[shape] = max((cell.mean() for cell in cells if len(cell) >= len(SEEDS)), default=-np.inf)
+    return min(best.values()) > -np.inf and min(best[shape] for shape in ORDERED) > SATURATED
 
 
 def _complete(rows, shape, budget, rates):
@@ -100,13 +110,17 @@ def _complete(rows, shape, budget, rates):
     return bool(rates) and all(len(_cell(rows, shape, budget, rate)) >= len(SEEDS) for rate in rates)
 
 
+def _all_complete(rows, budget, rates):
+    return all(_complete(rows, shape, budget, tried) for shape, tried in rates.items())
+
+
 def _best(rows, shape, budget, rates):
     """The rate with the largest mean score; None without any."""
     return max(rates, key=lambda rate: _cell(rows, shape, budget, rate)["score"].mean(), default=None)
 
 
-def _tried(rows, shape):
-    same = (rows["num_envs"] == shape[0]) & (rows["num_steps"] == shape[1]) & (rows["total_timesteps"] == MIDDLE)
+def _tried(rows, shape, budget):
+    same = (rows["num_envs"] == shape[0]) & (rows["num_steps"] == shape[1]) & (rows["total_timesteps"] == budget)
     return sorted(rows[same]["learning_rate"].unique())
 
 
