@@ -153,7 +153,7 @@ class Agent(nn.Module):
         if grid:  # a convolution with 16 kernels of 3 x 3 cells
             shapes.insert(0, (self.num_encoders, sum(GRID_VALUES) * 3 * 3, 16, 2**0.5))
         stacked = layers.stacked(shapes, seeds, layer_init)
-        self.convolution = stacked.pop(0) if grid else None
+        self.convolution = layers.GridConvolution(stacked.pop(0), GRID_VALUES) if grid else None
         *network, self.actor, self.critic = stacked
         self.network = nn.ModuleList(network)
         self.actor_logstd = nn.Parameter(torch.zeros(len(seeds), 1, num_actions)) if continuous else None
@@ -161,9 +161,6 @@ class Agent(nn.Module):
         sums = torch.tensor([[1.0], [0.0], [1.0]]).double().repeat(len(seeds), 1, observation.width)
         for name, rows in (("obs_sums", sums), ("obs_mean", sums[:, 1:2].float()), ("obs_std", sums[:, 2:].float())):
             self.register_buffer(name, rows, persistent=args.norm_obs)
-        cells = torch.arange(7 * 7).view(7, 7).unfold(0, 3, 2).unfold(1, 3, 2)  # those of each patch of a grid
-        self.register_buffer("grid_cells", cells.flatten(), persistent=False)
-        self.register_buffer("grid_places", torch.arange(9, dtype=torch.int32), persistent=False)  # in a patch
 
     @torch.no_grad()
     def add_obs(self, sums):
@@ -176,24 +173,14 @@ class Agent(nn.Module):
 
     def slices(self):
         """The weights of all layers as forward takes them: made once for many calls between two updates."""
-        first = None
-        if self.convolution:  # the encoders see the same patches: their kernels are columns of one matrix
-            weight, bias = (x.transpose(1, 2).flatten(2) for x in (self.convolution.weight, self.convolution.bias))
-            objects, colors, states = weight.unflatten(1, (-1, 9)).split(GRID_VALUES, 1)  # (S, values, 9, outputs)
-            # a cell adds three weights at each of nine places: a row for each of their sums
-            first = (objects[:, :, None, None] + colors[:, None, :, None] + states[:, None, None]).flatten(0, 4), bias
+        first = self.convolution.slices() if self.convolution else None
         return first, [layer.slices() for layer in (*self.network, self.actor, self.critic)]
 
     def inputs(self, obs, convolution):
         """What the hidden layers get, (S E, B, inputs), and a list of the layers before them."""
         if self.observation.kind == "grid":
-            table, bias = convolution
-            objects, colors, states = obs[..., 1:].int().unflatten(-1, (7 * 7, 3)).unbind(-1)  # (S, B, 49)
-            agents = torch.arange(len(obs), dtype=torch.int32, device=obs.device)[:, None, None]
-            cells = ((agents * GRID_VALUES[0] + objects) * GRID_VALUES[1] + colors) * GRID_VALUES[2] + states
-            rows = (9 * cells).index_select(-1, self.grid_cells).view(-1, 9) + self.grid_places
-            x = layers.sum_of_rows(table, rows).view(len(obs), -1, bias.shape[-1]) + bias
-            x = self.activation(x).view(len(obs), -1, 9, self.num_encoders, 16).permute(0, 3, 1, 4, 2)  # (S,E,B,16,9)
+            cells = obs[..., 1:].unflatten(-1, (7 * 7, len(GRID_VALUES)))
+            x = self.activation(self.convolution(cells, convolution))
             direction = F.one_hot(obs[..., 0].long(), 4).float()[:, None].expand(-1, self.num_encoders, -1, -1)
             return torch.cat([x.flatten(3), direction], -1).flatten(0, 1), [x]
         if self.observation.kind == "index":

@@ -1,4 +1,4 @@
-"""PyTorch's linear layer, embedding bag, ELU, tanh and Adam for S agents at once, each as if it were alone. Python 3.8.
+"""Linear layers, a convolution over grids, ELU, tanh and Adam for S agents at once, each as if it were alone. Python 3.8.
 
 What an agent computes has the same bits whatever the others are, and whether there are others:
 
@@ -127,6 +127,40 @@ class Linear(nn.Module):
     def slices(self) -> Tuple[Tensor, Tensor]:
         """Both as `linear` takes them: (S E, inputs, outputs), (S E, 1, outputs)."""
         return self.weight.flatten(0, 1), self.bias.flatten(0, 1)
+
+
+class GridConvolution(nn.Module):
+    """F.conv2d with kernels of 3 x 3 cells and a stride of 2 over grids of 7 x 7 one-hot cells, for S agents at once.
+
+    layer: a Linear of E encoders with 9 inputs for each of the values; values: how many each of a cell's numbers has.
+    A cell adds a row of weights for each of its numbers at each of nine places. So the output is a sum of rows of a
+    table, which has a row for each combination of a cell's numbers and each place.
+    """
+
+    def __init__(self, layer: Linear, values: Sequence[int]) -> None:
+        super().__init__()
+        self.weight, self.bias, self.values = layer.weight, layer.bias, tuple(values)
+        cells = torch.arange(7 * 7).view(7, 7).unfold(0, 3, 2).unfold(1, 3, 2)  # those of each patch
+        self.register_buffer("cells", cells.flatten(), persistent=False)
+        self.register_buffer("places", torch.arange(9, dtype=torch.int32), persistent=False)  # in a patch
+
+    def slices(self) -> Tuple[Tensor, Tensor]:
+        """The table, (rows, E outputs), and the bias, (S, 1, E outputs): the encoders' kernels are columns of one."""
+        weight, bias = (x.transpose(1, 2).flatten(2) for x in (self.weight, self.bias))
+        objects, colors, states = weight.unflatten(1, (-1, 9)).split(self.values, 1)  # (S, values, 9, E outputs)
+        return (objects[:, :, None, None] + colors[:, None, :, None] + states[:, None, None]).flatten(0, 4), bias
+
+    def forward(self, grids: Tensor, slices: Tuple[Tensor, Tensor]) -> Tensor:
+        """grids: (S, B, 49, 3) whole numbers -> (S, E, B, outputs, 9). slices: what slices() returns."""
+        table, bias = slices
+        objects, colors, states = grids.int().unbind(-1)
+        agents = torch.arange(len(grids), dtype=torch.int32, device=grids.device)[:, None, None]
+        cells = ((agents * self.values[0] + objects) * self.values[1] + colors) * self.values[2] + states
+        rows = (9 * cells).index_select(-1, self.cells).view(-1, 9) + self.places
+        x = sum_of_rows(table, rows).view(len(grids), -1, bias.shape[-1]) + bias
+        return x.view(len(grids), -1, 9, self.weight.shape[1], x.shape[-1] // self.weight.shape[1]).permute(
+            0, 3, 1, 4, 2
+        )
 
 
 def stacked(
