@@ -1,4 +1,4 @@
-"""Linear layers, a convolution over grids, ELU, tanh and Adam for S agents at once, each as if it were alone. Python 3.8.
+"""Layers, a convolution over grids, ELU, tanh and Adam for S agents at once, each as if it were alone. Python 3.8.
 
 What an agent computes has the same bits whatever the others are, and whether there are others:
 
