@@ -2,6 +2,7 @@
 
     python scripts/map_rates.py --games CartPole-v1 --steps 100000    # prints GAME N T RATE SEED, a run a line
     python scripts/map_rates.py --games CartPole-v1 --steps 100000 --seeds 1 2
+    python scripts/map_rates.py --games CartPole-v1 --steps 900000 --best 2    # the best rates so far: GAME N T RATE
 
 The plan is in results/map/claims.py: six shapes at five learning rates, or at the three around the best one of the next
 smaller budget; and, once all seeds of them have run, the next rate where the best one is an edge. sweeps/map.sh runs
@@ -13,13 +14,14 @@ from launching.root import ROOT  # noqa: F401
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Tuple
+from typing import Literal, Optional, Tuple
 
 import pandas as pd
 from analysis import experiment
+from analysis.comparisons import SEEDS_FOR_A_VERDICT
 
 from support import arguments, catalog
-from support.arguments import Seed
+from support.arguments import Count, Seed
 
 
 @dataclass
@@ -27,6 +29,7 @@ class Args:
     games: Tuple[str, ...]  # the tasks, as of --env-id
     steps: Literal[100_000, 300_000, 900_000] = 100_000  # the budget of a run
     seeds: Tuple[Seed, ...] = tuple(range(1, 11))  # those of the runs to print
+    best: Optional[Count] = None  # prints so many rates of each shape: those with the best mean scores, of ten seeds
     table: Path = experiment.RESULTS / "map" / "scores.csv"  # what has run
 
 
@@ -40,8 +43,20 @@ def main(args):
     nothing = pd.DataFrame(columns=["game", "seed", "score", *code.VARIES])
     table = experiment.read(code, args.table) if args.table.exists() else nothing
     for game in args.games:
-        for run in code.missing(table, catalog.game_name(game), args.steps, args.seeds):
-            print(game, *(f"{value:g}" for value in run))
+        name = catalog.game_name(game)
+        if args.best:
+            cells = best(table[(table["game"] == name) & (table["total_timesteps"] == args.steps)], args.best)
+        else:
+            cells = code.missing(table, name, args.steps, args.seeds)
+        for cell in cells:
+            print(game, *(f"{value:g}" for value in cell))
+
+
+def best(rows, number):
+    """The learning rates of each shape with the best mean scores, of those with ten seeds: (N, T, rate)."""
+    cells = rows.groupby(["num_envs", "num_steps", "learning_rate"])["score"].agg(["mean", "size"])
+    cells = cells[cells["size"] >= SEEDS_FOR_A_VERDICT].sort_values("mean", ascending=False)
+    return cells.groupby(level=[0, 1]).head(number).index
 
 
 if __name__ == "__main__":

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Ten million steps: does a shape fall behind, or come back, in a run that is eleven times as long as the map's longest?
+# Grid:  2 tasks x 3 shapes of 1024 steps x their two best learning rates at 900,000 steps (results/map/scores.csv) x 5
+#        seeds, 10,000,000 steps, as in sweeps/map.sh.
+# Cost:  60 runs, 600 million steps: some 3 hours of two cores.
+SEEDS=${SEEDS:-1 2 3 4 5} STEPS=${STEPS:-10000000} EVAL_EPISODES=50 FLAGS=${FLAGS:---num-logs 100}
+GAMES=${GAMES:-LunarLander-v3 CartpoleSwingup-v1}
+. "$(dirname "$0")/../../sweeps/lib.sh"
+
+"$PYTHON" scripts/map_rates.py --games $GAMES --steps 900000 --best 2 | while read -r game N T rate; do
+    case ${N}x$T in
+        8x128 | 32x32 | 128x8)
+            for seed in $SEEDS; do
+                run "$(script_of "$game")" "_lr$rate" --minibatch-size 256 --learning-rate "$rate"
+            done
+            ;;
+    esac
+done | launch "$@"
