@@ -96,7 +96,7 @@ def judge(args, code, out):
         arguments.fail(f"--first-seed {args.first_seed}: expected a seed that has runs")
     scores = experiment.Scores(runs, code.VARIES, folder=out)
     if args.draw_only:
-        look.save(code.draw(scores), out / "scores")
+        draw(code, scores, out)
         return
     rows = pd.DataFrame(code.claims(scores).rows())
     for row in rows.itertuples():
@@ -107,7 +107,14 @@ def judge(args, code, out):
     experiment.write_csv(rows, out / "verdicts.csv")
     experiment.write_csv(scores.means(), out / "means.csv")
     if hasattr(code, "draw"):
-        look.save(code.draw(scores), out / "scores")
+        draw(code, scores, out)
+
+
+def draw(code, scores, out):
+    """Saves the picture of an experiment, or its pictures by name."""
+    pictures = code.draw(scores)
+    for name, figure in (pictures if isinstance(pictures, dict) else {"scores": pictures}).items():
+        look.save(figure, out / name)
 
 
 def line(row):

@@ -414,6 +414,10 @@ def test_the_claims_of_the_map_on_tasks_with_best_rates_of_their_own():
     for table, level in (short, {(128, 128)}), (short[short["seed"] <= 3], set()):
         view = experiment.Scores(table, code.VARIES).in_game("Catch")
         assert code.level_shapes(view, 100_000)[1] == level  # too few seeds: nothing is compared
+        rate, found, enough = code.best_cell(view, (8, 128), 100_000)
+        seeds = table[(table["game"] == "Catch") & (table["num_envs"] == 8) & (table["num_steps"] == 128)]
+        shown = seeds[np.isclose(seeds["learning_rate"], rate) & ((seeds["seed"] % 2 == 0) | (not level))]
+        assert (rate, enough) == (2e-3, bool(level)) and found.value == pytest.approx(shown["score"].mean())
 
 
 def test_the_sign_of_a_shape_belongs_to_the_task_or_to_the_rate():

@@ -351,7 +351,57 @@ def level_shapes(view, budget):
     return {shape: (rate, sample[1::2].mean()) for shape, (rate, sample) in cells.items()}, level
 
 
+def summary(scores):
+    """Against the budget, a column a task: each shape's score at its best rate, and that rate.
+
+    The odd seeds choose the rate, the even ones give the score and its interval. Hollow: fewer than ten seeds, which
+    choose and are shown.
+    """
+    figure, axes = plt.subplots(
+        2, len(scores.games), figsize=(PAGE, 3.4), sharex=True, sharey="row", squeeze=False, height_ratios=[3, 2]
+    )
+    for game, (above, below) in zip(scores.games, axes.T):
+        for place, shape in enumerate(SHAPES):
+            found = [(budget, *best_cell(scores.in_game(game), shape, budget)) for budget in BUDGETS]
+            found = [cell for cell in found if cell[1] is not None]
+            if not found:
+                continue
+            x = [budget * 1.09 ** (place - 2.5) for budget, *_ in found]  # side by side
+            look = {"color": COLORS[(8, 128, 32).index(shape[0])], "ls": {8: DOTTED, 32: DASHED, 128: "-"}[shape[1]]}
+            above.plot(x, [one.value for *_, one, _ in found], label=f"{shape[0]}×{shape[1]}", lw=1, **look)
+            below.plot(x, [rate for _, rate, *_ in found], lw=1, **look)
+            for left, (_, rate, one, enough) in zip(x, found):
+                dot = {"color": look["color"], "marker": "o", "ms": 2.5, "mfc": None if enough else "white"}
+                above.errorbar(left, one.value, yerr=[[one.value - one.low], [one.high - one.value]], lw=0.6, **dot)
+                below.plot(left, rate, **dot)
+        above.set_title(re.sub(r"^MiniGrid-|-v\d$", "", game), fontsize=7)
+        below.axhline(RATES[1], color="0.6", lw=0.6, zorder=0)  # the default
+    axes[0][0].set(ylabel="score at the best rate", ylim=(-0.05, 1.1))
+    axes[1][0].set(ylabel="best rate", xscale="log", yscale="log")
+    axes[1][0].set_xticks(BUDGETS, ["100k", "300k", "900k"])
+    axes[1][0].set_xticks([], minor=True)
+    axes[1][0].set_yticks([RATES[1] * 4**k for k in range(4)], [short(RATES[1] * 4**k) for k in range(4)])
+    axes[1][0].set_yticks([], minor=True)
+    figure.supxlabel("steps of a run", fontsize=8)
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(SHAPES), title="N×T")
+    return figure
+
+
+def best_cell(view, shape, budget):
+    """(the best rate of a shape, the Estimate of its score there, whether it has seeds for a verdict), in one game."""
+    if not rates_of(view, shape, budget):
+        return None, None, False
+    rate, sample = chosen(view, shape, budget)
+    enough = len(sample) >= SEEDS_FOR_A_VERDICT
+    return rate, evidence(mean, [[sample[1::2] if enough else sample]], REPS).estimate, enough
+
+
 def draw(scores):
+    """The pictures of the page: {file name: figure}."""
+    return {"summary": summary(scores), "scores": every_rate(scores)}
+
+
+def every_rate(scores):
     """Above, the mean scores against the rate, a line a shape; below, each shape at its best rate, a sheet a budget."""
     budgets = [budget for budget in BUDGETS if scores.where(total_timesteps=budget)]
     heights = [2.2 * len(budgets), 0.8 + 0.36 * len(scores.games)]

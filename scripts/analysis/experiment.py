@@ -11,7 +11,7 @@
     rows(folder)           its runs, where its program writes tables of its own: dicts of columns (optional)
     table(runs)            its runs as its claims read them: with other columns, or without some rows (optional)
     claims(scores)         its ExperimentClaims
-    draw(scores)           its picture (optional)
+    draw(scores)           its picture, scores.png, or several by name (optional)
 
 All runs are in one table, results/runs.csv.gz (docs/data.md). Final scores are read from there and nowhere else.
 """
