@@ -332,6 +332,9 @@ def test_the_plan_of_the_map_extends_edges_and_runs_nothing_twice():
     assert set(code.missing(table, "Catch", 300_000)) == {(128, 8, 4e-3, seed) for seed in range(1, 11)}
     one = (table.seed == 3) & (table.learning_rate == 1e-3) & (table.num_envs == 32)
     assert code.missing(table[~one], "Catch", 100_000)[0] == (32, 32, 1e-3, 3)
+    begun = table[(table.learning_rate == 2e-3) & (table.seed <= 8)].assign(learning_rate=8e-3)  # by an older plan
+    left = code.missing(pd.concat([table, begun]), "Catch", 100_000)
+    assert set(left) == {(*shape, 8e-3, seed) for shape in code.SHAPES for seed in (9, 10)}
 
 
 def test_the_plan_of_the_map_tries_the_best_rate_of_each_shape_with_all_shapes():

@@ -86,8 +86,11 @@ def _planned(rows, shape, budget):
 
 
 def _rates(rows, shape, budget, others=()):
-    """The learning rates of a shape at a budget, as far as the rows say; others: rates to be tried too."""
-    rates = {*_planned(rows, shape, budget), *others}
+    """The learning rates of a shape at a budget, as far as the rows say; others: rates to be tried too.
+
+    A rate with some rows is one of them: the best rate of a smaller budget, and so the plan, may have changed since.
+    """
+    rates = {*_planned(rows, shape, budget), *_tried(rows, shape, budget), *others}
     while len(rates) < MOST_RATES and _complete(rows, shape, budget, rates):
         best = _best(rows, shape, budget, rates)
         if {best / 2, 2 * best} <= rates:
