@@ -3,10 +3,10 @@
     python scripts/replay_advise.py                   # from results/runs.csv.gz, into results/advise
     python scripts/replay_advise.py --replays 10      # a quick look
 
-For each task and budget with enough settings (minibatches of 256 rows, the map's epochs, at least five seeds each): the
-model of analysis/prior.py is fitted to the other tasks. The seeds of each setting are split at random, in a half for
-the search and a half that judges. A run of the search is the next seed of its half; a setting whose half is used up
-gets no further run. Beside it, with as many runs on the same halves:
+For each task and budget of --steps with enough settings (minibatches of 256 rows, the map's epochs, at least five seeds
+each): the model of analysis/prior.py is fitted to the other tasks. The seeds of each setting are split at random, in a
+half for the search and a half that judges. A run of the search is the next seed of its half; a setting whose half is
+used up gets no further run. Beside it, with as many runs on the same halves:
 
     random     a run each of settings drawn at random; the best score wins
     halving    a third of the runs for so many settings at random, a third for the best half of them, a third for the
@@ -27,6 +27,7 @@ from launching.root import ROOT  # noqa: F401
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Tuple
 
 import numpy as np
 import pandas as pd
@@ -35,7 +36,7 @@ from scipy.stats import t as student
 from typing_extensions import Annotated
 
 from support import arguments, reading
-from support.arguments import Range, Seed
+from support.arguments import Range, Seed, Steps
 
 SHARES = (0.05, 0.1, 0.2)  # of the runs of a grid with SEEDS seeds
 SEEDS, FEWEST_SETTINGS = 10, 12
@@ -49,6 +50,7 @@ METHODS = ("advise", "random", "halving")
 class Args:
     out: Path = experiment.RESULTS / "advise"  # the directory for the tables and the picture
     dataset: Path = experiment.DATASET  # the table of all runs
+    steps: Tuple[Steps, ...] = (100_000,)  # the budgets of the runs; more of them take hours
     replays: Annotated[int, Range(2, 10_000)] = 40  # of each task, budget, share and method
     seed: Seed = 0  # of the splits and the draws
 
@@ -205,6 +207,9 @@ def draw(rows, table, path):
 
 def main(args):
     table = prior.known_runs(reading.load(args.dataset))
+    table = table[table["total_timesteps"].isin(args.steps)]
+    if not any(problems(table)):
+        arguments.fail(f"--steps {' '.join(map(str, args.steps))}: expected a budget of results/map")
     rows = replay(table, args.replays, args.seed)
     regret, reliable = regrets(rows), reliability(rows)
     print(regret.round(3).to_string(index=False), reliable.round(3).to_string(index=False), sep="\n")

@@ -440,7 +440,8 @@ def curves(axis, view, budget):
         color = COLORS[(8, 128, 32).index(shape[0])]
         style = {8: DOTTED, 32: DASHED, 128: "-"}[shape[1]]
         rates = [rate for rate, _ in cells]
-        axis.plot(rates, [one.value for one in found], color=color, ls=style, label=f"{shape[0]}×{shape[1]}")
+        dot = {"marker": "o", "ms": 2.5} if len(cells) == 1 else {}  # one rate makes no line
+        axis.plot(rates, [one.value for one in found], color=color, ls=style, label=f"{shape[0]}×{shape[1]}", **dot)
         axis.fill_between(rates, [one.low for one in found], [one.high for one in found], color=color, alpha=0.12, lw=0)
     if not any(rates_of(view, shape, budget) for shape in SHAPES):
         axis.text(0.5, 0.5, "not run yet", transform=axis.transAxes, ha="center", color="0.5")
