@@ -1,8 +1,33 @@
 """support/layers.py against PyTorch's own functions."""
 
+import pytest
 import torch
 
 from support import layers
+
+
+@pytest.mark.parametrize("slices", [1, 3])
+@pytest.mark.parametrize("inputs,outputs", [(4, 6), (6, 4), (6, 1), (1, 1)])
+def test_linear(slices, inputs, outputs):
+    torch.manual_seed(0)
+    x, weight, bias = (torch.randn(slices, *size) for size in ((5, inputs), (inputs, outputs), (1, outputs)))
+    for tensor in (x, weight, bias):
+        tensor.requires_grad_()
+    ours, theirs = layers.linear(x, weight, bias), x.double() @ weight.double() + bias.double()
+    torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-6)
+    gradient = torch.randn_like(ours)
+    found, expected = (torch.autograd.grad(y, (x, weight, bias), gradient.to(y.dtype)) for y in (ours, theirs))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    with torch.no_grad():
+        assert torch.equal(layers.linear(x, weight, bias), ours), "acting and training see the same outputs"
+
+
+def test_a_place_in_a_tensor_does_not_change_tanh():
+    x = 5 * torch.randn(1003, generator=torch.Generator().manual_seed(0))
+    whole = layers.tanh(x)
+    for size in (1, 15, 31, 63, 64, 65, 700):
+        for start in range(0, 1003 - size, 37):
+            assert torch.equal(layers.tanh(x[start : start + size]), whole[start : start + size])
 
 
 def test_tanh():
