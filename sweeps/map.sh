@@ -2,8 +2,8 @@
 # results/map: where do many environments win, where do long rollouts, and how does it depend on the budget?
 # Claim: K1 to K6 in results/CLAIMS.md.
 # Grid:  six tasks x 6 shapes x 5 learning rates (more where the best is an edge) x 10 seeds at 100k and 300k steps,
-#        3 or more rates at 900k; minibatches of 256 rows, 4 epochs (10 for continuous actions, the script's default). Above
-#        100k the best rate of the smaller budget comes first, and alone if it saturates the task. Our choice.
+#        3 or more rates at 900k; minibatches of 256 rows, 4 epochs (10 for continuous actions, the script's default).
+#        Above 100k the best rate of the smaller budget comes first, and alone if it saturates the task. Our choice.
 # Cost:  5100 runs, 1.8 billion steps, in blocks of a task, a budget and some shapes: half a day of two cores.
 # Draws: `python scripts/judge.py map`.
 # A block ends with its rows in results/map/scores.csv and in results/runs.csv.gz. Runs that have a row in the first are
