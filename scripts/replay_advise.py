@@ -50,7 +50,7 @@ METHODS = ("advise", "random", "halving")
 class Args:
     out: Path = experiment.RESULTS / "advise"  # the directory for the tables and the picture
     dataset: Path = experiment.DATASET  # the table of all runs
-    steps: Tuple[Steps, ...] = (100_000,)  # the budgets of the runs; more of them take hours
+    steps: Tuple[Steps, ...] = (100_000,)  # the budgets of the runs; two of them take many times as long
     replays: Annotated[int, Range(2, 10_000)] = 40  # of each task, budget, share and method
     seed: Seed = 0  # of the splits and the draws
 
