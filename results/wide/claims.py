@@ -1,4 +1,4 @@
-"""Does the map change with hidden layers of 256 units? Estimates, no claims: each shape at its best rate, 256 minus 64."""
+"""Does the map change with hidden layers of 256 units? Each shape at its best rate, 256 units minus 64; no claims."""
 
 import copy
 
