@@ -4,7 +4,7 @@
 # Grid:  six tasks x 6 shapes x 5 learning rates (more where the best is an edge) x 10 seeds at 100k and 300k steps,
 #        3 or more rates at 900k; minibatches of 256 rows, 4 epochs (10 for continuous actions, the script's default).
 #        Above 100k the best rate of the smaller budget comes first, and alone if it saturates the task. Our choice.
-# Cost:  5100 runs, 1.8 billion steps, in blocks of a task, a budget and some shapes: half a day of two cores.
+# Cost:  5170 runs, 1.8 billion steps, in blocks of a task, a budget and some shapes: some ten hours of two cores.
 # Draws: `python scripts/judge.py map`.
 # A block ends with its rows in results/map/scores.csv and in results/runs.csv.gz. Runs that have a row in the first are
 # not made again, so what is started on another machine goes on where the table ends. BUDGETS: some of the three.

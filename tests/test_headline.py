@@ -1,7 +1,8 @@
-"""The numbers of the README's table follow from results/runs.csv.gz, computed here with NumPy and csv alone."""
+"""The numbers of the README's section on what was found follow from results/runs.csv.gz, computed with NumPy alone."""
 
 import csv
 import gzip
+import itertools
 import re
 from pathlib import Path
 
@@ -10,43 +11,12 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+FOUND = " ".join(README.split("## What was found")[1].split("\n## ")[0].split())
 GAMES = ("Acrobot-v1", "CartPole-v1", "MiniGrid-DoorKey-5x5")
+OPEN = (*GAMES, "CartpoleSwingup-v1", "LunarLander-v3", "PendulumSwingup-v1")
+UNSATURATED = OPEN[3:]
 REPS = 4000
-AT_5E4 = {"schedule": ""}  # the runs of shape at this rate are those of schedule with one shape
-ROWS = {  # of the README: the experiment, and what the runs of the first and of the second mean have
-    "128 x 8 minus 8 x 128, rate 2.5e-4": ("shape", {"num_envs": 128}, {"num_envs": 8}, {"learning_rate": 2.5e-4}),
-    "128 x 8 minus 8 x 128, rate 5e-4": (
-        "schedule",
-        {"num_envs": 128, "num_steps": 8},
-        {"num_envs": 8, "num_steps": 128},
-        AT_5E4,
-    ),
-    "128 x 8 minus 8 x 128, rate 1e-3": ("shape", {"num_envs": 128}, {"num_envs": 8}, {"learning_rate": 1e-3}),
-    "8 epochs minus 4, at 8 x 128": (
-        "reuse",
-        {"update_epochs": 8},
-        {"update_epochs": 4},
-        {"num_envs": 8, "num_steps": 128},
-    ),
-    "128 x 32: 64 minibatches minus 4": (
-        "outer_loop",
-        {"minibatch_size": 64},
-        {"minibatch_size": 1024},
-        {"num_envs": 128, "learning_rate": 2.5e-4},
-    ),
-    "128 x 32: 64 minibatches minus 4 at 4 times the rate": (
-        "outer_loop",
-        {"minibatch_size": 64, "learning_rate": 2.5e-4},
-        {"minibatch_size": 1024, "learning_rate": 1e-3},
-        {"num_envs": 128},
-    ),
-    "64 x 16 minus 4 x 16, four minibatches": (
-        "trend",
-        {"num_envs": 64, "minibatch_size": 256},
-        {"num_envs": 4, "minibatch_size": 16},
-        {},
-    ),
-}
+NOISE = 0.015  # of the end of a bootstrap interval that draws other numbers
 
 
 with gzip.open(ROOT / "results" / "runs.csv.gz", "rt", newline="") as file:
@@ -82,26 +52,109 @@ def cell(first, second):
     return f"{value:+.2f} [{low:.2f}, {high:.2f}]".replace("-0.00", "0.00")
 
 
-def table():
-    """{label: the other cells} of the table of what was found."""
+def number(value, plus=True):
+    return f"{value:{'+' if plus else ''}.2f}".replace("-0.00", "0.00")
+
+
+@pytest.mark.parametrize(
+    "text, experiment, first, second, both",
+    [
+        ("8 epochs beat 4 by", "reuse", {"update_epochs": 8}, {"update_epochs": 4}, {"num_envs": 8, "num_steps": 128}),
+        (
+            "64 minibatches beat 4 by",
+            "outer_loop",
+            {"minibatch_size": 64},
+            {"minibatch_size": 1024},
+            {"num_envs": 128, "learning_rate": 2.5e-4},
+        ),
+        (
+            "in each of them, and by",
+            "outer_loop",
+            {"minibatch_size": 64, "learning_rate": 2.5e-4},
+            {"minibatch_size": 1024, "learning_rate": 1e-3},
+            {"num_envs": 128},
+        ),
+    ],
+)
+def test_the_smaller_studies(text, experiment, first, second, both):
+    pair = samples(experiment, **first, **both), samples(experiment, **second, **both)
+    assert {len(scores) for scores in pair[0] + pair[1]} == {10}
+    assert f"{text} {cell(*pair).lstrip('+')}" in FOUND
+    if "in each of them" not in text:  # it says so behind the number
+        assert min(x.mean() - y.mean() for x, y in zip(*pair)) > 0.05
+
+
+# ---- the map ---------------------------------------------------------------------------------------------------------
+def read_map():
+    """{(game, steps, N, T): {rate: the scores of seeds 1 to 10}}."""
+    cells = {}
+    for row in DATASET:
+        if "map" in row["experiment"].split():
+            key = (row["game"], *(int(float(row[name])) for name in ("total_timesteps", "num_envs", "num_steps")))
+            scores = cells.setdefault(key, {}).setdefault(float(row["learning_rate"]), np.full(10, np.nan))
+            scores[int(float(row["seed"])) - 1] = float(row["score"])
+    return cells
+
+
+MAP = read_map()
+
+
+def at_best(game, steps, N, T):
+    """The scores of seeds 2, 4, ... at the rate that seeds 1, 3, ... choose."""
+    return max(MAP[game, steps, N, T].values(), key=lambda scores: scores[0::2].mean())[1::2]
+
+
+def map_rows():
+    """{claim: (verdict, of the mean, of each task)} of the README's table."""
     lines = README.split("## What was found")[1].split("\n## ")[0].splitlines()
     rows = [[word.strip() for word in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
-    return {label: cells for label, *cells in rows[1:]}
+    return {claim: rest for claim, *rest in rows[1:]}
 
 
-def test_the_table_has_these_rows():
-    assert set(table()) == set(ROWS)
+@pytest.mark.parametrize("factor, large", [("many environments", (128, 32)), ("long rollouts", (8, 128))])
+def test_whether_the_budget_changes_what_helps(factor, large):
+    gains, draws, rng = [], [], np.random.RandomState(1)
+    for game in UNSATURATED:
+        cells = [at_best(game, steps, *shape) for steps in (900_000, 100_000) for shape in (large, (8, 32))]
+        gains.append(np.dot([1, -1, -1, 1], [scores.mean() for scores in cells]))
+        drawn = [scores[rng.randint(5, size=(REPS, 4))].mean(1) for scores in cells]
+        draws.append(np.dot([1, -1, -1, 1], drawn))
+    verdict, mean, by_task = map_rows()[f"{factor} help more at 900,000 steps than at 100,000"]
+    assert verdict == "undecided"
+    ends = [float(x) for x in re.findall(r"-?\d\.\d\d", mean)]
+    assert np.allclose(ends[1:], np.percentile(np.mean(draws, 0), [2.5, 97.5]), atol=NOISE)
+    assert mean.startswith(number(np.mean(gains)) + " [") and ends[1] < 0 < ends[2]
+    names = [game.split("-")[0] for game in UNSATURATED]
+    assert by_task == ", ".join(f"{name} {number(gain)}" for name, gain in zip(names, gains))
 
 
-@pytest.mark.parametrize("label", ROWS)
-def test_a_row_follows_from_the_runs(label):
-    experiment, one, other, both = ROWS[label]
-    first, second = samples(experiment, **one, **both), samples(experiment, **other, **both)
-    link, seeds, *cells = table()[label]
-    assert {len(scores) for scores in first + second} == {int(seeds)}
-    of_games = [cell([a], [b]) for a, b in zip(first, second)]
-    assert cells == [*of_games, cell(first, second)]
-    assert (ROOT / re.search(r"\((.*)\)", link)[1]).exists()
+def test_how_far_shapes_are_apart_at_equal_rates():
+    rates, shapes = 2.5e-4 * 2.0 ** np.arange(-1, 4), ((8, 32), (128, 32), (32, 32), (128, 8))
+
+    def level(game, shape):
+        return np.mean([MAP[(game, 100_000, *shape)][rate].mean() for rate in rates])
+
+    gaps = np.array([[level(game, shape) - level(game, (8, 128)) for shape in shapes] for game in OPEN])
+    verdict, mean, by_task = map_rows()["at equal rates no shape is 0.10 from 8 x 128, at 100,000 steps"]
+    farthest = dict(zip(OPEN, gaps[np.arange(len(OPEN)), np.abs(gaps).argmax(1)]))
+    assert verdict == "supported" and mean.startswith(number(gaps.mean(0)[np.abs(gaps.mean(0)).argmax()]))
+    low, high = min(farthest, key=farthest.get), max(farthest, key=farthest.get)
+    assert (low, high) == ("MiniGrid-DoorKey-5x5", "Acrobot-v1")
+    assert by_task == f"from {number(farthest[low])} on DoorKey to {number(farthest[high])} on Acrobot"
+
+
+def test_the_rate_turns_a_sign():
+    many, few = (MAP[("LunarLander-v3", 300_000, *shape)] for shape in ((128, 8), (8, 128)))
+    seen = [number(many[rate].mean() - few[rate].mean()) for rate in (2.5e-4, 5e-4, 2e-3)]
+    row = map_rows()["the sign of 128 x 8 minus 8 x 128 belongs to the task, not to the rate"]
+    told = f"LunarLander {seen[0]}, {seen[1]} and {seen[2]} at 2.5e-4, 5e-4 and 2e-3"
+    assert row == ["contradicted", "", told]
+
+
+def test_the_map_has_ten_seeds_in_each_cell():
+    scores = np.array(list(itertools.chain(*(cells.values() for cells in MAP.values()))))
+    assert not np.isnan(scores).any()
+    assert f"{scores.size:,} runs" in FOUND
 
 
 def test_the_share_that_learning_rate_times_gradient_steps_explains():

@@ -401,6 +401,8 @@ def test_the_claims_of_the_map_on_tasks_with_best_rates_of_their_own():
     assert [words[name] for name in ("K1", "K2", "K4", "K6")] == ["supported", "undecided", "supported", "supported"]
     shifts = [float(row["value"]) for row in rows if row["name"] == "K4"]
     assert len(shifts) == 5 and np.allclose(shifts, -1, atol=0.2)
+    tops = [float(row["value"]) for row in rows if row["name"] == "best rate" and not row["game"]]
+    assert np.allclose(tops, [np.log2(5e-4) + 0.5, np.log2(2.5e-4) + 0.5] * 3, atol=0.2)  # of 8x128, 32x32, 128x8
     assert {row["game"] for row in rows if row["name"] == "K1"} == {"", "Acrobot-v1", "LunarLander-v3"}
     assert {row["game"] for row in rows if row["name"] == "K3"} == {"", "Acrobot-v1", "LunarLander-v3", "Catch"}
 
