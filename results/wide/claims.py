@@ -1,20 +1,21 @@
-"""Does the map change with hidden layers of 256 units? Each shape at its best rate, 256 units minus 64; no claims."""
+"""Does the map change with hidden layers of 256 units? Each shape at its best rate; no claims."""
 
 import copy
+import itertools
 
 import numpy as np
-from analysis.comparisons import Tested, difference
+from analysis.comparisons import Tested
 from analysis.estimates import evidence
 from analysis.experiment import ESTIMATE, REPS, ExperimentClaims, load
 from analysis.look import PAGE, plt
 
-MAP = load("map")
+MAP, of_peaks = load("map"), load("lunarlander").of_peaks
 GAMES = ("CartPole-v1", "LunarLander-v3")
 BUDGET = 300_000
-VARIES = ("num_envs", "num_steps", "learning_rate", "hidden_sizes")
-FIXED = {"minibatch_size": 256, "total_timesteps": BUDGET}
+VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps", "hidden_sizes")
+FIXED = {"minibatch_size": 256}
 ALSO = ("map", "lunarlander")
-NARROW, WIDE = "64 64", "256 256"
+WIDTHS = WIDE, NARROW = "256 256", "64 64"
 CORE = MAP.SHAPES[:4]  # they separate N from T
 
 
@@ -29,7 +30,8 @@ def table(runs):
     Without the runs of lunarlander in which more than the rate was changed.
     """
     core = np.array([shape in CORE for shape in zip(runs["num_envs"], runs["num_steps"])])
-    runs = runs[core & runs["game"].isin(GAMES) & (runs["change"] == "")]
+    core &= runs["game"].isin(GAMES) & (runs["total_timesteps"] == BUDGET)
+    runs = runs[core & (runs["change"] == "")]
     return runs.assign(hidden_sizes=runs["hidden_sizes"].replace("", NARROW))
 
 
@@ -40,18 +42,24 @@ def of_width(scores, hidden_sizes):
     return view
 
 
+def rates_of(view, width, shape):
+    """The configurations of a shape and a width in a view of one game, one for each learning rate."""
+    found = of_width(view, width).where(num_envs=shape[0], num_steps=shape[1])
+    return [config for config in found if view.has(config)]
+
+
 def claims(scores):
     found = ExperimentClaims(scores)
-    for game in scores.games:
-        for shape in CORE:
+    for game, shape in itertools.product(scores.games, CORE):
+        wide, narrow = (rates_of(scores.in_game(game), width, shape) for width in WIDTHS)
 
-            def wider(view, shape=shape):
-                samples = [MAP.at_best(of_width(view, width), shape, BUDGET) for width in (WIDE, NARROW)]
-                return Tested(evidence(difference, samples, REPS).estimate)
+        def wider(view, wide=wide, narrow=narrow):
+            samples = [view.sample(config) for config in (*wide, *narrow)]
+            return Tested(evidence(of_peaks(len(wide)), samples, REPS).estimate)
 
+        if wide and narrow:
             text = f"{shape[0]}x{shape[1]} with 256 units minus 64, each at its best rate"
-            configs = scores.where(num_envs=shape[0], num_steps=shape[1])
-            found.add("width", text, wider, configs, games=[game], family=ESTIMATE)
+            found.add("width", text, wider, [*wide, *narrow], games=[game], family=ESTIMATE)
     return found
 
 
