@@ -6,7 +6,7 @@ from analysis.comparisons import difference, judge, judge_each, over_each
 from analysis.estimates import evidence, several
 from analysis.experiment import REPS, SMALLEST_EFFECT, ExperimentClaims
 
-VARIES = ("num_envs", "num_steps", "learning_rate")
+VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps")
 FIXED = {"minibatch_size": 256}
 
 
