@@ -16,10 +16,10 @@ that with the best mean over the tasks at 100,000 steps, of those that all tasks
 
 Writes rule.csv: of each task, budget and rule, fitted to the other tasks, the cell and its regret. The odd seeds choose
 the best cell of the task, and the regret is its mean score over the even seeds minus that of the rule's cell; a cell
-that did not run there has none. With --predict also predictions.csv, for the tasks with runs of the default that the map
-does not have: the cells that results/held_out/held_out.sh runs, those of the rule with the smallest mean regret, its
-neighbours (half and twice the rate, and the other shapes), the constant cell and the default. Rows of other budgets stay
-as they are.
+that did not run there has none. With --predict also predictions.csv, the cells that results/held_out/held_out.sh runs,
+for the tasks that have runs of the default and are not in the map. They are the cell of the rule with the smallest mean
+regret, its neighbours (half and twice the rate, and the other shapes), the constant cell and the default. Rows of other
+budgets stay as they are.
 """
 
 from launching.root import ROOT  # noqa: F401
@@ -175,7 +175,7 @@ def of_default(path, known):
     runs = runs.assign(game=runs["env_id"].map(catalog.game_name))
     found = measured_of(runs[runs["state"].eq("done") & ~runs["game"].isin(known)]).dropna()
     if found.empty:
-        arguments.fail(f"--runs {path}: expected runs of other tasks with the default, 8 x 128 at 2.5e-4, {SHORT} steps")
+        arguments.fail(f"--runs {path}: expected the default, 8 x 128 at 2.5e-4, {SHORT} steps, on other tasks")
     return found
 
 

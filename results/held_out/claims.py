@@ -8,38 +8,51 @@ from analysis.experiment import REPS, SMALLEST_EFFECT, ExperimentClaims
 
 VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps")
 FIXED = {"minibatch_size": 256}
+SHORT = 100_000  # the budget of the first predictions
+WORDS = {"default": "the script's default", "constant": "the best constant cell of the other tasks"}
 
 
 def predicted(scores):
-    """{game: {name of a cell: its configuration}} of predictions.csv."""
-    cells = {game: {} for game in scores.games}
+    """{budget: {game: {name of a cell: its configuration}}} of predictions.csv, of the budgets that have runs."""
+    budgets = {config["total_timesteps"] for config in scores.configs}
+    cells = {budget: {game: {} for game in scores.games} for budget in sorted(budgets)}
     with open(scores.folder / "predictions.csv") as file:
         for row in csv.DictReader(file):
-            cells[row["game"]][row["cell"]] = scores.one(**{name: float(row[name]) for name in VARIES})
+            budget = int(row["total_timesteps"])
+            if budget in budgets:
+                config = scores.one(**{name: float(row[name]) for name in VARIES})
+                cells[budget][row["game"]][row["cell"]] = config
     return cells
 
 
 def claims(scores):
-    found, cells = ExperimentClaims(scores), predicted(scores)
+    found = ExperimentClaims(scores)
+    for budget, cells in predicted(scores).items():
+        names, where = (("R1", "R2", "R3"), "") if budget == SHORT else (("R4", "R5", "R6"), f", {budget} steps")
+        _add(found, scores, cells, names, where, budget)
+    return found
+
+
+def _add(found, scores, cells, names, where, budget):
+    """Adds the three claims on the cells of one budget, the first two primary at SHORT."""
+    configs = scores.where(total_timesteps=budget)
 
     def samples(view, name):
         """The scores of a cell in each game: the rule may say another one for each."""
         return [view.in_game(game).sample(cells[game][name])[0] for game in view.games]
 
-    for name, other in (("R1", "default"), ("R2", "constant")):
+    for name, (other, words) in zip(names, WORDS.items()):
 
         def gains(view, other=other):
             return judge(evidence(difference, [samples(view, "predicted"), samples(view, other)], REPS), "more")
 
-        text = {"default": "the script's default", "constant": "the best constant cell of the other tasks"}[other]
-        found.add(name, f"the predicted cell beats {text}", gains, scores.configs, primary=True)
+        found.add(name, f"the predicted cell beats {words}{where}", gains, configs, primary=budget == SHORT)
 
     def level(view):
-        names = [name for name in cells[view.games[0]] if name != "predicted"]
-        every = [samples(view, name) for name in ("predicted", *names) if all(name in cells[g] for g in view.games)]
+        others = [name for name in cells[view.games[0]] if name != "predicted"]
+        every = [samples(view, name) for name in ("predicted", *others) if all(name in cells[g] for g in view.games)]
         return judge_each(several(over_each, every, REPS), "not less", SMALLEST_EFFECT)
 
-    text = f"no cell that was tried is more than {SMALLEST_EFFECT} above the predicted one"
+    text = f"no cell that was tried is more than {SMALLEST_EFFECT} above the predicted one{where}"
     for game in scores.games:
-        found.add("R3", text, level, scores.configs, games=[game], by_game=False)
-    return found
+        found.add(names[2], text, level, configs, games=[game], by_game=False)

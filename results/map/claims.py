@@ -364,7 +364,7 @@ def level_shapes(view, budget):
     return {shape: (rate, sample[1::2].mean()) for shape, (rate, sample) in cells.items()}, level
 
 
-def summary(scores):
+def summary(scores, shapes=SHAPES, budgets=BUDGETS):
     """Against the budget, a column a task: each shape's score at its best rate, and that rate.
 
     The odd seeds choose the rate, the even ones give the score and its interval. Hollow: fewer than ten seeds, which
@@ -374,12 +374,12 @@ def summary(scores):
         2, len(scores.games), figsize=(PAGE, 3.4), sharex=True, sharey="row", squeeze=False, height_ratios=[3, 2]
     )
     for game, (above, below) in zip(scores.games, axes.T):
-        for place, shape in enumerate(SHAPES):
-            found = [(budget, *best_cell(scores.in_game(game), shape, budget)) for budget in BUDGETS]
+        for place, shape in enumerate(shapes):
+            found = [(budget, *best_cell(scores.in_game(game), shape, budget)) for budget in budgets]
             found = [cell for cell in found if cell[1] is not None]
             if not found:
                 continue
-            x = [budget * 1.09 ** (place - 2.5) for budget, *_ in found]  # side by side
+            x = [budget * 1.09 ** (place - (len(shapes) - 1) / 2) for budget, *_ in found]  # side by side
             look = {"color": COLORS[(8, 128, 32).index(shape[0])], "ls": {8: DOTTED, 32: DASHED, 128: "-"}[shape[1]]}
             above.plot(x, [one.value for *_, one, _ in found], label=f"{shape[0]}×{shape[1]}", lw=1, **look)
             below.plot(x, [rate for _, rate, *_ in found], lw=1, **look)
@@ -391,12 +391,13 @@ def summary(scores):
         below.axhline(RATES[1], color="0.6", lw=0.6, zorder=0)  # the default
     axes[0][0].set(ylabel="score at the best rate", ylim=(-0.05, 1.1))
     axes[1][0].set(ylabel="best rate", xscale="log", yscale="log")
-    axes[1][0].set_xticks(BUDGETS, ["100k", "300k", "900k"])
+    steps = [f"{budget // 1000}k" if budget < 1e6 else f"{budget // 10**6}M" for budget in budgets]
+    axes[1][0].set_xticks(budgets, steps)
     axes[1][0].set_xticks([], minor=True)
     axes[1][0].set_yticks([RATES[1] * 4**k for k in range(4)], [short(RATES[1] * 4**k) for k in range(4)])
     axes[1][0].set_yticks([], minor=True)
     figure.supxlabel("steps of a run", fontsize=8)
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(SHAPES), title="N×T")
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(shapes), title="N×T")
     return figure
 
 

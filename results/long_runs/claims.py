@@ -1,0 +1,53 @@
+"""Does a shape fall behind, or come back, in ten million steps? Three shapes of one batch at two rates; no claims."""
+
+import numpy as np
+from analysis.comparisons import Tested
+from analysis.estimates import evidence
+from analysis.experiment import ESTIMATE, REPS, ExperimentClaims, load
+
+MAP, of_peaks = load("map"), load("lunarlander").of_peaks
+GAMES = ("CartpoleSwingup-v1", "LunarLander-v3")
+VARIES, FIXED, ALSO = MAP.VARIES, MAP.FIXED, ("map",)
+SHAPES = MAP.BATCH_1024
+LONGEST = 10_000_000
+
+
+def table(runs):
+    """The runs of the two tasks with the three shapes, the map's among them."""
+    own = np.array([shape in SHAPES for shape in zip(runs["num_envs"], runs["num_steps"])])
+    return runs[own & runs["game"].isin(GAMES)]
+
+
+def at(view, shape, budget):
+    """The configurations of a shape at a budget with the rates that ran at LONGEST, in a view of one game."""
+    rates = MAP.rates_of(view, shape, LONGEST)
+    return [config for rate, config in MAP.rates_of(view, shape, budget).items() if rate in rates]
+
+
+def claims(scores):
+    found = ExperimentClaims(scores)
+
+    def compare(text, first, second):
+        """Adds the larger mean of the first configurations minus that of the second."""
+
+        def peaks(view):
+            samples = [view.sample(config) for config in (*first, *second)]
+            return Tested(evidence(of_peaks(len(first)), samples, REPS).estimate)
+
+        if first and second:
+            found.add("long", text, peaks, [*first, *second], games=[game], family=ESTIMATE)
+
+    for game in scores.games:
+        view = scores.in_game(game)
+        for shape in SHAPES:
+            words = f"{shape[0]}x{shape[1]} at the better of its two rates: {LONGEST:,} steps minus {MAP.LONG:,}"
+            compare(words, at(view, shape, LONGEST), at(view, shape, MAP.LONG))
+        for budget in (MAP.LONG, LONGEST):
+            for shape in SHAPES[1:]:
+                words = f"{shape[0]}x{shape[1]} minus 8x128 at {budget:,} steps, each at the better of its two rates"
+                compare(words, at(view, shape, budget), at(view, SHAPES[0], budget))
+    return found
+
+
+def draw(scores):
+    return MAP.summary(scores, SHAPES, (*MAP.BUDGETS, LONGEST))
