@@ -26,9 +26,9 @@ from torch import Tensor
 
 BATCH_NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
 NORMALIZATION_LAYERS = (torch.nn.LayerNorm, torch.nn.GroupNorm) + BATCH_NORMS
-NOISE_GROUPS = 8  # of environments, between which the gradient's noise is measured
+NOISE_GROUPS = 8  # groups of environments, between which the gradient's noise is measured
 GRAM_CHUNK = 4096  # rows cast to float64 at a time: 16 MB at D = 512 for any batch size
-SPECTRUM_FLOOR = 1e-13  # of ||Phi||_F^2: above the rounding of a float64 Gram matrix, below what float32 can resolve
+SPECTRUM_FLOOR = 1e-13  # share of ||Phi||_F^2: above a float64 Gram matrix's rounding, below what float32 resolves
 THRESHOLD_SLACK = 1e-12  # relative: a tie (99 of 100 equal directions at tau = .99) must not depend on rounding
 
 
@@ -554,7 +554,7 @@ def gradient_noise_scales(
     groups = environment_groups(num_steps, num_envs, max(1, NOISE_GROUPS // num_ranks))
     order = torch.randperm(groups.numel(), generator=torch.Generator().manual_seed(seed))
     shuffled = groups.flatten()[order].view_as(groups).to(valid.device)
-    rows = valid[..., groups.to(valid.device).flatten()].sum(-1).double() / (len(groups) * num_ranks)  # of a group
+    rows = valid[..., groups.to(valid.device).flatten()].sum(-1).double() / (len(groups) * num_ranks)  # in a group
     add([rows])
     outer, inner = (gradient_noise(gradient, rows_of, add) for rows_of in (groups.to(valid.device), shuffled))
     per_group = num_envs // len(groups)

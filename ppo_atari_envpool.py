@@ -460,7 +460,7 @@ def main(args):
     run = rundir.Run(args, device)
     workers = devices.Workers(args, device)
     torch.manual_seed(args.seed)  # the same network in every process
-    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that is drawn after the weights
+    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # draws all but the first weights
     agent = make_agent(args, device)
     parameters, num_actions = list(agent.parameters()), agent.actor.out_features
     lr = torch.tensor(args.learning_rate, device=device) if args.cuda_graphs else args.learning_rate

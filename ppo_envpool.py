@@ -157,7 +157,7 @@ class Agent(nn.Module):
         *network, self.actor, self.critic = stacked
         self.network = nn.ModuleList(network)
         self.actor_logstd = nn.Parameter(torch.zeros(len(seeds), 1, num_actions)) if continuous else None
-        # of --norm-obs: count, sum and sum of squares of each column; at first those of one row with mean 0, variance 1
+        # for --norm-obs: count, sum and sum of squares of each column; at first as of a row with mean 0 and variance 1
         sums = torch.tensor([[1.0], [0.0], [1.0]]).double().repeat(len(seeds), 1, observation.width)
         for name, rows in (("obs_sums", sums), ("obs_mean", sums[:, 1:2].float()), ("obs_std", sums[:, 2:].float())):
             self.register_buffer(name, rows, persistent=args.norm_obs)
@@ -534,7 +534,7 @@ def train(run, device):
     gamma, gae_lambda = (x.cpu().numpy() for x in (args.gamma, args.gae_lambda))  # (S, 1)
     agent = make_agent(args, run.seeds).to(device)
     optimizer = layers.Adam(agent, args.learning_rate)
-    rngs = [torch.Generator(device).manual_seed(2**32 - 1 - seed) for seed in run.seeds]  # of all but the first weights
+    rngs = [torch.Generator(device).manual_seed(2**32 - 1 - seed) for seed in run.seeds]  # all but the first weights
     prox = None if args.prox_com is None else devices.averaged(agent, args.prox_com)  # the proximal policies
     # noise_due: the step from which the gradient's noise is measured again; points: what metrics.outer_loop gets of
     # each agent; led: of --schedule noise, doublings of the smallest N, and sums of what was measured with this N
@@ -559,7 +559,7 @@ def train(run, device):
             rollout = Rollout(**worlds.arrays(args.env_id, (num_steps, *envs.shape)))
             next_obs = envs.reset()[0].astype(agent.observation.dtype)  # (S, N, width)
             next_done = np.zeros(envs.shape, dtype=bool)
-            discounted = np.zeros((len(run.seeds), num_envs))  # of the games of all processes, for normalize_rewards
+            discounted = np.zeros((len(run.seeds), num_envs))  # all processes' games, for normalize_rewards
         if args.anneal_lr:
             optimizer.learning_rate = (1.0 - run.global_step / run.total_steps) * args.learning_rate
 

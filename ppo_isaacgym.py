@@ -476,11 +476,11 @@ def main(args):
     device = devices.set_up(args)
     run = rundir.Run(args, device)
     workers = devices.Workers(args, device)
-    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that is drawn after the weights
+    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # draws all but the first weights
     batch_size = args.num_envs * args.num_steps
     own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
     # episodes restart when a run resumes: with another seed, or the first episodes would be played again
-    (seed,) = rundir.game_seeds(args.seed, "train", run.global_step, [devices.RANK])  # of this process's simulator
+    (seed,) = rundir.game_seeds(args.seed, "train", run.global_step, [devices.RANK])  # for this process's simulator
     envs = make_envs(args, len(own), seed, device)
     next_obs, next_valid = envs.reset(run.global_step // args.num_envs)  # (N, D) float32
     num_actions = envs.sizes[-1]

@@ -470,7 +470,7 @@ def main(args):
     run = rundir.Run(args, device)
     workers = devices.Workers(args, device)
     torch.manual_seed(args.seed)  # the same network in every process
-    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that is drawn after the weights
+    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # draws all but the first weights
     agent = make_agent(args, device)
     parameters, num_actions = list(agent.parameters()), agent.actor.out_features
     optimizer = optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)
@@ -487,7 +487,7 @@ def main(args):
     rollout = empty_rollout((args.num_steps, len(own)), num_actions, device)
     next_obs = np.concatenate(workers.map(lambda some: some.reset()[0], envs))  # (N, 4, 84, 84) uint8
     next_done = np.zeros(len(own), dtype=bool)
-    discounted = np.zeros(args.num_envs)  # of the environments of all processes, for normalize_rewards
+    discounted = np.zeros(args.num_envs)  # all processes' environments, for normalize_rewards
 
     act = partial(policy, devices.compiled(agent, args.compile))
     loss_function = partial(devices.compiled(minibatch_loss, args.compile), agent, args)

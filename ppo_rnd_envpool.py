@@ -499,7 +499,7 @@ def main(args):
     run = rundir.Run(args, device)
     workers = devices.Workers(args, device)
     torch.manual_seed(args.seed)  # the same network in every process
-    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # of all that is drawn after the weights
+    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # draws all but the first weights
     agent = make_agent(args, device)
     rnd_model = RNDModel().to(device, memory_format=torch.channels_last)
     parameters, num_actions = [*agent.parameters(), *rnd_model.predictor.parameters()], agent.actor[2].out_features

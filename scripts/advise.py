@@ -47,11 +47,11 @@ from typing_extensions import Annotated
 from support import catalog, reading, worlds
 from support.arguments import Evaluation, Fraction, Positive, Range, Seed, Shape, fail, parse, writable
 
-SHAPES = ((1, 4), (1, 1), (4, 4), (16, 16), (16, 4), (16, 1))  # of the default: (times N, part of T)
-RATES = (0.5, 1, 2, 4, 8, 16)  # of the default
-MIN_ITERATIONS = 8  # of a run: below that it says nothing
+SHAPES = ((1, 4), (1, 1), (4, 4), (16, 16), (16, 4), (16, 1))  # (N times, T divided by) against the default's
+RATES = (0.5, 1, 2, 4, 8, 16)  # times the default's
+MIN_ITERATIONS = 8  # a run with fewer says nothing
 AT_A_TIME = 6  # runs of a round for each worker, of one shape for each
-GRID_SEEDS = 10  # of the exhaustive grid that the price is compared with
+GRID_SEEDS = 10  # seeds in the exhaustive grid that the price is compared with
 DRAWS = 4000
 NUM_LOGS = 20  # points of each run's curves
 OURS = {  # arguments of a script that advise sets, or that would change what it compares
@@ -65,13 +65,13 @@ TAGS = {"ddr": "outer/ddr", "noise_scale": "outer/grad_noise_scale", "game_steps
 class Args:
     env_id: str  # the task: as of --env-id of the script that plays it
     steps: Annotated[float, Range(1, 1e15)]  # environment steps of the run that you want to make, such as 2e6
-    runs: Annotated[int, Range(1, 10000)] = 24  # of so many steps, at most
+    runs: Annotated[int, Range(1, 10000)] = 24  # the most runs to make, each of --steps steps
     sure: Fraction = 0.9  # ends the search when the answer has this probability
     one_run: bool = False  # makes a single run, of the setting that is best on other tasks: a hint
     out: Path = Path("figures")  # the directory for the picture and the table
     runs_dir: Path = Path("runs")  # the directory that holds the run directories, below advise/
     workers: Optional[Annotated[int, Range(1, 10000)]] = None  # processes at a time; default: GPUs or cores
-    seed: Seed = 1  # of the first run of each setting: another one repeats the whole search
+    seed: Seed = 1  # each setting's first seed: another one repeats the whole search
     shapes: Tuple[Shape, ...] = ()  # N x T of the settings, such as 8x128 32x32
     rates: Tuple[Positive, ...] = ()  # learning rates of the settings
     eval_episodes: Annotated[Evaluation, Range(1, 100000)] = 20  # whole games that each final network plays
@@ -180,10 +180,10 @@ def cells_of(args):
 class Found:
     """What the runs of a search gave."""
 
-    returns: list  # of each setting, (runs,)
+    returns: list  # an array (runs,) for each setting
     zero: float  # the return of the untrained network
-    measured: list  # of each setting: {name of TAGS: mean over the runs' second halves}
-    draws: np.ndarray  # of the gains, (DRAWS, settings): analysis/prior.py
+    measured: list  # for each setting {name of TAGS: mean over the runs' second halves}
+    draws: np.ndarray  # draws of the gains, (DRAWS, settings): analysis/prior.py
 
     @property
     def best(self):

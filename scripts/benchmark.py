@@ -98,8 +98,8 @@ class Args:
     precisions: Annotated[str, words_of(PRECISIONS)] = "fp32,bf16"  # without and with the scripts' --bf16
     growth: Shapes = ",".join(f"{2**k}x8" for k in range(3, 11))  # the shapes of `growth`
     rounds: Count = 3  # repeats of everything but `growth`
-    seconds: Annotated[float, Range(0.1, 1e9)] = 10.0  # of training of one process, as the limit promises them
-    minutes: NonNegative = 18.0  # of the whole: what would not end in time is left out
+    seconds: Annotated[float, Range(0.1, 1e9)] = 10.0  # seconds that each process trains
+    minutes: NonNegative = 18.0  # minutes for the whole benchmark: what would not end in time is left out
     num_threads: Threads = 0  # CPU threads of every program; 0 leaves it to the program
     out: Path = Path("results/benchmark/results.json")  # the JSON file; the tables are written beside it, as .md
     # SCRIPT:NAME=COMMAND or NAME=COMMAND: a command that prints its steps/s; {env_id} {num_envs} {num_steps}
@@ -273,7 +273,7 @@ class Plan:
 
     def __init__(self, args):
         self.args, self.estimates, self.start = args, {}, time.monotonic()
-        self.seconds_alone = min(2.0, args.seconds / 10)  # of each measurement of an environment or a network
+        self.seconds_alone = min(2.0, args.seconds / 10)  # for each measurement of an environment or a network
 
     def fastest(self, script):
         """The faster of the precisions on this machine: where there is no bfloat16, it is emulated."""

@@ -37,7 +37,7 @@ class Args:
     tasks: Tuple[str, ...] = ("CartPole-v1", "MiniGrid-DoorKey-5x5-v0", "LunarLander-v3", "Hopper-v4")  # EnvPool's
     shapes: Tuple[Shape, ...] = ("8x128", "32x32", "128x8")  # environments x steps of each agent
     sizes: Tuple[Count, ...] = (1, 4, 16, 64)  # agents in a process
-    steps: Steps = 100_000  # of each agent
+    steps: Steps = 100_000  # each agent's steps
     rounds: Count = 3  # how often everything is measured
     minutes: Count = 60  # no command is started later
     peer: Tuple[Peer, ...] = ()  # NAME=COMMAND with {env_id}, {num_envs}, {num_steps}, {steps}, {size}

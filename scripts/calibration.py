@@ -39,7 +39,7 @@ EFFECTS = (0.1, 0.2)
 CHUNK = 50  # sweeps that are simulated at once
 LEVELS = (4, 8, 16, 32, 64, 128, 256)  # N of shape's seven configurations
 MARGIN = 0.05  # in results/
-SHARE = 0.1  # of the base's score: the margin in the figures of the papers
+SHARE = 0.1  # share of the base's score: the margin in the papers' figures
 DIAGNOSTICS = ("feature_rank", "weight_norm", "gradient_kurtosis", "policy_variance", "ess")  # no one has dormant units
 
 
@@ -48,7 +48,7 @@ class Args:
     kinds: Tuple[str, ...] = ()  # words: the kinds whose name has one of them; all if empty
     simulations: Count = 1000  # simulated sweeps for each number
     reps: Count = 400  # bootstrap resamples
-    seed: Seed = 0  # of everything
+    seed: Seed = 0  # seeds all draws
 
 
 # ---- pools of scores -------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ from support import catalog, progress, reading, rundir, worlds
 from support.arguments import Range, fail, parse
 
 MAX_STEPS = 27000  # time limit of an Atari game, 108,000 frames: EnvPool's, and that of the human scores
-FILMED_STEPS = 100  # of mjlab: a second each where no GPU draws them
+FILMED_STEPS = 100  # frames of mjlab: a second each where no GPU draws them
 
 
 @dataclass
@@ -86,7 +86,7 @@ def load(run_dir):
         fail(f"{run_dir} has no checkpoint.pt: expected a run directory with a checkpoint")
     for module in worlds.modules(str(arguments["env_id"])):
         print(f"note: {run_dir}: its task is of the module {module}, which is imported now", file=sys.stderr)
-    defaults = reading.default_arguments(str(ROOT / f"{script}.py"))  # of what an older run's manifest lacks
+    defaults = reading.default_arguments(str(ROOT / f"{script}.py"))  # for what an older run's manifest lacks
     return found[1], SimpleNamespace(**{**defaults, **arguments}), script
 
 

@@ -1,7 +1,7 @@
 """Judges experiments of results/ and draws them, from the runs in results/runs.csv.gz.
 
     python scripts/judge.py all                               # every table and picture of final scores in results/
-    python scripts/judge.py shape                             # of one experiment: verdicts, means, picture
+    python scripts/judge.py shape                             # one experiment: verdicts, means, picture
     python scripts/judge.py shape --runs runs/shape_rate      # takes these runs into the table of all runs first
     python scripts/judge.py shape --first-seed 6              # prints what the later seeds say alone, writes nothing
 

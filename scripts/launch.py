@@ -121,7 +121,7 @@ def runs_below(runs_dir):
             print(f"note: {path} is left out: {error}", file=sys.stderr)
             continue
         begin = manifest.get("parent", {}).get("global_step", 0)
-        last = 0  # of a manifest that is not one of ours
+        last = 0  # if the manifest is not one of ours
         with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
             last = recipe.schedule_of(manifest["arguments"], begin).last_step
         found[str(path.relative_to(runs_dir))] = (path, begin, last)

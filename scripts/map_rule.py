@@ -40,7 +40,7 @@ from support.arguments import Count
 CELL = ["num_envs", "num_steps", "learning_rate"]
 DEFAULT = (8, 128, 2.5e-4)
 MEASURED = ["length", "noise_scale"]
-CENTER = np.array([5.0, 5.0, -9.0])  # of x, near the middle of the grid
+CENTER = np.array([5.0, 5.0, -9.0])  # subtracted from x: near the middle of the grid
 PENALTIES = (1.0, 10.0, 100.0, np.inf)
 SEEDS = 10
 SHORT = 100_000  # steps: all tasks have the same cells there

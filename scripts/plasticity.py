@@ -58,11 +58,11 @@ from support import progress, reading, rundir
 from support.arguments import Positive, Range, Seed, Threads, fail, parse, writable
 
 SCRIPTS = ("ppo_envpool", "ppo_atari_envpool")
-COSINES, COMPONENTS = 32, 8  # of a target
-RANDOM_STEPS, RANDOM_ENVS = 128, 8  # of the random policy
+COSINES, COMPONENTS = 32, 8  # what a target is made of
+RANDOM_STEPS, RANDOM_ENVS = 128, 8  # what the random policy plays
 SIDES = {1: "less", -1: "more"}  # P1's sign of the correlation with N -> what it says of that with the slowdown
 MARKS = {"diagnostics": "o", "probe": "s"}
-WORDS = {  # of the places of a correlation: all rows or a sample of fixed size; over all runs or within configurations
+WORDS = {  # where a correlation is taken: all rows or a sample of fixed size; over all runs or within configurations
     ("diagnostics", "all runs"): "all rows",
     ("probe", "all runs"): "sample",
     ("diagnostics", "within"): "all rows, within",
@@ -75,14 +75,14 @@ class Args:
     runs: Optional[Path] = None  # the directory that has the runs at any depth; without it draws the tables in --out
     out: Path = Path("figures")  # the directory for the picture and the tables
     states: Annotated[int, Range(32, 65536)] = 512  # in the bank of a game
-    steps: Annotated[int, Range(1, 10**5)] = 200  # of Adam: K
+    steps: Annotated[int, Range(1, 10**5)] = 200  # Adam's steps: K
     targets: Annotated[int, Range(1, 1000)] = 3  # random targets
     fresh: Annotated[int, Range(1, 1000)] = 3  # freshly initialised networks for each target
-    learning_rate: Positive = 1e-3  # of Adam
-    frequency: Positive = 1.0  # of the cosines: larger ones make targets that are harder to fit
+    learning_rate: Positive = 1e-3  # Adam's learning rate
+    frequency: Positive = 1.0  # frequency of the cosines: larger ones make targets that are harder to fit
     reps: Annotated[int, Range(1, 10**6)] = 2000  # bootstrap resamples
-    num_threads: Threads = 1  # of PyTorch; 0 takes every core
-    seed: Seed = 1  # of the bank, the targets and the fresh networks
+    num_threads: Threads = 1  # CPU threads of PyTorch; 0 takes every core
+    seed: Seed = 1  # seeds the bank, the targets and the fresh networks
 
 
 def parse_args(argv):
@@ -145,7 +145,7 @@ def architecture(agent, args, script):
 
 def representation(agent, obs):
     """The last hidden layer of each encoder, (E, M, H): of the actor's, then of the critic's if it has its own."""
-    if hasattr(agent, "num_encoders"):  # of ppo_envpool.py, with an axis of agents
+    if hasattr(agent, "num_encoders"):  # ppo_envpool.py's, with an axis of agents
         return agent(obs[None])[2][-1][0]
     return torch.stack([encoder[-1] for encoder in agent(obs)[2]])
 

@@ -23,7 +23,7 @@ from support.arguments import Range
 class Args:
     games: Tuple[str, ...] = ("CartPole-v1",)  # names as of --env-id
     episodes: Annotated[int, Range(2, 10**5)] = 1000  # games of each
-    seed: Annotated[int, Range(0, 2**30 - 1)] = 1  # of the games and the actions
+    seed: Annotated[int, Range(0, 2**30 - 1)] = 1  # seeds the games and the actions
 
 
 def parse_args(argv):

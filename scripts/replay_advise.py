@@ -38,10 +38,10 @@ from typing_extensions import Annotated
 from support import arguments, reading
 from support.arguments import Range, Seed, Steps
 
-SHARES = (0.05, 0.1, 0.2)  # of the runs of a grid with SEEDS seeds
+SHARES = (0.05, 0.1, 0.2)  # shares of the runs of a grid with SEEDS seeds
 SEEDS, FEWEST_SETTINGS = 10, 12
-AT_A_TIME, SHAPES, DRAWS = 12, 2, 1000  # of advise.py with two workers
-EPOCHS = (4, 10)  # of discrete and of continuous actions
+AT_A_TIME, SHAPES, DRAWS = 12, 2, 1000  # as advise.py with two workers
+EPOCHS = (4, 10)  # for discrete and for continuous actions
 BINS = (0, 0.4, 0.6, 0.8, 1.0)
 METHODS = ("advise", "random", "halving")
 
@@ -51,8 +51,8 @@ class Args:
     out: Path = experiment.RESULTS / "advise"  # the directory for the tables and the picture
     dataset: Path = experiment.DATASET  # the table of all runs
     steps: Tuple[Steps, ...] = (100_000,)  # the budgets of the runs; two of them take many times as long
-    replays: Annotated[int, Range(2, 10_000)] = 40  # of each task, budget, share and method
-    seed: Seed = 0  # of the splits and the draws
+    replays: Annotated[int, Range(2, 10_000)] = 40  # searches for each task, budget, share and method
+    seed: Seed = 0  # seeds the splits and the draws
 
 
 def parse_args(argv):

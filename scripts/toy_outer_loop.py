@@ -40,10 +40,10 @@ from support import arguments, progress
 from support.arguments import Range, Seed
 
 DIMENSIONS, NOISE = 50, 3.0  # the noise's norm: 3 / sqrt(50) in each of 50 coordinates
-POINTS = 60  # of a drawn curve, at most
-ROOT_MEAN_SQUARE, ONE_PATH, EXPECTED = "root mean square", "one path", "expected"  # of |x|
-MEASURED, ANALYTIC = "plateau measured", "plateau analytic"  # of |x|^2
-DASHES = dict(color="black", lw=0.7, ls=(0, (4, 2)))  # of the formulas
+POINTS = 60  # the most points in a drawn curve
+ROOT_MEAN_SQUARE, ONE_PATH, EXPECTED = "root mean square", "one path", "expected"  # kinds of mean of |x|
+MEASURED, ANALYTIC = "plateau measured", "plateau analytic"  # plateaus of |x|^2
+DASHES = dict(color="black", lw=0.7, ls=(0, (4, 2)))  # the formulas' lines
 ON_PLATEAU = 0.01  # the start's share of E|x|^2 where the mean begins: above it the plateau was not reached
 COLUMNS = ["step_size", "samples", "quantity", "step", "value", "ci_low", "ci_high"]
 
@@ -53,9 +53,9 @@ class Args:
     out: Path = Path("figures")  # the directory for the picture and the table
     step_sizes: Tuple[float, ...] = (0.01, 0.03, 0.1, 0.3)  # h: between 0 and 1
     samples: Tuple[int, ...] = (1, 4, 16, 64)  # B: gradients that each step averages
-    steps: Annotated[int, Range(2, 10**6)] = 1000  # of gradient descent
+    steps: Annotated[int, Range(2, 10**6)] = 1000  # steps of gradient descent
     paths: Annotated[int, Range(3, 10**5)] = 100  # independent repetitions
-    seed: Seed = 1  # of the noise
+    seed: Seed = 1  # seeds the noise
 
 
 def parse_args(argv):

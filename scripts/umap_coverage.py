@@ -52,7 +52,7 @@ import metrics
 from support import diagnostics, reading
 from support.arguments import Range, Seed, fail, parse, writable
 
-COMPONENTS = 50  # of the principal components that UMAP gets
+COMPONENTS = 50  # principal components that UMAP gets
 # UMAP's default of min_dist, 0.1, packs each scene of a game into one cell: on Breakout it halves Cvg and the
 # differences. Its 500 epochs for small data change nothing but the time.
 NEIGHBORS, MIN_DIST, EPOCHS = 15, 0.5, 200
@@ -550,7 +550,7 @@ def draw(path, games, drawn, table, grid, args):
             indices[game][run.label].append(i)
     columns = min(PANELS_A_ROW, max(2, *map(len, indices.values())))
     num_rows = [-(-len(found) // columns) for found in indices.values()]
-    side = (PAGE - 0.9) / columns  # of a panel, inches
+    side = (PAGE - 0.9) / columns  # a panel's side, inches
     titles = {
         (game, label): panel_title(table, grid, game, label, side, columns)
         for game, found in indices.items()

@@ -212,7 +212,7 @@ class Workers:
             if hint:
                 print(hint, flush=True)
             number = args.num_threads or torch.get_num_threads()
-            torch.set_num_threads(1)  # of the calling thread: its diagnostics and optimiser would stall likewise
+            torch.set_num_threads(1)  # the calling thread's: its diagnostics and optimiser would stall likewise
             if number > 1:
                 from concurrent.futures import ThreadPoolExecutor
 

@@ -107,7 +107,7 @@ def diagnose_network(
     activities = [sum(sums) / num_rows for sums in zip(*activity)]
     if deviation:
         activities = [(square - mean.square()).clamp(min=0.0).sqrt() for mean, square in activities]
-    # of a convolution the mean over its places
+    # a convolution's output is averaged over its places
     activities = [metrics.unit_activity(units[None]) for units in activities]
     eps = 1e-3 if deviation else 1e-5
     values = network_diagnostics([torch.cat(parts) for parts in zip(*features)], activities, eps)

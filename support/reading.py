@@ -27,9 +27,9 @@ from support.arguments import PACK, PLACE, fail
 from support.tags import is_final_card
 
 CURVES = "curves.csv"
-NUMBERS = ("global_step", "wall_seconds", "sps", "episodic_return", "final_return", "final_episodes")  # of done.json
+NUMBERS = ("global_step", "wall_seconds", "sps", "episodic_return", "final_return", "final_episodes")  # in done.json
 RESULTS = (*NUMBERS[1:], "final_return_low", "final_return_high")
-SECOND_HALF = {  # of a run: columns of `load` that are means over its points there, and their tags
+SECOND_HALF = {  # columns of `load` that are means over a run's points in its second half, and their tags
     "length": "charts/episodic_length",
     "noise_scale": "outer/grad_noise_scale",
     **{
@@ -44,8 +44,8 @@ SECOND_HALF = {  # of a run: columns of `load` that are means over its points th
         )
     },
 }
-TEXTS = ("run", "experiment", "script", "state", "env_id", "game", "schedule", "start", "commit")  # of COLUMNS
-COLUMNS = (  # of a table of runs, whether of a directory or of a file; docs/data.md explains them
+TEXTS = ("run", "experiment", "script", "state", "env_id", "game", "schedule", "start", "commit")  # in COLUMNS
+COLUMNS = (  # a table of runs has them, from a directory or a file; docs/data.md explains them
     *TEXTS[:6],
     *("num_envs", "num_steps", "minibatch_size", "num_minibatches", "update_epochs", "learning_rate", "anneal_lr"),
     *("schedule", "prox_com", "mask_resets", "total_timesteps", "seed", "global_step", "start", "commit"),
@@ -54,7 +54,7 @@ COLUMNS = (  # of a table of runs, whether of a directory or of a file; docs/dat
     *SECOND_HALF,
 )
 MISSING = b"1e39"  # what an empty cell is read as: no float32 number is as large
-FORMAT = 3  # of checkpoint.pt; raised when an older one can no longer be resumed
+FORMAT = 3  # the version of checkpoint.pt; raised when an older one can no longer be resumed
 
 
 def write_atomically(path: Path, data: bytes, previous: Optional[Path] = None, writer: str = "") -> None:
@@ -434,7 +434,7 @@ def _table(run_dir: Path) -> Tuple[List[str], Any, Any]:
         if not rows:
             return tags, np.zeros(0, np.int64), np.zeros((0, 1 + len(tags)))
         steps = np.array([int(row.partition(b",")[0]) for row in rows.splitlines()])
-        for _ in range(2):  # of ",,," the first pass fills one of two
+        for _ in range(2):  # in ",,," the first pass fills one of two
             rows = rows.replace(b",,", b"," + MISSING + b",")
         rows = rows.replace(b",\n", b"," + MISSING + b"\n")
         table = np.loadtxt(io.BytesIO(rows), delimiter=",", comments=None, ndmin=2)

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 from support import catalog, devices
 
 FEW_ITERATIONS = 50  # a run with fewer is told so
-WAYS = ("more-minibatches", "bigger-minibatches", "sqrt-lr", "hybrid:B")  # of --scaling
+WAYS = ("more-minibatches", "bigger-minibatches", "sqrt-lr", "hybrid:B")  # what --scaling may be
 
 # Defaults of ppo_envpool.py where actions are continuous, other than those of its Args.
 CONTINUOUS: Dict[str, Any] = dict(
@@ -90,7 +90,7 @@ def scaled(
 
 
 # ---- learning rates --------------------------------------------------------------------------------------------------
-MIN_RATE, MAX_RATE = 1e-5, 1e-2  # of --desired-kl, as in rsl_rl
+MIN_RATE, MAX_RATE = 1e-5, 1e-2  # bounds of --desired-kl's rate, as in rsl_rl
 KL_EPSILON = 1e-9  # a smaller KL is rounding: the network is still the one that acted
 
 

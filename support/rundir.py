@@ -452,7 +452,7 @@ class Run:
 
         scalars = {
             "charts/episodes": self.episodes,
-            "charts/min_episodes": int(self._finished.min()),  # of any environment
+            "charts/min_episodes": int(self._finished.min()),  # the fewest that any environment has
             "charts/reward": self.earned[0] / max(self.earned[1], 1),
             "charts/SPS": (self.global_step - self._log_step) / (time.monotonic() - self._log_time),
         }

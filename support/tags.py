@@ -79,8 +79,8 @@ DESCRIPTIONS = {
     **{f"outer/{name}": text for name, text in OF_OUTER.items()},
 }
 SORTED_BY = ("env_id", "num_envs", "num_steps", "minibatch_size", "update_epochs", "learning_rate", "seed")
-SHOWN = ("env_id", "num_envs", "num_steps", "learning_rate", "seed")  # of these the table has columns from the start
-FINAL_RETURN = "charts/final_return"  # of done.json: a column of the table of runs, and no curve
+SHOWN = ("env_id", "num_envs", "num_steps", "learning_rate", "seed")  # the table has columns for these from the start
+FINAL_RETURN = "charts/final_return"  # from done.json: a column of the table of runs, and no curve
 JUDGED_BY = (FINAL_RETURN, "charts/episodic_return", "charts/SPS")
 
 

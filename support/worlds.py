@@ -43,8 +43,8 @@ ROOT = Path(__file__).parents[1]
 MESSAGE_SECONDS = 2e-4  # to another process and back, with actions and observations; 1.1e-4 was measured
 STOPS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1}  # what a run is stopped with
 WORKER = "import sys; sys.path[:] = sys.argv[2:]; from support.worlds import serve; serve(int(sys.argv[1]))"
-EVAL_MAX_STEPS = 27000  # of a final game of a task without a time limit: that of an Atari game
-MAX_WIDTH = 4096  # of an observation; the largest here is DeepMind Control's dog with a ball, 239 numbers
+EVAL_MAX_STEPS = 27000  # ends a final game of a task without a time limit, as an Atari game
+MAX_WIDTH = 4096  # numbers in an observation; the largest here is DeepMind Control's dog with a ball, 239
 
 
 class Observation(NamedTuple):
@@ -53,7 +53,7 @@ class Observation(NamedTuple):
     kind: str  # vector; index (one integer below `values`); grid (MiniGrid's direction, then its image, row by row)
     width: int  # numbers in a row
     dtype: str
-    values: int = 0  # of an index: how many there are
+    values: int = 0  # how many values an index has
 
 
 class Unplayable(ValueError):
@@ -490,8 +490,8 @@ class Games:
         self.observation_space, self.action_space = space, actions = spaces(env_id)
         self.shape = np.shape(seeds)
         self.seeds: List[int] = np.ravel(seeds).tolist()
-        self.envs: Any = None  # of the maker
-        self.keys = [key for key in sorted(getattr(space, "spaces", ())) if key != MISSION]  # of a dict
+        self.envs: Any = None  # the maker's environments
+        self.keys = [key for key in sorted(getattr(space, "spaces", ())) if key != MISSION]  # a dict's keys
         self.start = int(getattr(space, "start", 0))  # the lowest index
         self.bounds = (actions.low, actions.high) if num_actions(env_id)[1] else None
         self.retired: List[int] = []

@@ -89,7 +89,7 @@ def test_ratios_are_of_each_round():
     (cost,) = summary["diagnostics"]
     assert cost["on_against_off"]["median"] == pytest.approx(50 / 60)
     assert cost["seconds_per_log_point"]["min"] == pytest.approx(64 / 50 - 64 / 60)
-    share = cost["seconds_per_log_point"]["min"]  # of the round at full speed
+    share = cost["seconds_per_log_point"]["min"]  # the round at full speed
     assert cost["share_by_default"]["min"] == pytest.approx(share / (share + 10000 / 60))
     assert len(summary["errors"]) == 2 and "no module" in summary["errors"][0]
     text = benchmark_tables.render(summary, benchmark.describe_machine())

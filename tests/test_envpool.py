@@ -417,7 +417,7 @@ def test_normalisers_survive_a_resume(tmp_path):
     gc.collect()  # the first run's lock
     run_here(tmp_path, words + " --checkpoint-minutes 0")
     whole = load_checkpoint(tmp_path / "r")
-    for checkpoint, rows in ((half, 4 * 55), (whole, 8 * 55)):  # of 64 steps, each seventh is a reset row
+    for checkpoint, rows in ((half, 4 * 55), (whole, 8 * 55)):  # each seventh of 64 steps is a reset row
         assert checkpoint["agent"]["obs_sums"][0, 0].tolist() == [1 + rows] * 3
         assert checkpoint["log"]["reward_moments"][0, 2] == pytest.approx(rows)
     assert not torch.equal(half["agent"]["obs_mean"], torch.zeros(1, 1, 3))
@@ -489,7 +489,7 @@ def tasks(tmp_path, monkeypatch):
     page = (ROOT / "docs" / "running.md").read_text()
     (tmp_path / "my_task.py").write_text(page.split("```python\n")[1].split("```")[0])
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "faulty", raising=False)  # of another test's directory
+    monkeypatch.delitem(sys.modules, "faulty", raising=False)  # another test's directory has one too
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -520,7 +520,7 @@ def test_final_games_of_a_task_without_a_time_limit_are_cut(tasks, capsys):
     task = "--env-id gymnasium:faulty:Endless-v1 --total-timesteps 512 --num-minibatches 4 --eval-episodes 2"
     run_here(tasks, task + " --eval-max-steps 70")
     assert "note: 2 final games have not ended and are cut at 70 steps" in capsys.readouterr().out
-    assert json.loads((tasks / "r" / "done.json").read_text())["final_return"] == 70  # of its reward, not of its info
+    assert json.loads((tasks / "r" / "done.json").read_text())["final_return"] == 70  # its rewards' sum, not its info's
     args = ppo.parse_args(["--env-id", "gymnasium:faulty:Endless-v1"])
     assert worlds.eval_max_steps(args) == 27000
 

@@ -153,7 +153,7 @@ def test_normalized_scores():
     assert result["normalized_ci95"] == pytest.approx([0.0, 1.0])
     assert evaluate.summarize("Skiing-v5", [-17098.1], atari)["normalized"] == pytest.approx(0.0)
     assert evaluate.summarize("Skiing-v5", [-4336.9], atari)["normalized"] == pytest.approx(1.0)
-    assert evaluate.summarize("Skiing-v5", [-4336.9], atari)["normalized_ci95"] is None  # of one game
+    assert evaluate.summarize("Skiing-v5", [-4336.9], atari)["normalized_ci95"] is None  # one game has no interval
     result = evaluate.summarize("CartPole-v1", [22.58, 500.0], small)
     assert result["normalized"] == pytest.approx(0.5) and "small_worlds" in result["scale"]
     assert result["normalized_ci95"] == pytest.approx([0.0, 1.0])

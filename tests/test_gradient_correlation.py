@@ -49,7 +49,7 @@ def test_variance_terms_and_ess_of_ar1(rho):
     R, N, T, P = 1500, 3, 16, 6
     _, stats = split(ar1(rho, R, N, T))
     individual = P / (N * T)
-    within = individual * sum(2 * (1 - k / T) * rho**k for k in range(1, T))  # of the mean of T correlated steps
+    within = individual * sum(2 * (1 - k / T) * rho**k for k in range(1, T))  # the part from correlations of T steps
     assert stats["individual"] == pytest.approx(individual, rel=0.03)
     assert stats["within"] == pytest.approx(within, rel=0.08)
     assert stats["covariance"] == pytest.approx(within, rel=0.08)
@@ -198,7 +198,7 @@ def test_statistics_of_samples():
     assert claims.difference(a) == 3 and claims.difference(a, b) == 1
     assert claims.ratio(np.log([2.0, 8.0])) == pytest.approx(4)
     assert claims.ratio(np.log([2.0, 8.0]), np.log([1.0, 4.0])) == pytest.approx(2)
-    squares = np.array([[8.0, 10.0], [1.0, 3.0]])  # of bias and of the true gradient: means 9 and 2
+    squares = np.array([[8.0, 10.0], [1.0, 3.0]])  # bias and true gradient: means 9 and 2
     assert claims.relative_bias(squares) == pytest.approx((9 / 2) ** 0.5)
     assert claims.relative_bias(-squares) == np.inf  # noise hides the true gradient
     assert claims.relative_bias(np.array([[-1.0], [4.0]])) == 0

@@ -16,7 +16,7 @@ GAMES = ("Acrobot-v1", "CartPole-v1", "MiniGrid-DoorKey-5x5")
 OPEN = (*GAMES, "CartpoleSwingup-v1", "LunarLander-v3", "PendulumSwingup-v1")
 UNSATURATED = OPEN[3:]
 REPS = 4000
-NOISE = 0.015  # of the end of a bootstrap interval that draws other numbers
+NOISE = 0.015  # how far the end of an interval moves with other draws
 
 
 with gzip.open(ROOT / "results" / "runs.csv.gz", "rt", newline="") as file:

@@ -81,7 +81,7 @@ def test_isaac_gym_resets_one_step_late(isaacgym):
     assert rewards == [[clock + 1 for clock in row] for row in clocks]
     assert terminations == [[F, F], [F, F], [F, F], [T, F], [F, F], [F, F], [F, F], [T, F]]
     assert truncations == [[F, F], [F, F], [F, F], [F, F], [F, F], [F, T], [F, F], [F, F]]
-    assert valids == [[T, T], [T, T], [T, T], [F, T], [T, T], [T, F], [T, T], [F, T]]  # of the next row
+    assert valids == [[T, T], [T, T], [T, T], [F, T], [T, T], [T, F], [T, T], [F, T]]  # valid, a row later
 
 
 def test_late_resets_in_a_run(isaacgym, monkeypatch, tmp_path):

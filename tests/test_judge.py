@@ -166,7 +166,7 @@ def test_the_three_ways_are_told_apart(few_draws):
 
     found = judged("outer_loop", plant)
     assert values(found, "O1", "O2", "O5") == pytest.approx([0.7, 0.2, -0.5], abs=0.02)
-    assert found["O6"][0] == pytest.approx(1) and found["O6"][1] == "undecided"  # of three games no order is rare
+    assert found["O6"][0] == pytest.approx(1) and found["O6"][1] == "undecided"  # no order of three games is rare
     places = {}
 
     def parabola(row):
@@ -402,7 +402,7 @@ def test_the_claims_of_the_map_on_tasks_with_best_rates_of_their_own():
     shifts = [float(row["value"]) for row in rows if row["name"] == "K4"]
     assert len(shifts) == 5 and np.allclose(shifts, -1, atol=0.2)
     tops = [float(row["value"]) for row in rows if row["name"] == "best rate" and not row["game"]]
-    assert np.allclose(tops, [np.log2(5e-4) + 0.5, np.log2(2.5e-4) + 0.5] * 3, atol=0.2)  # of 8x128, 32x32, 128x8
+    assert np.allclose(tops, [np.log2(5e-4) + 0.5, np.log2(2.5e-4) + 0.5] * 3, atol=0.2)  # for 8x128, 32x32 and 128x8
     assert {row["game"] for row in rows if row["name"] == "K1"} == {"", "Acrobot-v1", "LunarLander-v3"}
     assert {row["game"] for row in rows if row["name"] == "K3"} == {"", "Acrobot-v1", "LunarLander-v3", "Catch"}
 

@@ -387,11 +387,11 @@ def test_a_run_with_other_arguments_is_not_that_run(flags, tmp_path):
     theirs = vars(ppo_envpool.parse_args(["--run-name", "s/a", *flags.split()]))
     for name, value, says in (("seed", 1, ""), ("gamma", 0.5, "--gamma 0.5, not 0.99"), ("num_logs", None, "")):
         before = {**theirs, name: value}
-        before = {name: value for name, value in before.items() if value is not None}  # of an older version
+        before = {name: value for name, value in before.items() if value is not None}  # an older version's
         (tmp_path / "manifest.json").write_text(json.dumps({"arguments": before}))
         job = jobs.Job(f"python ppo_envpool.py --run-name s/a {flags}", worlds.default_arguments)
         assert job.differs(tmp_path) == says
-    job = jobs.Job(f"python ppo_envpool.py --run-name s/a {flags}")  # of a dry run, which imports no task
+    job = jobs.Job(f"python ppo_envpool.py --run-name s/a {flags}")  # as in a dry run, which imports no task
     assert job.guesses == ("gymnasium" in flags) and job.differs(tmp_path) == ""
 
 

@@ -284,7 +284,7 @@ def test_dormant_neurons_by_hand():
     first = torch.tensor([[0, 1.6e-5, 2, 1], [0, 0, 0, -5]])
     layers = [first, torch.tensor([[0.0, 1.0], [0.0, 3.0]])]
     assert metrics.unit_activity(first).tolist() == approx([0, 8e-6, 1, 3])
-    assert metrics.dormant_neurons(layers) == approx(100 * 3 / 6)  # of units: the mean over layers would say 50 and 50
+    assert metrics.dormant_neurons(layers) == approx(100 * 3 / 6)  # among all units: a mean over layers would be 50, 50
     assert metrics.dormant_neurons(layers, eps=1e-6) == approx(100 * 2 / 6)
     # The first layer's mean is 1.000002, so that the unit at 1 scores just below 1 and the one at 8e-6 scores 8e-6.
     assert metrics.dormant_neurons_tau(layers, 0.0) == approx(100 * 2 / 6)

@@ -137,9 +137,9 @@ def test_three_losses_of_the_proximal_policy():
     _, losses = ppo_atari_envpool.ppo_loss(*rows, proximal)
     torch.testing.assert_close(losses["policy_loss"], expected)
     assert ppo_atari_envpool.ppo_loss(*rows)[1]["policy_loss"] != expected
-    outside = ((new - proximal).exp() - 1.0).abs() > 0.2  # of the ratio that is clipped
+    outside = ((new - proximal).exp() - 1.0).abs() > 0.2  # where the ratio is clipped
     assert losses["clipfrac"] == outside.float().mean() != ((new - logprobs).exp() - 1.0).abs().gt(0.2).float().mean()
-    clip_coef = torch.tensor([0.2])  # of each agent
+    clip_coef = torch.tensor([0.2])  # one for each agent
     mb = ppo_envpool.Batch(None, logits, actions, logprobs, values, returns, advantages, valid)
     rows = (*ppo_envpool.categorical(logits, actions), values, mb, lambda x: x.mean(-1), clip_coef, 0.0, 0.5, True)
     torch.testing.assert_close(ppo_envpool.ppo_loss(*rows, proximal)[1]["policy_loss"], expected)

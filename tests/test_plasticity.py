@@ -32,7 +32,7 @@ def test_networks_with_dead_units_are_slow_and_what_follows_the_damage_correlate
     for i, dead in enumerate((0, 10, 20, 26, 30, 32)):
         agent = ppo_envpool.make_agent(SimpleNamespace(env_id="CartPole-v1", **COMMON), [100 + i])
         with torch.no_grad():
-            agent.network[0].bias[0, 0, 0, :dead] = -100.0  # of the actor's encoder: of 32 units these never fire
+            agent.network[0].bias[0, 0, 0, :dead] = -100.0  # the actor's encoder: these of its 32 units never fire
             agent.obs_mean += 5.0  # the mean of the states: a fresh network has to see what this one sees
         scalars = {
             "diagnostics/weight_norm": dead,

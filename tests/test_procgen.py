@@ -288,7 +288,7 @@ def test_levels_are_those_asked_for(tmp_path):
         seen |= set(info["level_seed"].tolist())
     assert seen == {10, 11, 12}
     everything = procgen.make_envs(replace(args, num_levels=0, start_level=0), seeds=list(range(8)))
-    assert min(everything.reset()[1]["level_seed"]) > 1000  # of 2**31: the test set meets the training set hardly ever
+    assert min(everything.reset()[1]["level_seed"]) > 1000  # among 2**31: the test set hardly meets the training set
 
 
 def test_the_time_limit_truncates_and_the_next_step_resets():

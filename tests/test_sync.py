@@ -53,7 +53,7 @@ EXCEPT = {  # (name, script): why the text is another there than in the other sc
     ("group_gradient", AXIS): AGENTS,
     ("gradient_noise", AXIS): "one thread computes at this size",
 }
-PASSAGES = {  # of main, the same wherever they are: how their first and their last line begin
+PASSAGES = {  # passages of main, the same wherever they are: how their first and their last line begin
     "setup": ("    device = devices.set_up(args)", "    rng = "),
     "environments": ("    batch_size = args.num_envs", "    next_done = "),
     "annealing": ("        if args.anneal_lr:", "            devices.set_learning_rate("),

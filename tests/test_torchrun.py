@@ -173,7 +173,7 @@ def test_a_run_of_two_processes(script, tmp_path):
     assert json.loads((run_dir / "done.json").read_text())["global_step"] == steps
     scalars = curves(run_dir)
     rows = dict(scalars["diagnostics/feature_rank/rows"])
-    assert all(50 < value <= 64 for value in rows.values())  # of the first process's half
+    assert all(50 < value <= 64 for value in rows.values())  # the first process's half
     assert [value for _, value in scalars["charts/gradient_steps"]] == [4 * i for i in range(1, steps // 128 + 1)]
     assert list(tmp_path.iterdir()) == [run_dir]
 

@@ -9,7 +9,7 @@ VARIES = ("program",)
 FIXED = {}
 CLEANRL, OURS, OURS_GYMNASIUM = "CleanRL", "ppo_envpool.py", "ppo_envpool.py, gymnasium's game"
 COLORS = {CLEANRL: VERMILLION, OURS: BLUE, OURS_GYMNASIUM: GREEN}
-POINTS, SHORT = 20, 50_000  # of a curve; steps of the runs in twenty_seeds.csv
+POINTS, SHORT = 20, 50_000  # points in a curve; steps of the runs in twenty_seeds.csv
 MEASURES = {"final": "return at the end", "area": "mean return over the curve"}
 
 

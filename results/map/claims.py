@@ -33,8 +33,8 @@ OPEN = (
     "PendulumSwingup-v1",
 )
 SATURATED = 0.95
-CLOSE = 0.10  # of a score
-TASKS_WITH_A_SIGN = 5  # of K5
+CLOSE = 0.10  # difference of scores
+TASKS_WITH_A_SIGN = 5  # the least for K5
 
 
 # ---- the plan --------------------------------------------------------------------------------------------------------
@@ -426,7 +426,7 @@ def every_rate(scores):
         for game, axis in zip(scores.games, row):
             curves(axis, scores.in_game(game), budget)
         row[0].set_ylabel(f"score, {budget:,} steps")
-    axes[0][0].set_ylim(-0.2, 1.1)  # of all: one cell far below, at too high a rate, would flatten the others
+    axes[0][0].set_ylim(-0.2, 1.1)  # in all panels: one cell far below, at too high a rate, would flatten the others
     for game, axis in zip(scores.games, axes[0]):
         axis.set_title(re.sub(r"^MiniGrid-|-v\d$", "", game), fontsize=7)
     above.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(SHAPES), title="N×T")

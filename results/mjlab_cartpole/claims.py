@@ -11,7 +11,7 @@ from analysis.look import COLORS, PAGE, plt
 
 from support import reading, recipe
 
-TASK, STEPS = "Mjlab-Cartpole-Balance", 1_310_720  # of a run of lag
+TASK, STEPS = "Mjlab-Cartpole-Balance", 1_310_720  # steps of a run of lag
 VARIES = ("study", "num_envs", "arm")
 WAYS = BASE, MORE, BIGGER, SQRT = ("base", "more-minibatches", "bigger-minibatches", "sqrt-lr")
 FIXED = {}

@@ -39,7 +39,7 @@ sys.path.insert(0, str(ROOT))
 from support import arguments  # noqa: E402
 
 TASK = "Mjlab-Cartpole-Balance"
-STEPS = 1310720  # of a run
+STEPS = 1310720  # in each run
 STEPS_OF_WAYS = 327680
 WAYS = ("base", "more-minibatches", "bigger-minibatches", "sqrt-lr")
 LENGTH, STEP, SUBSTEPS = 1000, 0.01, 5  # an episode and a physical step, in seconds; physical steps in one of the task
@@ -279,7 +279,7 @@ def ways(table, seeds):
 @dataclasses.dataclass
 class Args:
     part: Positional[Literal["check", "returns", "lag", "phase", "ways"]]  # what is run
-    seeds: Tuple[arguments.Seed, ...] = (1, 2, 3, 4, 5)  # of ways
+    seeds: Tuple[arguments.Seed, ...] = (1, 2, 3, 4, 5)  # the seeds of ways
 
 
 def main(args):

@@ -35,7 +35,7 @@ from analysis.estimates import (
 from analysis.suite import DIAGNOSTICS, SHOWN, as_shown
 
 NO_FINAL_SCORES = "no final scores of these configurations"
-SMALLEST_MARGIN = 0.01  # of a score: a tenth of the base's score says nothing where that is nearly 0
+SMALLEST_MARGIN = 0.01  # in scores: a tenth of the base's score says nothing where that is nearly 0
 PRIMARY, SECONDARY, BY_GAME = "primary", "secondary", "by game"
 
 
@@ -53,7 +53,7 @@ class Claim:
     family: str = SECONDARY
     needs: str = ""  # the seeds without which there is no verdict; "" if there are enough
     name: str = ""  # as "S1"
-    seeds: int = 0  # of each game
+    seeds: int = 0  # in each game
     game: str = ""  # that of a row in one game
 
     @property

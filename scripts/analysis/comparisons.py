@@ -35,8 +35,8 @@ from analysis.estimates import (
     verdict,
 )
 
-SEEDS_FOR_A_VERDICT = 10  # of each game, in results/: with fewer there is an estimate and its interval, no verdict
-RUNS_FOR_A_VERDICT = 5  # of a configuration, over all games, in the figures of the papers, which have 3 or 5 seeds
+SEEDS_FOR_A_VERDICT = 10  # in each game, for results/: with fewer there is an estimate and its interval, no verdict
+RUNS_FOR_A_VERDICT = 5  # per configuration over all games, for the papers' figures, which have 3 or 5 seeds
 SOLVED = 0.9  # the score from which a run counts as one that has solved its game
 NEIGHBOUR = 2.0  # the largest factor between a learning rate and its neighbour on the grid
 

@@ -18,7 +18,7 @@ from analysis.sheets import BASE, MOST_CURVES, N_LINE, T_LINE, Sheet, draw_line,
 from analysis.suite import BAND_REPS, SHOWN, as_shown, short
 from analysis.training_runs import RETURN
 
-BAND_POINTS = 60  # of a performance profile
+BAND_POINTS = 60  # points in a performance profile
 
 RETURNS = [(RETURN, "return")]
 DYNAMICS = [(f"diagnostics/{name}", SHOWN[name]) for name in list(SHOWN)[:4]]

@@ -23,8 +23,8 @@ import numpy as np
 
 NORMAL = statistics.NormalDist()
 MIN_SEEDS = 3  # seeds a game, on average: below that an interval says too little to be shown
-ALPHA = 0.05  # of intervals and of p-values
-MARGIN = 0.1  # of the base's score: a difference inside it is "little"
+ALPHA = 0.05  # the level of intervals and p-values
+MARGIN = 0.1  # share of the base's score: a smaller difference is "little"
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 
 

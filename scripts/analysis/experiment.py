@@ -34,8 +34,8 @@ from support import arguments, catalog, reading, recipe
 RESULTS = ROOT / "results"
 DATASET = RESULTS / "runs.csv.gz"
 REPS = 4000  # bootstrap draws
-SMALLEST_EFFECT = 0.05  # of a score
-ARGUMENTS = {  # of ppo_envpool.py with its defaults, but for the steps: what an experiment may set
+SMALLEST_EFFECT = 0.05  # difference of scores
+ARGUMENTS = {  # what an experiment may set: ppo_envpool.py's defaults, but for the steps
     "num_envs": 8,
     "num_steps": 128,
     "num_minibatches": 4,

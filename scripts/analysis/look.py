@@ -11,8 +11,8 @@ COLUMN, PAGE = 3.25, 6.75  # widths in inches of a column and of a page (ICML)
 # Okabe and Ito's colours, which readers with any colour blindness tell apart (jfly.uni-koeln.de/color, 2008)
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 COLORS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, "black")
-BLUES, ORANGES = ("#7CC4EE", "#0B3C6F"), ("#F2B134", "#8C2D04")  # of N and of T, light to dark
-GRAY = "#777777"  # of notes
+BLUES, ORANGES = ("#7CC4EE", "#0B3C6F"), ("#F2B134", "#8C2D04")  # N's and T's, light to dark
+GRAY = "#777777"  # for notes
 
 DASHED, DASH_DOTTED, DOTTED = (0, (4, 1.5)), (0, (4, 1, 1, 1)), (0, (1, 1.5))
 

@@ -33,7 +33,7 @@ from analysis.tables import (
 from support import tags
 
 PACKAGES = ("python", "torch", "numpy", "envpool", "mjlab", "mujoco", "tensorboard")  # whose versions are listed
-SIGNS = {SUPPORTED: ("✓", "yes"), CONTRADICTED: ("✗", "no")}  # of verdicts: (mark, class)
+SIGNS = {SUPPORTED: ("✓", "yes"), CONTRADICTED: ("✗", "no")}  # {verdict: (mark, CSS class)}
 MATH = {  # what LaTeX's text fonts lack
     "×": r"$\times$",
     "γ": r"$\gamma$",

@@ -13,11 +13,11 @@ from analysis.estimates import Estimate, interval, iqm, mean
 from analysis.training_runs import RETURN
 from support import arguments, catalog, reading
 
-POINTS = 100  # of a drawn curve
+POINTS = 100  # points in a drawn curve
 BAND_REPS = 500  # resamples behind the band of a curve, at most
-THRESHOLD = 0.9  # of the way from the random policy to the base's last score: "steps to the threshold"
+THRESHOLD = 0.9  # share of the way from the random policy to the base's last score: "steps to the threshold"
 P1_GAMES = ("NameThisGame", "Phoenix", "BattleZone", "Qbert")  # P1 shows four games: it names the first two
-MEASURES = {  # of a run, in words; all but the first are of the training curve
+MEASURES = {  # numbers of a run, in words; all but the first come from its training curve
     "final": "final score",
     "area": "mean score over the whole training",
     "half": "score at half the budget",
@@ -176,7 +176,7 @@ class Suite:
         self._note_mixed(differing, stated["varies"])
         self.names = ["num_envs", "num_steps", *sorted(varied)]
         self.runs = {}
-        for run in sorted(runs, key=lambda run: (run.end, bool(run.done))):  # of two with one seed the longer is kept
+        for run in sorted(runs, key=lambda run: (run.end, bool(run.done))):  # a seed's longer run is last and is kept
             key = training_runs.configuration(own[id(run)], varied), run.game, run.arguments["seed"]
             if key in self.runs:
                 self.notes.append(f"{self.runs[key].name}: left out, {run.name} has the same arguments")

@@ -579,7 +579,7 @@ def switch(suite, claims):
         )
 
 
-CLAIMS = {  # of each sweep with claims of its own
+CLAIMS = {  # the sweeps that have claims of their own
     "fixed_budget": fixed_budget,
     "scaling_data": scaling_data,
     "data_reuse": data_reuse,

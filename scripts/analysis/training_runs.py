@@ -21,8 +21,8 @@ from support.arguments import PLACE
 
 RETURN, MIN_EPISODES, EPISODES = "charts/episodic_return", "charts/min_episodes", "charts/episodes"
 AXES = {"steps": "environment steps", "gradient_steps": "gradient steps", "hours": "wall-clock hours"}
-REACHED = 0.98  # of its budget: a run that has come so far counts as finished
-ENOUGH_GAMES = 2  # of each environment: before that the last 100 games are mostly short ones
+REACHED = 0.98  # share of its budget from which a run counts as finished
+ENOUGH_GAMES = 2  # games of each environment: before them the last 100 games are mostly short ones
 
 # Arguments that say where and how a run is carried out, or what follows from others: they make no configuration.
 NO_CONFIGURATION = PLACE | {
@@ -182,7 +182,7 @@ class TrainingRun:
     name: str  # the path below --runs
     script: str
     game: str  # as game_name gives it
-    arguments: dict  # of the manifest, over the script's defaults
+    arguments: dict  # the manifest's, over the script's defaults
     curves: dict  # as reading.read_curves gives them
     done: dict  # the content of done.json, {} without it
     manifest: dict = field(default_factory=dict)  # the content of manifest.json

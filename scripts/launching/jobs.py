@@ -152,7 +152,7 @@ class Job:
         words = [sys.executable if word in ("python", "python3") else word for word in self.words]
         if self.path == self.runs_dir / self.name:
             return words
-        return [*words, "--run-name", str(self.path.relative_to(self.runs_dir))]  # of two, the later one counts
+        return [*words, "--run-name", str(self.path.relative_to(self.runs_dir))]  # the later of two flags counts
 
     def differs(self, run_dir):
         """The first argument for which the run in this directory had another value, as text; "" if there is none.
@@ -240,7 +240,7 @@ def claim(job):
     partial = note.with_name(f".{note.name}.{socket.gethostname()}.{os.getpid()}")
     partial.write_text(job.name)
     with contextlib.suppress(FileExistsError):
-        os.link(partial, note)  # of several launchers exactly one succeeds
+        os.link(partial, note)  # exactly one of several launchers succeeds
     job.path = owner(job)
     if job.path == own:
         os.replace(partial, note)

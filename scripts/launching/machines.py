@@ -18,8 +18,8 @@ class Machine(NamedTuple):
     """Where the runs are carried out."""
 
     slots: list  # for each run that may run at a time, the environment variables that it gets
-    main_bytes: float  # of main memory for each of them
-    gpu_bytes: float  # of GPU memory for each of them; 0: they run on the CPU
+    main_bytes: float  # main memory for each of them
+    gpu_bytes: float  # GPU memory for each of them; 0: they run on the CPU
 
 
 def memory(job, num_envs, on_gpu):

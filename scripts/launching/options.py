@@ -57,7 +57,7 @@ def parse_args(argv):
         place = words.index("--sbatch")
         words[place : place + 2] = [f"--sbatch={words[place + 1]}"]
     if os.environ.get("SPS"):
-        words = ["--sps", os.environ["SPS"], *words]  # of two, the later one counts
+        words = ["--sps", os.environ["SPS"], *words]  # the later of two flags counts
     options = parse(Options, words, DESCRIPTION)
     options.status |= options.action == "status"
     if options.workers and options.gpus:

@@ -65,7 +65,7 @@ class Attempt:
     def __init__(self, jobs, slot):
         """Raises BlockingIOError if another launcher works on each of the runs, OSError if a log cannot be written."""
         self.slot, self.logs, self.list = slot, {}, None
-        self.sizes, self.grown = None, 0.0  # of curves.csv, and when
+        self.sizes, self.grown = None, 0.0  # size of each curves.csv, and when it last grew
         for job in jobs:
             with contextlib.suppress(BlockingIOError):
                 self.logs[job] = self.locked(job)
@@ -170,7 +170,7 @@ class Attempt:
             return "done", 0, said
         if any(BUSY in line for line in about):
             return "busy", 2, said
-        if (job.path / "failed.json").exists():  # of this attempt; the code of torchrun is 1
+        if (job.path / "failed.json").exists():  # this attempt's; torchrun's exit code is 1
             return "diverged", 3, said
         if code in (0, 2, 3):  # the process has ended as it should, without this run
             return "failed", 2, said
@@ -324,7 +324,7 @@ class Pool:
             self.steps[job] = found.step
             rate += 0 if found.stalled else found.speed
         self.bar.n = self.steps_made()
-        rate = rate or (self.bar.n - self.steps_at_start) / max(1.0, time.monotonic() - self.start)  # of short runs
+        rate = rate or (self.bar.n - self.steps_at_start) / max(1.0, time.monotonic() - self.start)  # for short runs
         counts = Counter(self.ended.values())
         text = (
             f"{len(running)} running  {counts['done'] + counts['skipped']} done  "

@@ -23,7 +23,7 @@ def estimate(jobs, sps, at_a_time, threads, together):
         games = sum(job.eval_episodes for job in left if job.script == script)
         known = catalog.script(script)
         packs = Counter(pack_key(job) for job in left if job.script == script)
-        sizes = [min(together, packs[key]) if key else 1 for key in packs.elements()]  # of each run's process
+        sizes = [min(together, packs[key]) if key else 1 for key in packs.elements()]  # agents in each run's process
         finished = [read_json(owner(job) / "done.json").get("sps") for job in jobs if job.script == script]
         measured = [rate for rate in finished if rate]
         if sps:

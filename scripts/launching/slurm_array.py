@@ -19,8 +19,8 @@ from support.reading import state
 
 MAX_REQUEUES = 100  # a run that has reached so many time limits makes no progress
 GRACE = 90  # seconds for the checkpoint, of the 120 before the time limit
-TIME = r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}|infinite|unlimited"  # of --time
-MEMORY = r"(\d{1,12})(?:([KMGT])B?)?"  # of --mem
+TIME = r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}|infinite|unlimited"  # what --time may be
+MEMORY = r"(\d{1,12})(?:([KMGT])B?)?"  # what --mem may be
 
 
 def memory_bytes(text):

@@ -175,7 +175,7 @@ def speed_of_second_half(speeds):
     """
     half = len(speeds) // 2
     fraction = half / len(speeds)
-    seconds_per_step = 1 / speeds[-1] - fraction / speeds[half - 1]  # of the second half, over the steps of the whole
+    seconds_per_step = 1 / speeds[-1] - fraction / speeds[half - 1]  # the second half's, over the steps of the whole
     return (1 - fraction) / seconds_per_step if half and seconds_per_step > 0 else speeds[-1]
 
 

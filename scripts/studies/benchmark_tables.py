@@ -219,7 +219,7 @@ def variant(row):
 
 
 SCRIPT = {"shape": lambda row: row["shape"], "script": lambda row: row["script"], "": lambda row: row["precision"]}
-AGAINST_ONE = {  # of several processes
+AGAINST_ONE = {  # what several processes are compared with
     "times one": lambda row: shown(row["against_one"], ".2f"),
     "peak GB of all": lambda row: gigabytes(row["peak_bytes"]),
 }

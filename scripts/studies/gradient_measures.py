@@ -507,10 +507,10 @@ def variance_records(args, sums, strips, columns, start, labels):
     """Records of the tables variance and batch_cosines: batches of both shapes from the same strips."""
     records = {"variance": [], "batch_cosines": []}
     strip = np.arange(len(strips.valid))
-    group = torch.arange(4 * args.groups) // 4  # of a batch
+    group = torch.arange(4 * args.groups) // 4  # each batch's group
     for N, T in SETTINGS:
-        pieces = STRIP // T  # of a strip, each in a batch of its own
-        first_batch = strip // GROUP * 4 + strip % GROUP // N * pieces  # of a strip's first piece
+        pieces = STRIP // T  # a strip's pieces, each in a batch of its own
+        first_batch = strip // GROUP * 4 + strip % GROUP // N * pieces  # the batch of a strip's first piece
         batch = torch.from_numpy(first_batch[:, None] + np.arange(pieces)).flatten()
         counts = strips.valid.unflatten(1, (pieces, T)).sum(-1).flatten()
         for i, lam in enumerate(args.lambdas):
