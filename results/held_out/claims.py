@@ -28,7 +28,7 @@ def predicted(scores):
 def claims(scores):
     found = ExperimentClaims(scores)
     for budget, cells in predicted(scores).items():
-        names, where = (("R1", "R2", "R3"), "") if budget == SHORT else (("R4", "R5", "R6"), f", {budget} steps")
+        names, where = (("R1", "R2", "R3"), "") if budget == SHORT else (("R4", "R5", "R6"), f", {budget:,} steps")
         _add(found, scores, cells, names, where, budget)
     return found
 
