@@ -1,4 +1,4 @@
-"""The numbers of the README's section on what was found follow from results/runs.csv.gz, computed with NumPy alone."""
+"""The numbers of the README's advice and findings follow from results/runs.csv.gz, computed with NumPy alone."""
 
 import csv
 import gzip
@@ -11,7 +11,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-FOUND = " ".join(README.split("## What was found")[1].split("\n## ")[0].split())
+ADVICE, FOUND = (
+    " ".join(README.split(f"## {title}")[1].split("\n## ")[0].split())
+    for title in ("What should I do?", "What was found")
+)
 GAMES = ("Acrobot-v1", "CartPole-v1", "MiniGrid-DoorKey-5x5")
 OPEN = (*GAMES, "CartpoleSwingup-v1", "LunarLander-v3", "PendulumSwingup-v1")
 UNSATURATED = OPEN[3:]
@@ -68,7 +71,7 @@ def number(value, plus=True):
             {"num_envs": 128, "learning_rate": 2.5e-4},
         ),
         (
-            "in each of them, and by",
+            "in each of three games, and by",
             "outer_loop",
             {"minibatch_size": 64, "learning_rate": 2.5e-4},
             {"minibatch_size": 1024, "learning_rate": 1e-3},
@@ -79,8 +82,8 @@ def number(value, plus=True):
 def test_the_smaller_studies(text, experiment, first, second, both):
     pair = samples(experiment, **first, **both), samples(experiment, **second, **both)
     assert {len(scores) for scores in pair[0] + pair[1]} == {10}
-    assert f"{text} {cell(*pair).lstrip('+')}" in FOUND
-    if "in each of them" not in text:  # it says so behind the number
+    assert f"{text} {cell(*pair).lstrip('+')}" in ADVICE
+    if "and by" not in text:  # "in each of three games"
         assert min(x.mean() - y.mean() for x, y in zip(*pair)) > 0.05
 
 
