@@ -364,7 +364,7 @@ def level_shapes(view, budget):
     return {shape: (rate, sample[1::2].mean()) for shape, (rate, sample) in cells.items()}, level
 
 
-def summary(scores, shapes=SHAPES, budgets=BUDGETS):
+def summary(scores, shapes=SHAPES, budgets=BUDGETS, top=1.1):
     """Against the budget, a column a task: each shape's score at its best rate, and that rate.
 
     The odd seeds choose the rate, the even ones give the score and its interval. Hollow: fewer than ten seeds, which
@@ -389,7 +389,7 @@ def summary(scores, shapes=SHAPES, budgets=BUDGETS):
                 below.plot(left, rate, **dot)
         above.set_title(re.sub(r"^MiniGrid-|-v\d$", "", game), fontsize=7)
         below.axhline(RATES[1], color="0.6", lw=0.6, zorder=0)  # the default
-    axes[0][0].set(ylabel="score at the best rate", ylim=(-0.05, 1.1))
+    axes[0][0].set(ylabel="score at the best rate", ylim=(-0.05, top))
     axes[1][0].set(ylabel="best rate", xscale="log", yscale="log")
     steps = [f"{budget // 1000}k" if budget < 1e6 else f"{budget // 10**6}M" for budget in budgets]
     axes[1][0].set_xticks(budgets, steps)
