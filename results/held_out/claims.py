@@ -13,16 +13,20 @@ WORDS = {"default": "the script's default", "constant": "the best constant cell 
 
 
 def predicted(scores):
-    """{budget: {game: {name of a cell: its configuration}}} of predictions.csv, of the budgets that have runs."""
-    budgets = {config["total_timesteps"] for config in scores.configs}
-    cells = {budget: {game: {} for game in scores.games} for budget in sorted(budgets)}
+    """{budget: {game: {name of a cell: its configuration}}} of predictions.csv, of the budgets whose cells all ran."""
     with open(scores.folder / "predictions.csv") as file:
-        for row in csv.DictReader(file):
-            budget = int(row["total_timesteps"])
-            if budget in budgets:
-                config = scores.one(**{name: float(row[name]) for name in VARIES})
-                cells[budget][row["game"]][row["cell"]] = config
-    return cells
+        rows = list(csv.DictReader(file))
+    found = {}
+    for budget in sorted({int(row["total_timesteps"]) for row in rows}):
+        own = [row for row in rows if int(row["total_timesteps"]) == budget]
+        cells = {game: {} for game in scores.games}
+        for row in own:
+            for config in scores.where(**{name: float(row[name]) for name in VARIES}):
+                if scores.in_game(row["game"]).has(config):
+                    cells[row["game"]][row["cell"]] = config
+        if sum(map(len, cells.values())) == len(own):
+            found[budget] = cells
+    return found
 
 
 def claims(scores):
