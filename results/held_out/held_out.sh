@@ -4,8 +4,9 @@
 #        ten seeds, at 2,700,000 steps with three. Those that ran are skipped.
 # Cost:  200 runs of 100,000 and of 300,000 steps, 180 of 900,000 and 54 of 2,700,000, 390 million steps: some two hours
 #        of two cores.
-#   bash results/held_out/held_out.sh && python scripts/map_rule.py --runs runs/held_out --predict 100000 300000 900000 2700000
+#   bash results/held_out/held_out.sh && python scripts/map_rule.py --runs runs/held_out --predict 300000 900000 2700000
 #   bash results/held_out/held_out.sh
+given=${SEEDS:-} # default: ten, or three in the longest runs
 predictions="$(dirname "$0")/predictions.csv"
 EVAL_EPISODES=50 FLAGS=${FLAGS:---num-logs 20}
 GAMES=${GAMES:-MiniGrid-DoorKey-8x8-v0 Catch-v0}
@@ -21,6 +22,7 @@ for STEPS in $BUDGETS; do
     name="" seeds="1 2 3 4 5 6 7 8 9 10"
     [[ $STEPS = 100000 ]] || name="_b$STEPS"
     [[ $STEPS != 2700000 ]] || seeds="1 2 3"
+    seeds=${given:-$seeds}
     for game in $GAMES; do
         for cell in $(cells); do
             IFS=, read -r N T rate <<<"$cell"
