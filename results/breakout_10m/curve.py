@@ -40,6 +40,7 @@ def draw(table):
         values = 100 - table[name] if name == "ess" else table[name]
         axes[str(place)].plot(table["step"] / 1e6, values, color=BLUE, lw=0.8)
         axes[str(place)].set(title=label)
+    axes[str(list(SHOWN).index("ess"))].set_yscale("log")  # single batches with a large ratio stand far above the rest
     for axis in axes.values():
         axis.set_xlim(0, 10)
     figure.supxlabel("million steps", fontsize=8)
