@@ -30,8 +30,10 @@ class Args:
 def draw(table):
     """Draws the return beside CleanRL's, and the six diagnostics; table: the columns of curve.csv."""
     figure, axes = plt.subplot_mosaic("RRR;012;345", figsize=(PAGE, 5.6), height_ratios=(1.6, 1, 1))
-    lines = [(pd.read_csv(HERE / "cleanrl.csv"), VERMILLION, DASHED, "CleanRL, mean of three seeds"),
-             (table, BLUE, "-", "ours, one seed")]  # fmt: skip
+    lines = [
+        (pd.read_csv(HERE / "cleanrl.csv"), VERMILLION, DASHED, "CleanRL, mean of three seeds"),
+        (table, BLUE, "-", "ours, one seed"),
+    ]
     for rows, color, style, label in lines:
         axes["R"].plot(rows["step"] / 1e6, rows["episodic_return"], color=color, ls=style, label=label)
     axes["R"].set(ylabel="return of the last 100 games", title="Breakout, 8 x 128")

@@ -25,7 +25,7 @@ RUN = ["num_envs", "num_steps", "learning_rate", "seed"]
 
 @dataclass
 class Args:
-    runs: Optional[Path] = None  # the run directories
+    runs: Optional[Path] = None  # run directories, to write curves.csv from; default: draws the one that is there
 
 
 def table(folder):
