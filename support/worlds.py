@@ -376,16 +376,10 @@ def play(envs: Any, act: Callable[[Any, Any], Any], bar: Any, max_steps: Optiona
             print(f"note: {int(playing.sum())} final games have not ended and are cut at {steps:,} steps", flush=True)
             break
         steps += 1
-        actions = act(obs, playing)
-        if isinstance(envs, Games):
-            under_way: Any = ...
-            obs, reward, terminated, truncated, info = envs.step(actions)
-        else:  # EnvPool: only games under way; one of Breakout took 15,000 steps, the median 2,660
-            under_way = np.flatnonzero(playing).astype(np.int32)
-            obs[under_way], reward, terminated, truncated, info = envs.step(actions[under_way], under_way)
-        returns[under_way] += info.get("reward", reward) * playing[under_way]  # Atari's is clipped
-        over = playing[under_way] & (info.get("terminated", terminated).astype(bool) | truncated)  # Atari's is a life
-        playing[under_way] &= ~over
+        obs, reward, terminated, truncated, info = envs.step(act(obs, playing))
+        returns += info.get("reward", reward) * playing  # Atari's is clipped
+        over = playing & (info.get("terminated", terminated).astype(bool) | truncated)  # Atari's is a life
+        playing &= ~over
         bar.update(int(over.sum()))
     return returns.tolist()
 
