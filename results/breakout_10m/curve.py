@@ -21,8 +21,6 @@ from analysis.suite import SHOWN  # noqa: E402
 from support import arguments, reading  # noqa: E402
 
 TAGS = ("charts/episodic_return", "charts/SPS", *(f"diagnostics/{name}" for name in SHOWN))
-
-
 RUNS = {"8x128__s1": ("curve.csv", BLUE, "8 x 128"), "128x8__s1": ("curve_128x8.csv", GREEN, "128 x 8")}
 
 
