@@ -21,8 +21,8 @@ SHAPES = ((8, 32), (8, 128), (128, 32), (128, 128), (32, 32), (128, 8))  # the c
 ORDERED = tuple(shape for shape in SHAPES if shape != (128, 128))  # it makes six iterations at the smallest budget
 BATCH_1024 = ((8, 128), (32, 32), (128, 8))
 BUDGETS = SHORT, MIDDLE, LONG = 100_000, 300_000, 900_000
-RATES = tuple(2.5e-4 * 2.0**k for k in range(-1, 4))
-MOST_RATES = 8
+RATES = tuple(2.5e-4 * 2.0**k for k in range(-1, 4))  # of the claims at equal rates
+COMMON = tuple(2.5e-4 * 2.0**k for k in range(-1, 7))  # of every shape at the two smaller budgets
 SEEDS = range(1, 11)
 OPEN = (
     "CartPole-v1",
@@ -39,93 +39,15 @@ TASKS_WITH_A_SIGN = 5  # the least for K5
 
 # ---- the plan --------------------------------------------------------------------------------------------------------
 def missing(table, game, budget, seeds=SEEDS):
-    """The runs that a block still needs: (N, T, learning rate, seed), of what has no row in the table (of all blocks).
+    """The runs that a task still needs at a budget: (N, T, learning rate, seed), of what has no row in the table.
 
-    At the two smaller budgets RATES, at LONG the three around the best rate of MIDDLE. Once all seeds have run and a
-    neighbour of the best rate has not, also this one, up to MOST_RATES. At LONG then also the best rate of each other
-    shape: a score that falls and rises again with the rate has a better one far from where it was looked for.
-
-    Above SHORT the best rate of the next smaller budget comes first. A task that is saturated gets no further rates:
-    every claim leaves it out.
+    COMMON rates for every shape, so that none is searched more widely than another. LONG was searched until 25 November
+    2026 by another plan, around the best rates of MIDDLE, and gets no further runs.
     """
-    rows = table[table["game"] == game]
-    if _saturated(rows, budget):
-        return []
-    first = {shape: _first(rows, shape, budget) for shape in SHAPES}
-    begun = _all_complete(rows, budget, first)
-    rates = {shape: _rates(rows, shape, budget, first[shape] if begun else ()) for shape in SHAPES}
-    planned = {shape: _planned(rows, shape, budget) for shape in SHAPES}
-    if all(first.values()) and not (begun or _all_complete(rows, budget, planned)):
-        rates = first
-    elif budget == LONG and _all_complete(rows, LONG, rates):
-        best = {_best(rows, shape, LONG, tried) for shape, tried in rates.items()}
-        rates = {shape: _rates(rows, shape, LONG, best) for shape in SHAPES}
-    return [
-        (*shape, rate, seed)
-        for shape, tried in rates.items()
-        for rate in sorted(tried)
-        for seed in seeds
-        if seed not in set(_cell(rows, shape, budget, rate)["seed"])
-    ]
-
-
-def _cell(rows, shape, budget, rate):
-    same = (rows["num_envs"] == shape[0]) & (rows["num_steps"] == shape[1]) & (rows["total_timesteps"] == budget)
-    return rows[same & np.isclose(rows["learning_rate"], rate)]
-
-
-def _first(rows, shape, budget):
-    """The best rate of a shape at the next smaller budget, in a set; empty without one."""
-    smaller = {MIDDLE: SHORT, LONG: MIDDLE}.get(budget)
-    best = _best(rows, shape, smaller, _tried(rows, shape, smaller)) if smaller else None
-    return set() if best is None else {best}
-
-
-def _planned(rows, shape, budget):
-    """The learning rates of a shape at a budget before any is an edge."""
-    return {factor * best for best in _first(rows, shape, LONG) for factor in (0.5, 1, 2)} if budget == LONG else RATES
-
-
-def _rates(rows, shape, budget, others=()):
-    """The learning rates of a shape at a budget, as far as the rows say; others: rates to be tried too.
-
-    A rate with some rows is one of them: the best rate of a smaller budget, and so the plan, may have changed since.
-    """
-    rates = {*_planned(rows, shape, budget), *_tried(rows, shape, budget), *others}
-    while len(rates) < MOST_RATES and _complete(rows, shape, budget, rates):
-        best = _best(rows, shape, budget, rates)
-        if {best / 2, 2 * best} <= rates:
-            break
-        rates |= {best / 2, 2 * best}
-    return rates
-
-
-def _saturated(rows, budget):
-    """Whether each shape has a cell with all seeds at a budget, and each of ORDERED one above SATURATED."""
-    best = {}
-    for shape in SHAPES:
-        cells = [_cell(rows, shape, budget, rate)["score"] for rate in _tried(rows, shape, budget)]
-        best[shape] = max((cell.mean() for cell in cells if len(cell) >= len(SEEDS)), default=-np.inf)
-    return min(best.values()) > -np.inf and min(best[shape] for shape in ORDERED) > SATURATED
-
-
-def _complete(rows, shape, budget, rates):
-    """Whether all seeds of each of these rates have run, and there are some."""
-    return bool(rates) and all(len(_cell(rows, shape, budget, rate)) >= len(SEEDS) for rate in rates)
-
-
-def _all_complete(rows, budget, rates):
-    return all(_complete(rows, shape, budget, tried) for shape, tried in rates.items())
-
-
-def _best(rows, shape, budget, rates):
-    """The rate with the largest mean score; None without any."""
-    return max(rates, key=lambda rate: _cell(rows, shape, budget, rate)["score"].mean(), default=None)
-
-
-def _tried(rows, shape, budget):
-    same = (rows["num_envs"] == shape[0]) & (rows["num_steps"] == shape[1]) & (rows["total_timesteps"] == budget)
-    return sorted(rows[same]["learning_rate"].unique())
+    rows = table[(table["game"] == game) & (table["total_timesteps"] == budget)]
+    there = {tuple(map(float, row)) for row in rows[["num_envs", "num_steps", "learning_rate", "seed"]].to_numpy()}
+    cells = itertools.product(SHAPES, COMMON if budget != LONG else (), seeds)
+    return [(*shape, rate, seed) for shape, rate, seed in cells if (*map(float, shape), rate, float(seed)) not in there]
 
 
 # ---- claims ----------------------------------------------------------------------------------------------------------
