@@ -55,7 +55,7 @@ class Args:
 def read_rows(name):
     """{game: {configuration: its rows}} of the own runs of an experiment of results/, sorted as text."""
     code, found = experiment.load(name), defaultdict(dict)
-    runs = reading.load(experiment.DATASET)
+    runs = experiment.read_dataset(experiment.DATASET)
     runs = runs[[name in words.split() for words in runs["experiment"]]]
     runs = runs.sort_values(["game", "seed", *code.VARIES], key=lambda column: column.astype(str).where(column != ""))
     for (game, *config), rows in runs.groupby(["game", *code.VARIES], sort=False):
@@ -181,7 +181,7 @@ def best_shape_stays(trials, effect):
 
     def verdict(*samples):
         grid = {shape: dict(zip((1, 2, 4, 8), samples[4 * shape : 4 * shape + 4])) for shape in range(7)}
-        return comparisons.judge_default(grid, 2, MARGIN, reps=max(trials.reps, 1000)).verdict
+        return comparisons.judge_default(grid, 2, MARGIN).verdict
 
     return trials.each(verdict, *first, *others)
 
@@ -199,7 +199,7 @@ def search(trials, effect):
 def trend(trials, effect):
     def verdict(*samples):
         groups = [list(of_game) for of_game in zip(*samples)]
-        return comparisons.judge_trend(LEVELS, groups, "more", reps=trials.reps).verdict
+        return comparisons.judge_trend(LEVELS, groups, "more").verdict
 
     return trials.each(verdict, *trials.samples(*effect * np.linspace(0, 1, len(LEVELS))))
 
@@ -278,7 +278,7 @@ class Diagnostics:
                 near += near >= drawn  # not its own
                 values[-1].append(of_runs[name][near] + effect * size * place / (len(LEVELS) - 1))
                 given[-1].append(scores[drawn])
-        return judge(comparisons.partial_correlation(levels, values, given, reps=trials.reps), "more").verdict
+        return judge(comparisons.partial_correlation(levels, values, given), "more").verdict
 
 
 class Plasticity:
@@ -306,7 +306,7 @@ class Plasticity:
             y = y + effect * np.ptp(np.percentile(y, [5, 95])) * x.argsort().argsort() / x.size
             sample.append(np.stack([x, y, np.repeat(np.arange(4), trials.seeds)]))
         statistic = spearman_within if self.within else spearman
-        return judge(evidence(statistic, [sample], trials.reps), "more").verdict
+        return judge(evidence(statistic, [sample]), "more").verdict
 
 
 class Gradients:

@@ -63,7 +63,9 @@ def main(args):
 def take_in(args, code, out):
     """The table of all runs, with those of --runs and of the experiment's own files, and rewritten if they are new."""
     try:
-        table = reading.load(args.dataset) if args.dataset.is_file() else pd.DataFrame(columns=reading.COLUMNS)
+        table = pd.DataFrame(columns=reading.COLUMNS)
+        if args.dataset.is_file():
+            table = experiment.read_dataset(args.dataset)
     except (OSError, EOFError, ValueError) as error:
         arguments.fail(
             f"--dataset {args.dataset} cannot be read ({error}): expected a file such as results/runs.csv.gz"

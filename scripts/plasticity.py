@@ -332,7 +332,7 @@ def evidence_of(statistic, sample, args):
         return nothing(f"expected at least {RUNS_FOR_A_VERDICT} runs of each game")
     if statistic is spearman_within and min(x.shape[-1] / len(set(x[2])) for x in sample) < RUNS_FOR_A_VERDICT:
         return nothing(f"expected at least {RUNS_FOR_A_VERDICT} runs of a configuration")
-    return evidence(statistic, [sample], args.reps, args.seed)
+    return evidence(statistic, [sample])
 
 
 # ---- what is shown ---------------------------------------------------------------------------------------------------

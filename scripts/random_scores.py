@@ -37,30 +37,26 @@ def parse_args(argv):
     return args
 
 
-def random_actions(generator, space, number):
-    """Actions (number, ...), each drawn uniformly from a space, Discrete or Box. generator: NumPy's."""
-    if hasattr(space, "n"):
-        return generator.integers(space.n, size=number)
-    return generator.uniform(space.low, space.high, (number, *space.shape)).astype(np.float32)
-
-
 def play_randomly(env_id, episodes, seed):
-    """The returns and the lengths, (episodes,), of whole episodes with random actions, one in each environment."""
+    """The returns (episodes,) of whole games with uniformly random actions, one in each environment."""
     envs = worlds.make(env_id, rundir.game_seeds(seed, "random", 0, range(episodes)), num_threads=1)
     generator, space = np.random.default_rng(seed), worlds.spaces(env_id)[1]
     envs.reset()
-    returns, lengths, playing = np.zeros(episodes), np.zeros(episodes), np.ones(episodes, dtype=bool)
+    returns, playing = np.zeros(episodes), np.ones(episodes, dtype=bool)
     while playing.any():
-        _, rewards, terminated, truncated, _ = envs.step(random_actions(generator, space, episodes))
+        if hasattr(space, "n"):
+            actions = generator.integers(space.n, size=episodes)
+        else:
+            actions = generator.uniform(space.low, space.high, (episodes, *space.shape)).astype(np.float32)
+        _, rewards, terminated, truncated, _ = envs.step(actions)
         returns += rewards * playing
-        lengths += playing
         playing &= ~(terminated | truncated)
-    return returns, lengths
+    return returns
 
 
 def main(args):
     for env_id in args.games:
-        returns, _ = play_randomly(env_id, args.episodes, args.seed)
+        returns = play_randomly(env_id, args.episodes, args.seed)
         half_width = 1.96 * returns.std(ddof=1) / len(returns) ** 0.5
         print(f"{env_id},{returns.mean():.4g},{half_width:.2g}", flush=True)
 

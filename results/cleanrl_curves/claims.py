@@ -5,6 +5,8 @@ from analysis import panels
 from analysis.experiment import ESTIMATE, ExperimentClaims
 from analysis.look import BLUE, GREEN, PAGE, VERMILLION, plt
 
+from support import catalog
+
 VARIES = ("program",)
 FIXED = {}
 CLEANRL, OURS, OURS_GYMNASIUM = "CleanRL", "ppo_envpool.py", "ppo_envpool.py, gymnasium's game"
@@ -41,7 +43,13 @@ def run(game, program, seed, steps):
     return {
         "script": theirs if program == CLEANRL else "ppo_envpool",
         "env_id": f"gymnasium::{game}" if program == OURS_GYMNASIUM else game,
-        **{"game": game, "program": program, "seed": seed, "num_envs": num_envs, "num_steps": num_steps},
+        **{
+            "game": catalog.game_name(game),
+            "program": program,
+            "seed": seed,
+            "num_envs": num_envs,
+            "num_steps": num_steps,
+        },
         "total_timesteps": steps,
         "global_step": steps // (num_envs * num_steps) * num_envs * num_steps,
     }

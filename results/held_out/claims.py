@@ -4,7 +4,7 @@ import csv
 
 from analysis.comparisons import difference, judge, judge_each, over_each
 from analysis.estimates import evidence, several
-from analysis.experiment import REPS, SMALLEST_EFFECT, ExperimentClaims
+from analysis.experiment import SMALLEST_EFFECT, ExperimentClaims
 
 VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps")
 FIXED = {"minibatch_size": 256}
@@ -48,14 +48,14 @@ def _add(found, scores, cells, names, where, budget):
     for name, (other, words) in zip(names, WORDS.items()):
 
         def gains(view, other=other):
-            return judge(evidence(difference, [samples(view, "predicted"), samples(view, other)], REPS), "more")
+            return judge(evidence(difference, [samples(view, "predicted"), samples(view, other)]), "more")
 
         found.add(name, f"the predicted cell beats {words}{where}", gains, configs, primary=budget == SHORT)
 
     def level(view):
         others = [name for name in cells[view.games[0]] if name != "predicted"]
         every = [samples(view, name) for name in ("predicted", *others) if all(name in cells[g] for g in view.games)]
-        return judge_each(several(over_each, every, REPS), "not less", SMALLEST_EFFECT)
+        return judge_each(several(over_each, every), "not less", SMALLEST_EFFECT)
 
     text = f"no cell that was tried is more than {SMALLEST_EFFECT} above the predicted one{where}"
     for game in scores.games:

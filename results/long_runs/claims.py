@@ -3,7 +3,7 @@
 import numpy as np
 from analysis.comparisons import Tested
 from analysis.estimates import evidence
-from analysis.experiment import ESTIMATE, REPS, ExperimentClaims, load
+from analysis.experiment import ESTIMATE, ExperimentClaims, load
 
 MAP, of_peaks = load("map"), load("lunarlander").of_peaks
 VARIES, FIXED, ALSO = MAP.VARIES, MAP.FIXED, ("map",)
@@ -31,7 +31,7 @@ def claims(scores):
 
         def peaks(view):
             samples = [view.sample(config) for config in (*first, *second)]
-            return Tested(evidence(of_peaks(len(first)), samples, REPS).estimate)
+            return Tested(evidence(of_peaks(len(first)), samples).estimate)
 
         if first and second:
             found.add("long", text, peaks, [*first, *second], games=[game], family=ESTIMATE)

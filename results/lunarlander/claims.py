@@ -5,7 +5,7 @@ import copy
 import numpy as np
 from analysis.comparisons import Tested
 from analysis.estimates import evidence, mean
-from analysis.experiment import ESTIMATE, REPS, ExperimentClaims, load
+from analysis.experiment import ESTIMATE, ExperimentClaims, load
 from analysis.look import BLUE, PAGE, plt
 
 MAP = load("map")
@@ -75,7 +75,7 @@ def claims(scores):
 
     def estimated(name, text, statistic, configs, quantity=UNIT):
         def test(view):
-            return Tested(evidence(statistic, [view.sample(config) for config in configs], REPS).estimate)
+            return Tested(evidence(statistic, [view.sample(config) for config in configs]).estimate)
 
         found.add(name, text, test, configs, family=ESTIMATE, quantity=quantity)
 
@@ -97,7 +97,7 @@ def draw(scores):
     figure, axes = plt.subplots(1, 4, figsize=(PAGE, 2.6), width_ratios=[1.2, 1, 1, 1])
     cells = collapse(scores)
     for y, config in enumerate(reversed(cells.values())):
-        one = evidence(mean, [scores.sample(config)], REPS).estimate
+        one = evidence(mean, [scores.sample(config)]).estimate
         axes[0].errorbar(one.value, y, xerr=[[one.value - one.low], [one.high - one.value]], color=BLUE, marker="o")
     axes[0].set_yticks(range(len(cells)), list(reversed(cells)))
     axes[0].set(xlabel=UNIT, title="rate 2e-3, 300,000 steps")

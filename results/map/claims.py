@@ -9,10 +9,22 @@ import re
 import numpy as np
 from analysis.claims import BY_GAME
 from analysis.comparisons import SEEDS_FOR_A_VERDICT, Tested, difference, gain_difference, judge, judge_each
-from analysis.estimates import ALPHA, CONTRADICTED, SUPPORTED, UNDECIDED, Estimate, evidence, holm, mean, p_values
+from analysis.estimates import (
+    ALPHA,
+    CONTRADICTED,
+    SUPPORTED,
+    UNDECIDED,
+    Estimate,
+    evidence,
+    holm,
+    mean,
+    resampled,
+)
 from analysis.experiment import ESTIMATE, REPS, ExperimentClaims
 from analysis.look import BLUE, COLORS, DASHED, DOTTED, PAGE, plt
 from analysis.suite import short
+
+from support.arguments import fail
 
 VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps")
 FIXED = {"minibatch_size": 256, "update_epochs": (4, 10)}  # 10: of the tasks with continuous actions
@@ -57,15 +69,42 @@ def rates_of(view, shape, budget):
     return {config["learning_rate"]: config for config in found if view.has(config)}
 
 
-def at_best(view, shape, budget):
-    """The scores of a shape at its best rate in each game: the odd seeds choose, the even ones are returned."""
-    return [chosen(view.in_game(game), shape, budget)[1][1::2] for game in view.games]
+def searched(view, shapes, budget):
+    """The learning rates at which some shapes are compared, in a view of one game: those that each of them has.
+
+    Ends the program with one line if one was searched more widely than another at the two smaller budgets. At LONG the
+    plan tried other rates with each shape.
+    """
+    rates = [set(rates_of(view, shape, budget)) for shape in shapes]
+    if budget != LONG and any(of_shape != rates[0] for of_shape in rates):
+        odd = sorted(set.union(*rates) - set.intersection(*rates))
+        fail(
+            f"map: {view.games[0]} at {budget:,} steps has {odd} with some N x T only: expected the same rates for all"
+        )
+    return sorted(set.intersection(*rates))
 
 
-def chosen(view, shape, budget):
-    """(learning rate, its scores) of a shape in a view of one game: the rate that the odd seeds choose."""
-    cells = ((rate, view.sample(config)[0]) for rate, config in rates_of(view, shape, budget).items())
-    return max(cells, key=lambda cell: cell[1][0::2].mean())
+def cross_fitted(cells):
+    """The scores of the best of some cells, one for each seed: either half of the seeds chooses for the other half.
+
+    cells: {name: scores (seeds,)}, with the same seeds. Returns the names that the two halves chose, and the scores.
+    """
+    names, scores = [], []
+    for half in (0, 1):
+        names.append(max(cells, key=lambda name: cells[name][half::2].mean()))
+        scores.append(cells[names[-1]][1 - half :: 2])
+    return names, np.concatenate(scores)
+
+
+def cells_of(view, shapes, budget, rates):
+    """{(N, T, rate): its scores} in a view of one game."""
+    return {(*shape, rate): view.sample(rates_of(view, shape, budget)[rate])[0] for shape in shapes for rate in rates}
+
+
+def at_best(view, shape, budget, shapes=()):
+    """The scores of a shape at its best rate in each game, cross-fitted. shapes: those that it is compared with."""
+    games = [view.in_game(game) for game in view.games]
+    return [cross_fitted(cells_of(one, [shape], budget, searched(one, [shape, *shapes], budget)))[1] for one in games]
 
 
 def best_of_cells(view, budget):
@@ -130,11 +169,16 @@ def order_is_kept(view):
 
 
 def finished(scores, *budgets):
-    """The games in which every shape has run at each of the budgets."""
+    """The games in which every shape has run at each of the budgets, at the smaller two with all of COMMON."""
+
+    def has(view, shape, budget):
+        rates = rates_of(view, shape, budget)
+        return bool(rates) if budget == LONG else set(COMMON) <= set(rates)
+
     return [
         game
         for game in scores.games
-        if all(rates_of(scores.in_game(game), shape, budget) for shape in SHAPES for budget in budgets)
+        if all(has(scores.in_game(game), shape, budget) for shape in SHAPES for budget in budgets)
     ]
 
 
@@ -154,7 +198,8 @@ def claims(scores):
             cells = [(large, LONG), ((8, 32), LONG), (large, SHORT), ((8, 32), SHORT)]
 
             def effect_grows(view, cells=cells):
-                return judge(evidence(gain_difference, [at_best(view, *cell) for cell in cells], REPS), "more")
+                samples = [at_best(view, *cell, shapes=[shape for shape, _ in cells]) for cell in cells]
+                return judge(evidence(gain_difference, samples), "more")
 
             text = f"a larger {factor} helps more at {LONG:,} steps than at {SHORT:,}, each cell at its best rate"
             configs = [config for cell in cells for config in configs_of(scores, *cell)]
@@ -180,7 +225,7 @@ def claims(scores):
                 def gap(*drawn):
                     return np.mean([difference(*drawn[i :: len(base)]) for i in range(len(base))], axis=0)
 
-                parts.append(evidence(gap, samples, REPS))
+                parts.append(evidence(gap, samples))
             return judge_each(parts, "little", CLOSE)
 
         text = f"at {budget:,} steps and equal rates the shapes are level with 8x128"
@@ -206,7 +251,7 @@ def claims(scores):
             def shift(*drawn):
                 return late(*drawn[: len(second)]) - early(*drawn[len(second) :])
 
-            return judge(evidence(shift, [*second, *first], REPS), "less")
+            return judge(resampled(shift, [*second, *first], REPS), "less")
 
         text = f"the best rate of {shape[0]}x{shape[1]} falls from {SHORT:,} to {LONG:,} steps"
         more = {"games": unsaturated_ends, "by_game": False, "quantity": "log2 of the rate"}
@@ -215,7 +260,7 @@ def claims(scores):
 
         def top(view, shape=shape, budget=budget):
             place, samples = best_place(view, shape, budget)
-            return Tested(evidence(place, samples, REPS).estimate)
+            return Tested(resampled(place, samples, REPS).estimate)
 
         text = f"the best rate of {shape[0]}x{shape[1]} at {budget:,} steps, beside K4"
         more = {"games": unsaturated_ends, "family": ESTIMATE, "quantity": "log2 of the rate"}
@@ -227,7 +272,7 @@ def sign_at(rate, budget):
     """The test of the difference of 128x8 and 8x128 at a rate, in a view of one game."""
 
     def test(view):
-        return judge(evidence(difference, [view.sample(config) for config in pair(view, rate, budget)], REPS), "more")
+        return judge(evidence(difference, [view.sample(config) for config in pair(view, rate, budget)]), "more")
 
     return test
 
@@ -269,28 +314,50 @@ def sign_belongs_to_task(budget):
 
 
 # ---- pictures --------------------------------------------------------------------------------------------------------
-def level_shapes(view, budget):
-    """{shape: (its best rate, its mean score there)} in a view of one game, and the set of those level with the best.
+BARS = {  # what is tuned: (N x T to choose from, learning rates; None: all that the N x T have in common)
+    "default\n8×128, 2.5e-4": (((8, 128),), (2.5e-4,)),
+    "N×T tuned\nat the default rate": (SHAPES, (2.5e-4,)),
+    "rate tuned\nat 8×128": (((8, 128),), None),
+    "N×T and rate\ntuned": (SHAPES, None),
+}
 
-    The odd seeds choose the rates and the best shape, the even ones are compared (Holm, p of "the best is better").
-    The set is empty where a cell has too few seeds for a verdict; then the means are those of all seeds.
+
+def what_tuning_buys(scores, budget=SHORT):
+    """{a bar of BARS: the cross-fitted mean score of each game (games,)}."""
+    found = {}
+    for name, (shapes, rates) in BARS.items():
+        games = [scores.in_game(game) for game in scores.games]
+        cells = [cells_of(one, shapes, budget, rates or searched(one, SHAPES, budget)) for one in games]
+        found[name] = np.array([cross_fitted(of_game)[1].mean() for of_game in cells])
+    return found
+
+
+def bars(scores):
+    """What tuning the rate and tuning N x T buy at SHORT: a bar is the mean over tasks, a dot a task.
+
+    The interval is Student's t over the tasks: what a further task would add is the uncertainty that counts.
     """
-    cells = {shape: chosen(view, shape, budget) for shape in SHAPES if rates_of(view, shape, budget)}
-    if min((len(sample) for _, sample in cells.values()), default=0) < SEEDS_FOR_A_VERDICT:
-        return {shape: (rate, sample.mean()) for shape, (rate, sample) in cells.items()}, set()
-    best = max(cells, key=lambda shape: cells[shape][1][0::2].mean())
-    others = [shape for shape in cells if shape != best]
-    pairs = [evidence(difference, [[cells[best][1][1::2]], [cells[shape][1][1::2]]], REPS) for shape in others]
-    chances = holm([float(p_values(pair.draws, "more")[0]) for pair in pairs])
-    level = {best, *(shape for shape, chance in zip(others, chances) if chance >= ALPHA)}
-    return {shape: (rate, sample[1::2].mean()) for shape, (rate, sample) in cells.items()}, level
+    figure, axis = plt.subplots(figsize=(PAGE, 2.6))
+    found = what_tuning_buys(scores)
+    for place, values in enumerate(found.values()):
+        one = evidence(mean, [[values]]).estimate
+        axis.bar(place, one.value, width=0.55, color=BLUE, alpha=0.25 + 0.25 * place, zorder=2)
+        axis.errorbar(place, one.value, yerr=[[one.value - one.low], [one.high - one.value]], color="black", lw=1)
+        axis.plot(place + np.linspace(-0.2, 0.2, len(values)), values, "o", ms=3, color="0.35", zorder=3)
+        axis.text(place + 0.3, one.value, f"{one.value:.2f}", va="center", fontsize=8)
+    axis.set_xticks(range(len(found)), list(found))
+    axis.set(ylabel="score", ylim=(-0.05, 1.1))
+    axis.set_title(
+        f"PPO, {SHORT:,} steps, {len(scores.games)} tasks. 0: a random policy, 1: a reference return.\n"
+        "Bar: mean over tasks with its 95 % interval. Dot: a task, ten seeds; each half chooses for the other."
+    )
+    return figure
 
 
 def summary(scores, shapes=SHAPES, budgets=BUDGETS, top=1.1):
-    """Against the budget, a column a task: each shape's score at its best rate, and that rate.
+    """Against the budget, a column per task: the score of each N x T at its best rate, and that rate.
 
-    The odd seeds choose the rate, the even ones give the score and its interval. Hollow: fewer than ten seeds, which
-    choose and are shown.
+    Either half of the seeds chooses for the other. Hollow: fewer than ten seeds, which choose and are shown.
     """
     figure, axes = plt.subplots(
         2, len(scores.games), figsize=(PAGE, 3.4), sharex=True, sharey="row", squeeze=False, height_ratios=[3, 2]
@@ -324,21 +391,26 @@ def summary(scores, shapes=SHAPES, budgets=BUDGETS, top=1.1):
 
 
 def best_cell(view, shape, budget):
-    """(the best rate of a shape, the Estimate of its score there, whether it has seeds for a verdict), in one game."""
-    if not rates_of(view, shape, budget):
+    """(the best rate of a shape, the Estimate of its score there, whether it has seeds for a verdict), in one game.
+
+    The rate is that of all seeds, the score is cross-fitted.
+    """
+    cells = cells_of(view, [shape], budget, rates_of(view, shape, budget))
+    if not cells:
         return None, None, False
-    rate, sample = chosen(view, shape, budget)
-    enough = len(sample) >= SEEDS_FOR_A_VERDICT
-    return rate, evidence(mean, [[sample[1::2] if enough else sample]], REPS).estimate, enough
+    best = max(cells, key=lambda cell: cells[cell].mean())
+    enough = len(cells[best]) >= SEEDS_FOR_A_VERDICT
+    shown = cross_fitted(cells)[1] if enough else cells[best]
+    return best[2], evidence(mean, [[shown]]).estimate, enough
 
 
 def draw(scores):
     """The pictures of the page: {file name: figure}."""
-    return {"summary": summary(scores), "scores": every_rate(scores)}
+    return {"bars": bars(scores), "summary": summary(scores), "scores": every_rate(scores)}
 
 
 def every_rate(scores):
-    """Above, the mean scores against the rate, a line a shape; below, each shape at its best rate, a sheet a budget."""
+    """Above, mean scores against the rate, a line per N x T; below, each at its best rate, a table per budget."""
     budgets = [budget for budget in BUDGETS if scores.where(total_timesteps=budget)]
     heights = [2.2 * len(budgets), 0.8 + 0.36 * len(scores.games)]
     figure = plt.figure(figsize=(PAGE, sum(heights)))
@@ -354,9 +426,7 @@ def every_rate(scores):
     above.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(SHAPES), title="N×T")
     above.supxlabel("learning rate", fontsize=8)
     below.suptitle(
-        "score and learning rate of each shape at its best rate\n"
-        f"framed: level with the best shape; grey: fewer than {SEEDS_FOR_A_VERDICT} seeds, not compared",
-        fontsize=8,
+        "score of each N×T at its best learning rate, half the width of its 95 % interval, and that rate", fontsize=8
     )
     for budget, axis in zip(budgets, below.subplots(1, len(budgets), sharey=True, squeeze=False)[0]):
         sheet(axis, scores, budget)
@@ -369,7 +439,7 @@ def curves(axis, view, budget):
         cells = sorted(rates_of(view, shape, budget).items())
         if not cells:
             continue
-        found = [evidence(mean, [view.sample(config)], REPS).estimate for _, config in cells]
+        found = [evidence(mean, [view.sample(config)]).estimate for _, config in cells]
         color = COLORS[(8, 128, 32).index(shape[0])]
         style = {8: DOTTED, 32: DASHED, 128: "-"}[shape[1]]
         rates = [rate for rate, _ in cells]
@@ -384,24 +454,17 @@ def curves(axis, view, budget):
 
 
 def sheet(axis, scores, budget):
-    """A row a game, a column a shape: the score at the shape's best rate; bold and framed where level with the best.
-
-    Grey where there are too few seeds to compare.
-    """
+    """A row per game, a column per shape: the score at the shape's best rate, its half-width, and that rate."""
     axis.set_title(f"{budget:,} steps")
     axis.set_xticks(range(len(SHAPES)), [f"{n}×{t}" for n, t in SHAPES], rotation=90)
     axis.set_yticks(range(len(scores.games)), scores.games)
     axis.set(xlim=(-0.5, len(SHAPES) - 0.5), ylim=(len(scores.games) - 0.5, -0.5))
     axis.grid(False)
     for y, game in enumerate(scores.games):
-        cells, level = level_shapes(scores.in_game(game), budget)
         for x, shape in enumerate(SHAPES):
-            if shape in cells:
-                rate, mean_score = cells[shape]
-                weight = "bold" if shape in level else "normal"
-                score = f"{round(mean_score, 2) + 0.0:.2f}"
-                centered = {"ha": "center", "va": "center", "color": "black" if level else "0.55"}
-                axis.text(x, y - 0.12, score, weight=weight, fontsize=6, **centered)
-                axis.text(x, y + 0.25, short(rate), fontsize=5, **centered)
-            if shape in level:
-                axis.add_patch(plt.Rectangle((x - 0.46, y - 0.42), 0.92, 0.84, fill=False, ec=BLUE, lw=1.2))
+            rate, one, _ = best_cell(scores.in_game(game), shape, budget)
+            if one is None:
+                continue
+            lines = (f"{one.value + 0.0:.2f}", 6), (f"±{(one.high - one.low) / 2:.2f}", 5), (short(rate), 5)
+            for line, (text, size) in enumerate(lines):
+                axis.text(x, y - 0.26 + 0.27 * line, text, fontsize=size, ha="center", va="center")

@@ -2,7 +2,7 @@
 
 from analysis.comparisons import gain_difference, judge
 from analysis.estimates import evidence
-from analysis.experiment import REPS, ExperimentClaims
+from analysis.experiment import ExperimentClaims
 from analysis.panels import facets
 
 VARIES = ("num_envs", "num_steps", "mask_resets")
@@ -16,7 +16,7 @@ def claims(scores):
     found.compare("M2", "masking reset rows improves the final score at 128x8", *wide, primary=True)
 
     def larger(view):
-        return judge(evidence(gain_difference, [view.sample(config) for config in wide + long], REPS), "more")
+        return judge(evidence(gain_difference, [view.sample(config) for config in wide + long]), "more")
 
     found.add("M3", "the effect is larger at 128x8 than at 8x128", larger, wide + long, primary=True)
     return found

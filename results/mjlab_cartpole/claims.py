@@ -6,7 +6,7 @@ import pandas as pd
 from analysis import panels
 from analysis.comparisons import gain_difference, judge
 from analysis.estimates import evidence
-from analysis.experiment import REPS, ExperimentClaims
+from analysis.experiment import ExperimentClaims
 from analysis.look import COLORS, PAGE, plt
 
 from support import reading, recipe
@@ -69,7 +69,7 @@ def claims(scores):
         found.compare(name, text, *pair, primary=True, quantity=UNIT)
 
     def larger(view):
-        return judge(evidence(gain_difference, [view.sample(config) for config in many + few], REPS), "more")
+        return judge(evidence(gain_difference, [view.sample(config) for config in many + few]), "more")
 
     text = "the gain of starting out of phase is larger at 1024 environments than at 256"
     found.add("H3", text, larger, many + few, quantity=UNIT)

@@ -2,7 +2,7 @@
 
 import numpy as np
 from analysis.comparisons import curvature, judge, judge_ranks
-from analysis.estimates import evidence
+from analysis.estimates import evidence, resampled
 from analysis.experiment import REPS, ExperimentClaims
 from analysis.panels import facets
 
@@ -46,7 +46,7 @@ def log_ddr(view, config, column):
 def inverted_u(view):
     places = [log_ddr(view, config, "ddr") for config in view.configs]
     samples = [view.sample(config) for config in view.configs]
-    return judge(evidence(curvature, [*samples, *places], REPS), "less")
+    return judge(evidence(curvature, [*samples, *places]), "less")
 
 
 def move_of_the_top(*samples):
@@ -74,7 +74,7 @@ def top_moves(view):
         [np.stack(arrays) for arrays in zip(*(view.sample(config, name) for name in columns))]
         for config in view.configs
     ]
-    return judge(evidence(move_of_the_top, samples, REPS), "more")
+    return judge(resampled(move_of_the_top, samples, REPS), "more")
 
 
 def noise_and_best(view):

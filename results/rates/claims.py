@@ -2,7 +2,7 @@
 
 from analysis.comparisons import judge_best, judge_each, over_each, unless_at_the_edge
 from analysis.estimates import mean, several
-from analysis.experiment import REPS, SMALLEST_EFFECT, ExperimentClaims
+from analysis.experiment import SMALLEST_EFFECT, ExperimentClaims
 from analysis.panels import facets
 from analysis.suite import short
 
@@ -24,7 +24,7 @@ def grid(view, way):
 
 def own_rates(first, second, side="more", margin=0.0):
     return lambda view: judge_best(
-        *((NAMES[way], grid(view, way)) for way in (first, second)), side=side, margin=margin, reps=REPS
+        *((NAMES[way], grid(view, way)) for way in (first, second)), side=side, margin=margin
     )
 
 
@@ -39,7 +39,7 @@ def moved_rate(way, factor):
         base, moved = grid(view, BASE), grid(view, way)
         rate = max(base, key=lambda rate: float(mean(base[rate])))
         samples = [moved.pop(factor * rate), *moved.values()]
-        tested = judge_each(several(over_each, samples, REPS), "not less", SMALLEST_EFFECT)
+        tested = judge_each(several(over_each, samples), "not less", SMALLEST_EFFECT)
         return unless_at_the_edge(tested, {NAMES[BASE]: base, NAMES[way]: grid(view, way)})
 
     return test

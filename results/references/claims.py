@@ -2,7 +2,7 @@
 
 from analysis.comparisons import Tested
 from analysis.estimates import evidence, mean
-from analysis.experiment import ESTIMATE, REPS, ExperimentClaims
+from analysis.experiment import ESTIMATE, ExperimentClaims
 
 VARIES = ("num_envs", "num_steps", "minibatch_size", "update_epochs", "learning_rate", "total_timesteps")
 FIXED = {}
@@ -20,7 +20,7 @@ def claims(scores):
             ):
 
                 def test(view, config=config, column=column):
-                    return Tested(evidence(mean, [view.sample(config, column)], REPS).estimate)
+                    return Tested(evidence(mean, [view.sample(config, column)]).estimate)
 
                 text = f"{game} at {SOURCES[config['num_envs']]} settings"
                 found.add("reference", text, test, [config], games=[game], family=ESTIMATE, quantity=quantity)

@@ -2,7 +2,7 @@
 
 from analysis.comparisons import Tested, difference
 from analysis.estimates import evidence
-from analysis.experiment import ESTIMATE, REPS, ExperimentClaims
+from analysis.experiment import ESTIMATE, ExperimentClaims
 
 VARIES = ("num_envs", "num_steps", "learning_rate")
 FIXED = {"minibatch_size": 256}
@@ -21,7 +21,7 @@ def claims(scores):
             def repeated(view, config=config):
                 values, seeds = view.sample(config)[0], view.sample(config, "seed")[0]
                 samples = [[values[seeds >= FIRST_FRESH]], [values[seeds < FIRST_FRESH]]]
-                return Tested(evidence(difference, samples, REPS).estimate)
+                return Tested(evidence(difference, samples).estimate)
 
             text = f"{config['num_envs']}x{config['num_steps']} at {config['learning_rate']:g}"
             quantity = "score, fresh seeds minus the map's"

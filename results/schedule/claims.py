@@ -2,7 +2,7 @@
 
 from analysis.comparisons import judge_each, over_each
 from analysis.estimates import several
-from analysis.experiment import REPS, ExperimentClaims
+from analysis.experiment import ExperimentClaims
 from analysis.panels import facets
 from analysis.suite import name_of_schedule
 
@@ -18,7 +18,7 @@ def claims(scores):
         configs = [named[schedule], *fixed]
 
         def beats_each(view, configs=configs):
-            return judge_each(several(over_each, [view.sample(config) for config in configs], REPS), "more")
+            return judge_each(several(over_each, [view.sample(config) for config in configs]), "more")
 
         found.add(name, f"{schedule} beats each of the fixed shapes", beats_each, configs, primary=True)
     found.compare("C4", "growing N beats growing T", named["growing N"], named["growing T"], primary=True)

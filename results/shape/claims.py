@@ -1,7 +1,7 @@
 """Which shape of 1024 steps? Seven shapes at three learning rates, of which schedule and advise have runs of 5e-4."""
 
 from analysis.comparisons import at_best, judge, judge_best, judge_default
-from analysis.estimates import evidence
+from analysis.estimates import resampled
 from analysis.experiment import REPS, SMALLEST_EFFECT, ExperimentClaims
 from analysis.panels import facets
 
@@ -25,12 +25,12 @@ def grid(view, num_envs):
 
 
 def own_rates(first, second):
-    return lambda view: judge_best(*((name_of(n), grid(view, n)) for n in (first, second)), reps=REPS)
+    return lambda view: judge_best(*((name_of(n), grid(view, n)) for n in (first, second)))
 
 
 def best_at_default(view):
     shapes = sorted({config["num_envs"] for config in view.configs})
-    return judge_default({name_of(n): grid(view, n) for n in shapes}, RATES[0], SMALLEST_EFFECT, reps=REPS)
+    return judge_default({name_of(n): grid(view, n) for n in shapes}, RATES[0], SMALLEST_EFFECT)
 
 
 def more_on_doorkey(view):
@@ -45,7 +45,7 @@ def more_on_doorkey(view):
     def more(*samples):
         return gain([sample[-1:] for sample in samples]) - gain([sample[:-1] for sample in samples])
 
-    tested = judge(evidence(more, [*middle.values(), *wide.values()], REPS), "more")
+    tested = judge(resampled(more, [*middle.values(), *wide.values()], REPS), "more")
     return tested.undecided("no test of a difference of maxima is right: an estimate")
 
 

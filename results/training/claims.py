@@ -7,7 +7,7 @@ schedule, trend, outer_loop, rates and reuse. A fit is of the mean score of a co
 import numpy as np
 from analysis.comparisons import judge
 from analysis.estimates import evidence, mean
-from analysis.experiment import ESTIMATE, REPS, ExperimentClaims
+from analysis.experiment import ESTIMATE, ExperimentClaims
 from analysis.look import PAGE, plt
 
 VARIES = ("num_envs", "num_steps", "minibatch_size", "update_epochs", "learning_rate", "total_timesteps")
@@ -52,7 +52,7 @@ def claims(scores):
     configs = [config for config in scores.configs if scores.has(config)]
 
     def share(columns):
-        return lambda view: judge(evidence(explained(columns), [view.sample(c) for c in configs], REPS), "more")
+        return lambda view: judge(evidence(explained(columns), [view.sample(c) for c in configs]), "more")
 
     for i, (words, columns) in enumerate(predictors(configs).items(), 1):
         text = f"explained by {words}, {len(configs)} configurations"
@@ -69,7 +69,7 @@ def draw(scores):
     figure, axes = plt.subplots(2, 2, figsize=(PAGE, 4.6), sharex=True, sharey=True)
     views = {game: scores.in_game(game) for game in scores.games} | {"mean of the games": scores}
     for (name, view), axis in zip(views.items(), axes.flat, strict=True):
-        found = [evidence(mean, [view.sample(config)], REPS).estimate for config in configs]
+        found = [evidence(mean, [view.sample(config)]).estimate for config in configs]
         for x, number, one in zip(product, numbers, found, strict=True):
             color = colors(number / numbers.max())
             ends = [[one.value - one.low], [one.high - one.value]]

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 from analysis.comparisons import Tested
 from analysis.estimates import evidence
-from analysis.experiment import ESTIMATE, REPS, ExperimentClaims, load
+from analysis.experiment import ESTIMATE, ExperimentClaims, load
 from analysis.look import PAGE, plt
 
 MAP, of_peaks = load("map"), load("lunarlander").of_peaks
@@ -55,7 +55,7 @@ def claims(scores):
 
         def wider(view, wide=wide, narrow=narrow):
             samples = [view.sample(config) for config in (*wide, *narrow)]
-            return Tested(evidence(of_peaks(len(wide)), samples, REPS).estimate)
+            return Tested(evidence(of_peaks(len(wide)), samples).estimate)
 
         if wide and narrow:
             text = f"{shape[0]}x{shape[1]} with 256 units minus 64, each at its best rate"

@@ -154,7 +154,7 @@ class SweepClaims(Claims):
         def evidence_of(suite):
             samples = [suite.sample(config, measure) for config in configs]
             statistic = _difference(configs, better, worse, suite.pool)
-            return evidence(statistic, samples, suite.reps, suite.seed)
+            return evidence(statistic, samples)
 
         def improvement_of(suite):
             if len(better) != len(worse) or measure != "final":
@@ -173,7 +173,7 @@ class SweepClaims(Claims):
 
         def evidence_of(suite):
             statistic = partial(gain_difference, pool=suite.pool)
-            return evidence(statistic, [suite.sample(config) for config in configs], suite.reps, suite.seed)
+            return evidence(statistic, [suite.sample(config) for config in configs])
 
         return self.test(text, configs if len(configs) == 4 else [], evidence_of, quantity, side, primary=primary)
 
@@ -221,11 +221,10 @@ class SweepClaims(Claims):
     def trend(self, text, tau, levels, groups, side, configs=(), quantity="Kendall's τ with N", **more):
         """Adds Kendall's tau of levels with a quantity. A trend that turns back at its last level does not hold.
 
-        tau: as rank_correlation gives it for levels and groups.
+        tau: as estimates.kendall gives it for levels and groups.
         """
         runs = [[group[i] for group in groups] for i in range(len(levels))]
-        suite = self.suite
-        tested = with_reversals(judge(tau, side), levels, groups, side, min(suite.reps, 1000), suite.seed)
+        tested = with_reversals(judge(tau, side), levels, groups, side)
         self.add(text, quantity, tested, side, None, configs, needs=needed(runs), **more)
 
     def judging(self, configs, side):
@@ -248,7 +247,7 @@ class SweepClaims(Claims):
             label, sign = DIAGNOSTICS[name]
             rows = "native batch" if place == "diagnostics" else "probe, equal rows"
             shown = [[as_shown(name, x) for x in group] for group in row.groups]
-            moved = effect(row.levels, shown, min(self.suite.reps, 1000), self.suite.seed).estimate
+            moved = effect(row.levels, shown).estimate
             ends = f"N = {min(row.levels)} to {max(row.levels)}"
             self.trend(
                 f"{label} {'rises' if sign > 0 else 'falls'} with N ({rows})",
@@ -360,9 +359,9 @@ def correlations(suite):
         rows.append(
             Correlations(
                 tag,
-                rank_correlation(suite, levels, by_n),
-                rank_correlation(suite, [config["num_steps"] for config in t_family], by_t).estimate,
-                rank_correlation(suite, [config["num_envs"] for config in everything], by_all, batch_sizes).estimate,
+                kendall(levels, by_n),
+                kendall([config["num_steps"] for config in t_family], by_t).estimate,
+                kendall([config["num_envs"] for config in everything], by_all, batch_sizes).estimate,
                 levels,
                 by_n,
             )
@@ -374,8 +373,3 @@ def _groups(suite, tag, configs):
     """Means over the second half of each run, in the games that all of the configurations have."""
     groups = [[suite.second_half_means(config, game, tag) for config in configs] for game in suite.games]
     return [group for group in groups if all(values.size for values in group)]
-
-
-def rank_correlation(suite, levels, groups, control=None):
-    """The Evidence of estimates.kendall with the suite's resamples."""
-    return kendall(levels, groups, control, min(suite.reps, 1000), suite.seed)

@@ -22,7 +22,7 @@ from analysis.estimates import (
     SUPPORTED,
     UNDECIDED,
     Estimate,
-    bootstrap,
+    distribution,
     enough_seeds,
     evidence,
     kendall,
@@ -30,6 +30,7 @@ from analysis.estimates import (
     nothing,
     p_values,
     percentile_interval,
+    resampled,
     reversals,
     too_few_seeds,
     verdict,
@@ -94,7 +95,7 @@ def judge_each(found, side, margin=0.0):
     return _judge_table(worst, np.stack([one.draws for one in found])[None], side, margin)
 
 
-def judge_best(first, second, side="more", margin=0.0, pool=mean, reps=2000, seed=0):
+def judge_best(first, second, side="more", margin=0.0, pool=mean):
     """The Tested of the best of some configurations minus the best of others, `more` or `not less`.
 
     first, second: (name, {learning rate: sample}). Undecided where a best rate is at the edge. The difference of two
@@ -102,17 +103,17 @@ def judge_best(first, second, side="more", margin=0.0, pool=mean, reps=2000, see
     as good as each of them. *Supported* if one rate of the first, after Bonferroni's correction for their number, is
     above each rate of the second; *contradicted* if one of the second, likewise, is above each of the first.
     """
-    tested = judge_maxima(first[1].values(), second[1].values(), side, margin, pool, reps, seed)
+    tested = judge_maxima(first[1].values(), second[1].values(), side, margin, pool)
     return unless_at_the_edge(tested, dict([first, second]), pool)
 
 
-def judge_maxima(first, second, side="more", margin=0.0, pool=mean, reps=2000, seed=0):
+def judge_maxima(first, second, side="more", margin=0.0, pool=mean):
     """`judge_best` of lists of samples, wherever their best ones are."""
     samples, differences = [*first, *second], table_of(len(first), pool)
     value = differences(*samples).max(0).min()
     if not enough_seeds(samples):
         return Tested(Estimate(float(value), np.nan, np.nan), why=too_few_seeds(samples))
-    return _judge_table(value, bootstrap(differences, samples, reps, seed, left_out=1), side, margin)
+    return _judge_table(value, distribution(differences, samples)[1], side, margin)
 
 
 def table_chances(draws, side, margin=0.0):
@@ -140,18 +141,18 @@ def _judge_table(value, draws, side, margin):
     return Tested(Estimate(*map(float, (value, low, high))), word, (holds, fails))
 
 
-def judge_trend(levels, groups, side, control=None, reps=2000, seed=0):
+def judge_trend(levels, groups, side, control=None):
     """The Tested of Kendall's tau of levels with a quantity; a trend that turns back is contradicted.
 
     levels, groups, control: as for estimates.kendall. side: `more` or `less`. It turns back if the quantity at an
     earlier level is significantly beyond that at the last one (estimates.reversals).
     """
-    return with_reversals(judge(kendall(levels, groups, control, reps, seed), side), levels, groups, side, reps, seed)
+    return with_reversals(judge(kendall(levels, groups, control), side), levels, groups, side)
 
 
-def with_reversals(tested, levels, groups, side, reps=2000, seed=0):
+def with_reversals(tested, levels, groups, side):
     """A Tested tau, contradicted where the trend that it supports turns back."""
-    back = reversals(levels, groups, side, reps, seed) if tested.verdict == SUPPORTED else {}
+    back = reversals(levels, groups, side) if tested.verdict == SUPPORTED else {}
     if not back:
         return tested
     beyond, places = "larger" if side == "more" else "smaller", " ".join(f"{level:g}" for level in back)
@@ -257,7 +258,7 @@ def best_place(*samples):
     return np.take_along_axis(places, scores.argmax(0)[None], 0)[0]
 
 
-def effect(levels, groups, reps=2000, seed=0):
+def effect(levels, groups):
     """How far a quantity moves: its mean at the largest level minus that at the smallest, in its own unit.
 
     The Evidence of the mean over games. levels: (C,). groups: one list a game of C arrays (seeds,).
@@ -265,16 +266,16 @@ def effect(levels, groups, reps=2000, seed=0):
     if not groups:
         return nothing("nothing to compare")
     ends = [[group[place] for group in groups] for place in (int(np.argmax(levels)), int(np.argmin(levels)))]
-    return evidence(difference, ends, reps, seed)
+    return evidence(difference, ends)
 
 
-def partial_correlation(first, second, given, reps=2000, seed=0):
+def partial_correlation(first, second, given):
     """Rank correlation of two quantities at an equal third one, the mean over games: Evidence.
 
     The correlation, over all runs of a game, of what is left of the ranks of both after least-squares fits on a cubic
     in the rank of the third; 0 where nothing is left. A straight line, as in Spearman's partial correlation, leaves
     part of a curved dependence on the third quantity, and finds a correlation where there is none in up to a fourth of
-    all cases. Average ranks are taken once, so that the ties of a bootstrap do not change them. first, second, given:
+    all cases. Average ranks are taken once, of all runs. first, second, given:
     of the same runs, one list a game of C arrays (seeds,), one a configuration.
     """
     ranked = []
@@ -296,7 +297,7 @@ def partial_correlation(first, second, given, reps=2000, seed=0):
             by_game.append(pearson(rest[..., 0], rest[..., 1]))
         return np.mean(by_game, axis=0)
 
-    return evidence(correlation, ranked, reps, seed)
+    return evidence(correlation, ranked)
 
 
 def pearson(x, y):
@@ -342,7 +343,7 @@ def halves(samples):
     return [[x[..., 1::2] for x in sample] for sample in samples], [[x[..., ::2] for x in sample] for sample in samples]
 
 
-def judge_default(grid, default, margin, pool=mean, reps=2000, seed=0):
+def judge_default(grid, default, margin, pool=mean):
     """The Tested of: the best shape at the default rate is about the best of all, each at its own best rate.
 
     grid: {shape's name: {learning rate: sample}}, the default rate in each. Half of the seeds choose the shape at the
@@ -356,7 +357,7 @@ def judge_default(grid, default, margin, pool=mean, reps=2000, seed=0):
     names = [name for name, rates in grid.items() for _ in rates]
     own = [sample for name, sample in zip(names, judging) if name == chosen]
     others = [sample for name, sample in zip(names, judging) if name != chosen]
-    tested = judge_maxima(own, others, "not less", margin, pool, reps, seed)
+    tested = judge_maxima(own, others, "not less", margin, pool)
     tested = unless_at_the_edge(tested, grid, pool)
     return tested._replace(remark="; ".join(filter(None, [f"half of the seeds chose {chosen}", tested.remark])))
 
@@ -382,7 +383,7 @@ def judge_choice(samples, picks, margin, reps=2000, seed=0):
             by_game.append(found - means[best[game]])
         return np.mean(by_game, axis=0)
 
-    return judge(evidence(regret, [*judging, picks], reps, seed), "not less", margin)
+    return judge(resampled(regret, [*judging, picks], reps, seed), "not less", margin)
 
 
 # ---- shares ----------------------------------------------------------------------------------------------------------

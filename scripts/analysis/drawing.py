@@ -279,7 +279,7 @@ def map_of_scores(suite, grid):
 def _is_tied(suite, best, config):
     """Whether the interval of the best minus this one includes 0. False where there are too few seeds for one."""
     samples = [suite.sample(best), suite.sample(config)]
-    return bool(evidence(partial(difference, pool=suite.pool), samples, BAND_REPS, suite.seed).estimate.low <= 0)
+    return bool(evidence(partial(difference, pool=suite.pool), samples).estimate.low <= 0)
 
 
 def profiles(suite):

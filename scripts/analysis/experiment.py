@@ -33,6 +33,12 @@ from support import arguments, catalog, reading, recipe
 
 RESULTS = ROOT / "results"
 DATASET = RESULTS / "runs.csv.gz"
+EARLIER = "earlier_runs.csv.gz"  # beside it: the runs that a later study made again with the same setting and seed
+SETTING = (  # these columns, the script, the task and the seed tell all runs of the table apart
+    *("num_envs", "num_steps", "minibatch_size", "update_epochs", "learning_rate", "anneal_lr", "schedule", "prox_com"),
+    *("mask_resets", "total_timesteps", "com_before", "hidden_sizes", "change", "bf16", "program"),
+    *("study", "arm", "stagger_resets"),
+)
 REPS = 4000  # bootstrap draws
 SMALLEST_EFFECT = 0.05  # difference of scores
 ARGUMENTS = {  # what an experiment may set: ppo_envpool.py's defaults, but for the steps
@@ -66,7 +72,22 @@ def load(name):
     return module
 
 
+def read_dataset(path):
+    """All runs of the studies: the table at a path, in which a setting and seed has one run, and the EARLIER ones."""
+    tables = [reading.load(one) for one in (path, path.with_name(EARLIER)) if one.is_file()]
+    return pd.concat(tables, ignore_index=True).sort_values("experiment", kind="stable", ignore_index=True)
+
+
 def write_dataset(table, path):
+    """Writes all runs of the studies as read_dataset reads them. Of equal settings and seeds the latest run counts."""
+    keys = ["script", "game", "seed", *(name for name in SETTING if name in table)]
+    latest = ~table.sort_values("start", kind="stable").duplicated(keys, keep="last").sort_index()
+    _write_table(table[latest], path)
+    if not latest.all():
+        _write_table(table[~latest], path.with_name(EARLIER))
+
+
+def _write_table(table, path):
     """Writes a table of runs, without a name or a time in the file: the same runs give the same bytes."""
     content = io.BytesIO()
     with gzip.GzipFile("", "wb", 9, content, mtime=0) as file:
@@ -255,7 +276,7 @@ class Scores:
                 if (config, game) not in self._rows:
                     continue
                 scores = self._rows[config, game]["score"].to_numpy(float)
-                found, solved = evidence(mean, [[scores]], REPS).estimate, ["", "", ""]
+                found, solved = evidence(mean, [[scores]]).estimate, ["", "", ""]
                 if game in SOLVED_OR_NOT:
                     solved = [f"{x:.2f}" for x in share_solved(scores)]
                 rows.append(
@@ -304,7 +325,7 @@ class ExperimentClaims(Claims):
         """Adds a claim on the mean of a column of the first configuration minus that of the second."""
 
         def test(view):
-            return judge(evidence(difference, [view.sample(config, column) for config in (first, second)], REPS), side)
+            return judge(evidence(difference, [view.sample(config, column) for config in (first, second)]), side)
 
         self.add(name, text, test, [first, second], **more)
 

@@ -9,7 +9,7 @@ from matplotlib.ticker import NullFormatter
 
 from analysis.comparisons import effect, judge, judge_trend, partial_correlation
 from analysis.estimates import evidence, mean
-from analysis.experiment import ESTIMATE, REPS
+from analysis.experiment import ESTIMATE
 from analysis.look import COLORS, PAGE, plt
 from analysis.suite import DIAGNOSTICS
 
@@ -45,18 +45,18 @@ def add(found, names, configs, words, primary=False):
             return values, [[np.full(len(x), n) for x, n in zip(game, levels)] for game in values], scores
 
         def trend(view, three=three, side=side):
-            return judge_trend(levels, three(view)[0], side, reps=REPS)
+            return judge_trend(levels, three(view)[0], side)
 
         def size(view, three=three, side=side):
-            return judge(effect(levels, three(view)[0], REPS), side)
+            return judge(effect(levels, three(view)[0]), side)
 
         def given_score(view, three=three, side=side):
             values, numbers, scores = three(view)
-            return judge(partial_correlation(numbers, values, scores, REPS), side)
+            return judge(partial_correlation(numbers, values, scores), side)
 
         def given_number(view, three=three):
             values, numbers, scores = three(view)
-            return judge(partial_correlation(scores, values, numbers, REPS), "more")
+            return judge(partial_correlation(scores, values, numbers), "more")
 
         text = f"{label.removesuffix(' (%)')} {way} with N{words}"
         found.add(name, text, trend, configs, primary, quantity="Kendall's tau with N")
@@ -80,7 +80,7 @@ def draw(scores, lines, title):
         view = scores.in_game(game)
         for axis, name in zip(row, PROBES, strict=True):
             for (label, configs), color, marker in zip(lines.items(), COLORS, "os^"):
-                found = [evidence(mean, [of(view, config, name)], REPS).estimate for config in configs]
+                found = [evidence(mean, [of(view, config, name)]).estimate for config in configs]
                 values = np.array([estimate.value for estimate in found])
                 ends = np.abs(np.array([[estimate.low, estimate.high] for estimate in found]).T - values)
                 places = [config["num_envs"] for config in configs]

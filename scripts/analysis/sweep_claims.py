@@ -10,7 +10,7 @@ import itertools
 
 import numpy as np
 
-from analysis.claims import NO_FINAL_SCORES, PRIMARY, rank_correlation
+from analysis.claims import NO_FINAL_SCORES, PRIMARY
 from analysis.comparisons import (
     best_place,
     curvature,
@@ -22,7 +22,7 @@ from analysis.comparisons import (
     quadratic,
     split,
 )
-from analysis.estimates import MARGIN, evidence, nothing, several
+from analysis.estimates import MARGIN, evidence, kendall, nothing, resampled, several
 from analysis.suite import MEASURES, SHORT_NAMES, label_of, name_of_schedule, short
 
 # P3's three ways to spend a batch that is c times larger
@@ -164,7 +164,7 @@ def num_envs_trend(suite, claims):
         groups = [[suite.finals(config, game) for config in family] for game in suite.common]
     levels = [config["num_envs"] for config in family]
     text = "the final score rises with N (the reviewers' question: P1 claims no trend)"
-    tau = rank_correlation(suite, levels, groups) if groups else nothing(NO_FINAL_SCORES)
+    tau = kendall(levels, groups) if groups else nothing(NO_FINAL_SCORES)
     claims.trend(text, tau, levels, groups, "more", family, family="primary")
     for start in [level for level in (256, 512) if level in levels[:-1]] or levels[-2:-1]:
         above = [config for config in family if config["num_envs"] > start]
@@ -285,7 +285,7 @@ def shape_rate(suite, claims):
     configs = [config for rates in pair.values() for config in rates.values()]
 
     def wide_over_long(view):
-        return judge_best(*samples_at_rates(view, pair).items(), reps=min(view.reps, 1000), seed=view.seed)
+        return judge_best(*samples_at_rates(view, pair).items())
 
     names = ["{}×{}".format(*shape) for shape in (wide, long)]
     claims.test(
@@ -310,7 +310,7 @@ def _best_shape_stays(claims, grid, base):
 
     def loss(view):
         margin, samples = claims.margin(view, "not less"), samples_at_rates(view, grid)
-        return judge_default(samples, default, margin, reps=min(view.reps, 1000), seed=view.seed)
+        return judge_default(samples, default, margin)
 
     claims.test(
         f"the best shape at the default rate ({short(default)}) is about the best at its own rate",
@@ -445,7 +445,7 @@ def step_size(suite, claims):
     }
     _best_ddr_moves(suite, claims, {budget: found[budget] for budget in samples}, samples)
     for budget, sample in samples.items():
-        tested = judge(evidence(curvature, sample, min(suite.reps, 1000), suite.seed), "less")
+        tested = judge(evidence(curvature, sample), "less")
         edge = edge_of(*split(sample))
         if edge:
             tested = tested.undecided(f"at the edge: {edge}")
@@ -475,7 +475,7 @@ def _best_ddr_moves(suite, claims, found, samples):
         def shift(*drawn):
             return best_place(*drawn[len(smallest) :]) - best_place(*drawn[: len(smallest)])
 
-        tested = judge(evidence(shift, [*smallest, *largest], min(suite.reps, 1000), suite.seed), "more")
+        tested = judge(resampled(shift, [*smallest, *largest], min(suite.reps, 1000), suite.seed), "more")
         edges = [
             f"{short(budget)} steps: {edge}"
             for budget in (budgets[0], budgets[-1])
@@ -507,7 +507,7 @@ def schedule(suite, claims):
 
         def over_the_fixed(view, config=config):
             samples = [view.sample(x) for x in (config, *fixed)]
-            return judge_each(several(over_each, samples, view.reps, view.seed), "more")
+            return judge_each(several(over_each, samples), "more")
 
         claims.test(
             f"{name} beats the best fixed shape",

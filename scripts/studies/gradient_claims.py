@@ -370,7 +370,7 @@ def seed_evidence(statistic, samples, resamples, null=0.0):
     def of_arrays(*lists):
         return statistic(*(array for (array,) in lists)) - null
 
-    return evidence(of_arrays, [[array] for array in samples], resamples)
+    return evidence(of_arrays, [[array] for array in samples])
 
 
 def find(args, tables):

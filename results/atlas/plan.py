@@ -1,0 +1,234 @@
+"""The runs that the atlas still needs, and what they have given: sweeps/atlas.sh asks for both.
+
+    python results/atlas/plan.py pilot             # the pilots that are missing: TASK N T RATE SEED STEPS, a run a line
+    python results/atlas/plan.py tasks             # the forty tasks, in the order in which they run
+    python results/atlas/plan.py choose TASK       # step 1: the runs that choose, as above
+    python results/atlas/plan.py judge TASK        # step 2: those that judge, once step 1 has chosen
+    python results/atlas/plan.py repeat            # the judged settings of five tasks again, with fresh seeds
+    python results/atlas/plan.py take --runs runs/atlas     # adds what has ended to blocks/TASK.csv and to pilot.csv
+
+The design is in results/CLAIMS.md. budgets.csv is what the pilots have said: `pilot` writes it once all places are
+filled. left_out.csv names the tasks with a run that has failed twice, and its last line: they get no further runs.
+"""
+
+import itertools
+import random
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Optional
+
+import numpy as np
+import pandas as pd
+from tyro.conf import Positional
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[1] / "scripts")]
+
+from analysis import training_runs  # noqa: E402
+
+from support import arguments, reading  # noqa: E402
+
+SHAPES = ((8, 128), (32, 32), (128, 8))
+RATES = tuple(2.5e-4 * 2**k for k in range(7))
+DEFAULT, CONSTANT = (8, 128, 2.5e-4), (32, 32, 2e-3)  # N, T and learning rate
+BUDGETS = (50_000, 150_000, 450_000, 900_000)
+PILOT = ((16, 64, 1e-3), (16, 64, 4e-3))
+PILOT_SEEDS, CHOOSING, JUDGING, REPEATING = (1001, 1002), range(1, 4), range(101, 111), range(201, 211)
+REPEATED = 5  # tasks whose judged settings run again
+KEYS = ["num_envs", "num_steps", "learning_rate", "seed", "total_timesteps"]
+FIRST = ("experiment", "script", "state", "env_id", "game", *KEYS)  # columns of a block
+
+
+@dataclass
+class Args:
+    what: Positional[Literal["pilot", "tasks", "choose", "judge", "repeat", "take"]]  # see above
+    task: Positional[str] = ""  # of choose and judge
+    runs: Optional[Path] = None  # of take: the run directories
+
+
+def table(name):
+    """A CSV of this folder; None before it is there."""
+    path = HERE / name
+    return pd.read_csv(path) if path.exists() else None
+
+
+def write(rows, name):
+    (HERE / name).parent.mkdir(exist_ok=True)
+    pd.DataFrame(rows).to_csv(HERE / name, index=False, lineterminator="\n")
+
+
+def left_out():
+    """{task: why} of the tasks with a run that failed."""
+    failures = table("left_out.csv")
+    return {} if failures is None else dict(zip(failures["task"], failures["why"]))
+
+
+def missing(task, cells, steps):
+    """The cells (N, T, rate, seed) of a task that have no run in its block: tuples (task, N, T, rate, seed, steps)."""
+    if task in left_out():
+        return []
+    block = table(f"blocks/{task}.csv")
+    there = set() if block is None else {tuple(map(float, row)) for row in block[KEYS].to_numpy()}
+    return [(task, *cell, steps) for cell in cells if (*map(float, cell), float(steps)) not in there]
+
+
+# ---- pilot -----------------------------------------------------------------------------------------------------------
+def pilots():
+    """The pilots that are missing; none once every place has a task that rises. Then budgets.csv is written.
+
+    A task that does not rise gives its place to the next of its family; where a family has none left, to the next of
+    the families before MiniGrid, in their order.
+    """
+    todo, rows = [], []
+    tasks = table("tasks.csv")
+    left = {family: list(names["task"]) for family, names in tasks.groupby("family", sort=False)}
+    places = tasks.groupby("family", sort=False)["place"].sum()
+    spare = [family for family in left if family not in ("MiniGrid", "BabyAI")]
+    for family, number in places.items():
+        for _ in range(number):
+            while True:
+                source = next((name for name in (family, *spare) if left[name]), None)
+                if source is None:
+                    break
+                task = left[source].pop(0)
+                runs = missing(task, [(*cell, seed) for cell in PILOT for seed in PILOT_SEEDS], BUDGETS[-1])
+                if runs:
+                    todo += runs
+                    break
+                found = {"task": task, "family": source, "place_of": family, **budget(task)}
+                rows.append(found)
+                if found["rises"]:
+                    break
+    if not todo:
+        write(rows, "budgets.csv")
+    return todo
+
+
+def budget(task):
+    """What the pilots of a task say: whether it rises, its budget, the best return that they saw, and of which rate."""
+    known = table("random.csv").set_index("task").loc[task]
+    curves = table("pilot.csv")
+    curves = curves[curves["task"] == task].set_index(["learning_rate", "steps", "seed"])["episodic_return"]
+    means = curves.groupby(level=[0, 1]).mean()  # a rate without a finished episode is missing
+    if means.empty or task in left_out():
+        return {"rises": False, "left_out": left_out().get(task, "no episode has ended")}
+    best, (rate, at) = means.max(), means.idxmax()
+    error = known["deviation"] / 100**0.5
+    rises = bool((curves.loc[rate, at] > known["random"] + 3 * error).all())
+    by_budget = means.groupby(level=1).max()
+    half = by_budget[by_budget >= (known["random"] + best) / 2]
+    return {"rises": rises, "budget": int(half.index.min()), "best": best, "best_rate": rate, "best_at": int(at)}
+
+
+# ---- steps 1 and 2 ---------------------------------------------------------------------------------------------------
+def tasks():
+    """{task: its budget}, in the order in which they run: a task of each family in turn."""
+    budgets = table("budgets.csv")
+    if budgets is None:
+        arguments.fail("budgets.csv is missing: expected all pilots, `bash sweeps/atlas.sh`")
+    found = budgets[budgets["rises"] & ~budgets["task"].isin(left_out())]
+    order = found.groupby("family", sort=False).cumcount()
+    found = found.iloc[np.argsort(order, kind="stable")]
+    return dict(zip(found["task"], found["budget"].astype(int)))
+
+
+def returns_of(task, seeds):
+    """The final returns of some seeds of a task by N, T, rate and seed; that of a diverged run is NaN."""
+    block = table(f"blocks/{task}.csv")
+    block = block[block["seed"].isin(seeds) & (block["total_timesteps"] == tasks()[task])]
+    return block.set_index(KEYS[:4])["final_return"]
+
+
+def means_of(task):
+    """The mean final returns of step 1 by (N, T, rate), and the return of random play, which a diverged run has."""
+    zero = float(table("random.csv").set_index("task").loc[task, "random"])
+    return returns_of(task, CHOOSING).fillna(zero).groupby(level=[0, 1, 2]).mean(), zero
+
+
+def chosen(means, rates=RATES):
+    """{shape: (N, T, rate)} with the best mean among some rates, and the best of all; of equal ones the lower rate."""
+    best = {shape: max(((*shape, rate) for rate in rates), key=lambda cell: means[cell]) for shape in SHAPES}
+    return best, max(best.values(), key=lambda cell: means[cell])
+
+
+def judged(task):
+    """The settings (N, T, rate) that step 2 judges: six, and the best N x T at the default rate where it is another."""
+    means, _ = means_of(task)
+    best, _ = chosen(means)
+    _, at_default = chosen(means, RATES[:1])
+    settings = [*best.values(), DEFAULT, (128, 8, DEFAULT[2]), CONSTANT, at_default]
+    return list(dict.fromkeys(settings))
+
+
+def choosing(task):
+    cells = [(*shape, rate, seed) for shape, rate, seed in itertools.product(SHAPES, RATES, CHOOSING)]
+    return missing(task, cells, tasks()[task])
+
+
+def judging(task, seeds=JUDGING):
+    if choosing(task):
+        arguments.fail(f"{task}: step 1 has not ended: expected `plan.py choose {task}` to print nothing")
+    return missing(task, [(*cell, seed) for cell in judged(task) for seed in seeds], tasks()[task])
+
+
+def repeats():
+    """Five tasks, drawn with seed 0 from the sorted names, again with other seeds."""
+    drawn = random.Random(0).sample(sorted(tasks()), REPEATED)
+    return [run for task in drawn for run in judging(task, REPEATING)]
+
+
+# ---- what has run ----------------------------------------------------------------------------------------------------
+def take(root):
+    """Adds the runs below a directory that are done or have diverged to the blocks of their tasks."""
+    runs, unread = training_runs.read_runs(root)
+    print(*unread, sep="\n" if unread else "", end="\n" * bool(unread))
+    blocks, curves, failed = {}, {}, left_out()
+    for run in runs:
+        if run.state == "failed":
+            failed.setdefault(run.arguments["env_id"], f"{run.name}: {run.failure}")
+        if not (run.evaluated or run.diverged):
+            continue
+        row = reading.row_of(reading.Files(run.manifest, run.done, {}, run.state), run.curves, run.name)
+        row = {name: row[name] for name in (*FIRST, *(x for x in reading.COLUMNS if x not in (*FIRST, "run")))}
+        row |= {"experiment": "atlas", "commit": (row["commit"] or "")[:7]}
+        blocks.setdefault(row["env_id"], []).append(row)
+        if row["seed"] in PILOT_SEEDS:
+            key = {"task": row["env_id"], "learning_rate": row["learning_rate"], "seed": row["seed"]}
+            steps, returns = run.curve(training_runs.RETURN)
+            for at in BUDGETS if len(steps) else ():
+                value = float(returns[np.abs(steps - at).argmin()])  # the point nearest to the budget
+                curves[(*key.values(), at)] = {**key, "steps": at, "episodic_return": float(f"{value:.6g}")}
+    if failed:
+        write([{"task": task, "why": why} for task, why in failed.items()], "left_out.csv")
+    for task, rows in blocks.items():
+        old = table(f"blocks/{task}.csv")
+        both = {}
+        for row in [*([] if old is None else old.to_dict("records")), *rows]:
+            both[tuple(float(row[key]) for key in KEYS)] = row
+        write([both[key] for key in sorted(both)], f"blocks/{task}.csv")
+    old = table("pilot.csv")
+    for row in [] if old is None else old.to_dict("records"):
+        curves.setdefault((row["task"], row["learning_rate"], row["seed"], row["steps"]), row)
+    if curves:
+        write([curves[key] for key in sorted(curves)], "pilot.csv")
+
+
+def main(args):
+    if (args.what in ("choose", "judge")) != bool(args.task):
+        arguments.fail(f"{args.what} {args.task}".strip() + ": expected a TASK with choose and judge only")
+    if args.task and args.task not in tasks():
+        arguments.fail(f"{args.task} is none of the forty tasks: expected one that `plan.py tasks` prints")
+    if args.what == "take":
+        if args.runs is None or not args.runs.is_dir():
+            arguments.fail(f"--runs {args.runs}: expected a directory with runs")
+        return take(args.runs)
+    if args.what == "tasks":
+        return print(*tasks(), sep="\n")
+    plan = {"pilot": pilots, "repeat": repeats}.get(args.what) or {"choose": choosing, "judge": judging}[args.what]
+    for task, n, t, rate, seed, steps in plan(*[args.task] * bool(args.task)):
+        print(task, n, t, f"{rate:g}", seed, steps)
+
+
+if __name__ == "__main__":
+    main(arguments.parse(Args, sys.argv[1:], __doc__))

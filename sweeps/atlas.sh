@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# results/atlas: over forty tasks, what does tuning the learning rate buy, and what does tuning N x T buy beside it?
+# Claim: A1 to A6 in results/CLAIMS.md.
+# Grid:  a pilot sets the budget of each task (16x64, 2 rates, 2 seeds); step 1 chooses a rate for 8x128, 32x32 and 128x8
+#        (7 rates, the same for all, 3 seeds); step 2 judges six or seven settings with ten fresh seeds. Minibatches of 256
+#        rows and 4 epochs for every task, continuous ones too. Our choice.
+# Cost:  160 pilots and some 5000 runs, 1.2 to 1.6 billion steps: some 15 hours of two cores.
+# Draws: `python scripts/judge.py atlas`.
+# A task that has ended is a file in results/atlas/blocks; what is started again goes on from there. STAGE: pilot, or
+# tasks. AFTER: a command that runs after each block, such as a commit.
+EVAL_EPISODES=${EVAL_EPISODES:-20}
+. "$(dirname "$0")/lib.sh"
+AFTER=${AFTER:-true}
+plan() { "$PYTHON" results/atlas/plan.py "$@"; }
+
+# Turns what plan.py prints into commands: TASK N T RATE SEED STEPS, a run a line.
+commands() {
+    local game N T rate seed STEPS points
+    while read -r game N T rate seed STEPS; do
+        points=20 && [ "$seed" -lt 1000 ] || points=18 # of a pilot: one every 50,000 steps
+        run ppo_envpool.py "_lr${rate}_$STEPS" --learning-rate "$rate" --minibatch-size 256 --update-epochs 4 \
+            --num-logs "$points"
+    done
+}
+
+# Runs what the plan says, in blocks of some runs, and keeps what has ended: `block RUNS WORD [TASK]`.
+block() {
+    local lines i
+    mapfile -t lines < <(plan "${@:2}" | commands)
+    for ((i = 0; i < ${#lines[@]}; i += $1)); do
+        printf '%s\n' "${lines[@]:i:$1}" | launch "${OPTIONS[@]}" || [ $? -eq 1 ] # 1: a run has failed
+        plan take --runs "$RUNS_DIR/atlas"
+        $AFTER
+    done
+}
+
+base_is ppo_envpool.py 8x128 --minibatch-size 256 --update-epochs 4
+varies num_envs num_steps learning_rate total_timesteps
+OPTIONS=("$@")
+case " $* " in
+    *" --dry-run "* | *" --status "*)
+        { if [ "${STAGE:-pilot}" = pilot ]; then plan pilot; else for task in $(plan tasks); do plan choose "$task"; done; fi; } |
+            commands | launch "$@"
+        exit
+        ;;
+esac
+if [ "${STAGE:-pilot}" = pilot ]; then
+    while [ -n "$(plan pilot)" ]; do
+        "$PYTHON" results/atlas/tasks.py random --tasks $(plan pilot | cut -d' ' -f1 | uniq)
+        block 8 pilot # and again: a task that does not rise gives its place to another
+    done
+fi
+if [ "${STAGE:-tasks}" = tasks ]; then
+    for task in $(plan tasks); do
+        block 1000 choose "$task"
+        block 1000 judge "$task"
+    done
+    block 1000 repeat
+fi
