@@ -8,6 +8,8 @@ import io
 import re
 from pathlib import Path
 
+from analysis import experiment
+
 from support import reading
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,6 +35,21 @@ def test_the_five_questions_are_answered(monkeypatch):
     text = PAGE.read_text()
     assert text.count("```text") == 5
     assert with_outputs(text) == text, "run `PYTHONPATH=. python tests/test_data.py`"
+
+
+def test_a_setting_and_seed_has_one_row_and_a_task_one_name():
+    runs = reading.load(ROOT / "results" / "runs.csv.gz")
+    assert not runs.duplicated(["script", "game", "seed", *experiment.SETTING]).any()
+    assert (runs.groupby("env_id").game.nunique() == 1).all()
+    assert "64 64" not in set(runs.hidden_sizes)  # the default is empty
+    both = experiment.read_dataset(experiment.DATASET)
+    assert both.duplicated(["script", "game", "seed", *experiment.SETTING]).sum() == len(both) - len(runs) > 0
+
+
+def test_the_page_has_the_columns_in_their_order():
+    table = PAGE.read_text().split("## Columns")[1].split("Behind these")[0]
+    explained = [name for line in table.splitlines() for name in re.findall(r"`(\w+)`", line.split(" | ")[0])]
+    assert tuple(explained) == reading.COLUMNS
 
 
 def test_every_column_is_explained():

@@ -323,10 +323,10 @@ BARS = {  # what is tuned: (N x T to choose from, learning rates; None: all that
 
 
 def what_tuning_buys(scores, budget=SHORT):
-    """{a bar of BARS: the cross-fitted mean score of each game (games,)}."""
-    found = {}
+    """{a bar of BARS: the cross-fitted mean score of each game (games,)}, of the games with all runs of a budget."""
+    found, done = {}, finished(scores, budget)
     for name, (shapes, rates) in BARS.items():
-        games = [scores.in_game(game) for game in scores.games]
+        games = [scores.in_game(game) for game in done]
         cells = [cells_of(one, shapes, budget, rates or searched(one, SHAPES, budget)) for one in games]
         found[name] = np.array([cross_fitted(of_game)[1].mean() for of_game in cells])
     return found
@@ -348,7 +348,7 @@ def bars(scores):
     axis.set_xticks(range(len(found)), list(found))
     axis.set(ylabel="score", ylim=(-0.05, 1.1))
     axis.set_title(
-        f"PPO, {SHORT:,} steps, {len(scores.games)} tasks. 0: a random policy, 1: a reference return.\n"
+        f"PPO, {SHORT:,} steps, {len(values)} tasks. 0: a random policy, 1: a reference return.\n"
         "Bar: mean over tasks with its 95 % interval. Dot: a task, ten seeds; each half chooses for the other."
     )
     return figure

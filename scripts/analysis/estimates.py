@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.stats import t as student
 
 NORMAL = statistics.NormalDist()
 MIN_SEEDS = 3  # seeds a game, on average: below that an interval says too little to be shown
@@ -186,8 +186,15 @@ def _repeated(x, size):
 def distribution(statistic, samples, draws=DRAWS):
     """(value (…,), draws (…, draws)): equally likely values of Student's t around a statistic that is (…,)."""
     value, error, freedom = jackknife(statistic, samples)
-    points = stdtrit(freedom[..., None], (np.arange(draws) + 0.5) / draws)
+    levels, inverse = np.unique(freedom.round(2), return_inverse=True)
+    points = np.stack([_quantiles(level, draws) for level in levels])[inverse.reshape(freedom.shape)]
     return value, value[..., None] + error[..., None] * points
+
+
+@lru_cache(maxsize=256)
+def _quantiles(freedom, draws):
+    """So many equally likely values of Student's t."""
+    return student.ppf((np.arange(draws) + 0.5) / draws, freedom)
 
 
 def evidence(statistic, samples):

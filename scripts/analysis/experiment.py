@@ -75,7 +75,8 @@ def load(name):
 def read_dataset(path):
     """All runs of the studies: the table at a path, in which a setting and seed has one run, and the EARLIER ones."""
     tables = [reading.load(one) for one in (path, path.with_name(EARLIER)) if one.is_file()]
-    return pd.concat(tables, ignore_index=True).sort_values("experiment", kind="stable", ignore_index=True)
+    table = reading.without_none(pd.concat(tables))
+    return table.sort_values("experiment", kind="stable", ignore_index=True)
 
 
 def write_dataset(table, path):
