@@ -31,7 +31,7 @@ from plasticity import spearman, spearman_within
 from studies.gradient_claims import bias_difference
 from umap_coverage import slope_against_log2
 
-from support import arguments, reading
+from support import arguments
 from support.arguments import Count, Seed
 
 SEEDS = (5, 10, 20)
