@@ -25,16 +25,13 @@ from tyro.conf import Positional
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[1] / "scripts")]
 
+import claims  # noqa: E402
 from analysis import training_runs  # noqa: E402
+from claims import BUDGETS, CHOOSING, JUDGING, PILOT_SEEDS, RATES, REPEATING, SHAPES, table_of, tasks  # noqa: E402
 
 from support import arguments, reading  # noqa: E402
 
-SHAPES = ((8, 128), (32, 32), (128, 8))
-RATES = tuple(2.5e-4 * 2**k for k in range(7))
-DEFAULT, CONSTANT = (8, 128, 2.5e-4), (32, 32, 2e-3)  # N, T and learning rate
-BUDGETS = (50_000, 150_000, 450_000, 900_000)
-PILOT = ((16, 64, 1e-3), (16, 64, 4e-3))
-PILOT_SEEDS, CHOOSING, JUDGING, REPEATING = (1001, 1002), range(1, 4), range(101, 111), range(201, 211)
+PILOT = ((16, 64, 1e-3), (16, 64, 4e-3))  # N, T and learning rate
 REPEATED = 5  # tasks whose judged settings run again
 KEYS = ["num_envs", "num_steps", "learning_rate", "seed", "total_timesteps"]
 FIRST = ("experiment", "script", "state", "env_id", "game", *KEYS)  # columns of a block
@@ -47,12 +44,6 @@ class Args:
     runs: Optional[Path] = None  # of take: the run directories
 
 
-def table(name):
-    """A CSV of this folder; None before it is there."""
-    path = HERE / name
-    return pd.read_csv(path) if path.exists() else None
-
-
 def write(rows, name):
     (HERE / name).parent.mkdir(exist_ok=True)
     pd.DataFrame(rows).to_csv(HERE / name, index=False, lineterminator="\n")
@@ -60,7 +51,7 @@ def write(rows, name):
 
 def left_out():
     """{task: why} of the tasks with a run that failed."""
-    failures = table("left_out.csv")
+    failures = table_of("left_out.csv")
     return {} if failures is None else dict(zip(failures["task"], failures["why"]))
 
 
@@ -68,7 +59,7 @@ def missing(task, cells, steps):
     """The cells (N, T, rate, seed) of a task that have no run in its block: tuples (task, N, T, rate, seed, steps)."""
     if task in left_out():
         return []
-    block = table(f"blocks/{task}.csv")
+    block = table_of(f"blocks/{task}.csv")
     there = set() if block is None else {tuple(map(float, row)) for row in block[KEYS].to_numpy()}
     return [(task, *cell, steps) for cell in cells if (*map(float, cell), float(steps)) not in there]
 
@@ -81,7 +72,7 @@ def pilots():
     the families before MiniGrid, in their order.
     """
     todo, rows = [], []
-    tasks = table("tasks.csv")
+    tasks = table_of("tasks.csv")
     left = {family: list(names["task"]) for family, names in tasks.groupby("family", sort=False)}
     places = tasks.groupby("family", sort=False)["place"].sum()
     spare = [family for family in left if family not in ("MiniGrid", "BabyAI")]
@@ -107,9 +98,11 @@ def pilots():
 
 def budget(task):
     """What the pilots of a task say: whether it rises, its budget, the best return that they saw, and of which rate."""
-    known = table("random.csv").set_index("task").loc[task]
-    curves = table("pilot.csv")
-    curves = curves[curves["task"] == task].set_index(["learning_rate", "steps", "seed"])["episodic_return"]
+    known = table_of("random.csv").set_index("task").loc[task]
+    curves = table_of("pilot.csv")
+    curves = (
+        curves[curves["task"] == task].set_index(["learning_rate", "steps", "seed"])["episodic_return"].sort_index()
+    )
     means = curves.groupby(level=[0, 1]).mean()  # a rate without a finished episode is missing
     if means.empty or task in left_out():
         return {"rises": False, "left_out": left_out().get(task, "no episode has ended")}
@@ -122,45 +115,6 @@ def budget(task):
 
 
 # ---- steps 1 and 2 ---------------------------------------------------------------------------------------------------
-def tasks():
-    """{task: its budget}, in the order in which they run: a task of each family in turn."""
-    budgets = table("budgets.csv")
-    if budgets is None:
-        arguments.fail("budgets.csv is missing: expected all pilots, `bash sweeps/atlas.sh`")
-    found = budgets[budgets["rises"] & ~budgets["task"].isin(left_out())]
-    order = found.groupby("family", sort=False).cumcount()
-    found = found.iloc[np.argsort(order, kind="stable")]
-    return dict(zip(found["task"], found["budget"].astype(int)))
-
-
-def returns_of(task, seeds):
-    """The final returns of some seeds of a task by N, T, rate and seed; that of a diverged run is NaN."""
-    block = table(f"blocks/{task}.csv")
-    block = block[block["seed"].isin(seeds) & (block["total_timesteps"] == tasks()[task])]
-    return block.set_index(KEYS[:4])["final_return"]
-
-
-def means_of(task):
-    """The mean final returns of step 1 by (N, T, rate), and the return of random play, which a diverged run has."""
-    zero = float(table("random.csv").set_index("task").loc[task, "random"])
-    return returns_of(task, CHOOSING).fillna(zero).groupby(level=[0, 1, 2]).mean(), zero
-
-
-def chosen(means, rates=RATES):
-    """{shape: (N, T, rate)} with the best mean among some rates, and the best of all; of equal ones the lower rate."""
-    best = {shape: max(((*shape, rate) for rate in rates), key=lambda cell: means[cell]) for shape in SHAPES}
-    return best, max(best.values(), key=lambda cell: means[cell])
-
-
-def judged(task):
-    """The settings (N, T, rate) that step 2 judges: six, and the best N x T at the default rate where it is another."""
-    means, _ = means_of(task)
-    best, _ = chosen(means)
-    _, at_default = chosen(means, RATES[:1])
-    settings = [*best.values(), DEFAULT, (128, 8, DEFAULT[2]), CONSTANT, at_default]
-    return list(dict.fromkeys(settings))
-
-
 def choosing(task):
     cells = [(*shape, rate, seed) for shape, rate, seed in itertools.product(SHAPES, RATES, CHOOSING)]
     return missing(task, cells, tasks()[task])
@@ -169,7 +123,8 @@ def choosing(task):
 def judging(task, seeds=JUDGING):
     if choosing(task):
         arguments.fail(f"{task}: step 1 has not ended: expected `plan.py choose {task}` to print nothing")
-    return missing(task, [(*cell, seed) for cell in judged(task) for seed in seeds], tasks()[task])
+    settings = claims.settings_of(claims.returns_of(table_of(f"blocks/{task}.csv"), task, CHOOSING))
+    return missing(task, [(*cell, seed) for cell in settings.judged for seed in seeds], tasks()[task])
 
 
 def repeats():
@@ -202,12 +157,12 @@ def take(root):
     if failed:
         write([{"task": task, "why": why} for task, why in failed.items()], "left_out.csv")
     for task, rows in blocks.items():
-        old = table(f"blocks/{task}.csv")
+        old = table_of(f"blocks/{task}.csv")
         both = {}
         for row in [*([] if old is None else old.to_dict("records")), *rows]:
             both[tuple(float(row[key]) for key in KEYS)] = row
         write([both[key] for key in sorted(both)], f"blocks/{task}.csv")
-    old = table("pilot.csv")
+    old = table_of("pilot.csv")
     for row in [] if old is None else old.to_dict("records"):
         curves.setdefault((row["task"], row["learning_rate"], row["seed"], row["steps"]), row)
     if curves:
@@ -217,6 +172,8 @@ def take(root):
 def main(args):
     if (args.what in ("choose", "judge")) != bool(args.task):
         arguments.fail(f"{args.what} {args.task}".strip() + ": expected a TASK with choose and judge only")
+    if args.what in ("tasks", "choose", "judge", "repeat") and tasks() is None:
+        arguments.fail("budgets.csv is missing: expected all pilots, `bash sweeps/atlas.sh`")
     if args.task and args.task not in tasks():
         arguments.fail(f"{args.task} is none of the forty tasks: expected one that `plan.py tasks` prints")
     if args.what == "take":

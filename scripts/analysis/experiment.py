@@ -227,7 +227,8 @@ class Scores:
 
     def __init__(self, table, varies, folder=None):
         """table: a row a run; varies: the columns that tell configurations apart; folder: where other files are."""
-        self.games, self.varies, self.folder = sorted(table["game"].unique()), tuple(varies), folder
+        self.table, self.varies, self.folder = table, tuple(varies), folder
+        self.games = sorted(table["game"].unique())
         names = set(self.varies) - {"num_envs", "num_steps"}
         keys = [training_runs.configuration(row, names) for row in table.to_dict("records")]
         self._rows = {}  # {(configuration, game): its rows by seed}

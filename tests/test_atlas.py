@@ -1,0 +1,198 @@
+"""results/atlas: the draw, the plan, and the claims on planted tasks. The draw and the plan have no look at a score."""
+
+import importlib
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT, refusal
+from planted_runs import write_run  # puts scripts/ on the path
+from scipy import stats
+
+# isort: split
+from analysis import experiment
+
+sys.path.append(str(ROOT / "results" / "atlas"))
+atlas, plan, tasks = (importlib.import_module(name) for name in ("claims", "plan", "tasks"))
+BEST = {(8, 128): 4e-3, (32, 32): 2e-3, (128, 8): 1e-3}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Sixteen planted tasks, of which the last is learned by no setting and the first solved by all."""
+    for module in (atlas, plan):
+        monkeypatch.setattr(module, "HERE", tmp_path)
+    names = [f"Task{i}-v0" for i in range(16)]
+    common = {"family": "toy text", "rises": True, "budget": 50_000}
+    pd.DataFrame([{"task": name, **common} for name in names]).to_csv(tmp_path / "budgets.csv", index=False)
+    rows = [
+        {"task": x, "random": 10.0, "deviation": 5.0, "length": 2.0 ** (i % 7), "early": i % 2}
+        for i, x in enumerate(names)
+    ]
+    pd.DataFrame(rows).to_csv(tmp_path / "random.csv", index=False)
+    return tmp_path
+
+
+def planted(gain_of_rate=0.3, gain_of_many=lambda i: 0.0, noise=0.02):
+    """Runs of steps 1 and 2. A setting scores 0.4, and gain_of_rate more at the best rate of its N x T."""
+    rng, found = np.random.RandomState(0), []
+    for i in range(16):
+        for (n, t), best in BEST.items():
+            for rate in atlas.RATES:
+                score = 0.4 + gain_of_rate * (rate == best) + gain_of_many(i) * ((n, t) == (128, 8))
+                score = {0: 1.0, 15: 0.0}.get(i, score)
+                for seed in (*atlas.CHOOSING, *atlas.JUDGING):
+                    value = 10 + 90 * (score + noise * rng.randn() * (0 < i < 15))
+                    found.append(
+                        {"env_id": f"Task{i}-v0", "game": f"Task{i}", "num_envs": n, "num_steps": t, "seed": seed}
+                        | {
+                            "learning_rate": rate,
+                            "total_timesteps": 50_000,
+                            "final_return": value,
+                            "mean_return": value,
+                        }
+                        | {"state": "done", "noise_scale": 100.0 * (1 + i)}
+                    )
+    return pd.DataFrame(found)
+
+
+def claims_of(runs):
+    rows = atlas.claims(experiment.Scores(runs, atlas.VARIES)).rows()
+    return {(row["name"], row["claim"]): row for row in rows}
+
+
+def test_the_claims_find_what_is_planted(folder):
+    """128 x 8 wins on one half of the tasks by 0.15 and loses on the other: on average nothing, but tasks differ."""
+    found = claims_of(planted(gain_of_many=lambda i: 0.15 * (-1) ** i))
+    words = {name: row["verdict"] for (name, _), row in found.items() if row["family"] == "primary"}
+    assert words == {"A1": "supported", "A2": "undecided", "A3": "supported", "A4": "supported"}
+    a3 = next(row for (name, _), row in found.items() if name == "A3")
+    assert float(a3["value"]) == pytest.approx(0.19, abs=0.02) and "of 14 tasks within" in a3["remark"]
+    beside = {claim: float(row["value"]) for (name, claim), row in found.items() if name == "beside"}
+    assert beside["what the rate buys"] == pytest.approx(0.3 / 0.78, abs=0.03)  # the best scores 1
+    assert beside["score with both tuned"] > beside["score of 8x128 at its tuned rate"] > beside["score of the default"]
+    paid = found["A5", "128x8 - 8x128 depends on: random play is paid in the last step only"]
+    assert paid["verdict"] == "supported" and float(paid["remark"].split()[-1]) > 0.9
+    noise = found["A5", "128x8 - 8x128 depends on: log10 of the gradient noise scale"]
+    assert noise["verdict"] == "undecided" and float(noise["remark"].split()[-1]) < 0.1
+
+
+def test_equal_tasks_and_equal_shapes_are_told_so(folder):
+    found = claims_of(planted())
+    a2 = next(row for (name, _), row in found.items() if name == "A2")
+    assert a2["verdict"] == "undecided" and "about equal" in a2["remark"]
+    assert next(row for (name, _), row in found.items() if name == "A3")["verdict"] == "undecided"
+
+
+def test_tasks_differ_is_decided_wrongly_in_five_percent():
+    rng = np.random.RandomState(0)
+    chances = [atlas.differ(rng.normal(0.1, 1, (12, 2, 10)), reps=200, seed=k) for k in range(300)]
+    assert 0.02 < np.mean(np.array(chances) < 0.05) < 0.09
+    apart = [
+        atlas.differ(rng.normal(0, 1, (12, 2, 10)) + [[[shift], [0]] for shift in range(12)], 200) for _ in range(5)
+    ]
+    assert max(apart) < 0.05
+
+
+def test_the_random_effects_are_those_of_dersimonian_and_laird():
+    """The example of Borenstein et al. 2009, table 14.1: tau^2 0.0373, mean 0.3582, standard error 0.1055."""
+    values = np.array([0.095, 0.277, 0.367, 0.664, 0.462, 0.185])
+    variances = np.array([0.033, 0.031, 0.050, 0.011, 0.043, 0.023])
+    found = atlas.heterogeneity(values, variances)
+    assert found[:3] == pytest.approx((0.3582, 0.1055, 0.0373), abs=1.5e-3)  # its inputs are rounded
+    half = stats.t.ppf(0.975, 4) * (found.tau2 + found.error**2) ** 0.5
+    assert (found.low, found.high) == pytest.approx((found.mean - half, found.mean + half))
+
+
+def test_the_plan_runs_nothing_twice_and_judges_what_step_1_has_chosen(folder, capsys):
+    runs, task = planted(), "Task3-v0"
+    (folder / "blocks").mkdir()
+    block = runs[(runs["env_id"] == task) & runs["seed"].isin(atlas.CHOOSING)]
+    block[block["learning_rate"] < 1.6e-2].to_csv(folder / "blocks" / f"{task}.csv", index=False)
+    left = plan.choosing(task)
+    assert left == [(task, *shape, 1.6e-2, seed, 50_000) for shape in atlas.SHAPES for seed in (1, 2, 3)]
+    assert "step 1 has not ended" in refusal(capsys, plan.judging, task)
+    block.to_csv(folder / "blocks" / f"{task}.csv", index=False)
+    settings = {run[1:4] for run in plan.judging(task)}
+    expected = {(*shape, rate) for shape, rate in BEST.items()} | {atlas.DEFAULT, atlas.MANY, atlas.CONSTANT}
+    assert plan.choosing(task) == [] and expected <= settings and len(settings) <= len(expected) + 1
+    assert {run[4] for run in plan.judging(task)} == set(range(101, 111))
+    (folder / "left_out.csv").write_text(f"task,why\n{task},it hangs\n")
+    assert task not in atlas.tasks() and plan.missing(task, [(8, 128, 1e-3, 1)], 50_000) == []
+
+
+def test_a_task_that_does_not_rise_gives_its_place_to_the_next(folder):
+    """One of three rises at 450,000 steps. A family without further tasks gives the place to another, not to grids."""
+    order = [("toy text", 1, "Flat-v0", True), ("toy text", 2, "Rises-v0", False), ("MiniGrid", 1, "Grid-v0", True)]
+    pd.DataFrame(order, columns=["family", "order", "task", "place"]).to_csv(folder / "tasks.csv", index=False)
+    names = [name for *_, name, _ in order]
+    play = [{"task": name, "random": 0.0, "deviation": 1.0, "length": 9.0, "early": 1} for name in names]
+    pd.DataFrame(play).to_csv(folder / "random.csv", index=False)
+    assert {run[0] for run in plan.pilots()} == {"Flat-v0", "Grid-v0"} and len(plan.pilots()) == 8
+
+    def pilot(name, curve):
+        rows = [
+            {"env_id": name, "num_envs": 16, "num_steps": 64, "learning_rate": rate, "seed": seed}
+            for rate in (1e-3, 4e-3)
+            for seed in atlas.PILOT_SEEDS
+        ]
+        (folder / "blocks").mkdir(exist_ok=True)
+        pd.DataFrame(rows).assign(total_timesteps=900_000).to_csv(folder / "blocks" / f"{name}.csv", index=False)
+        points = [
+            {
+                "task": name,
+                "learning_rate": row["learning_rate"],
+                "seed": row["seed"],
+                "steps": at,
+                "episodic_return": y,
+            }
+            for row in rows
+            for at, y in zip(atlas.BUDGETS, curve, strict=True)
+        ]
+        old = [pd.read_csv(folder / "pilot.csv")] if (folder / "pilot.csv").exists() else []
+        pd.concat([*old, pd.DataFrame(points)]).to_csv(folder / "pilot.csv", index=False)
+
+    pilot("Flat-v0", [0.1, 0.2, 0.1, 0.25])  # below three standard errors, 0.3
+    pilot("Grid-v0", [0.0, 0.0, 0.0, 1.0])
+    assert {run[0] for run in plan.pilots()} == {"Rises-v0"}
+    pilot("Rises-v0", [0.1, 0.4, 0.6, 1.0])
+    (folder / "budgets.csv").unlink()
+    assert plan.pilots() == []
+    assert atlas.tasks() == {"Rises-v0": 450_000, "Grid-v0": 900_000}
+    flat = pd.read_csv(folder / "budgets.csv").set_index("task").loc["Flat-v0"]
+    assert not flat["rises"]
+
+
+def test_take_keeps_what_has_ended_and_names_what_has_failed(folder):
+    flags = {"script": "ppo_envpool", "num_envs": 16, "num_steps": 64, "minibatch_size": 256, "learning_rate": 1e-3}
+    write_run(folder / "runs" / "a", 50.0, steps=900_000, game="Catch-v0", seed=1001, final=5.0, points=18, **flags)
+    diverged = write_run(folder / "runs" / "b", 1.0, steps=50_000, game="Catch-v0", seed=2, done=False, **flags)
+    (diverged / "failed.json").write_text('{"tensor": "loss", "global_step": 1024}')
+    failed = write_run(folder / "runs" / "c", 1.0, steps=50_000, game="Hangs-v0", done=False, **flags)
+    (failed / "log.txt").write_text("error: no new point of a curve\n[launch 2026-11-25T00:00:00 vm] exit code 137\n")
+    write_run(folder / "runs" / "d", 1.0, steps=50_000, game="Catch-v0", seed=3, done=False, **flags)  # under way
+    for _ in range(2):  # the second time nothing is added
+        plan.take(folder / "runs")
+        block = pd.read_csv(folder / "blocks" / "Catch-v0.csv")
+        assert list(zip(block["seed"], block["state"])) == [(2, "diverged"), (1001, "done")]
+        curve = pd.read_csv(folder / "pilot.csv")
+        assert (
+            list(curve["steps"]) == list(atlas.BUDGETS) and list(curve["episodic_return"].diff()[1:] > 0) == [True] * 3
+        )
+        assert pd.read_csv(folder / "left_out.csv").to_numpy().tolist() == [
+            ["Hangs-v0", "c: error: no new point of a curve"]
+        ]
+    play = atlas.random_play().iloc[:1].rename({"Task0-v0": "Catch-v0"})
+    play.to_csv(folder / "random.csv")
+    assert atlas.returns_of(block, "Catch-v0", [2]) == {(16, 64, 1e-3): np.array([10.0])}
+
+
+def test_the_draw_follows_the_rule():
+    """Newest versions, none of the eight older tasks, at least 8,000 steps per CPU-second, ten grids at most."""
+    speeds, drawn = (pd.read_csv(ROOT / "results" / "atlas" / f"{name}.csv") for name in ("speeds", "tasks"))
+    assert tasks.draw(speeds).equals(drawn)
+    known = speeds.set_index("task")["steps_per_cpu_second"]
+    assert drawn["place"].sum() == sum(tasks.PLACES.values()) == 40 and known[drawn["task"]].min() >= tasks.SLOWEST
+    assert not set(drawn["task"]) & set(tasks.OLDER) and set(speeds["task"]) == set(tasks.candidates())
+    assert drawn[drawn["place"]]["family"].isin(["MiniGrid", "BabyAI"]).sum() == 10
