@@ -390,6 +390,23 @@ def report(args, found, table, products):
     yield from edges(args, best)
     yield from hints(args, best, found.measured[found.best], products)
     yield f"used {made * args.steps:,} steps, {made} runs, {made / grid:.0%} of the exhaustive grid"
+    yield how_good()
+
+
+def how_good():
+    """What replays of such searches on other tasks have shown (results/advise), in one line."""
+    regret, brier = (pd.read_csv(experiment.RESULTS / "advise" / f"{name}.csv") for name in ("regret", "brier"))
+    fewest = regret[regret["share"] == regret["share"].min()].set_index("method")
+    tasks = fewest.loc["advise", "tasks"]
+    ours, others = (
+        "{:.3f} [{:.3f}, {:.3f}]".format(*fewest.loc[name, ["regret", "low", "high"]]) for name in ("advise", "random")
+    )
+    score, constant = brier.loc[brier["share"].idxmin(), ["brier", "brier_of_a_constant"]]
+    return (
+        f"how good such answers were: on {tasks} other tasks {ours} of a score below the exhaustive grid's, of as "
+        f"many random settings {others}; Brier score of the probability {score:.3f}, of a constant {constant:.3f} "
+        "(results/advise)"
+    )
 
 
 def edges(args, setting):

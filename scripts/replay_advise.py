@@ -8,10 +8,12 @@ each): the model of analysis/prior.py is fitted to the other tasks. The seeds of
 half for the search and a half that judges. A run of the search is the next seed of its half; a setting whose half is
 used up gets no further run. Beside it, with as many runs on the same halves:
 
-    random     a run each of settings drawn at random; the best score wins
-    halving    a third of the runs for so many settings at random, a third for the best half of them, a third for the
-               best quarter; the best mean wins (sequential halving, Karnin et al. 2013, from a random start)
-    exhaustive every setting with its whole half: what the others are compared with
+    random           a run each of settings drawn at random; the best score wins
+    halving          a third of the runs for so many settings at random, a third for the best half of them, a third for
+                     the best quarter; the best mean wins (sequential halving, Karnin et al. 2013, from a random start)
+    grid, one seed   a run of every setting, however many runs the others have
+    32x32 at 2e-3    no search at all
+    exhaustive       every setting with its whole half: what the others are compared with
 
 The regret is the mean score, on the judging half, of what the exhaustive search picks minus that of what the search
 picks; it is below 0 where the few runs were luckier. Means are over replays, then over tasks; intervals are Student's t
@@ -19,7 +21,7 @@ over tasks, which few tasks make wide. The reliability is the share of replays w
 most 5 % less than the exhaustive pick, against the probability that advise.py gives. Both halves are noisy, so even a
 perfect forecast would not lie on the diagonal: the share is too low where scores vary from seed to seed.
 
-Writes replays.csv (a row a replay), regret.csv, reliability.csv, reliability.png and reliability.svg.
+Writes replays.csv (a row per replay), regret.csv, reliability.csv, brier.csv and reliability.png.
 """
 
 from launching.root import ROOT  # noqa: F401
@@ -43,7 +45,7 @@ SEEDS, FEWEST_SETTINGS = 10, 12
 AT_A_TIME, SHAPES, DRAWS = 12, 2, 1000  # as advise.py with two workers
 EPOCHS = (4, 10)  # for discrete and for continuous actions
 BINS = (0, 0.4, 0.6, 0.8, 1.0)
-METHODS = ("advise", "random", "halving")
+CONSTANT = (32, 32, 2e-3)  # N, T and learning rate: no search at all
 
 
 @dataclass
@@ -124,18 +126,32 @@ def halving(halves, number, rng, *_):
     return left[0], np.nan
 
 
+def one_seed(halves, *_):
+    """A grid with one seed, however many runs the others have."""
+    for setting in range(len(halves.search)):
+        halves.run(setting)
+    return halves.best(), np.nan
+
+
+METHODS = {"advise": advise, "random": at_random, "halving": halving, "grid, one seed": one_seed}
+NO_SEARCH = "32x32 at 2e-3"
+
+
 def replay(table, replays, seed):
     """A row for each replay."""
-    search = dict(zip(METHODS, (advise, at_random, halving), strict=True))
     rows = []
     for game, budget, settings, scores in problems(table):
         before = prior.Tasks(table[table["game"] != game]).prior(settings)
         shapes = [f"{n}x{t}" for n, t in zip(settings["num_envs"], settings["num_steps"], strict=True)]
+        cells = list(settings[["num_envs", "num_steps", "learning_rate"]].itertuples(index=False, name=None))
+        searches = dict(METHODS)
+        if CONSTANT in cells:
+            searches[NO_SEARCH] = lambda *_, place=cells.index(CONSTANT): (place, np.nan)
         for share in SHARES:
             number = max(2, round(share * SEEDS * len(scores)))
-            for method, i in ((method, i) for method in METHODS for i in range(replays)):
+            for (method, search), i in ((item, i) for item in searches.items() for i in range(replays)):
                 halves = Halves(scores, np.random.default_rng([seed, i]))
-                pick, chance = search[method](halves, number, np.random.default_rng([seed, i, 1]), before, shapes)
+                pick, chance = search(halves, number, np.random.default_rng([seed, i, 1]), before, shapes)
                 best = int(np.argmax([values.mean() for values in halves.search]))
                 gain, top = halves.judge[pick], halves.judge[best]
                 row = {"game": game, "total_timesteps": budget, "settings": len(scores), "share": share}
@@ -156,7 +172,7 @@ def regrets(rows):
     by_task = rows.groupby(["share", "method", "game"])["regret"].mean()
     found = []
     for share in SHARES:
-        for method in METHODS:
+        for method in rows["method"].unique():
             own = by_task[share, method]
             columns = {"share": share, "method": method, "tasks": len(own)}
             columns |= dict(zip(("regret", "low", "high"), over_tasks(own), strict=True))
@@ -181,6 +197,25 @@ def reliability(rows):
     return pd.DataFrame(found)
 
 
+def brier(rows):
+    """A row for each share: the Brier score of the probability, and of a constant, each a mean over tasks.
+
+    The score is the mean of (probability - close)^2. The constant is how often the picks of the other tasks are close.
+    """
+    found = []
+    for share, own in rows[rows["method"] == "advise"].groupby("share"):
+        by_task = own.groupby("game")["close"].mean()
+        others = (by_task.sum() - by_task) / (len(by_task) - 1)
+        errors = {
+            "brier": (own["probability"] - own["close"]) ** 2,
+            "brier_of_a_constant": (own["game"].map(others) - own["close"]) ** 2,
+        }
+        means = {name: error.groupby(own["game"]).mean().mean() for name, error in errors.items()}
+        both = {"probability": own.groupby("game")["probability"].mean().mean(), "close": by_task.mean()}
+        found.append({"share": share, **means, **both})
+    return pd.DataFrame(found)
+
+
 def draw(rows, table, path):
     from analysis.look import BLUE, COLORS, COLUMN, GRAY, plt, save  # matplotlib takes a second: not for --help
 
@@ -196,7 +231,7 @@ def draw(rows, table, path):
     )
     left.set(xlabel="probability that advise.py gives", ylabel="share within 5 % of the best", xlim=(0, 1), ylim=(0, 1))
     left.legend(fontsize=6, loc="lower right")
-    for method, color in zip(METHODS, (BLUE, *COLORS[1:]), strict=False):
+    for method, color in zip(rows["method"].unique(), (BLUE, *COLORS[1:]), strict=False):
         by_task = rows[rows["method"] == method].groupby(["share", "game"])["regret"].mean().unstack()
         right.plot(by_task.index, by_task, ".", color=color, ms=4)
         right.plot(by_task.index, by_task.mean(axis=1), color=color, label=method)
@@ -211,10 +246,15 @@ def main(args):
     if not any(problems(table)):
         arguments.fail(f"--steps {' '.join(map(str, args.steps))}: expected a budget of results/map")
     rows = replay(table, args.replays, args.seed)
-    regret, reliable = regrets(rows), reliability(rows)
-    print(regret.round(3).to_string(index=False), reliable.round(3).to_string(index=False), sep="\n")
+    regret, reliable, right = regrets(rows), reliability(rows), brier(rows)
+    print(*(made.round(3).to_string(index=False) for made in (regret, reliable, right)), sep="\n")
     with arguments.writable("out", args.out):
-        for name, made in (("replays", rows), ("regret", regret.round(4)), ("reliability", reliable.round(4))):
+        for name, made in (
+            ("replays", rows),
+            ("regret", regret.round(4)),
+            ("reliability", reliable.round(4)),
+            ("brier", right.round(4)),
+        ):
             experiment.write_csv(made, args.out / f"{name}.csv")
         draw(rows, reliable, args.out / "reliability")
 

@@ -192,13 +192,21 @@ def test_the_replay_leaves_one_task_out_and_judges_on_other_seeds(tmp_path, monk
         monkeypatch.setattr(replay_advise, name, value)
     table = table_of_tasks(games=3, seeds=6)
     rows = replay_advise.replay(table, 2, 0)
-    assert len(rows) == 3 * 3 * 2 and set(rows["settings"]) == {24} and (rows["runs"] <= 24).all()
-    assert rows.groupby("method")["regret"].mean().between(-0.05, 0.1).all()
+    methods = {*replay_advise.METHODS} | ({replay_advise.NO_SEARCH} & set(rows["method"]))
+    assert set(rows["method"]) == methods and len(rows) == 3 * len(methods) * 2
+    searched = rows[rows["method"].isin(["advise", "random", "halving"])]
+    assert set(rows["settings"]) == {24} and (searched["runs"] <= 24).all()
+    assert searched.groupby("method")["regret"].mean().between(-0.05, 0.1).all()
     assert rows["probability"].notna().sum() == 6 and rows["probability"].dropna().between(0, 1).all()
     regret, reliable = replay_advise.regrets(rows), replay_advise.reliability(rows)
     own = regret[regret["method"] == "random"].iloc[0]
     assert own["regret"] == pytest.approx(own[["g0", "g1", "g2"]].mean()) and own["low"] < own["regret"] < own["high"]
     assert reliable["replays"].sum() == 6
+    sure = rows[rows["method"] == "advise"].assign(probability=0.9, close=[True, True, True, False, True, True])
+    right = replay_advise.brier(sure).iloc[0]  # 0.01 where it is close, 0.81 where not; the constant: 1, 3/4, 3/4
+    assert right["brier"] == pytest.approx((5 * 0.01 + 0.81) / 6) and right["close"] == pytest.approx(5 / 6)
+    # g1 is close in one of two and the others always: the constant is 1 there and 3/4 on g0 and g2
+    assert right["brier_of_a_constant"] == pytest.approx((0.5 + 2 * 0.25**2) / 3)
     replay_advise.draw(rows, reliable, tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 10_000
     halves = replay_advise.Halves([np.arange(6.0)] * 2, np.random.default_rng(0))

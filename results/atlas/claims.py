@@ -139,7 +139,7 @@ def measure(runs, task, budget, references=True, column="final_return", seeds=JU
         values.mean() - play["random"] > ERRORS * np.hypot(values.std(ddof=1) / len(values) ** 0.5, error)
         for values in returns.values()
     )
-    scores = {cell: (values - zero) / (one - zero) for cell, values in returns.items()}
+    scores = {cell: (values - zero) / ((one - zero) or np.nan) for cell, values in returns.items()}
     solved = all(scores[cell].mean() >= SOLVED for cell in settings.judged)
     return Task(task, budget, settings, scores, learned, solved)
 
