@@ -28,6 +28,7 @@ from launching.root import ROOT  # noqa: F401
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Tuple
 
@@ -133,6 +134,11 @@ def one_seed(halves, *_):
     return halves.best(), np.nan
 
 
+def constant(place, *_):
+    """One setting of all, without a run."""
+    return place, np.nan
+
+
 METHODS = {"advise": advise, "random": at_random, "halving": halving, "grid, one seed": one_seed}
 NO_SEARCH = "32x32 at 2e-3"
 
@@ -146,7 +152,7 @@ def replay(table, replays, seed):
         cells = list(settings[["num_envs", "num_steps", "learning_rate"]].itertuples(index=False, name=None))
         searches = dict(METHODS)
         if CONSTANT in cells:
-            searches[NO_SEARCH] = lambda *_, place=cells.index(CONSTANT): (place, np.nan)
+            searches[NO_SEARCH] = partial(constant, cells.index(CONSTANT))
         for share in SHARES:
             number = max(2, round(share * SEEDS * len(scores)))
             for (method, search), i in ((item, i) for item in searches.items() for i in range(replays)):
