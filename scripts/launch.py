@@ -129,12 +129,17 @@ def runs_below(runs_dir):
 
 
 # ---- main ------------------------------------------------------------------------------------------------------------
+def price(jobs, machine, options):
+    """The lines that say what the jobs cost on a machine."""
+    threads = int(machine.slots[0]["OMP_NUM_THREADS"])
+    return estimate(jobs, options.sps, len(machine.slots), threads, options.together)
+
+
 def dry_run(jobs, machine, options):
     """Prints what would be done."""
     for job in jobs:
         print(shlex.join(job.words))
-    threads = int(machine.slots[0]["OMP_NUM_THREADS"])
-    print(*estimate(jobs, options.sps, len(machine.slots), threads, options.together), sep="\n")
+    print(*price(jobs, machine, options), sep="\n")
     for problem in filter(None, (too_large(jobs, machine), other_runs(jobs))):
         print("would be refused here:", problem)
     if any(job.guesses for job in jobs):
@@ -164,6 +169,7 @@ def main(argv):
             claim(job)
         for name in {Path(job.name).parts[0] for job in jobs if "/" in job.name}:
             statement.record(jobs[0].runs_dir / name, statement.parse(lines, parse_flags))
+    print(*price(jobs, machine, options), sep="\n", flush=True)
     figure = figure_commands(jobs)
     if options.slurm:
         return slurm_array.submit(jobs, in_queue, options, figure)

@@ -1,11 +1,11 @@
 # Sourced by every sweep. A sweep is a loop that prints one command a line, each a training run, into scripts/launch.py.
 #
 # Environment variables of all sweeps: GAMES and SEEDS (lists), STEPS (environment steps of each run: 100M, 500k for the
-# small games; GAMES=SMALL, in the sweeps of PPO, takes five games that ppo_envpool.py learns in minutes), FULL=1 (a larger
-# grid, if the sweep has one), BASE (N x T of the base), EVAL_EPISODES (whole games that each final network plays, for
+# small tasks; GAMES=SMALL, in the sweeps of PPO, takes five tasks that ppo_envpool.py learns in minutes), FULL=1 (a larger
+# grid, if the sweep has one), BASE (N x T of the base), EVAL_EPISODES (evaluation episodes of each final network, for
 # the final scores: 100), RUNS_DIR (runs), FLAGS (added to every command, for example FLAGS="--bf16 --track"), PYTHON;
 # and the lists that the sweep defines in capitals. Options, such as --dry-run, go to scripts/launch.py. The steps in the
-# headers are those of training: the final games come on top, and --dry-run estimates them.
+# headers are those of training: the evaluation episodes come on top, and --dry-run counts them.
 #
 # In the headers, "our choice" marks values that the paper does not give, and A100-hours at P1's speed are those of P1's
 # own runs of 100M steps (60 hours each).

@@ -18,7 +18,7 @@ from collections import Counter
 import launch
 import pytest
 from conftest import ROOT, environment, raw_steps, refusal, wait_for
-from launching import jobs, machines, options, pool
+from launching import jobs, machines, options, pool, price
 
 import ppo_envpool
 from support import catalog, reading, worlds
@@ -238,14 +238,34 @@ def test_the_last_step_is_that_of_the_schedule(tmp_path):
     assert {name: last for name, (_, _, last) in launch.runs_below(tmp_path).items()} == {"a": 198912, "other": 0}
 
 
-def test_final_games_are_asked_for_and_counted(tmp_path):
+@pytest.mark.parametrize(
+    "seconds, words",
+    [
+        (0.4, "less than a second"),
+        (19, "19 seconds"),
+        (100, "1.7 minutes"),
+        (5399, "90 minutes"),
+        (5400, "1.5 hours"),
+        (86400, "24 hours"),
+        (242 * 86400, "242 days"),
+        (1e8, "1,157 days"),
+    ],
+)
+def test_a_time_is_given_in_the_unit_that_fits(seconds, words):
+    assert price.duration(seconds) == words
+
+
+def test_evaluation_episodes_are_asked_for_and_counted(tmp_path):
     size = dict(GAMES="Pong-v5", SEEDS="1", STEPS="36000", SPS="100", RUNS_DIR=str(tmp_path))
     shown = sweep("fixed_budget", "--dry-run", "--workers", "1", **size)
     assert shown.count(" --eval-episodes 100 ") == 2
     hours = (2 * 36000 + 2 * 100 * catalog.ATARI_GAME) / 100 / 3600
-    assert "72,000 steps and 200 final games of some 5,000 steps" in shown and f"(given): {hours:.1f} hours" in shown
+    assert (
+        "72,000 steps and 200 evaluation episodes of some 5,000 steps" in shown
+        and f"(given): {hours:.1f} hours" in shown
+    )
     shown = sweep("fixed_budget", "--dry-run", "--workers", "1", EVAL_EPISODES="0", **size)
-    assert shown.count(" --eval-episodes 0 ") == 2 and "final games" not in shown and "(given): 0.2 hours" in shown
+    assert shown.count(" --eval-episodes 0 ") == 2 and "episodes of" not in shown and "(given): 12 minutes" in shown
     shown = sweep("isaacgym", "--dry-run", **{**size, "GAMES": "Ant Mjlab-Cartpole-Balance", "STEPS": "100000000"})
     asked = {(words.split()[3], words.split()[13]) for words in shown.splitlines() if words.startswith("python ")}
     assert asked == {("Ant", "0"), ("Mjlab-Cartpole-Balance", "100")}  # Isaac Gym cannot play them
