@@ -46,8 +46,9 @@ case " $* " in
 esac
 if [ "${STAGE:-pilot}" = pilot ]; then
     while [ -n "$(plan pilot)" ]; do
-        "$PYTHON" results/atlas/tasks.py random --tasks $(plan pilot | cut -d' ' -f1 | uniq)
+        "$PYTHON" results/atlas/tasks.py random --tasks $(plan pilot | cut -d' ' -f1 | uniq) &
         block 8 pilot # and again: a task that does not rise gives its place to another
+        wait
     done
 fi
 if [ "${STAGE:-tasks}" = tasks ]; then
