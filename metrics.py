@@ -123,7 +123,8 @@ def _entropy_rank(singular_values: Tensor) -> Any:
 def feature_rank(features: Tensor, tau: float = 0.99, centered: bool = False) -> float:
     """Number of directions that hold a share `tau` of the squared singular values (P1 B.1, after Yang et al. 2019).
 
-    features (N, D): penultimate activations after the ReLU. The result is in 1 to min(N, D); 0 for an all-zero matrix.
+    features (N, D): penultimate activations after the ReLU. The result is in 1 to min(N, D); 0 for an all-zero matrix,
+    and with `centered` for equal rows, of which one row is a case.
 
     P1 writes "principal components" and "total variance", which implies centred columns. The code that P1 cites (Moalla
     et al. 2024) does not centre, and this function does not by default. The mean of ReLU features is one large

@@ -133,6 +133,7 @@ def test_a_spectrum_on_which_all_four_ranks_differ():
     assert metrics.feature_ranks(features) == expected
     assert metrics.feature_rank(features) == 3.0
     assert metrics.feature_rank(features, centered=True) == 4.0
+    assert metrics.feature_rank(torch.ones(1, 4), centered=True) == 0.0  # one row has no variance
     assert metrics.srank(features) == 5.0
     assert metrics.effective_rank(features) == approx(math.exp(entropy))
     # 20 of 27 is 74 %, 400 of 415 is 96 %, 409 is 98.6 %
