@@ -168,12 +168,12 @@ def order_is_kept(view):
     return Tested(Estimate(float(value), np.nan, np.nan), word, (min(1.0, holds), min(1.0, fails)))
 
 
-def finished(scores, *budgets):
-    """The games in which every shape has run at each of the budgets, at the smaller two with all of COMMON."""
+def finished(scores, *budgets, rates=COMMON):
+    """The games in which every shape has run at each of the budgets, at the smaller two with all of some rates."""
 
     def has(view, shape, budget):
-        rates = rates_of(view, shape, budget)
-        return bool(rates) if budget == LONG else set(COMMON) <= set(rates)
+        found = rates_of(view, shape, budget)
+        return bool(found) if budget == LONG else set(rates) <= set(found)
 
     return [
         game
@@ -209,7 +209,7 @@ def claims(scores):
         configs = [config for shape in ORDERED for config in configs_of(scores, shape, SHORT, LONG)]
         found.add("K6", text, order_is_kept, configs, **more)
     for budget in (SHORT, MIDDLE):
-        games = unsaturated(scores.in_games(finished(scores, budget)), (budget,))
+        games = unsaturated(scores.in_games(finished(scores, budget, rates=RATES)), (budget,))  # equal rates are enough
         if not games:
             continue
         common = rates_of(scores.in_games(games), (8, 128), budget)
