@@ -389,29 +389,33 @@ def ewma_surrogate(logratio, prox_logratio, advantages, clip_coef):
     return torch.max(-advantages * (logratio + cap).exp(), -advantages * (clipped + cap).exp())
 
 
-def ppo_loss(newlogprob, entropy, newvalue, mb, mean, clip_coef, ent_coef, vf_coef, clip_vloss=True, prox_logprob=None):
-    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9) of a minibatch `mb`, a Batch.
+def ppo_loss(agent, prox, args, mb):
+    """The clipped surrogate losses (Schulman et al. 2017, eq. 7 and 9) of a minibatch, this process's share: (S, 1).
 
-    newlogprob, entropy, newvalue (..., B): of the network in training; mean: maps (..., B) to the mean over the valid
-    rows (...). With prox_logprob (..., B), of the proximal policy, the policy loss is PPO-EWMA's. Returns the loss and
-    a dict of means without gradient; old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
-    (joschu.net/blog/kl-approx.html).
+    mb: a Batch with weights. With prox, the proximal policies, the policy loss is PPO-EWMA's. Returns the losses and a
+    dict of their parts (LOSSES), (S, 1) each, means without gradient. Of these, old_approx_kl and approx_kl are the
+    estimators k1 and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
     """
+    newoutputs, newvalue, _ = agent(mb.obs)
+    newlogprob, entropy = agent.distribution(newoutputs, mb.actions)
+    mean = partial(weighted_mean, weights=mb.weights)
     logratio = newlogprob - mb.logprobs
     ratio = logratio.exp()
-    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef))
-    if prox_logprob is not None:
-        pg_loss = ewma_surrogate(logratio, prox_logprob - mb.logprobs, mb.advantages, clip_coef)
+    clipped = torch.clamp(ratio, 1 - args.clip_coef, 1 + args.clip_coef)
+    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * clipped)
+    outside = (ratio - 1.0).abs() > args.clip_coef
+    if prox is not None:
+        prox_logprob = prox.module.distribution(prox(mb.obs)[0], mb.actions)[0]
+        pg_loss = ewma_surrogate(logratio, prox_logprob - mb.logprobs, mb.advantages, args.clip_coef)
+        outside = ((newlogprob - prox_logprob).exp() - 1.0).abs() > args.clip_coef
     v_loss = (newvalue - mb.returns).square()
-    if clip_vloss:
-        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -clip_coef, clip_coef)
+    if args.clip_vloss:
+        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -args.clip_coef, args.clip_coef)
         v_loss = torch.max(v_loss, (v_clipped - mb.returns).square())
     v_loss = 0.5 * v_loss
-    loss = mean(pg_loss) - ent_coef * mean(entropy) + vf_coef * mean(v_loss)
+    loss = mean(pg_loss) - args.ent_coef * mean(entropy) + args.vf_coef * mean(v_loss)
     with torch.no_grad():
-        clipped_ratio = ratio if prox_logprob is None else (newlogprob - prox_logprob).exp()
-        clipped = ((clipped_ratio - 1.0).abs() > clip_coef).float()
-        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, clipped]))
+        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, outside.float()]))
     return loss, dict(zip(LOSSES, means))
 
 
@@ -429,19 +433,6 @@ def minibatches(batch, inds, number, norm_adv):
     advantages = normalized if norm_adv else shuffled.advantages
     shuffled = shuffled._replace(advantages=advantages, weights=shuffled.valid / count[..., None])
     return [Batch(*columns) for columns in zip(*(x.unbind(1) for x in shuffled))]
-
-
-def minibatch_loss(agent, prox, args, mb):
-    """The losses (S, 1) of a minibatch, this process's share of the whole, and their parts (LOSSES), (S, 1) each.
-
-    prox: PPO-EWMA's proximal policies, or None.
-    """
-    newoutputs, newvalue, _ = agent(mb.obs)
-    newlogprob, entropy = agent.distribution(newoutputs, mb.actions)
-    prox_logprob = None if prox is None else prox.module.distribution(prox(mb.obs)[0], mb.actions)[0]
-    mean = partial(weighted_mean, weights=mb.weights)
-    coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
-    return ppo_loss(newlogprob, entropy, newvalue, mb, mean, *coefs, prox_logprob)
 
 
 def gradient(loss_function, parameters, mb):
@@ -467,7 +458,7 @@ def update(loss_function, parameters, optimizer, max_grad_norm, mb):
 def group_gradient(agent, prox, args, batch, inds):
     """The gradients (S, P) of the policy's mean loss over the rows `inds` of a batch, added minibatch by minibatch."""
     of_policy = replace(args, vf_coef=0.0 * args.vf_coef)  # the values' gradient would hide the policy's
-    loss_function, parameters = partial(minibatch_loss, agent, prox, of_policy), list(agent.parameters())
+    loss_function, parameters = partial(ppo_loss, agent, prox, of_policy), list(agent.parameters())
     count, total = batch.valid[:, inds].sum(-1, keepdim=True).clamp(min=1), 0.0
     for rows in inds.split(args.minibatch_size // devices.NUM_RANKS):
         mb = Batch(*(x[:, rows] for x in batch[:-1]), weights=batch.valid[:, rows] / count)
@@ -514,7 +505,7 @@ def diagnose_batch(agent, prox, args, batch, probe, seen, old_logstd, last):
             native = diagnose(agent, batch, agent(batch.obs), old_logstd)
     rows = torch.arange(devices.RANK, len(probe.valid[0]), devices.NUM_RANKS, device=probe.valid.device)
     (mb,) = minibatches(probe, rows.expand(len(probe.valid), -1), 1, args.norm_adv)
-    of_probe, _ = gradient(partial(minibatch_loss, agent, prox, args), list(agent.parameters()), mb)
+    of_probe, _ = gradient(partial(ppo_loss, agent, prox, args), list(agent.parameters()), mb)
     devices.add_over_ranks([of_probe])
     return diagnostics.by_tag(native[0], last, small[0], of_probe), native[1]
 
@@ -544,7 +535,7 @@ def train(run, device):
     devices.begin_average(prox, agent)
     # games and networks act on the CPU, in NumPy's memory: at this size a call of a GPU costs more than it saves
     actor = agent if device.type == "cpu" else make_agent(args, run.seeds)
-    loss_function = partial(devices.compiled(minibatch_loss, args.compile), agent, prox, args)
+    loss_function = partial(devices.compiled(ppo_loss, args.compile), agent, prox, args)
     learn = partial(update, loss_function, list(agent.parameters()), optimizer, args.max_grad_norm)
 
     shape = None

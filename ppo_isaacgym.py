@@ -335,30 +335,36 @@ def ewma_surrogate(logratio, prox_logratio, advantages, clip_coef):
     return torch.max(-advantages * (logratio + cap).exp(), -advantages * (clipped + cap).exp())
 
 
-def ppo_loss(newlogprob, entropy, newvalue, mb, mean, clip_coef, ent_coef, vf_coef, clip_vloss=True, prox_logprob=None):
-    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9) of a minibatch `mb`, a Batch.
+def ppo_loss(agent, prox, args, mb, count):
+    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9) of rows of a minibatch: their share of its mean.
 
-    newlogprob, entropy, newvalue (..., B): of the network in training; mean: maps (..., B) to the mean over the valid
-    rows (...). With prox_logprob (..., B), of the proximal policy, the policy loss is PPO-EWMA's. Returns the loss and
-    a dict of means without gradient; old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
+    mb: the rows, a Batch; count: of the valid rows in the whole minibatch. With prox, the proximal policy, the
+    policy loss is PPO-EWMA's. Returns the loss and a dict of its parts (LOSSES, and kl in closed form), means without
+    gradient. Of these, old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
     (joschu.net/blog/kl-approx.html).
     """
+    newmeans, newvalue, _ = agent(mb.obs)
+    newlogprob, entropy = gaussian(newmeans, agent.actor_logstd, mb.actions)
+    mean = partial(masked_mean, valid=mb.valid, count=count)
     logratio = newlogprob - mb.logprobs
     ratio = logratio.exp()
-    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef))
-    if prox_logprob is not None:
-        pg_loss = ewma_surrogate(logratio, prox_logprob - mb.logprobs, mb.advantages, clip_coef)
+    clipped = torch.clamp(ratio, 1 - args.clip_coef, 1 + args.clip_coef)
+    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * clipped)
+    outside = (ratio - 1.0).abs() > args.clip_coef
+    if prox is not None:
+        prox_logprob = gaussian(prox(mb.obs)[0], prox.module.actor_logstd, mb.actions)[0]
+        pg_loss = ewma_surrogate(logratio, prox_logprob - mb.logprobs, mb.advantages, args.clip_coef)
+        outside = ((newlogprob - prox_logprob).exp() - 1.0).abs() > args.clip_coef
     v_loss = (newvalue - mb.returns).square()
-    if clip_vloss:
-        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -clip_coef, clip_coef)
+    if args.clip_vloss:
+        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -args.clip_coef, args.clip_coef)
         v_loss = torch.max(v_loss, (v_clipped - mb.returns).square())
     v_loss = 0.5 * v_loss
-    loss = mean(pg_loss) - ent_coef * mean(entropy) + vf_coef * mean(v_loss)
+    loss = mean(pg_loss) - args.ent_coef * mean(entropy) + args.vf_coef * mean(v_loss)
     with torch.no_grad():
-        clipped_ratio = ratio if prox_logprob is None else (newlogprob - prox_logprob).exp()
-        clipped = ((clipped_ratio - 1.0).abs() > clip_coef).float()
-        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, clipped]))
-    return loss, dict(zip(LOSSES, means))
+        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, outside.float()]))
+        kl = mean(metrics.gaussian_kls(mb.means, mb.logstds, newmeans, agent.actor_logstd))
+    return loss, {**dict(zip(LOSSES, means)), "kl": kl}
 
 
 # ---- update ----------------------------------------------------------------------------------------------------------
@@ -369,38 +375,25 @@ def minibatch(batch, inds, norm_adv):
     return (mb._replace(advantages=normalized) if norm_adv else mb), count
 
 
-def minibatch_loss(agent, prox, args, mb, count):
-    """The loss of some rows of a minibatch with `count` valid rows, their share of the whole, and its parts.
+def gradient(loss_function, parameters, workers, mb, *totals):
+    """The gradient of loss_function(mb, *totals), a list, and the parts of the loss: this process's share of them.
 
-    prox: PPO-EWMA's proximal policy, or None. The parts are LOSSES and kl, in closed form.
+    totals: what the loss needs of the whole minibatch, such as the number of its valid rows.
     """
-    newmeans, newvalue, _ = agent(mb.obs)
-    newlogprob, entropy = gaussian(newmeans, agent.actor_logstd, mb.actions)
-    prox_logprob = None if prox is None else gaussian(prox(mb.obs)[0], prox.module.actor_logstd, mb.actions)[0]
-    mean = partial(masked_mean, valid=mb.valid, count=count)
-    coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
-    loss, losses = ppo_loss(newlogprob, entropy, newvalue, mb, mean, *coefs, prox_logprob)
-    with torch.no_grad():
-        losses["kl"] = mean(metrics.gaussian_kls(mb.means, mb.logstds, newmeans, agent.actor_logstd))
-    return loss, losses
-
-
-def gradient(loss_function, parameters, mb, count, workers):
-    """The gradient of loss_function(mb, count), a list, and the parts of the loss: this process's share of them."""
 
     def of_piece(rows):
-        loss, losses = loss_function(rows, count)
+        loss, losses = loss_function(rows, *totals)
         return list(torch.autograd.grad(loss, parameters)), losses
 
     return workers.summed(of_piece, mb)
 
 
-def update(loss_function, parameters, optimizer, args, workers, mb, count):
+def update(loss_function, parameters, optimizer, args, workers, mb, *totals):
     """One step of the optimiser on a minibatch. Returns the parts of the loss, and the gradient's norm unclipped.
 
     With --desired-kl it first adapts the learning rate to the KL that it finds.
     """
-    gradients, losses = gradient(loss_function, parameters, mb, count, workers)
+    gradients, losses = gradient(loss_function, parameters, workers, mb, *totals)
     devices.add_over_ranks([*gradients, *losses.values()])
     for parameter, total in zip(parameters, gradients):
         parameter.grad = total
@@ -416,11 +409,11 @@ def update(loss_function, parameters, optimizer, args, workers, mb, count):
 def group_gradient(agent, prox, args, batch, workers, inds):
     """The gradient (P,) of the policy's mean loss over the rows `inds` of a batch, added minibatch by minibatch."""
     of_policy = replace(args, vf_coef=0.0)  # the values' gradient would hide the policy's
-    loss_function, parameters = partial(minibatch_loss, agent, prox, of_policy), list(agent.parameters())
+    loss_function, parameters = partial(ppo_loss, agent, prox, of_policy), list(agent.parameters())
     count, total = batch.valid[inds].sum().clamp(min=1), 0.0
     for rows in inds.split(args.minibatch_size // devices.NUM_RANKS):
         mb = Batch(*(x.index_select(0, rows) for x in batch))
-        gradients, _ = gradient(loss_function, parameters, mb, count, workers)
+        gradients, _ = gradient(loss_function, parameters, workers, mb, count)
         total = total + torch.cat([x.flatten() for x in gradients])
     return total
 
@@ -458,7 +451,7 @@ def diagnose_batch(agent, prox, args, batch, workers, rows, probe, grad_norm):
     parameters = list(agent.parameters())
     last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm.item(), args.max_grad_norm)
     mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS], args.norm_adv)
-    of_probe, _ = gradient(partial(minibatch_loss, agent, prox, args), parameters, mb, count, workers)
+    of_probe, _ = gradient(partial(ppo_loss, agent, prox, args), parameters, workers, mb, count)
     devices.add_over_ranks(of_probe)
     return diagnostics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
 
@@ -500,7 +493,7 @@ def main(args):
         ages = torch.randint(envs.episode_length, (args.num_envs,), generator=rng, device=device)
         envs.set_ages(ages[own.start : own.stop])
     episodes = worlds.Episodes(len(own), whole=not args.stagger_resets)
-    learn = partial(update, partial(minibatch_loss, agent, prox, args), parameters, optimizer, args, workers)
+    learn = partial(update, partial(ppo_loss, agent, prox, args), parameters, optimizer, args, workers)
 
     while not run.ended:
         if args.anneal_lr:

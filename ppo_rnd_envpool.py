@@ -381,31 +381,39 @@ def normalize_advantages(advantages, valid):
     return centred / (std[..., None] + 1e-8), count.clamp(min=1)
 
 
-def ppo_loss(newlogprob, entropy, newvalue, mb, mean, clip_coef, ent_coef, vf_coef, clip_vloss=True):
-    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9) of a minibatch `mb`, a Batch.
+def ppo_loss(agent, rnd_model, args, mb, count, num_learned, frame_mean, frame_var):
+    """The losses of PPO, of the intrinsic critic and of the predictor, of some rows of a minibatch: their share of it.
 
-    newlogprob, entropy, newvalue (..., B): of the network in training; mean: maps (..., B) to the mean over the valid
-    rows (...). Returns the loss and a dict of means without gradient; old_approx_kl and approx_kl are the estimators k1
-    and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
+    mb: the rows, a Batch. Of the whole minibatch: count, of its valid rows, and num_learned, of those that the
+    predictor learns from. frame_mean and frame_var normalise the frames. PPO's is the clipped surrogate loss (Schulman
+    et al. 2017, eq. 7 and 9). Returns the sum of the losses and a dict of the parts, means without gradient. Of these,
+    old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
     """
+    newlogits, newvalue, new_int_value, _ = agent(mb.obs)
+    newlogprob, entropy = categorical(newlogits, mb.actions)
+    mean = partial(masked_mean, valid=mb.valid, count=count)
     logratio = newlogprob - mb.logprobs
     ratio = logratio.exp()
-    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef))
+    clipped = torch.clamp(ratio, 1 - args.clip_coef, 1 + args.clip_coef)
+    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * clipped)
+    outside = (ratio - 1.0).abs() > args.clip_coef
     v_loss = (newvalue - mb.returns).square()
-    if clip_vloss:
-        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -clip_coef, clip_coef)
+    if args.clip_vloss:
+        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -args.clip_coef, args.clip_coef)
         v_loss = torch.max(v_loss, (v_clipped - mb.returns).square())
     v_loss = 0.5 * v_loss
-    loss = mean(pg_loss) - ent_coef * mean(entropy) + vf_coef * mean(v_loss)
+    loss = mean(pg_loss) - args.ent_coef * mean(entropy) + args.vf_coef * mean(v_loss)
     with torch.no_grad():
-        clipped = ((ratio - 1.0).abs() > clip_coef).float()
-        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, clipped]))
-    return loss, dict(zip(LOSSES, means))
+        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, outside.float()]))
+    int_v_loss = 0.5 * mean((new_int_value - mb.int_returns).square())
+    fwd_loss = masked_mean(rnd_model(mb.frames, (frame_mean, frame_var)).mean(-1), mb.learned, num_learned)
+    losses = {**dict(zip(LOSSES, means)), "int_value_loss": int_v_loss.detach(), "fwd_loss": fwd_loss.detach()}
+    return loss + args.vf_coef * int_v_loss + fwd_loss, losses
 
 
 # ---- update ----------------------------------------------------------------------------------------------------------
 def minibatch(batch, inds, args, frame_moments, step):
-    """The rows `inds` of a batch, and all that their losses need beside them.
+    """The rows `inds` of a batch, and what `ppo_loss` needs of the whole minibatch.
 
     That is the numbers of valid rows and of those that the predictor learns from, and the frames' mean and variance.
     step: gradient steps so far; it draws the rows that the predictor learns from.
@@ -418,36 +426,25 @@ def minibatch(batch, inds, args, frame_moments, step):
     normalized, count = normalize_advantages(mb.advantages, mb.valid)
     num_learned = devices.sum_over_ranks(learned.sum().float()).clamp(min=1)
     mb = mb._replace(advantages=normalized if args.norm_adv else mb.advantages, learned=learned)
-    return mb, (count, num_learned, *frame_moments[:2])
+    return mb, count, num_learned, *frame_moments[:2]
 
 
-def minibatch_loss(agent, rnd_model, args, mb, needed):
-    """The loss of some rows of a minibatch, their share of the whole, and its parts. needed: as from `minibatch`."""
-    count, num_learned, *frame_moments = needed
-    newlogits, newvalue, new_int_value, _ = agent(mb.obs)
-    newlogprob, entropy = categorical(newlogits, mb.actions)
-    mean = partial(masked_mean, valid=mb.valid, count=count)
-    coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
-    loss, losses = ppo_loss(newlogprob, entropy, newvalue, mb, mean, *coefs)
-    int_v_loss = 0.5 * mean((new_int_value - mb.int_returns).square())
-    fwd_loss = masked_mean(rnd_model(mb.frames, frame_moments).mean(-1), mb.learned, num_learned)
-    losses = {**losses, "int_value_loss": int_v_loss.detach(), "fwd_loss": fwd_loss.detach()}
-    return loss + args.vf_coef * int_v_loss + fwd_loss, losses
+def gradient(loss_function, parameters, workers, mb, *totals):
+    """The gradient of loss_function(mb, *totals), a list, and the parts of the loss: this process's share of them.
 
-
-def gradient(loss_function, parameters, mb, count, workers):
-    """The gradient of loss_function(mb, count), a list, and the parts of the loss: this process's share of them."""
+    totals: what the loss needs of the whole minibatch, such as the number of its valid rows.
+    """
 
     def of_piece(rows):
-        loss, losses = loss_function(rows, count)
+        loss, losses = loss_function(rows, *totals)
         return list(torch.autograd.grad(loss, parameters)), losses
 
     return workers.summed(of_piece, mb)
 
 
-def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, count):
+def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, *totals):
     """One step of the optimiser on a minibatch. Returns the parts of the loss, and the gradient's norm unclipped."""
-    gradients, losses = gradient(loss_function, parameters, mb, count, workers)
+    gradients, losses = gradient(loss_function, parameters, workers, mb, *totals)
     devices.add_over_ranks([*gradients, *losses.values()])
     for parameter, total in zip(parameters, gradients):
         parameter.grad = total
@@ -478,8 +475,9 @@ def diagnose_batch(agent, rnd_model, args, batch, workers, rows, probe, log, gra
     """
     parameters = list(agent.parameters())
     last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm.item(), args.max_grad_norm)
-    mb, needed = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS], args, log.frame_moments, log.gradient_steps)
-    of_probe, _ = gradient(partial(minibatch_loss, agent, rnd_model, args), parameters, mb, needed, workers)
+    own = probe[devices.RANK :: devices.NUM_RANKS]
+    mb, *totals = minibatch(batch, own, args, log.frame_moments, log.gradient_steps)
+    of_probe, _ = gradient(partial(ppo_loss, agent, rnd_model, args), parameters, workers, mb, *totals)
     devices.add_over_ranks(of_probe)
     return diagnostics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
 
@@ -535,7 +533,7 @@ def main(args):
     rooms = worlds.Rooms(args.env_id)
 
     act = partial(policy, devices.compiled(agent, args.compile))
-    loss_function = partial(devices.compiled(minibatch_loss, args.compile), agent, rnd_model, args)
+    loss_function = partial(devices.compiled(ppo_loss, args.compile), agent, rnd_model, args)
     learn = partial(update, loss_function, parameters, optimizer, args.max_grad_norm, workers)
 
     while not run.ended:

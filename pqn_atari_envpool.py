@@ -319,15 +319,17 @@ def masked_mean(x, valid, count):
     return torch.where(valid, x, 0.0).sum(-1) / count
 
 
-def td_loss(q_values, mb, mean):
-    """The mean squared TD error of a minibatch `mb`, a Batch.
+def td_loss(agent, args, mb, count):
+    """The mean squared TD error, times td_coef, of some rows of a minibatch: their share of its mean.
 
-    q_values (B, A): of the network in training; mean: maps (..., B) to the mean over the valid rows (...). Returns the
-    loss and a dict of 0-d tensors without gradient: the loss, and the mean of Q(s, a).
+    mb: the rows, a Batch; count: of the valid rows in the whole minibatch. Returns the loss and a dict of 0-d tensors
+    without gradient: the error itself, and the mean of Q(s, a).
     """
+    q_values, _ = agent(mb.obs)
     q_taken = q_values.gather(-1, mb.actions[:, None]).squeeze(-1)
+    mean = partial(masked_mean, valid=mb.valid, count=count)
     loss = mean((q_taken - mb.returns).square())
-    return loss, {"td_loss": loss.detach(), "q_values": mean(q_taken.detach())}
+    return args.td_coef * loss, {"td_loss": loss.detach(), "q_values": mean(q_taken.detach())}
 
 
 # ---- update ----------------------------------------------------------------------------------------------------------
@@ -337,25 +339,22 @@ def minibatch(batch, inds):
     return mb, devices.sum_over_ranks(mb.valid.sum()).clamp(min=1)
 
 
-def minibatch_loss(agent, args, mb, count):
-    """The loss of some rows of a minibatch with `count` valid rows, their share of the whole, and its parts."""
-    loss, losses = td_loss(agent(mb.obs)[0], mb, partial(masked_mean, valid=mb.valid, count=count))
-    return args.td_coef * loss, losses
+def gradient(loss_function, parameters, workers, mb, *totals):
+    """The gradient of loss_function(mb, *totals), a list, and the parts of the loss: this process's share of them.
 
-
-def gradient(loss_function, parameters, mb, count, workers):
-    """The gradient of loss_function(mb, count), a list, and the parts of the loss: this process's share of them."""
+    totals: what the loss needs of the whole minibatch, such as the number of its valid rows.
+    """
 
     def of_piece(rows):
-        loss, losses = loss_function(rows, count)
+        loss, losses = loss_function(rows, *totals)
         return list(torch.autograd.grad(loss, parameters)), losses
 
     return workers.summed(of_piece, mb)
 
 
-def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, count):
+def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, *totals):
     """One step of the optimiser on a minibatch. Returns the parts of the loss, and the gradient's norm unclipped."""
-    gradients, losses = gradient(loss_function, parameters, mb, count, workers)
+    gradients, losses = gradient(loss_function, parameters, workers, mb, *totals)
     devices.add_over_ranks([*gradients, *losses.values()])
     for parameter, total in zip(parameters, gradients):
         parameter.grad = total
@@ -388,7 +387,7 @@ def diagnose_batch(agent, args, batch, workers, rows, probe, grad_norm):
     parameters = list(agent.parameters())
     last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm.item(), args.max_grad_norm)
     mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS])
-    of_probe, _ = gradient(partial(minibatch_loss, agent, args), parameters, mb, count, workers)
+    of_probe, _ = gradient(partial(td_loss, agent, args), parameters, workers, mb, count)
     devices.add_over_ranks(of_probe)
     measure = partial(diagnose, agent, batch, workers)
     scalars, greedy = diagnostics.native_and_probe(measure, rows, probe, last, of_probe)
@@ -430,7 +429,7 @@ def main(args):
     next_done = np.zeros(len(own), dtype=bool)
 
     act = devices.graphed(partial(policy, devices.compiled(agent, args.compile)), args.cuda_graphs)
-    loss_function = partial(devices.compiled(minibatch_loss, args.compile), agent, args)
+    loss_function = partial(devices.compiled(td_loss, args.compile), agent, args)
     learn = partial(update, loss_function, parameters, optimizer, args.max_grad_norm, workers)
     learn = devices.graphed(learn, args.cuda_graphs)
 

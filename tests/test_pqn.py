@@ -1,7 +1,6 @@
 """PQN: its mathematics, its two LayerNorms, and what its loop does with real games."""
 
 import signal
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -99,11 +98,11 @@ def test_td_loss_and_its_mask():
     valid = torch.tensor([True, True, False])
     returns = torch.tensor([4.0, 4.0, 1e6])
     mb = pqn.Batch(None, None, torch.tensor([1, 0, 0]), returns, valid)
-    loss, losses = pqn.td_loss(q_values, mb, partial(pqn.masked_mean, valid=valid, count=valid.sum()))
+    loss, losses = pqn.td_loss(lambda obs: (q_values, None), pqn.Args(td_coef=2.0), mb, valid.sum())
     loss.backward()
-    assert loss.item() == pytest.approx((1 + 4) / 2)
+    assert loss.item() == pytest.approx(2 * (1 + 4) / 2)
     assert {name: x.item() for name, x in losses.items()} == pytest.approx({"td_loss": 2.5, "q_values": 3.5})
-    assert q_values.grad.tolist() == [[0.0, 1.0], [-2.0, 0.0], [0.0, 0.0]]
+    assert q_values.grad.tolist() == [[0.0, 2.0], [-4.0, 0.0], [0.0, 0.0]]
 
 
 def test_the_network_is_cleanrls():
@@ -184,9 +183,9 @@ def iterations(tmp_path_factory):
         )
         return q_lambda_returns(rewards, terminations, truncations, next_values, *rest)
 
-    def keep_loss(q_values, mb, mean):
-        found[-1].pieces.append((mb.actions, mb.valid, int(mean.keywords["count"])))
-        return td_loss(q_values, mb, mean)
+    def keep_loss(agent, args, mb, count):
+        found[-1].pieces.append((mb.actions, mb.valid, int(count)))
+        return td_loss(agent, args, mb, count)
 
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
