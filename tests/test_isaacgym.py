@@ -186,7 +186,7 @@ def test_mjlab_environments_start_out_of_phase(monkeypatch):
     envs.reset, envs.step = recorded_reset, recorded_step
     monkeypatch.setattr(ppo, "make_envs", lambda *_: envs)
     with torch.no_grad():
-        returns = ppo.play_games(
+        returns = ppo.play_episodes(
             agent, args, torch.device("cpu"), [1, 2, 3], range(3), progress.progress_bar(3, "game", "")
         )
     rewards = torch.stack(rewards)

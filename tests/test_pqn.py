@@ -89,8 +89,8 @@ def test_linear_schedule():
 
 
 def test_each_step_has_its_own_epsilon():
-    forced = pqn.forced_actions(np.float32([0.0, 1.0]), (2, 50), 4, torch.Generator().manual_seed(0))
-    assert (forced[0] == -1).all() and set(forced[1].tolist()) == {0, 1, 2, 3}
+    drawn = pqn.exploratory_actions(np.float32([0.0, 1.0]), (2, 50), 4, torch.Generator().manual_seed(0))
+    assert (drawn[0] == -1).all() and set(drawn[1].tolist()) == {0, 1, 2, 3}
 
 
 def test_td_loss_and_its_mask():
@@ -237,7 +237,7 @@ def test_final_games_have_the_final_epsilon(monkeypatch, tmp_path):
     agent, envs = pqn.QNetwork(9), Recorder(pqn.make_envs)
     monkeypatch.setattr(pqn, "make_envs", envs)
     bar = progress.progress_bar(4, "game", "")
-    returns = pqn.play_games(agent, args, torch.device("cpu"), [3, 4, 5, 6], range(4), bar)
+    returns = pqn.play_episodes(agent, args, torch.device("cpu"), [3, 4, 5, 6], range(4), bar)
     first, played = torch.tensor(envs.pools[0].obs), envs.played()
     frames, actions = torch.cat([first[None], played.obs])[:100], played.actions[:100]  # all games run so long
     with torch.no_grad():

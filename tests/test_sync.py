@@ -29,12 +29,12 @@ OWN = {  # top-level names that each script fills in its own way
     "Batch": "what its loss needs of a row",
     "empty_rollout": "as Rollout",
     "policy": "sampled, epsilon-greedy, Gaussian; a value, two values, values of actions",
-    "play_steps": "as Rollout and policy",
+    "collect_steps": "as Rollout and policy",
     "ppo_loss": "other networks and policies; its shared passages are compared below",
     "diagnose_batch": "as ppo_loss and diagnose",
     "coverage": "frames or vectors; a value or values of actions",
     "diagnose": "PPO compares the policy before and after; a value method has no probabilities",
-    "play_games": "as the policy acts: sampled, epsilon-greedy, Gaussian; Procgen has no lives",
+    "play_episodes": "as the policy acts: sampled, epsilon-greedy, Gaussian; Procgen has no lives",
     "main": "each algorithm has its own loop; its shared passages are compared below",
 }
 AGENTS = "an axis of agents, with coefficients of their own; rows have weights in place of a mask"
@@ -58,7 +58,7 @@ EWMA = {"surrogate of the proximal policy": ("        pg_loss = ewma_surrogate("
 EWMA_SCRIPTS = ("ppo_atari_envpool.py", "ppo_isaacgym.py", AXIS)
 PASSAGES = {  # passages of main, the same wherever they are
     "setup": ("    device = devices.set_up(args)", "    rng = "),
-    "environments": ("    batch_size = args.num_envs", "    next_done = "),
+    "environments": ("    batch_size = args.num_envs", "    rollout = "),
     "annealing": ("        if args.anneal_lr:", "            devices.set_learning_rate("),
     "rows": ("        dones = rollout", "        run.add_games("),
     "masks": ("        terminations, truncations = rollout", "        )"),
@@ -80,10 +80,10 @@ PASSAGE_EXCEPT = {  # (passage, script): why it is not the same there
     ("masks", "ppo_procgen.py"): "its rewards are normalised first",
     ("setup", "ppo_isaacgym.py"): "its simulator, made first, says what the network has to be",
     ("environments", "ppo_isaacgym.py"): "one simulator steps all environments",
-    ("rows", "ppo_isaacgym.py"): "its rollout stays on the device and knows its reset rows",
+    ("rows", "ppo_isaacgym.py"): "its rollout stays on the device and knows its autoreset steps",
     ("masks", "ppo_isaacgym.py"): "its rollout stays on the device",
 }
-PHYSICS = {"capture_video", "num_threads", "num_envs", "num_steps", "shared_encoder"}  # other words there
+PHYSICS = {"capture_video", "num_threads", "shared_encoder"}  # other words there
 
 
 def definitions(text):

@@ -487,7 +487,7 @@ def test_final_games_are_played_by_the_policy(module, tmp_path, monkeypatch):
         actor.bias.copy_(torch.log(torch.tensor([0.5] + [1 / 16] * 8)))
     monkeypatch.setattr(module, "make_envs", recorder)
     bar = progress.progress_bar(4, "game", "")
-    returns = module.play_games(agent, args, torch.device("cpu"), [3, 4, 5, 6], range(4), bar)
+    returns = module.play_episodes(agent, args, torch.device("cpu"), [3, 4, 5, 6], range(4), bar)
     games = recorder.played()
     first_over = games.over.int().argmax(0)  # the step that ends each game; after it the action is 0
     shares = [(games.actions[: last + 1, i] == 0).float().mean().item() for i, last in enumerate(first_over.tolist())]

@@ -89,7 +89,7 @@ def begin(name, rank, num_ranks, folder):
     the actions before it, (steps, games)."""
     module, seeds, noises, before = importlib.import_module(name), [], [], []
     start_run = rundir.Run.__init__
-    make_envs, player = module.make_envs, "sample" if name == "ppo_envpool" else "play_steps"
+    make_envs, player = module.make_envs, "sample" if name == "ppo_envpool" else "collect_steps"
 
     def begin_as_one(run, *inputs, **others):
         """The other processes would be told by the first."""
