@@ -77,9 +77,7 @@ class Args:
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
     eval_episodes: Evaluation = 0  # evaluation episodes of the final network when training ends: `final_return`
-    eval_max_steps: Optional[Count] = (
-        None  # cuts such an episode; default: the task's own limit, or 27,000 if it has none
-    )
+    eval_max_steps: Optional[Count] = None  # cuts such an episode; default: the task's own limit, or 27,000 if none
     num_threads: Threads = 1  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
     env_workers: Threads = 0  # processes that step gymnasium's environments; 0: one per core if a step takes 0.2 ms
     # Algorithm specific arguments

@@ -78,9 +78,7 @@ class Args:
     distribution_mode: Optional[Literal["easy", "hard", "extreme", "memory", "exploration"]] = None  # default easy
     num_levels: Annotated[int, Range(0, 2**30)] = 0  # the number of levels to train on; 0 draws from all of them
     start_level: Annotated[int, Range(0, 2**30)] = 0  # the first of those levels
-    eval_envs: Annotated[int, Range(0, 1024)] = (
-        16  # evaluation episodes per log point on unseen levels, and on training levels
-    )
+    eval_envs: Annotated[int, Range(0, 1024)] = 16  # episodes per log point on unseen levels, and on training levels
     total_timesteps: Steps = 25000000  # environment steps of the whole run, over all environments
     learning_rate: NonNegative = 5e-4  # the learning rate of Adam
     num_envs: Count = 64  # the number of parallel environments, over all processes: N_envs

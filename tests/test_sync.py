@@ -63,7 +63,7 @@ PASSAGES = {  # passages of main, the same wherever they are
     "rows": ("        dones = rollout", "        run.add_games("),
     "masks": ("        terminations, truncations = rollout", "        )"),
     "minibatches": ("        for _epoch in range(", "            for inds in order.split("),
-    "sums": ("                log.add(losses)", "                log.gradient_steps += 1"),
+    "sums": ("                stats.add(losses)", "                stats.gradient_steps += 1"),
     "rows of the diagnostics": ("            means, scalars = ", "            rows, probe = "),
     "log": ('            scalars["charts/learning_rate"]', "        run.end_iteration()"),
     "start": ('if __name__ == "__main__":', "        main("),
@@ -71,7 +71,7 @@ PASSAGES = {  # passages of main, the same wherever they are
 OUTER = {  # passages of the scripts that P3's experiments use
     "noise of the outer loop": ("        log_point, noise_scales = ", "            noise_scales = "),
     "proximal policy": ("    prox = None if", "    devices.begin_average("),
-    "the outer loop": ("            log.points.append(", '            scalars.update({f"outer/'),
+    "the outer loop": ("            stats.points.append(", '            scalars.update({f"outer/'),
 }
 OUTER_SCRIPTS = ("ppo_atari_envpool.py", "ppo_isaacgym.py")
 PASSAGE_EXCEPT = {  # (passage, script): why it is not the same there
