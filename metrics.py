@@ -455,14 +455,14 @@ def ddr(num_samples: float, kl: float) -> float:
 def plateau(returns: Sequence[Any], kls: Sequence[float], grad_norms: Sequence[float], window: int) -> float:
     """1 if the return has stopped rising while the policy still moves, P3's mark of too long outer steps; else 0.
 
-    One entry a log point, from the run's first on: the mean return of the games that ended since the point before (None
-    if none did), the KL from the behaviour policy, and the norm of the gradient. It is 1 if all of these hold:
+    One entry per log point, from the run's first on: the mean return of the episodes that ended since the point before
+    (None if none did), the KL from the behaviour policy, and the norm of the gradient. It is 1 if all of these hold:
 
     - there are `window` points or more, and 10 of the last `window` have a return;
     - the slope of the least-squares line through those returns is at most two standard errors from 0;
     - over those points the KL and the gradient norm each average at least half of their mean since the first point.
 
-    The thresholds are our choice. Few or noisy games have a wide interval, so a slow rise counts as none.
+    The thresholds are our choice. Few or noisy episodes have a wide interval, so a slow rise counts as none.
     """
     points = [(float(x), y) for x, y in enumerate(returns[-window:]) if y is not None]
     if len(returns) < window or len(points) < 10:
@@ -479,7 +479,7 @@ def plateau(returns: Sequence[Any], kls: Sequence[float], grad_norms: Sequence[f
 def outer_loop(points: Sequence[Tuple[int, float, float, Any]], window: int) -> Dict[str, float]:
     """`kl_behavior`, `ddr` and `plateau`, by the names under which the scripts log them.
 
-    points: of each log point (rows of the batch, their KL, norm of the gradient, mean return of new games), from the
+    points: of each log point (rows of the batch, their KL, norm of the gradient, mean return of new episodes), from the
     run's first on. `kl_behavior` is of the last, `ddr` the ratio of the sums of rows and KLs over the last `window`.
     """
     rows, kls, grad_norms, returns = zip(*points)

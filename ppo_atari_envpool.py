@@ -1,28 +1,31 @@
-"""PPO on EnvPool's Atari: what N_envs parallel games and N_RO rollout steps do to the network that learns from them.
+"""PPO on EnvPool's Atari: what N_envs parallel environments and N_RO rollout steps do to the network.
 
     python ppo_atari_envpool.py --env-id Breakout-v5 --num-envs 128 --num-steps 8 --bf16
-    torchrun --nproc-per-node 4 ppo_atari_envpool.py --num-envs 512    # each process, and GPU, its share of the games
+    torchrun --nproc-per-node 4 ppo_atari_envpool.py --num-envs 512    # each process, and GPU, has its share of them
 
 Papers: Schulman et al. 2017 (PPO); Mayor et al. 2025, arXiv 2506.03404 (P1: the diagnostics); Beukman et al. 2026,
 arXiv 2603.06009 (P3: `outer/`). Reference: CleanRL's cleanrl/ppo_atari_envpool.py @fe8d8a0, with the same algorithm,
 defaults and names. Departures, each with its reason:
 
-1. The step after `done` only resets the game: EnvPool ignores its action and pays nothing. CleanRL trains on that row;
-   here `valid` keeps it out of losses, advantage statistics and diagnostics (`--no-mask-resets` restores CleanRL's).
+1. The step after `done` only resets the environment (an autoreset step, EnvPool's "dummy step"): its action is ignored
+   and its reward is 0. CleanRL trains on it; here `valid` keeps it out of losses, advantage statistics and diagnostics
+   (`--no-mask-resets` restores CleanRL's).
 2. A time limit is not a death: a truncated step bootstraps from the value of the real last observation, a terminated
    one from 0. CleanRL bootstraps neither (`--no-mask-resets` again).
 3. Returns and lengths are of whole games, all of them, whether game over or the time limit ends them. CleanRL carries
    the return of a game that the time limit cut into the next one.
 4. Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
-5. A curve has `--num-logs` points, however long the run; CleanRL writes three scalars a game and nine an iteration.
+5. A curve has `--num-logs` points, however long the run; CleanRL writes three scalars per game and nine per
+   iteration.
 6. Frames are stored as uint8, channels last (a quarter of CleanRL's memory), 1/255 is folded into the first
-   convolution, actions are sampled by the Gumbel-max trick, Adam is fused: the same mathematics, sooner done.
+   convolution, actions are sampled by the Gumbel-max trick, Adam is fused: the same mathematics, faster.
 7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 8. A run is a directory that can be killed at any time and is resumed by the same command.
-9. Each game has a seed of its own, made from the run's seed, the steps done and the game's number: two seeds share no
-   games, nor do two processes. CleanRL's seeds s and s + 1 share all games but one.
-10. Threads play pieces of the games through whole rollouts, and compute pieces of each minibatch, whose gradients are
-    added: beside a busy program CleanRL's threads wait for each other. Their number does not change the result.
+9. Each environment has its own seed, made from the run's seed, the steps done and the environment's number: two runs
+    share no games, nor do two processes. CleanRL's seeds s and s + 1 share all games but one.
+10. Each thread steps pieces of the environments through whole rollouts and computes pieces of the minibatches, whose
+    gradients are added: beside a busy program CleanRL's threads wait for each other. The result does not depend on
+    the number of threads.
 11. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--no-shared-encoder`, `--minibatch-size`, `--scaling`,
     `--prox-com`, `--resume-from` and `--eval-episodes` are additions.
 """
@@ -58,22 +61,22 @@ class Args:
     track: bool = False  # mirrors the curves to Weights and Biases (`WANDB_MODE=offline` works without an account)
     wandb_project_name: str = "cleanRL"  # the project in Weights and Biases
     wandb_entity: Optional[str] = None  # the entity (team) in Weights and Biases
-    capture_video: bool = False  # plays a game at the end (scripts/evaluate.py): `episode.mp4`, in colour
+    capture_video: bool = False  # records an episode at the end (scripts/evaluate.py): `episode.mp4`, in colour
     run_name: Optional[str] = None  # the directory below runs-dir; default {env_id}__{exp_name}__{seed}__{unix time}
     runs_dir: str = "runs"  # the directory that holds the run directories
     resume_from: Optional[str] = None  # a run directory: begins with its newest checkpoint and the same network
-    num_logs: Count = 1000  # the number of points in every curve (at most one an iteration)
+    num_logs: Count = 1000  # the number of points in every curve (at most one per iteration)
     diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
-    eval_episodes: Evaluation = 0  # whole games that the final network plays when training ends: `final_return`
+    eval_episodes: Evaluation = 0  # evaluation episodes of the final network when training ends: `final_return`
     num_threads: Threads = 0  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
     # Algorithm specific arguments
     env_id: str = "Breakout-v5"  # the id of EnvPool's Atari game
     total_timesteps: Steps = 10000000  # environment steps of the whole run, over all environments (each is 4 frames)
     learning_rate: NonNegative = 2.5e-4  # the learning rate of Adam
-    num_envs: Count = 8  # the number of parallel games: N_envs
-    num_steps: Count = 128  # the number of steps in each game per rollout: N_RO
+    num_envs: Count = 8  # the number of parallel environments, over all processes: N_envs
+    num_steps: Count = 128  # the number of steps in each environment per rollout: N_RO
     anneal_lr: bool = True  # anneals the learning rate linearly to 0
     gamma: Fraction = 0.99  # the discount factor
     gae_lambda: Fraction = 0.95  # lambda of the generalised advantage estimation
@@ -91,7 +94,7 @@ class Args:
     max_grad_norm: Positive = 0.5  # the gradient's norm is clipped to this
     target_kl: Optional[Positive] = None  # ends the update after an epoch whose last minibatch has a larger approx_kl
     shared_encoder: bool = True  # one convolutional encoder for actor and critic, or one for each
-    mask_resets: bool = True  # trains on no reset row and bootstraps at time limits (departures 1 and 2)
+    mask_resets: bool = True  # trains on no autoreset step and bootstraps at time limits (departures 1 and 2)
     bf16: bool = False  # computes the encoder in bfloat16 (autocast); heads, losses, GAE and Adam stay in float32
     tf32: bool = True  # lets NVIDIA GPUs multiply float32 numbers in TensorFloat-32
     compile: bool = False  # compiles the network and the loss with torch.compile: a minute at the start, a C++ compiler
@@ -107,9 +110,9 @@ def parse_args(argv):
 
 # ---- environments ----------------------------------------------------------------------------------------------------
 def make_envs(args, seeds):
-    """EnvPool's Atari, one game for each of the seeds (integers below 2**31), preprocessed as by CleanRL.
+    """EnvPool's Atari, an environment for each of the seeds (integers below 2**31), preprocessed as by CleanRL.
 
-    Each life is an episode, and rewards are clipped to their sign.
+    A lost life ends an episode, and rewards are clipped to their sign.
     """
     return worlds.envpool_games(args.env_id, seeds, torch.get_num_threads(), episodic_life=True, reward_clip=True)
 
@@ -170,7 +173,7 @@ class Agent(nn.Module):
 
 
 def make_agent(args, device="cpu"):
-    """The network for the game of args, with the first weights that PyTorch's generator gives."""
+    """The network for the game of args, with the weights that PyTorch's generator gives first."""
     import envpool
 
     num_actions = int(envpool.make_spec(args.env_id).action_space.n)
@@ -189,7 +192,7 @@ class Rollout(NamedTuple):
     values: torch.Tensor  # (T, N) float32
     actions: torch.Tensor  # (T, N) int64
     rewards: np.ndarray  # (T, N) float32, clipped
-    raw_rewards: np.ndarray  # (T, N) float32, 0 in a reset row
+    raw_rewards: np.ndarray  # (T, N) float32, 0 in an autoreset step
     terminations: np.ndarray  # (T, N) bool
     truncations: np.ndarray  # (T, N) bool
     game_overs: np.ndarray  # (T, N) bool: the game is over, not only a life
@@ -222,8 +225,8 @@ def policy(agent, obs, noise):
     return logits, values, (logits + noise).argmax(-1)
 
 
-def play_steps(act, rollout, noise, next_obs, envs, piece):
-    """Plays `envs`, one piece of this process's environments, through a whole rollout.
+def collect_steps(act, rollout, noise, next_obs, envs, piece):
+    """Steps `envs`, one piece of this process's environments, through a whole rollout.
 
     act: maps obs and noise to what `policy` returns. rollout, noise (T, N, A) and next_obs (N, 4, 84, 84) are of all N
     environments; piece: the slice of `envs`, whose part of rollout and next_obs is overwritten. Returns the values of
@@ -242,8 +245,8 @@ def play_steps(act, rollout, noise, next_obs, envs, piece):
 
 
 @torch.no_grad()
-def play_games(agent, args, device, seeds, games, bar, greedy=False):
-    """Plays one whole game, through all lives, in a fresh environment for each of `games`, indices into `seeds`.
+def play_episodes(agent, args, device, seeds, games, bar, greedy=False):
+    """Plays a whole game, through all lives, in a fresh environment for each of `games`, a range of places in `seeds`.
 
     Actions are sampled as in training, or the most likely ones if `greedy`. The result of a game depends neither on the
     other games of `games` nor on their number. Returns the raw returns, a list of floats. `bar` shows the progress.
@@ -330,29 +333,33 @@ def ewma_surrogate(logratio, prox_logratio, advantages, clip_coef):
     return torch.max(-advantages * (logratio + cap).exp(), -advantages * (clipped + cap).exp())
 
 
-def ppo_loss(newlogprob, entropy, newvalue, mb, mean, clip_coef, ent_coef, vf_coef, clip_vloss=True, prox_logprob=None):
-    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9) of a minibatch `mb`, a Batch.
+def ppo_loss(agent, prox, args, mb, count):
+    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9) of rows of a minibatch: their share of its mean.
 
-    newlogprob, entropy, newvalue (..., B): of the network in training; mean: maps (..., B) to the mean over the valid
-    rows (...). With prox_logprob (..., B), of the proximal policy, the policy loss is PPO-EWMA's. Returns the loss and
-    a dict of means without gradient; old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
-    (joschu.net/blog/kl-approx.html).
+    mb: the rows, a Batch; count: of the valid rows in the whole minibatch. With prox, the proximal policy, the
+    policy loss is PPO-EWMA's. Returns the loss and a dict of its parts (LOSSES), means without gradient. Of these,
+    old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
     """
+    newlogits, newvalue, _ = agent(mb.obs)
+    newlogprob, entropy = categorical(newlogits, mb.actions)
+    mean = partial(masked_mean, valid=mb.valid, count=count)
     logratio = newlogprob - mb.logprobs
     ratio = logratio.exp()
-    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef))
-    if prox_logprob is not None:
-        pg_loss = ewma_surrogate(logratio, prox_logprob - mb.logprobs, mb.advantages, clip_coef)
+    clipped = torch.clamp(ratio, 1 - args.clip_coef, 1 + args.clip_coef)
+    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * clipped)
+    outside = (ratio - 1.0).abs() > args.clip_coef
+    if prox is not None:
+        prox_logprob = categorical(prox(mb.obs)[0], mb.actions)[0]
+        pg_loss = ewma_surrogate(logratio, prox_logprob - mb.logprobs, mb.advantages, args.clip_coef)
+        outside = ((newlogprob - prox_logprob).exp() - 1.0).abs() > args.clip_coef
     v_loss = (newvalue - mb.returns).square()
-    if clip_vloss:
-        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -clip_coef, clip_coef)
+    if args.clip_vloss:
+        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -args.clip_coef, args.clip_coef)
         v_loss = torch.max(v_loss, (v_clipped - mb.returns).square())
     v_loss = 0.5 * v_loss
-    loss = mean(pg_loss) - ent_coef * mean(entropy) + vf_coef * mean(v_loss)
+    loss = mean(pg_loss) - args.ent_coef * mean(entropy) + args.vf_coef * mean(v_loss)
     with torch.no_grad():
-        clipped_ratio = ratio if prox_logprob is None else (newlogprob - prox_logprob).exp()
-        clipped = ((clipped_ratio - 1.0).abs() > clip_coef).float()
-        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, clipped]))
+        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, outside.float()]))
     return loss, dict(zip(LOSSES, means))
 
 
@@ -364,32 +371,22 @@ def minibatch(batch, inds, norm_adv):
     return (mb._replace(advantages=normalized) if norm_adv else mb), count
 
 
-def minibatch_loss(agent, prox, args, mb, count):
-    """The loss of some rows of a minibatch with `count` valid rows, their share of the whole, and its parts (LOSSES).
+def gradient(loss_function, parameters, workers, mb, *totals):
+    """The gradient of loss_function(mb, *totals), a list, and the parts of the loss: this process's share of them.
 
-    prox: PPO-EWMA's proximal policy, or None.
+    totals: what the loss needs of the whole minibatch, such as the number of its valid rows.
     """
-    newlogits, newvalue, _ = agent(mb.obs)
-    newlogprob, entropy = categorical(newlogits, mb.actions)
-    prox_logprob = None if prox is None else categorical(prox(mb.obs)[0], mb.actions)[0]
-    mean = partial(masked_mean, valid=mb.valid, count=count)
-    coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
-    return ppo_loss(newlogprob, entropy, newvalue, mb, mean, *coefs, prox_logprob)
-
-
-def gradient(loss_function, parameters, mb, count, workers):
-    """The gradient of loss_function(mb, count), a list, and the parts of the loss: this process's share of them."""
 
     def of_piece(rows):
-        loss, losses = loss_function(rows, count)
+        loss, losses = loss_function(rows, *totals)
         return list(torch.autograd.grad(loss, parameters)), losses
 
     return workers.summed(of_piece, mb)
 
 
-def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, count):
+def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, *totals):
     """One step of the optimiser on a minibatch. Returns the parts of the loss, and the gradient's norm unclipped."""
-    gradients, losses = gradient(loss_function, parameters, mb, count, workers)
+    gradients, losses = gradient(loss_function, parameters, workers, mb, *totals)
     devices.add_over_ranks([*gradients, *losses.values()])
     for parameter, total in zip(parameters, gradients):
         parameter.grad = total
@@ -402,11 +399,11 @@ def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, cou
 def group_gradient(agent, prox, args, batch, workers, inds):
     """The gradient (P,) of the policy's mean loss over the rows `inds` of a batch, added minibatch by minibatch."""
     of_policy = replace(args, vf_coef=0.0)  # the values' gradient would hide the policy's
-    loss_function, parameters = partial(minibatch_loss, agent, prox, of_policy), list(agent.parameters())
+    loss_function, parameters = partial(ppo_loss, agent, prox, of_policy), list(agent.parameters())
     count, total = batch.valid[inds].sum().clamp(min=1), 0.0
     for rows in inds.split(args.minibatch_size // devices.NUM_RANKS):
         mb = Batch(*(x.index_select(0, rows) for x in batch))
-        gradients, _ = gradient(loss_function, parameters, mb, count, workers)
+        gradients, _ = gradient(loss_function, parameters, workers, mb, count)
         total = total + torch.cat([x.flatten() for x in gradients])
     return total
 
@@ -441,14 +438,14 @@ def diagnose_batch(agent, prox, args, batch, workers, rows, probe, grad_norm):
     parameters = list(agent.parameters())
     last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm.item(), args.max_grad_norm)
     mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS], args.norm_adv)
-    of_probe, _ = gradient(partial(minibatch_loss, agent, prox, args), parameters, mb, count, workers)
+    of_probe, _ = gradient(partial(ppo_loss, agent, prox, args), parameters, workers, mb, count)
     devices.add_over_ranks(of_probe)
     return diagnostics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
 
 
 @torch.no_grad()
 def coverage(agent, obs):
-    """What coverage.npz keeps of some observations (M, 84, 84, 4): the newest frame, the feature and the value."""
+    """What coverage.npz keeps of observations (M, 84, 84, 4): the newest frame, the feature and the value of each."""
     _, values, hiddens = agent(obs)
     features = hiddens[0][-1].cpu().numpy().astype(np.float16)
     return {"frame": obs[..., -1].cpu().numpy(), "feature": features, "value": values.cpu().numpy()}
@@ -460,30 +457,30 @@ def main(args):
     run = rundir.Run(args, device)
     workers = devices.Workers(args, device)
     torch.manual_seed(args.seed)  # the same network in every process
-    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # draws all but the first weights
+    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # draws everything but the initial weights
     agent = make_agent(args, device)
     parameters, num_actions = list(agent.parameters()), agent.actor.out_features
     lr = torch.tensor(args.learning_rate, device=device) if args.cuda_graphs else args.learning_rate
     optimizer = optim.Adam(parameters, lr=lr, eps=1e-5, fused=True, capturable=args.cuda_graphs)
     prox = None if args.prox_com is None else devices.averaged(agent, args.prox_com)  # the proximal policy
     # noise_due: the step from which the gradient's noise is measured again; points: what metrics.outer_loop gets
-    log = rundir.Log(gradient_steps=0, noise_due=0, points=[])
-    run.restore(agent=agent, optimizer=optimizer, rng=rng, log=log, prox=prox)
+    stats = rundir.Stats(gradient_steps=0, noise_due=0, points=[])
+    run.restore(agent=agent, optimizer=optimizer, rng=rng, log=stats, prox=prox)
     devices.begin_average(prox, agent)
 
     batch_size = args.num_envs * args.num_steps
     own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
     pieces = workers.pieces(len(own))
-    # games restart when a run resumes: with other seeds, or the first games would be played again
+    # environments restart when a run resumes: with the same seeds they would repeat their first episodes
     seeds = rundir.game_seeds(args.seed, "train", run.global_step, own)
     envs = [make_envs(args, seeds[piece]) for piece in pieces]
     episodes = worlds.Episodes(len(own))
     rollout = empty_rollout((args.num_steps, len(own)), num_actions, device)
-    next_obs = np.concatenate(workers.map(lambda some: some.reset()[0], envs))  # (N, 4, 84, 84) uint8
+    next_obs = np.concatenate(workers.map(lambda pool: pool.reset()[0], envs))  # (N, 4, 84, 84) uint8
     next_done = np.zeros(len(own), dtype=bool)
 
     act = devices.graphed(partial(policy, devices.compiled(agent, args.compile)), args.cuda_graphs)
-    loss_function = partial(devices.compiled(minibatch_loss, args.compile), agent, prox, args)
+    loss_function = partial(devices.compiled(ppo_loss, args.compile), agent, prox, args)
     learn = partial(update, loss_function, parameters, optimizer, args.max_grad_norm, workers)
     learn = devices.graphed(learn, args.cuda_graphs)
 
@@ -493,9 +490,9 @@ def main(args):
 
         # ---- rollout -------------------------------------------------------------------------------------------------
         noise = gumbel_noise((args.num_steps, args.num_envs, num_actions), rng)[:, own.start : own.stop]
-        next_value = torch.cat(workers.map(partial(play_steps, act, rollout, noise, next_obs), envs, pieces))
+        next_value = torch.cat(workers.map(partial(collect_steps, act, rollout, noise, next_obs), envs, pieces))
         dones = rollout.terminations | rollout.truncations
-        valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no reset row
+        valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
         run.global_step += batch_size
         run.add_games(*episodes.add(rollout.raw_rewards, rollout.game_overs, valid))
 
@@ -507,7 +504,7 @@ def main(args):
             devices.to_device(x, device) for x in (rollout.rewards, terminations, truncations, valid)
         )
         with torch.no_grad():
-            # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
+            # after a done, obs[t + 1] is still the true last observation: the next episode shows one row later
             next_values = torch.cat([rollout.values[1:], next_value[None]])
             advantages, returns = gae(
                 rewards, rollout.values, terminations, truncations, next_values, valid, args.gamma, args.gae_lambda
@@ -525,8 +522,8 @@ def main(args):
 
         # ---- update --------------------------------------------------------------------------------------------------
         log_point, noise_scales = run.at_log_point(batch_size), {}
-        if log_point and args.diagnostics and run.global_step >= log.noise_due:
-            log.noise_due = run.global_step + run.schedule.noise_interval * batch_size
+        if log_point and args.diagnostics and run.global_step >= stats.noise_due:
+            stats.noise_due = run.global_step + run.schedule.noise_interval * batch_size
             noise_scales = gradient_noise(agent, prox, args, batch, workers, args.num_steps, run.global_step)
         for _epoch in range(args.update_epochs):
             order = torch.randperm(len(batch.valid), generator=rng, device=device)
@@ -534,41 +531,42 @@ def main(args):
                 losses = learn(*minibatch(batch, inds, args.norm_adv))
                 if prox is not None:
                     prox.update_parameters(agent)
-                log.add(losses)
-                log.gradient_steps += 1
+                stats.add(losses)
+                stats.gradient_steps += 1
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
         explained = diagnostics.explained_variance(batch.values[batch.valid], batch.returns[batch.valid])
-        log.add({"explained_variance": explained})
-        # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
+        stats.add({"explained_variance": explained})
+        # a number that is not finite reaches the parameters and stays: this check catches it before the checkpoint
         suspects = {"rewards": rewards, "logits": rollout.logits, "values": rollout.values, "advantages": advantages}
-        suspects.update({name: log.sums[name] for name in losses}, parameters=nn.utils.get_total_norm(parameters))
+        suspects.update({name: stats.sums[name] for name in losses})
+        suspects["parameters"] = torch.cat([x.detach().flatten() for x in parameters])
         if not run.all_finite(suspects):
             break
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
         if log_point:
-            means, scalars = log.means(), {}
+            means, scalars = stats.means(), {}
             rows, probe = diagnostics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
         if log_point and args.diagnostics:
             scalars, kl = diagnose_batch(agent, prox, args, batch, workers, rows, probe, losses["grad_norm"])
-            log.points.append((*devices.pooled(len(rows), kl), means["grad_norm"], run.mean_new_return()))
-            outer = {**noise_scales, **metrics.outer_loop(log.points, window=max(10, args.num_logs // 10))}
+            stats.points.append((*devices.mean_over_ranks(len(rows), kl), means["grad_norm"], run.mean_new_return()))
+            outer = {**noise_scales, **metrics.outer_loop(stats.points, window=max(10, args.num_logs // 10))}
             scalars.update({f"outer/{name}": value for name, value in outer.items()})
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:
-            some = probe[diagnostics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
-            run.add_coverage(**coverage(agent, batch.obs.index_select(0, some)))
+            shown = probe[diagnostics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
+            run.add_coverage(**coverage(agent, batch.obs.index_select(0, shown)))
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
-            scalars["charts/gradient_steps"] = log.gradient_steps
+            scalars["charts/gradient_steps"] = stats.gradient_steps
             scalars.update({f"losses/{name}": mean for name, mean in means.items()})
             run.log({**scalars, **run.charts()})
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
     seeds = run.final_seeds()
-    run.close(rundir.play(workers, partial(play_games, agent, args, device), seeds, "final games"))
+    run.close(rundir.play(workers, partial(play_episodes, agent, args, device), seeds, "evaluation episodes"))
 
 
 if __name__ == "__main__":

@@ -1,34 +1,36 @@
-"""PPO on EnvPool's small worlds, whose observation is a vector or a small grid: results in seconds to minutes.
+"""PPO on small tasks, whose observation is a vector or a small grid: results in seconds to minutes.
 
     python ppo_envpool.py --env-id CartPole-v1
     python ppo_envpool.py --env-id CartPole-v1 --num-seeds 20       # seeds 1 to 20 at once
     python ppo_envpool.py --env-id gymnasium:my_module:MyTask-v0    # your own task: my_module registers it in gymnasium
 
-Games: worlds.py. Papers: Schulman et al. 2017 (PPO); Mayor et al. 2025, arXiv 2506.03404 (P1: the diagnostics);
+Tasks: worlds.py. Papers: Schulman et al. 2017 (PPO); Mayor et al. 2025, arXiv 2506.03404 (P1: the diagnostics);
 Beukman et al. 2026, arXiv 2603.06009 (P3: `outer/`). References: CleanRL's ppo.py and, for continuous actions,
 ppo_continuous_action.py @fe8d8a0, with their algorithm, defaults and names.
 
 The axis of agents: one process trains S agents at once, because at this size PyTorch is called for most of the time and
 computes for little of it. Parameters are (S, ...), rollouts (T, S, N, ...) and batches (S, B, ...); what is one number
-in CleanRL is (S, 1). S is 1 unless `--num-seeds` or `--runs` ask for more. Each agent has its own run directory, games,
-noise, shuffles, learning rate, coefficients and clipping. No sum crosses the axis, so a run has the same bits alone and
-in any company (layers.py).
+in CleanRL is (S, 1). S is 1 unless `--num-seeds` or `--runs` ask for more. Each agent has its own run directory,
+environments, noise, shuffles, learning rate, coefficients and clipping. No sum crosses the axis, so a run has the same
+bits alone and beside any others (layers.py).
 
 Departures, each with its reason:
 
-1. The step after `done` only resets the game; in CleanRL's ppo.py it resets within the step. `valid` keeps that row out
-   of returns, losses, advantage statistics and diagnostics (`--no-mask-resets` trains on it).
+1. The step after `done` only resets the environment (an autoreset step, EnvPool's "dummy step"); in CleanRL's ppo.py it
+   resets within the step. `valid` keeps it out of returns, losses, advantage statistics and diagnostics
+   (`--no-mask-resets` trains on it).
 2. A time limit is not a death: a truncated step bootstraps from the value of the real last observation, a terminated
    one from 0. CleanRL bootstraps neither (`--no-mask-resets` again). EnvPool calls a death in that step a time-out.
-3. 8 games x 128 steps for both kinds of actions; CleanRL has 4 x 128 and, for continuous actions, 1 x 2048.
-4. A curve has `--num-logs` points, however long the run; CleanRL writes three scalars a game and nine an iteration.
-   Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
+3. 8 environments x 128 steps for both kinds of actions; CleanRL has 4 x 128 and, for continuous actions, 1 x 2048.
+4. A curve has `--num-logs` points, however long the run; CleanRL writes three scalars per episode and nine per
+   iteration. Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
 5. `--norm-obs` and `--norm-reward` use the moments of the valid rows of all processes; those of the observations
-   change once an iteration, so that rollout and update see the same network. The returns are raw.
+   change once per iteration, so that rollout and update see the same network. The returns are raw.
 6. For speed, with the same mathematics: actor and critic compute side by side, actions are drawn by the Gumbel-max
    trick, an epoch's minibatches are cut from one shuffled copy, a grid's convolution adds rows of a table.
 7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
-8. A run is a directory that can be killed at any time and is resumed by the same command. Each game has its own seed.
+8. A run is a directory that can be killed at any time and is resumed by the same command. Each environment has its own
+   seed.
 9. Integers are one-hot. So are a grid's cells and direction; a small convolution sees it first. MiniGrid's mission, a
    sentence that most of its tasks do not need, is left out.
 10. torchrun, `--num-seeds`, `--runs`, `--compile`, `--hidden-sizes`, `--activation`, `--shared-encoder`,
@@ -66,24 +68,24 @@ class Args:
     track: bool = False  # mirrors the curves to Weights and Biases (`WANDB_MODE=offline` works without an account)
     wandb_project_name: str = "cleanRL"  # the project in Weights and Biases
     wandb_entity: Optional[str] = None  # the entity (team) in Weights and Biases
-    capture_video: bool = False  # plays a game at the end (scripts/evaluate.py): `episode.mp4`, in colour
+    capture_video: bool = False  # records an episode at the end (scripts/evaluate.py): `episode.mp4`, in colour
     run_name: Optional[str] = None  # the directory below runs-dir; default {env_id}__{exp_name}__{seed}__{unix time}
     runs_dir: str = "runs"  # the directory that holds the run directories
     resume_from: Optional[str] = None  # a run directory: begins with its newest checkpoint and the same network
-    num_logs: Count = 1000  # the number of points in every curve (at most one an iteration)
+    num_logs: Count = 1000  # the number of points in every curve (at most one per iteration)
     diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
-    eval_episodes: Evaluation = 0  # whole games that the final network plays when training ends: `final_return`
-    eval_max_steps: Optional[Count] = None  # cuts such a game; default: the task's own limit, or 27,000 if it has none
+    eval_episodes: Evaluation = 0  # evaluation episodes of the final network when training ends: `final_return`
+    eval_max_steps: Optional[Count] = None  # cuts such an episode; default: the task's own limit, or 27,000 if none
     num_threads: Threads = 1  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
-    env_workers: Threads = 0  # processes that play gymnasium's games; 0: a core each if a step takes 0.2 ms, else one
+    env_workers: Threads = 0  # processes that step gymnasium's environments; 0: one per core if a step takes 0.2 ms
     # Algorithm specific arguments
-    env_id: str = "CartPole-v1"  # the id of EnvPool's game, or gymnasium:MODULE:ID, a game that MODULE registers
+    env_id: str = "CartPole-v1"  # the id of EnvPool's task, or gymnasium:MODULE:ID, a task that MODULE registers
     total_timesteps: Steps = 500000  # environment steps of the whole run, over all environments
     learning_rate: NonNegative = 2.5e-4  # the learning rate of Adam
-    num_envs: Count = 8  # the number of parallel games: N_envs
-    num_steps: Count = 128  # the number of steps in each game per rollout: N_RO
+    num_envs: Count = 8  # the number of parallel environments, over all processes: N_envs
+    num_steps: Count = 128  # the number of steps in each environment per rollout: N_RO
     schedule: Optional[str] = None  # changes both at fractions of the run, 0:8x128,0.5:128x8, or N by noise (recipe.py)
     anneal_lr: bool = True  # anneals the learning rate linearly to 0
     gamma: Fraction = 0.99  # the discount factor
@@ -106,7 +108,7 @@ class Args:
     hidden_sizes: Tuple[int, ...] = (64, 64)  # the units of each hidden layer
     activation: Literal["tanh", "elu", "relu"] = "tanh"  # follows each hidden layer
     shared_encoder: bool = False  # one stack of hidden layers for actor and critic, or one for each
-    mask_resets: bool = True  # trains on no reset row and bootstraps at time limits (departures 1 and 2)
+    mask_resets: bool = True  # trains on no autoreset step and bootstraps at time limits (departures 1 and 2)
     num_seeds: Count = 1  # trains that many seeds at once, from --seed on, each in RUN_NAME/sSEED
     runs: Optional[str] = None  # a file: trains the run of each line at once, a line being its flags
     compile: bool = False  # compiles the network and the loss with torch.compile: a minute at the start, a C++ compiler
@@ -123,7 +125,7 @@ def parse_args(argv):
 
 # ---- environments ----------------------------------------------------------------------------------------------------
 def make_envs(args, seeds):
-    """The games (worlds.py), one for each of the seeds (integers below 2**31), which are (N,) or (S, N)."""
+    """An environment for each of the seeds (integers below 2**31), which are (N,) or (S, N): worlds.py."""
     return worlds.make(args.env_id, seeds, args.num_threads, env_workers=args.env_workers)
 
 
@@ -209,13 +211,13 @@ class Agent(nn.Module):
 
 
 def make_agent(args, seeds=(0,)):
-    """An agent for each of the seeds, for the game and the network of args."""
+    """An agent for each of the seeds, for the task and the network of args."""
     return Agent(worlds.observation(args.env_id), *worlds.num_actions(args.env_id), args, seeds)
 
 
 # ---- rollout ---------------------------------------------------------------------------------------------------------
 class Rollout(NamedTuple):
-    """What S agents did in T steps of N games each, in NumPy. Row t of the last three follows actions[t]."""
+    """What S agents did in T steps of N environments each, in NumPy. Row t of the last three follows actions[t]."""
 
     obs: np.ndarray  # (T, S, N, width), of the observation's dtype
     actions: np.ndarray  # (T, S, N) int64, or (T, S, N, A) float32
@@ -244,9 +246,11 @@ def action_std(agent):
 
 
 @torch.inference_mode()
-def play_steps(agent, rollout, noise, next_obs, envs):
-    """Plays S x N games, from next_obs (S, N, width) on, with noise (T, S, N, A). Returns the last next_obs and its
-    values."""
+def collect_steps(agent, rollout, noise, next_obs, envs):
+    """Steps S x N environments through a whole rollout, from next_obs (S, N, width) on, with noise (T, S, N, A).
+
+    Returns the last next_obs and its values.
+    """
     std, slices = action_std(agent), agent.slices()
     for t in range(len(noise)):
         rollout.obs[t] = next_obs
@@ -258,13 +262,13 @@ def play_steps(agent, rollout, noise, next_obs, envs):
 
 
 @torch.no_grad()
-def play_games(agent, args, device, seeds, games, bar, greedy=False, retired=()):
-    """Plays one whole game of each agent in a fresh environment for each of `games`, a range of indices into its seeds.
+def play_episodes(agent, args, device, seeds, episodes, bar, greedy=False, retired=()):
+    """Plays an episode of each agent in a fresh environment for each of `episodes`, a range of places in its seeds.
 
-    seeds: S lists. Actions are sampled as in training, or the most likely ones if `greedy`. But for rounding, a game
-    does not depend on the others of `games`. retired: agents that play none. Returns the raw returns, S lists.
+    seeds: S lists. Actions are sampled as in training, or the most likely ones if `greedy`. But for rounding, an
+    episode does not depend on the others. retired: agents without any. Returns the raw returns, S lists.
     """
-    envs = make_envs(args, [of_agent[games.start : games.stop] for of_agent in seeds])
+    envs = make_envs(args, [of_agent[episodes.start : episodes.stop] for of_agent in seeds])
     envs.retired = list(retired)
     generators = [torch.Generator(device).manual_seed(of_agent[0]) for of_agent in seeds]
     shape, std = (len(seeds[0]), agent.num_actions), action_std(agent)
@@ -272,7 +276,7 @@ def play_games(agent, args, device, seeds, games, bar, greedy=False, retired=())
     def act(obs, playing):
         outputs = agent(devices.to_device(obs.astype(agent.observation.dtype), device))[0].cpu().numpy()
         noise = np.stack([draw_noise(shape, agent.continuous, generator) for generator in generators])
-        return sample(outputs, 0.0 if greedy else noise[:, games.start : games.stop], std)
+        return sample(outputs, 0.0 if greedy else noise[:, episodes.start : episodes.stop], std)
 
     return worlds.play(envs, act, bar, worlds.eval_max_steps(args))
 
@@ -389,29 +393,33 @@ def ewma_surrogate(logratio, prox_logratio, advantages, clip_coef):
     return torch.max(-advantages * (logratio + cap).exp(), -advantages * (clipped + cap).exp())
 
 
-def ppo_loss(newlogprob, entropy, newvalue, mb, mean, clip_coef, ent_coef, vf_coef, clip_vloss=True, prox_logprob=None):
-    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9) of a minibatch `mb`, a Batch.
+def ppo_loss(agent, prox, args, mb):
+    """The clipped surrogate losses (Schulman et al. 2017, eq. 7 and 9) of a minibatch, this process's share: (S, 1).
 
-    newlogprob, entropy, newvalue (..., B): of the network in training; mean: maps (..., B) to the mean over the valid
-    rows (...). With prox_logprob (..., B), of the proximal policy, the policy loss is PPO-EWMA's. Returns the loss and
-    a dict of means without gradient; old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
-    (joschu.net/blog/kl-approx.html).
+    mb: a Batch with weights. With prox, the proximal policies, the policy loss is PPO-EWMA's. Returns the losses and a
+    dict of their parts (LOSSES), (S, 1) each, means without gradient. Of these, old_approx_kl and approx_kl are the
+    estimators k1 and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
     """
+    newoutputs, newvalue, _ = agent(mb.obs)
+    newlogprob, entropy = agent.distribution(newoutputs, mb.actions)
+    mean = partial(weighted_mean, weights=mb.weights)
     logratio = newlogprob - mb.logprobs
     ratio = logratio.exp()
-    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef))
-    if prox_logprob is not None:
-        pg_loss = ewma_surrogate(logratio, prox_logprob - mb.logprobs, mb.advantages, clip_coef)
+    clipped = torch.clamp(ratio, 1 - args.clip_coef, 1 + args.clip_coef)
+    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * clipped)
+    outside = (ratio - 1.0).abs() > args.clip_coef
+    if prox is not None:
+        prox_logprob = prox.module.distribution(prox(mb.obs)[0], mb.actions)[0]
+        pg_loss = ewma_surrogate(logratio, prox_logprob - mb.logprobs, mb.advantages, args.clip_coef)
+        outside = ((newlogprob - prox_logprob).exp() - 1.0).abs() > args.clip_coef
     v_loss = (newvalue - mb.returns).square()
-    if clip_vloss:
-        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -clip_coef, clip_coef)
+    if args.clip_vloss:
+        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -args.clip_coef, args.clip_coef)
         v_loss = torch.max(v_loss, (v_clipped - mb.returns).square())
     v_loss = 0.5 * v_loss
-    loss = mean(pg_loss) - ent_coef * mean(entropy) + vf_coef * mean(v_loss)
+    loss = mean(pg_loss) - args.ent_coef * mean(entropy) + args.vf_coef * mean(v_loss)
     with torch.no_grad():
-        clipped_ratio = ratio if prox_logprob is None else (newlogprob - prox_logprob).exp()
-        clipped = ((clipped_ratio - 1.0).abs() > clip_coef).float()
-        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, clipped]))
+        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, outside.float()]))
     return loss, dict(zip(LOSSES, means))
 
 
@@ -429,19 +437,6 @@ def minibatches(batch, inds, number, norm_adv):
     advantages = normalized if norm_adv else shuffled.advantages
     shuffled = shuffled._replace(advantages=advantages, weights=shuffled.valid / count[..., None])
     return [Batch(*columns) for columns in zip(*(x.unbind(1) for x in shuffled))]
-
-
-def minibatch_loss(agent, prox, args, mb):
-    """The losses (S, 1) of a minibatch, this process's share of the whole, and their parts (LOSSES), (S, 1) each.
-
-    prox: PPO-EWMA's proximal policies, or None.
-    """
-    newoutputs, newvalue, _ = agent(mb.obs)
-    newlogprob, entropy = agent.distribution(newoutputs, mb.actions)
-    prox_logprob = None if prox is None else prox.module.distribution(prox(mb.obs)[0], mb.actions)[0]
-    mean = partial(weighted_mean, weights=mb.weights)
-    coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
-    return ppo_loss(newlogprob, entropy, newvalue, mb, mean, *coefs, prox_logprob)
 
 
 def gradient(loss_function, parameters, mb):
@@ -467,7 +462,7 @@ def update(loss_function, parameters, optimizer, max_grad_norm, mb):
 def group_gradient(agent, prox, args, batch, inds):
     """The gradients (S, P) of the policy's mean loss over the rows `inds` of a batch, added minibatch by minibatch."""
     of_policy = replace(args, vf_coef=0.0 * args.vf_coef)  # the values' gradient would hide the policy's
-    loss_function, parameters = partial(minibatch_loss, agent, prox, of_policy), list(agent.parameters())
+    loss_function, parameters = partial(ppo_loss, agent, prox, of_policy), list(agent.parameters())
     count, total = batch.valid[:, inds].sum(-1, keepdim=True).clamp(min=1), 0.0
     for rows in inds.split(args.minibatch_size // devices.NUM_RANKS):
         mb = Batch(*(x[:, rows] for x in batch[:-1]), weights=batch.valid[:, rows] / count)
@@ -476,7 +471,7 @@ def group_gradient(agent, prox, args, batch, inds):
 
 
 def gradient_noise(agent, prox, args, batch, num_steps, seed):
-    """The noise of the policies' gradients, between games and between rows: metrics.gradient_noise_scales, S dicts."""
+    """The noise of the policies' gradients, between environments and between rows: S dicts (metrics.py)."""
     if args.norm_adv:
         batch = batch._replace(advantages=normalize_advantages(batch.advantages, batch.valid)[0])
     of_group = partial(group_gradient, agent, prox, args, batch)
@@ -514,7 +509,7 @@ def diagnose_batch(agent, prox, args, batch, probe, seen, old_logstd, last):
             native = diagnose(agent, batch, agent(batch.obs), old_logstd)
     rows = torch.arange(devices.RANK, len(probe.valid[0]), devices.NUM_RANKS, device=probe.valid.device)
     (mb,) = minibatches(probe, rows.expand(len(probe.valid), -1), 1, args.norm_adv)
-    of_probe, _ = gradient(partial(minibatch_loss, agent, prox, args), list(agent.parameters()), mb)
+    of_probe, _ = gradient(partial(ppo_loss, agent, prox, args), list(agent.parameters()), mb)
     devices.add_over_ranks([of_probe])
     return diagnostics.by_tag(native[0], last, small[0], of_probe), native[1]
 
@@ -522,7 +517,7 @@ def diagnose_batch(agent, prox, args, batch, probe, seen, old_logstd, last):
 def main(args):
     """Trains the run of args, or those that `--num-seeds` or `--runs` ask for: at once what can share a process."""
     device = devices.set_up(args)
-    torch.set_num_threads(1)  # the games alone use more: with several, PyTorch would wait for itself at this size
+    torch.set_num_threads(1)  # only the environments use more: PyTorch's threads would wait for each other at this size
     for run in pack.packs(pack.lines(args, parse_args), device):
         train(run, device)
 
@@ -534,24 +529,26 @@ def train(run, device):
     gamma, gae_lambda = (x.cpu().numpy() for x in (args.gamma, args.gae_lambda))  # (S, 1)
     agent = make_agent(args, run.seeds).to(device)
     optimizer = layers.Adam(agent, args.learning_rate)
-    rngs = [torch.Generator(device).manual_seed(2**32 - 1 - seed) for seed in run.seeds]  # all but the first weights
+    rngs = [
+        torch.Generator(device).manual_seed(2**32 - 1 - seed) for seed in run.seeds
+    ]  # draw everything but the initial weights
     prox = None if args.prox_com is None else devices.averaged(agent, args.prox_com)  # the proximal policies
     # noise_due: the step from which the gradient's noise is measured again; points: what metrics.outer_loop gets of
     # each agent; led: of --schedule noise, doublings of the smallest N, and sums of what was measured with this N
-    log = pack.Log(gradient_steps=0, noise_due=0, points=[[] for _ in run.seeds], led=(0, 0.0, 0.0))
-    log.reward_moments = torch.tensor([[0.0, 1.0, 1e-4]]).double().repeat(len(run.seeds), 1)  # for normalize_rewards
-    run.restore(agent=agent, optimizer=optimizer, rng=rngs, log=log, prox=prox)
+    stats = pack.Stats(gradient_steps=0, noise_due=0, points=[[] for _ in run.seeds], led=(0, 0.0, 0.0))
+    stats.reward_moments = torch.tensor([[0.0, 1.0, 1e-4]]).double().repeat(len(run.seeds), 1)  # for normalize_rewards
+    run.restore(agent=agent, optimizer=optimizer, rng=rngs, log=stats, prox=prox)
     devices.begin_average(prox, agent)
-    # games and networks act on the CPU, in NumPy's memory: at this size a call of a GPU costs more than it saves
+    # the rollout's network is on the CPU, in NumPy's memory: at this size a call of a GPU costs more than it saves
     actor = agent if device.type == "cpu" else make_agent(args, run.seeds)
-    loss_function = partial(devices.compiled(minibatch_loss, args.compile), agent, prox, args)
+    loss_function = partial(devices.compiled(ppo_loss, args.compile), agent, prox, args)
     learn = partial(update, loss_function, list(agent.parameters()), optimizer, args.max_grad_norm)
 
     shape = None
     while not run.ended:
-        if shape != run.schedule.shape(run.global_step, log.led[0]):
-            # also at the start. Other seeds each time, or the first games would be played again
-            shape = num_envs, num_steps = run.schedule.shape(run.global_step, log.led[0])
+        if shape != run.schedule.shape(run.global_step, stats.led[0]):
+            # also at the start. With the same seeds the environments would repeat their first episodes
+            shape = num_envs, num_steps = run.schedule.shape(run.global_step, stats.led[0])
             batch_size, own = num_envs * num_steps, devices.share(num_envs)  # the range of this process's environments
             envs = make_envs(args, [rundir.game_seeds(seed, "train", run.global_step, own) for seed in run.seeds])
             envs.retired = run.diverged
@@ -559,7 +556,7 @@ def train(run, device):
             rollout = Rollout(**worlds.arrays(args.env_id, (num_steps, *envs.shape)))
             next_obs = envs.reset()[0].astype(agent.observation.dtype)  # (S, N, width)
             next_done = np.zeros(envs.shape, dtype=bool)
-            discounted = np.zeros((len(run.seeds), num_envs))  # all processes' games, for normalize_rewards
+            discounted = np.zeros((len(run.seeds), num_envs))  # all processes' environments, for normalize_rewards
         if args.anneal_lr:
             optimizer.learning_rate = (1.0 - run.global_step / run.total_steps) * args.learning_rate
 
@@ -569,10 +566,10 @@ def train(run, device):
         noise = [draw_noise((num_steps, num_envs, agent.num_actions), agent.continuous, rng) for rng in rngs]
         noise = np.stack([x[:, own.start : own.stop] for x in noise], 1)  # (T, S, N, A)
         old_logstd = agent.actor_logstd.detach().clone() if agent.continuous else None
-        next_obs, next_value = play_steps(actor, rollout, noise, next_obs, envs)
+        next_obs, next_value = collect_steps(actor, rollout, noise, next_obs, envs)
         dones = rollout.terminations | rollout.truncations
-        valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no reset row
-        rollout.rewards[:] *= valid  # DeepMind Control pays in reset rows
+        valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
+        rollout.rewards[:] *= valid  # DeepMind Control's autoreset steps have rewards
         run.global_step += batch_size
         run.add_games(*episodes.add(rollout.rewards, dones, valid))
 
@@ -580,12 +577,12 @@ def train(run, device):
         rewards, terminations, truncations = rollout.rewards, rollout.terminations, rollout.truncations
         if not args.mask_resets:
             terminations, truncations, valid = dones, np.zeros_like(dones), np.ones_like(dones)
-        if args.norm_reward:  # each process normalises the rewards of all games, and trains on its own
+        if args.norm_reward:  # each process normalises the rewards of all environments, and trains on its own
             of_all = (np.concatenate(devices.gather(x), axis=2) for x in (rewards, dones, valid))
-            moments = log.reward_moments.numpy()
+            moments = stats.reward_moments.numpy()
             rewards, discounted, moments[:] = normalize_rewards(*of_all, discounted, moments, gamma)
             rewards = rewards[:, :, own.start : own.stop]
-        # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
+        # after a done, obs[t + 1] is still the true last observation: the next episode shows one row later
         next_values = np.concatenate([rollout.values[1:], next_value[None]])
         advantages, returns = gae(
             rewards, rollout.values, terminations, truncations, next_values, valid, gamma, gae_lambda
@@ -594,45 +591,45 @@ def train(run, device):
 
         # ---- update --------------------------------------------------------------------------------------------------
         log_point, noise_scales = run.at_log_point(batch_size), [{} for _ in run.seeds]
-        if (log_point and args.diagnostics or run.schedule.bounds) and run.global_step >= log.noise_due:
-            log.noise_due = run.global_step + run.schedule.noise_interval * batch_size
+        if (log_point and args.diagnostics or run.schedule.bounds) and run.global_step >= stats.noise_due:
+            stats.noise_due = run.global_step + run.schedule.noise_interval * batch_size
             noise_scales = gradient_noise(agent, prox, args, batch, num_steps, run.global_step)
             if run.schedule.bounds and noise_scales[0]:
                 measured = (noise_scales[0][f"grad_noise_scale/{part}"] for part in ("signal", "noise"))
-                log.led = run.schedule.follow_noise(log.led, batch_size, *measured)
+                stats.led = run.schedule.follow_noise(stats.led, batch_size, *measured)
         for _epoch in range(args.update_epochs):
             order = torch.stack([torch.randperm(len(batch.valid[0]), generator=rng, device=device) for rng in rngs])
             for mb in minibatches(batch, order, batch_size // args.minibatch_size, args.norm_adv):
                 losses, last_gradients = learn(mb)
                 if prox is not None:
                     prox.update_parameters(agent)
-                log.add(losses)
-                log.gradient_steps += 1
+                stats.add(losses)
+                stats.gradient_steps += 1
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
-        log.add({"explained_variance": diagnostics.explained_variance(batch.values, batch.returns, batch.valid)})
-        # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
+        stats.add({"explained_variance": diagnostics.explained_variance(batch.values, batch.returns, batch.valid)})
+        # a number that is not finite reaches the parameters and stays: this check catches it before the checkpoint
         suspects = {"rewards": torch.from_numpy(rewards).transpose(0, 1), **dict(zip(batch._fields, batch[:-1]))}
-        suspects.update({name: log.sums[name] for name in losses}, parameters=optimizer.parameters)
+        suspects.update({name: stats.sums[name] for name in losses}, parameters=optimizer.parameters)
         run.stop_diverged(suspects)
         if run.ended:
             break
-        for state in (optimizer.parameters, optimizer.mean, optimizer.square, *log.sums.values()):
-            state[run.diverged] = 0.0  # these agents go on, but nobody looks at them
+        for state in (optimizer.parameters, optimizer.mean, optimizer.square, *stats.sums.values()):
+            state[run.diverged] = 0.0  # these agents go on computing, but are not used
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
         if log_point:
-            means, scalars, outer = log.means(), {}, noise_scales
+            means, scalars, outer = stats.means(), {}, noise_scales
             inds, counted = diagnostics.probe_rows(batch.valid, args.probe_size, seed=run.global_step)
             probe = rows_of(batch, inds)._replace(valid=counted)
             with torch.no_grad():
                 seen = agent(probe.obs)
         if log_point and args.diagnostics:
             scalars, kl = diagnose_batch(agent, prox, args, batch, probe, seen, old_logstd, last_gradients)
-            moved = [devices.pooled(*pair) for pair in zip(batch.valid.sum(-1).tolist(), kl.tolist())]
+            moved = [devices.mean_over_ranks(*pair) for pair in zip(batch.valid.sum(-1).tolist(), kl.tolist())]
             for s, of_agent in enumerate(outer):
-                log.points[s].append((*moved[s], means["grad_norm"][s].item(), run.members[s].mean_new_return()))
-                of_agent.update(metrics.outer_loop(log.points[s], window=max(10, args.num_logs // 10)))
+                stats.points[s].append((*moved[s], means["grad_norm"][s].item(), run.members[s].mean_new_return()))
+                of_agent.update(metrics.outer_loop(stats.points[s], window=max(10, args.num_logs // 10)))
         if args.norm_obs:  # last: rollout, update and diagnostics have seen the same normalisation
             agent.add_obs(devices.sum_over_ranks(diagnostics.column_sums(batch.obs, batch.valid)))
 
@@ -643,13 +640,13 @@ def train(run, device):
             if args.schedule:
                 scalars["charts/num_envs"], scalars["charts/num_steps"] = shape
             scalars["charts/learning_rate"] = optimizer.learning_rate
-            scalars["charts/gradient_steps"] = log.gradient_steps
+            scalars["charts/gradient_steps"] = stats.gradient_steps
             scalars.update({f"losses/{name}": mean for name, mean in means.items()})
             run.log(scalars, [{f"outer/{name}": value for name, value in of_agent.items()} for of_agent in outer])
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
-    run.finish(partial(play_games, agent, args, device, retired=run.diverged))
+    run.finish(partial(play_episodes, agent, args, device, retired=run.diverged))
 
 
 if __name__ == "__main__":

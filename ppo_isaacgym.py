@@ -1,4 +1,4 @@
-"""PPO on thousands of simulated robots: NVIDIA's Isaac Gym, or mjlab (MuJoCo Warp), which runs anywhere.
+"""PPO on thousands of simulated robots: on NVIDIA's Isaac Gym, or on mjlab (MuJoCo Warp), which needs no GPU.
 
     python ppo_isaacgym.py --env-id Mjlab-Cartpole-Balance --num-envs 256      # pip install -r requirements-mjlab.txt
     torchrun --nproc-per-node 8 ppo_isaacgym.py --env-id Ant --num-envs 262144    # Isaac Gym, each GPU its share
@@ -7,9 +7,9 @@ Papers: Schulman et al. 2017 (PPO); Mayor et al. 2025, arXiv 2506.03404 (P1: the
 arXiv 2603.06009 (P3: `outer/`). Reference: CleanRL's ppo_continuous_action_isaacgym.py @fe8d8a0, with the same
 algorithm, defaults and names. Departures, each with its reason:
 
-1. Isaac Gym resets one step late: the step after `done`, and the very first, has a meaningless action and reward.
-   CleanRL trains on that row; here `valid` keeps it out of losses, advantage statistics and diagnostics
-   (`--no-mask-resets` restores CleanRL's). mjlab has no such row.
+1. Isaac Gym resets one step late: the step after `done`, and the very first, is an autoreset step with a meaningless
+   action and reward. CleanRL trains on it; here `valid` keeps it out of losses, advantage statistics and diagnostics
+   (`--no-mask-resets` restores CleanRL's). mjlab has none.
 2. A time limit is not a death: a truncated step bootstraps from the value of the real last observation, a terminated
    one from 0. CleanRL bootstraps neither (`--no-mask-resets` again). Isaac Gym reports a death in the time limit's own
    step as a time-out.
@@ -29,7 +29,7 @@ algorithm, defaults and names. Departures, each with its reason:
     are clipped together; the deviation is learnt as its logarithm; a time limit bootstraps from the observation after
     the step, not before it. results/mjlab_cartpole has both programs' returns.
 11. Threads compute pieces of each minibatch, whose gradients are added: beside a busy program PyTorch's own threads
-    wait for each other. Their number does not change the result.
+    wait for each other. The result does not depend on their number.
 12. torchrun, `--bf16`, `--orthogonal-init`, `--hidden-sizes`, `--activation`, `--shared-encoder`,
     `--minibatch-size`, `--scaling`, `--prox-com` and `--resume-from` are additions.
 """
@@ -65,15 +65,15 @@ class Args:
     track: bool = False  # mirrors the curves to Weights and Biases (`WANDB_MODE=offline` works without an account)
     wandb_project_name: str = "cleanRL"  # the project in Weights and Biases
     wandb_entity: Optional[str] = None  # the entity (team) in Weights and Biases
-    capture_video: bool = False  # films 100 steps at the end (scripts/evaluate.py), on mjlab: `episode.mp4`
+    capture_video: bool = False  # records 100 steps at the end (scripts/evaluate.py), on mjlab: `episode.mp4`
     run_name: Optional[str] = None  # the directory below runs-dir; default {env_id}__{exp_name}__{seed}__{unix time}
     runs_dir: str = "runs"  # the directory that holds the run directories
     resume_from: Optional[str] = None  # a run directory: begins with its newest checkpoint and the same network
-    num_logs: Count = 1000  # the number of points in every curve (at most one an iteration)
+    num_logs: Count = 1000  # the number of points in every curve (at most one per iteration)
     diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
-    eval_episodes: Evaluation = 0  # whole games that the final network plays when training ends: `final_return`
+    eval_episodes: Evaluation = 0  # evaluation episodes of the final network when training ends: `final_return`
     num_threads: Threads = 0  # CPU threads of the update; 0 takes every core, or OMP_NUM_THREADS
     # Algorithm specific arguments
     env_id: str = "Ant"  # the id of the task: `Mjlab-…` runs on mjlab, every other on Isaac Gym
@@ -104,7 +104,7 @@ class Args:
     activation: Literal["tanh", "elu", "relu"] = "tanh"  # follows each hidden layer
     orthogonal_init: bool = True  # begins with CleanRL's orthogonal weights, or with PyTorch's own
     shared_encoder: bool = False  # one stack of hidden layers for actor and critic, or one for each
-    mask_resets: bool = True  # trains on no reset row and bootstraps at time limits (departures 1 and 2)
+    mask_resets: bool = True  # trains on no autoreset step and bootstraps at time limits (departures 1 and 2)
     stagger_resets: bool = True  # starts each environment at a random age of its episode, and after a resume again
     bf16: bool = False  # computes the hidden layers in bfloat16 (autocast); heads, losses, GAE and Adam stay in float32
 
@@ -189,7 +189,7 @@ class Agent(nn.Module):
 
 
 def make_agent(args, sizes, device="cpu"):
-    """The network for the task of args, with the first weights that PyTorch's generator gives.
+    """The network for the task of args, with the weights that PyTorch's generator gives first.
 
     sizes: of the simulator (simulators.py), which alone knows them.
     """
@@ -208,7 +208,7 @@ class Rollout(NamedTuple):
     rewards: torch.Tensor  # (T, N) float32
     terminations: torch.Tensor  # (T, N) bool
     truncations: torch.Tensor  # (T, N) bool
-    valid: torch.Tensor  # (T, N) bool: row t is no reset row
+    valid: torch.Tensor  # (T, N) bool: row t is no autoreset step
 
 
 def empty_rollout(shape, num_obs, num_actions, device):
@@ -226,8 +226,8 @@ def empty_rollout(shape, num_obs, num_actions, device):
 
 
 @torch.no_grad()
-def play_steps(agent, rollout, noise, next_obs, next_valid, envs):
-    """Plays `envs` through a whole rollout, which it overwrites; from next_obs (N, D), next_valid (N,) or one bool.
+def collect_steps(agent, rollout, noise, next_obs, next_valid, envs):
+    """Steps `envs` through a whole rollout, which it overwrites; from next_obs (N, D), next_valid (N,) or one bool.
 
     noise (T, N, A), Gaussian: mean + std * noise is a sample of the policy. Returns next_obs and next_valid as they are
     at the end, and of each step the environments that it has reset and their last observations.
@@ -244,13 +244,13 @@ def play_steps(agent, rollout, noise, next_obs, next_valid, envs):
 
 
 @torch.no_grad()
-def play_games(agent, args, device, seeds, games, bar, greedy=False):
-    """Plays one whole game in a fresh environment for each of `games`, indices into `seeds`, in one simulator.
+def play_episodes(agent, args, device, seeds, episodes, bar, greedy=False):
+    """Plays a whole episode in a fresh environment for each of `episodes`, a range of places in `seeds`.
 
-    Actions are sampled as in training, or the mean if `greedy`; observations are normalised as they were last. Returns
-    the raw returns, a list of floats. `bar` shows the progress.
+    One simulator has all of them. Actions are sampled as in training, or the mean if `greedy`; observations are
+    normalised as they were last. Returns the raw returns, a list of floats. `bar` shows the progress.
     """
-    seed = seeds[games.start]
+    seed = seeds[episodes.start]
     torch.manual_seed(seed)  # the simulators draw from torch's own generator
     generator = torch.Generator(device).manual_seed(seed)
 
@@ -259,7 +259,7 @@ def play_games(agent, args, device, seeds, games, bar, greedy=False):
         noise = torch.empty_like(mean).normal_(generator=generator)
         return mean if greedy else mean + agent.actor_logstd.exp() * noise
 
-    envs = make_envs(args, len(games), seed, device)
+    envs = make_envs(args, len(episodes), seed, device)
     return simulators.play(envs, args.total_timesteps // args.num_envs, act, bar)
 
 
@@ -335,30 +335,36 @@ def ewma_surrogate(logratio, prox_logratio, advantages, clip_coef):
     return torch.max(-advantages * (logratio + cap).exp(), -advantages * (clipped + cap).exp())
 
 
-def ppo_loss(newlogprob, entropy, newvalue, mb, mean, clip_coef, ent_coef, vf_coef, clip_vloss=True, prox_logprob=None):
-    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9) of a minibatch `mb`, a Batch.
+def ppo_loss(agent, prox, args, mb, count):
+    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9) of rows of a minibatch: their share of its mean.
 
-    newlogprob, entropy, newvalue (..., B): of the network in training; mean: maps (..., B) to the mean over the valid
-    rows (...). With prox_logprob (..., B), of the proximal policy, the policy loss is PPO-EWMA's. Returns the loss and
-    a dict of means without gradient; old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
+    mb: the rows, a Batch; count: of the valid rows in the whole minibatch. With prox, the proximal policy, the
+    policy loss is PPO-EWMA's. Returns the loss and a dict of its parts (LOSSES, and kl in closed form), means without
+    gradient. Of these, old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new)
     (joschu.net/blog/kl-approx.html).
     """
+    newmeans, newvalue, _ = agent(mb.obs)
+    newlogprob, entropy = gaussian(newmeans, agent.actor_logstd, mb.actions)
+    mean = partial(masked_mean, valid=mb.valid, count=count)
     logratio = newlogprob - mb.logprobs
     ratio = logratio.exp()
-    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef))
-    if prox_logprob is not None:
-        pg_loss = ewma_surrogate(logratio, prox_logprob - mb.logprobs, mb.advantages, clip_coef)
+    clipped = torch.clamp(ratio, 1 - args.clip_coef, 1 + args.clip_coef)
+    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * clipped)
+    outside = (ratio - 1.0).abs() > args.clip_coef
+    if prox is not None:
+        prox_logprob = gaussian(prox(mb.obs)[0], prox.module.actor_logstd, mb.actions)[0]
+        pg_loss = ewma_surrogate(logratio, prox_logprob - mb.logprobs, mb.advantages, args.clip_coef)
+        outside = ((newlogprob - prox_logprob).exp() - 1.0).abs() > args.clip_coef
     v_loss = (newvalue - mb.returns).square()
-    if clip_vloss:
-        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -clip_coef, clip_coef)
+    if args.clip_vloss:
+        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -args.clip_coef, args.clip_coef)
         v_loss = torch.max(v_loss, (v_clipped - mb.returns).square())
     v_loss = 0.5 * v_loss
-    loss = mean(pg_loss) - ent_coef * mean(entropy) + vf_coef * mean(v_loss)
+    loss = mean(pg_loss) - args.ent_coef * mean(entropy) + args.vf_coef * mean(v_loss)
     with torch.no_grad():
-        clipped_ratio = ratio if prox_logprob is None else (newlogprob - prox_logprob).exp()
-        clipped = ((clipped_ratio - 1.0).abs() > clip_coef).float()
-        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, clipped]))
-    return loss, dict(zip(LOSSES, means))
+        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, outside.float()]))
+        kl = mean(metrics.gaussian_kls(mb.means, mb.logstds, newmeans, agent.actor_logstd))
+    return loss, {**dict(zip(LOSSES, means)), "kl": kl}
 
 
 # ---- update ----------------------------------------------------------------------------------------------------------
@@ -369,38 +375,25 @@ def minibatch(batch, inds, norm_adv):
     return (mb._replace(advantages=normalized) if norm_adv else mb), count
 
 
-def minibatch_loss(agent, prox, args, mb, count):
-    """The loss of some rows of a minibatch with `count` valid rows, their share of the whole, and its parts.
+def gradient(loss_function, parameters, workers, mb, *totals):
+    """The gradient of loss_function(mb, *totals), a list, and the parts of the loss: this process's share of them.
 
-    prox: PPO-EWMA's proximal policy, or None. The parts are LOSSES and kl, in closed form.
+    totals: what the loss needs of the whole minibatch, such as the number of its valid rows.
     """
-    newmeans, newvalue, _ = agent(mb.obs)
-    newlogprob, entropy = gaussian(newmeans, agent.actor_logstd, mb.actions)
-    prox_logprob = None if prox is None else gaussian(prox(mb.obs)[0], prox.module.actor_logstd, mb.actions)[0]
-    mean = partial(masked_mean, valid=mb.valid, count=count)
-    coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
-    loss, losses = ppo_loss(newlogprob, entropy, newvalue, mb, mean, *coefs, prox_logprob)
-    with torch.no_grad():
-        losses["kl"] = mean(metrics.gaussian_kls(mb.means, mb.logstds, newmeans, agent.actor_logstd))
-    return loss, losses
-
-
-def gradient(loss_function, parameters, mb, count, workers):
-    """The gradient of loss_function(mb, count), a list, and the parts of the loss: this process's share of them."""
 
     def of_piece(rows):
-        loss, losses = loss_function(rows, count)
+        loss, losses = loss_function(rows, *totals)
         return list(torch.autograd.grad(loss, parameters)), losses
 
     return workers.summed(of_piece, mb)
 
 
-def update(loss_function, parameters, optimizer, args, workers, mb, count):
+def update(loss_function, parameters, optimizer, args, workers, mb, *totals):
     """One step of the optimiser on a minibatch. Returns the parts of the loss, and the gradient's norm unclipped.
 
     With --desired-kl it first adapts the learning rate to the KL that it finds.
     """
-    gradients, losses = gradient(loss_function, parameters, mb, count, workers)
+    gradients, losses = gradient(loss_function, parameters, workers, mb, *totals)
     devices.add_over_ranks([*gradients, *losses.values()])
     for parameter, total in zip(parameters, gradients):
         parameter.grad = total
@@ -416,11 +409,11 @@ def update(loss_function, parameters, optimizer, args, workers, mb, count):
 def group_gradient(agent, prox, args, batch, workers, inds):
     """The gradient (P,) of the policy's mean loss over the rows `inds` of a batch, added minibatch by minibatch."""
     of_policy = replace(args, vf_coef=0.0)  # the values' gradient would hide the policy's
-    loss_function, parameters = partial(minibatch_loss, agent, prox, of_policy), list(agent.parameters())
+    loss_function, parameters = partial(ppo_loss, agent, prox, of_policy), list(agent.parameters())
     count, total = batch.valid[inds].sum().clamp(min=1), 0.0
     for rows in inds.split(args.minibatch_size // devices.NUM_RANKS):
         mb = Batch(*(x.index_select(0, rows) for x in batch))
-        gradients, _ = gradient(loss_function, parameters, mb, count, workers)
+        gradients, _ = gradient(loss_function, parameters, workers, mb, count)
         total = total + torch.cat([x.flatten() for x in gradients])
     return total
 
@@ -458,14 +451,14 @@ def diagnose_batch(agent, prox, args, batch, workers, rows, probe, grad_norm):
     parameters = list(agent.parameters())
     last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm.item(), args.max_grad_norm)
     mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS], args.norm_adv)
-    of_probe, _ = gradient(partial(minibatch_loss, agent, prox, args), parameters, mb, count, workers)
+    of_probe, _ = gradient(partial(ppo_loss, agent, prox, args), parameters, workers, mb, count)
     devices.add_over_ranks(of_probe)
     return diagnostics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
 
 
 @torch.no_grad()
 def coverage(agent, obs):
-    """What coverage.npz keeps of some observations (M, D): themselves, the feature and the value of each."""
+    """What coverage.npz keeps of observations (M, D): themselves, the feature and the value of each."""
     _, values, hiddens = agent(obs)
     features = hiddens[0][-1].cpu().numpy().astype(np.float16)
     return {"obs": obs.cpu().numpy(), "feature": features, "value": values.cpu().numpy()}
@@ -476,10 +469,10 @@ def main(args):
     device = devices.set_up(args)
     run = rundir.Run(args, device)
     workers = devices.Workers(args, device)
-    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # draws all but the first weights
+    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # draws everything but the initial weights
     batch_size = args.num_envs * args.num_steps
     own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
-    # episodes restart when a run resumes: with another seed, or the first episodes would be played again
+    # environments restart when a run resumes: with the same seed they would repeat their first episodes
     (seed,) = rundir.game_seeds(args.seed, "train", run.global_step, [devices.RANK])  # for this process's simulator
     envs = make_envs(args, len(own), seed, device)
     next_obs, next_valid = envs.reset(run.global_step // args.num_envs)  # (N, D) float32
@@ -491,8 +484,8 @@ def main(args):
     optimizer = optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)
     prox = None if args.prox_com is None else devices.averaged(agent, args.prox_com)  # the proximal policy
     # noise_due: the step from which the gradient's noise is measured again; points: what metrics.outer_loop gets
-    log = rundir.Log(gradient_steps=0, noise_due=0, points=[])
-    run.restore(agent=agent, optimizer=optimizer, rng=rng, log=log, prox=prox)
+    stats = rundir.Stats(gradient_steps=0, noise_due=0, points=[])
+    run.restore(agent=agent, optimizer=optimizer, rng=rng, log=stats, prox=prox)
     devices.begin_average(prox, agent)
 
     rollout = empty_rollout((args.num_steps, len(own)), next_obs.shape[1], num_actions, device)
@@ -500,7 +493,7 @@ def main(args):
         ages = torch.randint(envs.episode_length, (args.num_envs,), generator=rng, device=device)
         envs.set_ages(ages[own.start : own.stop])
     episodes = worlds.Episodes(len(own), whole=not args.stagger_resets)
-    learn = partial(update, partial(minibatch_loss, agent, prox, args), parameters, optimizer, args, workers)
+    learn = partial(update, partial(ppo_loss, agent, prox, args), parameters, optimizer, args, workers)
 
     while not run.ended:
         if args.anneal_lr:
@@ -509,12 +502,12 @@ def main(args):
         # ---- rollout -------------------------------------------------------------------------------------------------
         noise = torch.empty((args.num_steps, args.num_envs, num_actions), device=device).normal_(generator=rng)
         noise, old_logstd = noise[:, own.start : own.stop], agent.actor_logstd.detach().clone()
-        next_obs, next_valid, resets = play_steps(agent, rollout, noise, next_obs, next_valid, envs)
+        next_obs, next_valid, resets = collect_steps(agent, rollout, noise, next_obs, next_valid, envs)
         dones, valid = rollout.terminations | rollout.truncations, rollout.valid
         run.global_step += batch_size
-        played = ((rollout.rewards * valid).double(), dones, valid)
-        games, *totals = episodes.add(*(x.cpu().numpy() for x in played))  # the first wait for the GPU
-        run.add_games(games[-100:], *totals)
+        steps = ((rollout.rewards * valid).double(), dones, valid)
+        ended, *totals = episodes.add(*(x.cpu().numpy() for x in steps))  # the first wait for the GPU
+        run.add_games(ended[-100:], *totals)
 
         # ---- targets -------------------------------------------------------------------------------------------------
         terminations, truncations = rollout.terminations, rollout.truncations
@@ -545,8 +538,8 @@ def main(args):
 
         # ---- update --------------------------------------------------------------------------------------------------
         log_point, noise_scales = run.at_log_point(batch_size), {}
-        if log_point and args.diagnostics and run.global_step >= log.noise_due:
-            log.noise_due = run.global_step + run.schedule.noise_interval * batch_size
+        if log_point and args.diagnostics and run.global_step >= stats.noise_due:
+            stats.noise_due = run.global_step + run.schedule.noise_interval * batch_size
             noise_scales = gradient_noise(agent, prox, args, batch, workers, args.num_steps, run.global_step)
         for _epoch in range(args.update_epochs):
             order = torch.randperm(len(batch.valid), generator=rng, device=device)
@@ -554,43 +547,44 @@ def main(args):
                 losses = learn(*minibatch(batch, inds, args.norm_adv))
                 if prox is not None:
                     prox.update_parameters(agent)
-                log.add(losses)
-                log.gradient_steps += 1
+                stats.add(losses)
+                stats.gradient_steps += 1
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
         explained = diagnostics.explained_variance(batch.values[batch.valid], batch.returns[batch.valid])
-        log.add({"explained_variance": explained})
-        # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
+        stats.add({"explained_variance": explained})
+        # a number that is not finite reaches the parameters and stays: this check catches it before the checkpoint
         suspects = {"obs": rollout.obs, "rewards": rewards, "values": rollout.values, "advantages": advantages}
-        suspects.update({name: log.sums[name] for name in losses}, parameters=nn.utils.get_total_norm(parameters))
+        suspects.update({name: stats.sums[name] for name in losses})
+        suspects["parameters"] = torch.cat([x.detach().flatten() for x in parameters])
         if not run.all_finite(suspects):
             break
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
         if log_point:
-            means, scalars = log.means(), {}
+            means, scalars = stats.means(), {}
             rows, probe = diagnostics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
         if log_point and args.diagnostics:
             scalars, kl = diagnose_batch(agent, prox, args, batch, workers, rows, probe, losses["grad_norm"])
-            log.points.append((*devices.pooled(len(rows), kl), means["grad_norm"], run.mean_new_return()))
-            outer = {**noise_scales, **metrics.outer_loop(log.points, window=max(10, args.num_logs // 10))}
+            stats.points.append((*devices.mean_over_ranks(len(rows), kl), means["grad_norm"], run.mean_new_return()))
+            outer = {**noise_scales, **metrics.outer_loop(stats.points, window=max(10, args.num_logs // 10))}
             scalars.update({f"outer/{name}": value for name, value in outer.items()})
         if args.norm_obs:  # last: rollout, update and diagnostics have seen the same normalisation
             agent.obs_sums += devices.sum_over_ranks(diagnostics.column_sums(batch.obs[batch.valid]))
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:
-            some = probe[diagnostics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
-            run.add_coverage(**coverage(agent, batch.obs.index_select(0, some)))
+            shown = probe[diagnostics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
+            run.add_coverage(**coverage(agent, batch.obs.index_select(0, shown)))
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
-            scalars["charts/gradient_steps"] = log.gradient_steps
+            scalars["charts/gradient_steps"] = stats.gradient_steps
             scalars.update({f"losses/{name}": mean for name, mean in means.items()})
             run.log({**scalars, **run.charts()})
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
     seeds = run.final_seeds()
-    run.close(rundir.play(None, partial(play_games, agent, args, device), seeds, "final games"))
+    run.close(rundir.play(None, partial(play_episodes, agent, args, device), seeds, "evaluation episodes"))
 
 
 if __name__ == "__main__":

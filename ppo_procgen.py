@@ -1,15 +1,16 @@
-"""PPO on Procgen: what N_envs parallel games and N_RO rollout steps do where every level may be a new one.
+"""PPO on Procgen: what N_envs parallel environments and N_RO rollout steps do where any level may be new.
 
     python ppo_procgen.py --env-id bigfish --bf16
     python ppo_procgen.py --env-id bigfish --num-levels 200      # ...and the return on unseen levels at every log point
-    torchrun --nproc-per-node 4 ppo_procgen.py --num-envs 256    # each process, and GPU, its share of the games
+    torchrun --nproc-per-node 4 ppo_procgen.py --num-envs 256    # each process, and GPU, has its share of them
 
 Papers: Schulman et al. 2017 (PPO); Cobbe et al. 2020, arXiv 1912.01588 (Procgen); Mayor et al. 2025, arXiv 2506.03404
 (P1: the diagnostics). Reference: CleanRL's cleanrl/ppo_procgen.py @fe8d8a0, with its algorithm, defaults and names.
 Departures, each with its reason:
 
-1. The games are EnvPool's: the `procgen` package ends at Python 3.10. There the step after `done` only resets; `valid`
-   keeps it out of losses, statistics and diagnostics (`--no-mask-resets` trains on it).
+1. The games are EnvPool's: the `procgen` package ends at Python 3.10. There the step after `done` only resets the
+   environment (an autoreset step, EnvPool's "dummy step"); `valid` keeps it out of losses, statistics and diagnostics
+   (`--no-mask-resets` trains on it).
 2. A truncated step bootstraps from the value of the real last observation, a terminated one from 0. CleanRL bootstraps
    neither (`--no-mask-resets` again).
 3. With `--num-levels`, `--eval-envs` whole games on unseen levels and as many on the training levels are played at each
@@ -17,16 +18,18 @@ Departures, each with its reason:
    that the gap does not depend on `--num-steps`. (Different seeds can draw equal levels, in easy CoinRun a quarter:
    openai/procgen#100.)
 4. Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
-5. A curve has `--num-logs` points, however long the run; CleanRL writes two scalars a game and nine an iteration.
+5. A curve has `--num-logs` points, however long the run; CleanRL writes two scalars per game and nine per
+   iteration.
 6. uint8 frames, 1/255 folded into the first convolution, Gumbel-max sampling, fused Adam: the same mathematics, faster.
 7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 8. A run is a directory that can be killed at any time and is resumed by the same command.
 9. torchrun, `--bf16`, `--compile`, `--no-shared-encoder`, `--distribution-mode` and
    `--minibatch-size` are additions, and so is `--eval-episodes`.
-10. Each game has a seed of its own, made from the run's seed, the steps done and the game's number: two seeds share no
-    games, nor do two processes. CleanRL's seeds s and s + 1 share all games but one.
-11. Threads play pieces of the games through whole rollouts, and compute pieces of each minibatch, whose gradients are
-    added: beside a busy program CleanRL's threads wait for each other. Their number does not change the result.
+10. Each environment has its own seed, made from the run's seed, the steps done and the environment's number: two runs
+    share no games, nor do two processes. CleanRL's seeds s and s + 1 share all games but one.
+11. Each thread steps pieces of the environments through whole rollouts and computes pieces of the minibatches, whose
+    gradients are added: beside a busy program CleanRL's threads wait for each other. The result does not depend on
+    the number of threads.
 """
 
 import math
@@ -61,25 +64,25 @@ class Args:
     track: bool = False  # mirrors the curves to Weights and Biases (`WANDB_MODE=offline` works without an account)
     wandb_project_name: str = "cleanRL"  # the project in Weights and Biases
     wandb_entity: Optional[str] = None  # the entity (team) in Weights and Biases
-    capture_video: bool = False  # plays a game at the end (scripts/evaluate.py): `episode.mp4`, in colour
+    capture_video: bool = False  # records an episode at the end (scripts/evaluate.py): `episode.mp4`, in colour
     run_name: Optional[str] = None  # the directory below runs-dir; default {env_id}__{exp_name}__{seed}__{unix time}
     runs_dir: str = "runs"  # the directory that holds the run directories
-    num_logs: Count = 1000  # the number of points in every curve (at most one an iteration)
+    num_logs: Count = 1000  # the number of points in every curve (at most one per iteration)
     diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
-    eval_episodes: Evaluation = 0  # whole games that the final network plays when training ends: `final_return`
+    eval_episodes: Evaluation = 0  # evaluation episodes of the final network when training ends: `final_return`
     num_threads: Threads = 0  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
     # Algorithm specific arguments
     env_id: str = "starpilot"  # one of the 16 games (bigfish, coinrun, …) or of EnvPool's ids (BigfishEasy-v0, …)
     distribution_mode: Optional[Literal["easy", "hard", "extreme", "memory", "exploration"]] = None  # default easy
     num_levels: Annotated[int, Range(0, 2**30)] = 0  # the number of levels to train on; 0 draws from all of them
     start_level: Annotated[int, Range(0, 2**30)] = 0  # the first of those levels
-    eval_envs: Annotated[int, Range(0, 1024)] = 16  # games a log point, on unseen and on training levels each
+    eval_envs: Annotated[int, Range(0, 1024)] = 16  # episodes per log point on unseen levels, and on training levels
     total_timesteps: Steps = 25000000  # environment steps of the whole run, over all environments
     learning_rate: NonNegative = 5e-4  # the learning rate of Adam
-    num_envs: Count = 64  # the number of parallel games: N_envs
-    num_steps: Count = 256  # the number of steps in each game per rollout: N_RO
+    num_envs: Count = 64  # the number of parallel environments, over all processes: N_envs
+    num_steps: Count = 256  # the number of steps in each environment per rollout: N_RO
     anneal_lr: bool = False  # anneals the learning rate linearly to 0
     gamma: Fraction = 0.999  # the discount factor
     gae_lambda: Fraction = 0.95  # lambda of the generalised advantage estimation
@@ -94,7 +97,7 @@ class Args:
     max_grad_norm: Positive = 0.5  # the gradient's norm is clipped to this
     target_kl: Optional[Positive] = None  # ends the update after an epoch whose last minibatch has a larger approx_kl
     shared_encoder: bool = True  # one convolutional encoder for actor and critic, or one for each
-    mask_resets: bool = True  # trains on no reset row and bootstraps at time limits (departures 1 and 2)
+    mask_resets: bool = True  # trains on no autoreset step and bootstraps at time limits (departures 1 and 2)
     bf16: bool = False  # computes the encoder in bfloat16 (autocast); heads, losses, GAE and Adam stay in float32
     tf32: bool = True  # lets NVIDIA GPUs multiply float32 numbers in TensorFloat-32
     compile: bool = False  # compiles the network and the loss with torch.compile: a minute at the start, a C++ compiler
@@ -109,7 +112,7 @@ def parse_args(argv):
 
 # ---- environments ----------------------------------------------------------------------------------------------------
 def make_envs(args, seeds):
-    """EnvPool's Procgen, one game for each of the seeds (integers below 2**31).
+    """EnvPool's Procgen, an environment for each of the seeds (integers below 2**31).
 
     Observations (N, 64, 64, 3) uint8, rewards as the game pays them.
     """
@@ -194,7 +197,7 @@ class Agent(nn.Module):
 
 
 def make_agent(args, device="cpu"):
-    """The network for the game of args, with the first weights that PyTorch's generator gives."""
+    """The network for the game of args, with the weights that PyTorch's generator gives first."""
     import envpool
 
     num_actions = int(envpool.make_spec(worlds.procgen_id(args)).action_space.n)
@@ -212,7 +215,7 @@ class Rollout(NamedTuple):
     logits: torch.Tensor  # (T, N, A) float32
     values: torch.Tensor  # (T, N) float32
     actions: torch.Tensor  # (T, N) int64
-    rewards: np.ndarray  # (T, N) float32, 0 in a reset row
+    rewards: np.ndarray  # (T, N) float32, 0 in an autoreset step
     terminations: np.ndarray  # (T, N) bool
     truncations: np.ndarray  # (T, N) bool
 
@@ -242,8 +245,8 @@ def policy(agent, obs, noise):
     return logits, values, (logits + noise).argmax(-1)
 
 
-def play_steps(act, rollout, noise, next_obs, envs, piece):
-    """Plays `envs`, one piece of this process's environments, through a whole rollout.
+def collect_steps(act, rollout, noise, next_obs, envs, piece):
+    """Steps `envs`, one piece of this process's environments, through a whole rollout.
 
     act: maps obs and noise to what `policy` returns. rollout, noise (T, N, A) and next_obs (N, 64, 64, 3) are of all N
     environments; piece: the slice of `envs`, whose part of rollout and next_obs is overwritten. Returns the values of
@@ -260,8 +263,8 @@ def play_steps(act, rollout, noise, next_obs, envs, piece):
 
 
 @torch.no_grad()
-def play_games(agent, args, device, seeds, games, bar, greedy=False):
-    """Plays one whole game in a fresh environment for each of `games`, indices into `seeds`.
+def play_episodes(agent, args, device, seeds, games, bar, greedy=False):
+    """Plays a whole game in a fresh environment for each of `games`, a range of places in `seeds`.
 
     Actions are sampled as in training, or the most likely ones if `greedy`. The result of a game depends neither on the
     other games of `games` nor on their number. Returns the raw returns, a list of floats. `bar` shows the progress.
@@ -279,12 +282,12 @@ def play_games(agent, args, device, seeds, games, bar, greedy=False):
 
 
 @torch.no_grad()
-def play_levels(agent, args, device, workers, step):
-    """The mean returns of whole games on unseen levels and on those of the training, and their difference, by tag."""
+def returns_on_levels(agent, args, device, workers, step):
+    """The mean returns of evaluation episodes on unseen and on training levels, and their difference, by tag."""
     all_levels = replace(args, num_levels=0, start_level=0)  # a training level with chance num_levels / 2**31
     seeds = rundir.game_seeds(args.seed, "levels", step, range(args.eval_envs))
     unseen, trained = (
-        rundir.play(workers, partial(play_games, agent, levels, device), seeds, "evaluation")
+        rundir.play(workers, partial(play_episodes, agent, levels, device), seeds, "evaluation")
         for levels in (all_levels, args)
     )
     unseen, trained = (float(np.mean(sum(devices.gather(returns), []))) for returns in (unseen, trained))
@@ -369,25 +372,29 @@ def normalize_advantages(advantages, valid):
     return centred / (std[..., None] + 1e-8), count.clamp(min=1)
 
 
-def ppo_loss(newlogprob, entropy, newvalue, mb, mean, clip_coef, ent_coef, vf_coef, clip_vloss=True):
-    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9) of a minibatch `mb`, a Batch.
+def ppo_loss(agent, args, mb, count):
+    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9) of rows of a minibatch: their share of its mean.
 
-    newlogprob, entropy, newvalue (..., B): of the network in training; mean: maps (..., B) to the mean over the valid
-    rows (...). Returns the loss and a dict of means without gradient; old_approx_kl and approx_kl are the estimators k1
-    and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
+    mb: the rows, a Batch; count: of the valid rows in the whole minibatch. Returns the loss and a dict of its
+    parts (LOSSES), means without gradient. Of these, old_approx_kl and approx_kl are the estimators k1 and k3 of
+    KL(old || new) (joschu.net/blog/kl-approx.html).
     """
+    newlogits, newvalue, _ = agent(mb.obs)
+    newlogprob, entropy = categorical(newlogits, mb.actions)
+    mean = partial(masked_mean, valid=mb.valid, count=count)
     logratio = newlogprob - mb.logprobs
     ratio = logratio.exp()
-    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef))
+    clipped = torch.clamp(ratio, 1 - args.clip_coef, 1 + args.clip_coef)
+    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * clipped)
+    outside = (ratio - 1.0).abs() > args.clip_coef
     v_loss = (newvalue - mb.returns).square()
-    if clip_vloss:
-        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -clip_coef, clip_coef)
+    if args.clip_vloss:
+        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -args.clip_coef, args.clip_coef)
         v_loss = torch.max(v_loss, (v_clipped - mb.returns).square())
     v_loss = 0.5 * v_loss
-    loss = mean(pg_loss) - ent_coef * mean(entropy) + vf_coef * mean(v_loss)
+    loss = mean(pg_loss) - args.ent_coef * mean(entropy) + args.vf_coef * mean(v_loss)
     with torch.no_grad():
-        clipped = ((ratio - 1.0).abs() > clip_coef).float()
-        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, clipped]))
+        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, outside.float()]))
     return loss, dict(zip(LOSSES, means))
 
 
@@ -399,28 +406,22 @@ def minibatch(batch, inds, norm_adv):
     return (mb._replace(advantages=normalized) if norm_adv else mb), count
 
 
-def minibatch_loss(agent, args, mb, count):
-    """The loss of some rows of a minibatch with `count` valid rows, their share of the whole, and its LOSSES."""
-    newlogits, newvalue, _ = agent(mb.obs)
-    newlogprob, entropy = categorical(newlogits, mb.actions)
-    mean = partial(masked_mean, valid=mb.valid, count=count)
-    coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
-    return ppo_loss(newlogprob, entropy, newvalue, mb, mean, *coefs)
+def gradient(loss_function, parameters, workers, mb, *totals):
+    """The gradient of loss_function(mb, *totals), a list, and the parts of the loss: this process's share of them.
 
-
-def gradient(loss_function, parameters, mb, count, workers):
-    """The gradient of loss_function(mb, count), a list, and the parts of the loss: this process's share of them."""
+    totals: what the loss needs of the whole minibatch, such as the number of its valid rows.
+    """
 
     def of_piece(rows):
-        loss, losses = loss_function(rows, count)
+        loss, losses = loss_function(rows, *totals)
         return list(torch.autograd.grad(loss, parameters)), losses
 
     return workers.summed(of_piece, mb)
 
 
-def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, count):
+def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, *totals):
     """One step of the optimiser on a minibatch. Returns the parts of the loss, and the gradient's norm unclipped."""
-    gradients, losses = gradient(loss_function, parameters, mb, count, workers)
+    gradients, losses = gradient(loss_function, parameters, workers, mb, *totals)
     devices.add_over_ranks([*gradients, *losses.values()])
     for parameter, total in zip(parameters, gradients):
         parameter.grad = total
@@ -451,14 +452,14 @@ def diagnose_batch(agent, args, batch, workers, rows, probe, grad_norm):
     parameters = list(agent.parameters())
     last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm.item(), args.max_grad_norm)
     mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS], args.norm_adv)
-    of_probe, _ = gradient(partial(minibatch_loss, agent, args), parameters, mb, count, workers)
+    of_probe, _ = gradient(partial(ppo_loss, agent, args), parameters, workers, mb, count)
     devices.add_over_ranks(of_probe)
     return diagnostics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
 
 
 @torch.no_grad()
 def coverage(agent, obs):
-    """What coverage.npz keeps of some observations (M, 64, 64, 3): the frame, the feature and the value."""
+    """What coverage.npz keeps of observations (M, 64, 64, 3): the frame, the feature and the value of each."""
     _, values, hiddens = agent(obs)
     features = hiddens[0][-1].cpu().numpy().astype(np.float16)
     return {"frame": obs.cpu().numpy(), "feature": features, "value": values.cpu().numpy()}
@@ -470,27 +471,29 @@ def main(args):
     run = rundir.Run(args, device)
     workers = devices.Workers(args, device)
     torch.manual_seed(args.seed)  # the same network in every process
-    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # draws all but the first weights
+    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # draws everything but the initial weights
     agent = make_agent(args, device)
     parameters, num_actions = list(agent.parameters()), agent.actor.out_features
     optimizer = optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)
-    log = rundir.Log(gradient_steps=0, reward_moments=(0.0, 1.0, 1e-4))  # mean, variance, count: for normalize_rewards
-    run.restore(agent=agent, optimizer=optimizer, rng=rng, log=log)
+    stats = rundir.Stats(
+        gradient_steps=0, reward_moments=(0.0, 1.0, 1e-4)
+    )  # mean, variance, count: for normalize_rewards
+    run.restore(agent=agent, optimizer=optimizer, rng=rng, log=stats)
 
     batch_size = args.num_envs * args.num_steps
     own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
     pieces = workers.pieces(len(own))
-    # games restart when a run resumes: with other seeds, or the first games would be played again
+    # environments restart when a run resumes: with the same seeds they would repeat their first episodes
     seeds = rundir.game_seeds(args.seed, "train", run.global_step, own)
     envs = [make_envs(args, seeds[piece]) for piece in pieces]
     episodes = worlds.Episodes(len(own))
     rollout = empty_rollout((args.num_steps, len(own)), num_actions, device)
-    next_obs = np.concatenate(workers.map(lambda some: some.reset()[0], envs))  # (N, 4, 84, 84) uint8
+    next_obs = np.concatenate(workers.map(lambda pool: pool.reset()[0], envs))  # (N, 64, 64, 3) uint8
     next_done = np.zeros(len(own), dtype=bool)
     discounted = np.zeros(args.num_envs)  # all processes' environments, for normalize_rewards
 
     act = partial(policy, devices.compiled(agent, args.compile))
-    loss_function = partial(devices.compiled(minibatch_loss, args.compile), agent, args)
+    loss_function = partial(devices.compiled(ppo_loss, args.compile), agent, args)
     learn = partial(update, loss_function, parameters, optimizer, args.max_grad_norm, workers)
 
     while not run.ended:
@@ -499,9 +502,9 @@ def main(args):
 
         # ---- rollout -------------------------------------------------------------------------------------------------
         noise = gumbel_noise((args.num_steps, args.num_envs, num_actions), rng)[:, own.start : own.stop]
-        next_value = torch.cat(workers.map(partial(play_steps, act, rollout, noise, next_obs), envs, pieces))
+        next_value = torch.cat(workers.map(partial(collect_steps, act, rollout, noise, next_obs), envs, pieces))
         dones = rollout.terminations | rollout.truncations
-        valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no reset row
+        valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
         run.global_step += batch_size
         run.add_games(*episodes.add(rollout.rewards, dones, valid))
 
@@ -511,12 +514,14 @@ def main(args):
             terminations, truncations, valid = dones, np.zeros_like(dones), np.ones_like(dones)
         # each process normalises the rewards of all environments, and trains on its own
         of_all = (np.concatenate(devices.gather(x), axis=1) for x in (rollout.rewards, dones, valid))
-        rewards, discounted, log.reward_moments = normalize_rewards(*of_all, discounted, log.reward_moments, args.gamma)
+        rewards, discounted, stats.reward_moments = normalize_rewards(
+            *of_all, discounted, stats.reward_moments, args.gamma
+        )
         rewards, terminations, truncations, valid = (
             devices.to_device(x, device) for x in (rewards[:, own.start : own.stop], terminations, truncations, valid)
         )
         with torch.no_grad():
-            # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
+            # after a done, obs[t + 1] is still the true last observation: the next episode shows one row later
             next_values = torch.cat([rollout.values[1:], next_value[None]])
             advantages, returns = gae(
                 rewards, rollout.values, terminations, truncations, next_values, valid, args.gamma, args.gae_lambda
@@ -537,43 +542,44 @@ def main(args):
             order = torch.randperm(len(batch.valid), generator=rng, device=device)
             for inds in order.split(args.minibatch_size // devices.NUM_RANKS):
                 losses = learn(*minibatch(batch, inds, args.norm_adv))
-                log.add(losses)
-                log.gradient_steps += 1
+                stats.add(losses)
+                stats.gradient_steps += 1
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
         explained = diagnostics.explained_variance(batch.values[batch.valid], batch.returns[batch.valid])
-        log.add({"explained_variance": explained})
-        # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
+        stats.add({"explained_variance": explained})
+        # a number that is not finite reaches the parameters and stays: this check catches it before the checkpoint
         suspects = {"rewards": rewards, "logits": rollout.logits, "values": rollout.values, "advantages": advantages}
-        suspects.update({name: log.sums[name] for name in losses}, parameters=nn.utils.get_total_norm(parameters))
+        suspects.update({name: stats.sums[name] for name in losses})
+        suspects["parameters"] = torch.cat([x.detach().flatten() for x in parameters])
         if not run.all_finite(suspects):
             break
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
         log_point = run.at_log_point(batch_size)
         if log_point:
-            means, scalars = log.means(), {}
+            means, scalars = stats.means(), {}
             rows, probe = diagnostics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
         if log_point and args.diagnostics:
             scalars, kl = diagnose_batch(agent, args, batch, workers, rows, probe, losses["grad_norm"])
             scalars["outer/kl_behavior"] = kl
             scalars["outer/ddr"] = metrics.ddr(devices.NUM_RANKS * len(rows), kl)
         if log_point and args.num_levels and args.eval_envs:
-            scalars.update(play_levels(agent, args, device, workers, run.global_step))
+            scalars.update(returns_on_levels(agent, args, device, workers, run.global_step))
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:
-            some = probe[diagnostics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
-            run.add_coverage(**coverage(agent, batch.obs.index_select(0, some)))
+            shown = probe[diagnostics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
+            run.add_coverage(**coverage(agent, batch.obs.index_select(0, shown)))
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
-            scalars["charts/gradient_steps"] = log.gradient_steps
+            scalars["charts/gradient_steps"] = stats.gradient_steps
             scalars.update({f"losses/{name}": mean for name, mean in means.items()})
             run.log({**scalars, **run.charts()})
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
     seeds = run.final_seeds()
-    run.close(rundir.play(workers, partial(play_games, agent, args, device), seeds, "final games"))
+    run.close(rundir.play(workers, partial(play_episodes, agent, args, device), seeds, "evaluation episodes"))
 
 
 if __name__ == "__main__":

@@ -1,26 +1,25 @@
-"""PPO with random network distillation: what N_envs parallel games and N_RO rollout steps do where reward is rare.
+"""PPO with random network distillation: what N_envs environments and N_RO rollout steps do where reward is rare.
 
     python ppo_rnd_envpool.py --env-id MontezumaRevenge-v5
-    torchrun --nproc-per-node 4 ppo_rnd_envpool.py --num-envs 512    # each process, and GPU, its share of the games
+    torchrun --nproc-per-node 4 ppo_rnd_envpool.py --num-envs 512    # each process, and GPU, has its share of them
 
 Papers: Schulman et al. 2017 (PPO); Burda et al. 2019, arXiv 1810.12894 (RND); Mayor et al. 2025, arXiv 2506.03404 (P1:
 the diagnostics); Beukman et al. 2026, arXiv 2603.06009 (P3: `outer/`). Reference: CleanRL's cleanrl/ppo_rnd_envpool.py
 @fe8d8a0, with the same algorithm, defaults and names. Departures, each with its reason:
 
-1. The step after `done` only resets the game: `valid` keeps it out of losses, moments, statistics and diagnostics. A
-   truncated step bootstraps from the value of the real last observation. CleanRL trains on the reset rows, and its
-   time limits bootstrap 0 (`--no-mask-resets` restores both). Returns are of whole games, all of them.
+1. The step after `done` only resets (an autoreset step, EnvPool's "dummy step"): `valid` keeps it out of losses,
+   moments, statistics and diagnostics. A truncated step bootstraps from V of the real last observation. CleanRL trains
+   on autoreset steps and bootstraps 0 at time limits (`--no-mask-resets` restores both). Returns are of whole games.
 2. Intrinsic rewards are divided by the standard deviation of their discounted sums, and the sums run over time in each
-   game, as in the paper's code. CleanRL sums over games (its issue #360), and counts T * N sums as N.
+   environment, as in the paper's code. CleanRL sums over environments (its issue #360), and counts T * N sums as N.
 3. The predictor learns the frames that earned the intrinsic rewards: those that the steps led to, as in the paper's
    code. CleanRL learns those before the steps: with departure 1 the last frame of a life would stay new for ever.
 4. Frames are stored as uint8, channels last, 1/255 is folded into the first convolution, actions are sampled by the
-   Gumbel-max trick, Adam is fused: the same mathematics, sooner done.
+   Gumbel-max trick, Adam is fused: the same mathematics, faster.
 5. A curve has `--num-logs` points, however long the run; losses are means over all minibatches since the last point,
    and `value_loss` is extrinsic, `int_value_loss` intrinsic.
-6. A batch that the minibatches do not divide is refused. A run resumes by the same command. Each game has its own seed:
-   two seeds of a run share no games. Threads play pieces of the games through whole rollouts and compute pieces of each
-   minibatch; their number does not change the result.
+6. A batch that the minibatches do not divide is refused. A run resumes by the same command. Each environment has its
+   own seed: two runs share no games. Threads step pieces of the environments and compute pieces of the minibatches.
 7. torchrun, `--bf16`, `--compile`, `--no-shared-encoder` and `--minibatch-size` are additions.
 """
 
@@ -55,22 +54,22 @@ class Args:
     track: bool = False  # mirrors the curves to Weights and Biases (`WANDB_MODE=offline` works without an account)
     wandb_project_name: str = "cleanRL"  # the project in Weights and Biases
     wandb_entity: Optional[str] = None  # the entity (team) in Weights and Biases
-    capture_video: bool = False  # plays a game at the end (scripts/evaluate.py): `episode.mp4`, in colour
+    capture_video: bool = False  # records an episode at the end (scripts/evaluate.py): `episode.mp4`, in colour
     run_name: Optional[str] = None  # the directory below runs-dir; default {env_id}__{exp_name}__{seed}__{unix time}
     runs_dir: str = "runs"  # the directory that holds the run directories
-    num_logs: Count = 1000  # the number of points in every curve (at most one an iteration)
+    num_logs: Count = 1000  # the number of points in every curve (at most one per iteration)
     diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
-    eval_episodes: Evaluation = 0  # whole games that the final network plays when training ends: `final_return`
+    eval_episodes: Evaluation = 0  # evaluation episodes of the final network when training ends: `final_return`
     num_threads: Threads = 0  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
     # Algorithm specific arguments
     env_id: str = "MontezumaRevenge-v5"  # the id of EnvPool's Atari game
     repeat_action_probability: Fraction = 0.25  # sticky actions: the chance that a frame repeats the action before
     total_timesteps: Steps = 2000000000  # environment steps of the whole run, over all environments (each is 4 frames)
     learning_rate: NonNegative = 1e-4  # the learning rate of Adam
-    num_envs: Count = 128  # the number of parallel games: N_envs
-    num_steps: Count = 128  # the number of steps in each game per rollout: N_RO
+    num_envs: Count = 128  # the number of parallel environments, over all processes: N_envs
+    num_steps: Count = 128  # the number of steps in each environment per rollout: N_RO
     anneal_lr: bool = True  # anneals the learning rate linearly to 0
     gamma: Fraction = 0.999  # the discount factor
     gae_lambda: Fraction = 0.95  # lambda of the generalised advantage estimation
@@ -90,7 +89,7 @@ class Args:
     int_gamma: Fraction = 0.99  # the discount factor of the intrinsic rewards
     num_iterations_obs_norm_init: Count = 50  # random rollouts before the run that start the frames' mean and variance
     shared_encoder: bool = True  # one convolutional encoder for actor and critic, or one for each
-    mask_resets: bool = True  # trains on no reset row and bootstraps at time limits (departures 1 and 2)
+    mask_resets: bool = True  # trains on no autoreset step and bootstraps at time limits (departures 1 and 2)
     bf16: bool = False  # computes the encoder in bfloat16 (autocast); heads, RND, losses, GAE and Adam stay in float32
     tf32: bool = True  # lets NVIDIA GPUs multiply float32 numbers in TensorFloat-32
     compile: bool = False  # compiles the network and the loss with torch.compile: a minute at the start, a C++ compiler
@@ -105,9 +104,9 @@ def parse_args(argv):
 
 # ---- environments ----------------------------------------------------------------------------------------------------
 def make_envs(args, seeds):
-    """EnvPool's Atari, one game for each of the seeds (integers below 2**31), preprocessed as by CleanRL.
+    """EnvPool's Atari, an environment for each of the seeds (integers below 2**31), preprocessed as by CleanRL.
 
-    Each life is an episode, and rewards are clipped to their sign.
+    A lost life ends an episode, and rewards are clipped to their sign.
     """
     options = {"episodic_life": True, "reward_clip": True, "repeat_action_probability": args.repeat_action_probability}
     return worlds.envpool_games(args.env_id, seeds, torch.get_num_threads(), **options)
@@ -211,7 +210,7 @@ class RNDModel(nn.Module):
 
 
 def make_agent(args, device="cpu"):
-    """The network for the game of args, with the first weights that PyTorch's generator gives."""
+    """The network for the game of args, with the weights that PyTorch's generator gives first."""
     import envpool
 
     num_actions = int(envpool.make_spec(args.env_id).action_space.n)
@@ -231,7 +230,7 @@ class Rollout(NamedTuple):
     int_values: torch.Tensor  # (T, N) float32, intrinsic
     actions: torch.Tensor  # (T, N) int64
     rewards: np.ndarray  # (T, N) float32, clipped
-    raw_rewards: np.ndarray  # (T, N) float32, 0 in a reset row
+    raw_rewards: np.ndarray  # (T, N) float32, 0 in an autoreset step
     terminations: np.ndarray  # (T, N) bool
     truncations: np.ndarray  # (T, N) bool
     game_overs: np.ndarray  # (T, N) bool: the game is over, not only a life
@@ -265,8 +264,8 @@ def policy(agent, obs, noise):
     return logits, values, int_values, (logits + noise).argmax(-1)
 
 
-def play_steps(act, rollout, noise, next_obs, rooms, envs, piece):
-    """Plays `envs`, one piece of this process's environments, through a whole rollout.
+def collect_steps(act, rollout, noise, next_obs, rooms, envs, piece):
+    """Steps `envs`, one piece of this process's environments, through a whole rollout.
 
     act: maps obs and noise to what `policy` returns. rollout, noise (T, N, A) and next_obs (N, 4, 84, 84) are of all N
     environments; piece: the slice of `envs`, whose part of rollout and next_obs is overwritten. rooms: worlds.Rooms.
@@ -285,8 +284,8 @@ def play_steps(act, rollout, noise, next_obs, rooms, envs, piece):
 
 
 @torch.no_grad()
-def play_games(agent, args, device, seeds, games, bar, greedy=False):
-    """Plays one whole game, through all lives, in a fresh environment for each of `games`, indices into `seeds`.
+def play_episodes(agent, args, device, seeds, games, bar, greedy=False):
+    """Plays a whole game, through all lives, in a fresh environment for each of `games`, a range of places in `seeds`.
 
     Actions are sampled as in training, or the most likely ones if `greedy`. The result of a game depends neither on the
     other games of `games` nor on their number. Returns the raw returns, a list of floats. `bar` shows the progress.
@@ -342,7 +341,7 @@ def gae(rewards, values, terminations, truncations, next_values, valid, gamma, g
 
 
 def discounted_sums(rewards, valid, running, gamma):
-    """sums[t] = gamma * sums[t - 1] + rewards[t] over time in each game, through the ends of episodes.
+    """sums[t] = gamma * sums[t - 1] + rewards[t] over time in each environment, through the ends of episodes.
 
     rewards (T, N) float32; valid (T, N) bool: other rows take no time; running (N,): the sums before the first row.
     Returns the sums (T, N) and those of the last row (N,).
@@ -381,73 +380,70 @@ def normalize_advantages(advantages, valid):
     return centred / (std[..., None] + 1e-8), count.clamp(min=1)
 
 
-def ppo_loss(newlogprob, entropy, newvalue, mb, mean, clip_coef, ent_coef, vf_coef, clip_vloss=True):
-    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9) of a minibatch `mb`, a Batch.
+def ppo_loss(agent, rnd_model, args, mb, count, num_learned, frame_mean, frame_var):
+    """The losses of PPO, of the intrinsic critic and of the predictor, of some rows of a minibatch: their share of it.
 
-    newlogprob, entropy, newvalue (..., B): of the network in training; mean: maps (..., B) to the mean over the valid
-    rows (...). Returns the loss and a dict of means without gradient; old_approx_kl and approx_kl are the estimators k1
-    and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
+    mb: the rows, a Batch. Of the whole minibatch: count, of its valid rows, and num_learned, of those that the
+    predictor learns from. frame_mean and frame_var normalise the frames. PPO's is the clipped surrogate loss (Schulman
+    et al. 2017, eq. 7 and 9). Returns the sum of the losses and a dict of the parts, means without gradient. Of these,
+    old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
     """
+    newlogits, newvalue, new_int_value, _ = agent(mb.obs)
+    newlogprob, entropy = categorical(newlogits, mb.actions)
+    mean = partial(masked_mean, valid=mb.valid, count=count)
     logratio = newlogprob - mb.logprobs
     ratio = logratio.exp()
-    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef))
+    clipped = torch.clamp(ratio, 1 - args.clip_coef, 1 + args.clip_coef)
+    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * clipped)
+    outside = (ratio - 1.0).abs() > args.clip_coef
     v_loss = (newvalue - mb.returns).square()
-    if clip_vloss:
-        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -clip_coef, clip_coef)
+    if args.clip_vloss:
+        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -args.clip_coef, args.clip_coef)
         v_loss = torch.max(v_loss, (v_clipped - mb.returns).square())
     v_loss = 0.5 * v_loss
-    loss = mean(pg_loss) - ent_coef * mean(entropy) + vf_coef * mean(v_loss)
+    loss = mean(pg_loss) - args.ent_coef * mean(entropy) + args.vf_coef * mean(v_loss)
     with torch.no_grad():
-        clipped = ((ratio - 1.0).abs() > clip_coef).float()
-        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, clipped]))
-    return loss, dict(zip(LOSSES, means))
+        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, outside.float()]))
+    int_v_loss = 0.5 * mean((new_int_value - mb.int_returns).square())
+    fwd_loss = masked_mean(rnd_model(mb.frames, (frame_mean, frame_var)).mean(-1), mb.learned, num_learned)
+    losses = {**dict(zip(LOSSES, means)), "int_value_loss": int_v_loss.detach(), "fwd_loss": fwd_loss.detach()}
+    return loss + args.vf_coef * int_v_loss + fwd_loss, losses
 
 
 # ---- update ----------------------------------------------------------------------------------------------------------
 def minibatch(batch, inds, args, frame_moments, step):
-    """The rows `inds` of a batch, and all that their losses need beside them.
+    """The rows `inds` of a batch, and what `ppo_loss` needs of the whole minibatch.
 
     That is the numbers of valid rows and of those that the predictor learns from, and the frames' mean and variance.
     step: gradient steps so far; it draws the rows that the predictor learns from.
     """
     mb = Batch(*(x.index_select(0, inds) for x in batch))
-    # a generator of its own, so that looking does not change a run
+    # a generator of its own, so that diagnostics do not change a run
     generator = torch.Generator(inds.device).manual_seed(step)
     draws = torch.rand(len(inds) * devices.NUM_RANKS, generator=generator, device=inds.device)
     learned = mb.valid & (draws[devices.RANK :: devices.NUM_RANKS] < args.update_proportion)
     normalized, count = normalize_advantages(mb.advantages, mb.valid)
     num_learned = devices.sum_over_ranks(learned.sum().float()).clamp(min=1)
     mb = mb._replace(advantages=normalized if args.norm_adv else mb.advantages, learned=learned)
-    return mb, (count, num_learned, *frame_moments[:2])
+    return mb, count, num_learned, *frame_moments[:2]
 
 
-def minibatch_loss(agent, rnd_model, args, mb, needed):
-    """The loss of some rows of a minibatch, their share of the whole, and its parts. needed: as from `minibatch`."""
-    count, num_learned, *frame_moments = needed
-    newlogits, newvalue, new_int_value, _ = agent(mb.obs)
-    newlogprob, entropy = categorical(newlogits, mb.actions)
-    mean = partial(masked_mean, valid=mb.valid, count=count)
-    coefs = (args.clip_coef, args.ent_coef, args.vf_coef, args.clip_vloss)
-    loss, losses = ppo_loss(newlogprob, entropy, newvalue, mb, mean, *coefs)
-    int_v_loss = 0.5 * mean((new_int_value - mb.int_returns).square())
-    fwd_loss = masked_mean(rnd_model(mb.frames, frame_moments).mean(-1), mb.learned, num_learned)
-    losses = {**losses, "int_value_loss": int_v_loss.detach(), "fwd_loss": fwd_loss.detach()}
-    return loss + args.vf_coef * int_v_loss + fwd_loss, losses
+def gradient(loss_function, parameters, workers, mb, *totals):
+    """The gradient of loss_function(mb, *totals), a list, and the parts of the loss: this process's share of them.
 
-
-def gradient(loss_function, parameters, mb, count, workers):
-    """The gradient of loss_function(mb, count), a list, and the parts of the loss: this process's share of them."""
+    totals: what the loss needs of the whole minibatch, such as the number of its valid rows.
+    """
 
     def of_piece(rows):
-        loss, losses = loss_function(rows, count)
+        loss, losses = loss_function(rows, *totals)
         return list(torch.autograd.grad(loss, parameters)), losses
 
     return workers.summed(of_piece, mb)
 
 
-def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, count):
+def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, *totals):
     """One step of the optimiser on a minibatch. Returns the parts of the loss, and the gradient's norm unclipped."""
-    gradients, losses = gradient(loss_function, parameters, mb, count, workers)
+    gradients, losses = gradient(loss_function, parameters, workers, mb, *totals)
     devices.add_over_ranks([*gradients, *losses.values()])
     for parameter, total in zip(parameters, gradients):
         parameter.grad = total
@@ -470,23 +466,24 @@ def diagnose(agent, batch, workers, inds):
     return {**values, **policy, **metrics.weight_norms(agent)}, kl
 
 
-def diagnose_batch(agent, rnd_model, args, batch, workers, rows, probe, log, grad_norm):
+def diagnose_batch(agent, rnd_model, args, batch, workers, rows, probe, stats, grad_norm):
     """`diagnostics/` on all valid rows of a batch and `probe/` on some, by tag; and KL(old || new).
 
-    rows, probe: from diagnostics.valid_and_probe. log: has the frames' moments. grad_norm: of the last minibatch, whose
-    gradient the parameters have.
+    rows, probe: from diagnostics.valid_and_probe. stats: has the frames' moments. grad_norm: of the last minibatch,
+    whose gradient the parameters have.
     """
     parameters = list(agent.parameters())
     last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm.item(), args.max_grad_norm)
-    mb, needed = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS], args, log.frame_moments, log.gradient_steps)
-    of_probe, _ = gradient(partial(minibatch_loss, agent, rnd_model, args), parameters, mb, needed, workers)
+    own = probe[devices.RANK :: devices.NUM_RANKS]
+    mb, *totals = minibatch(batch, own, args, stats.frame_moments, stats.gradient_steps)
+    of_probe, _ = gradient(partial(ppo_loss, agent, rnd_model, args), parameters, workers, mb, *totals)
     devices.add_over_ranks(of_probe)
     return diagnostics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
 
 
 @torch.no_grad()
 def coverage(agent, obs, args):
-    """What coverage.npz keeps of some observations (M, 84, 84, 4): the newest frame, the feature and the value."""
+    """What coverage.npz keeps of observations (M, 84, 84, 4): the newest frame, the feature and the value of each."""
     _, ext_values, int_values, hiddens = agent(obs)
     features = hiddens[0][-1].cpu().numpy().astype(np.float16)
     values = args.ext_coef * ext_values + args.int_coef * int_values
@@ -499,43 +496,43 @@ def main(args):
     run = rundir.Run(args, device)
     workers = devices.Workers(args, device)
     torch.manual_seed(args.seed)  # the same network in every process
-    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # draws all but the first weights
+    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # draws everything but the initial weights
     agent = make_agent(args, device)
     rnd_model = RNDModel().to(device, memory_format=torch.channels_last)
     parameters, num_actions = [*agent.parameters(), *rnd_model.predictor.parameters()], agent.actor[2].out_features
     optimizer = optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)
-    log = rundir.Log(gradient_steps=0, rooms=[])  # all rooms ever entered
-    log.frame_moments = (torch.zeros(84, 84, device=device), torch.ones(84, 84, device=device), 1e-4)
-    log.discounted = torch.zeros(args.num_envs, device=device)  # sums of intrinsic rewards, of all environments
-    log.sum_moments = (*torch.tensor([0.0, 1.0], dtype=torch.float64, device=device), 1e-4)
+    stats = rundir.Stats(gradient_steps=0, rooms=[])  # all rooms ever entered
+    stats.frame_moments = (torch.zeros(84, 84, device=device), torch.ones(84, 84, device=device), 1e-4)
+    stats.discounted = torch.zeros(args.num_envs, device=device)  # sums of intrinsic rewards, of all environments
+    stats.sum_moments = (*torch.tensor([0.0, 1.0], dtype=torch.float64, device=device), 1e-4)
     merge = partial(diagnostics.merge_step_moments, add=devices.add_over_ranks)
 
     batch_size = args.num_envs * args.num_steps
     own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
     pieces = workers.pieces(len(own))
-    # games restart when a run resumes: with other seeds, or the first games would be played again
+    # environments restart when a run resumes: with the same seeds they would repeat their first episodes
     seeds = rundir.game_seeds(args.seed, "train", run.global_step, own)
     envs = [make_envs(args, seeds[piece]) for piece in pieces]
     if run.global_step == 0:  # random steps start the frames' moments; before restore(), which starts the clock
         size = (args.num_iterations_obs_norm_init, args.num_steps, args.num_envs)
         print(f"{run.path}: {math.prod(size):,} random steps for the frames' mean and variance", flush=True)
-        workers.map(lambda some: some.reset(), envs)
+        workers.map(lambda pool: pool.reset(), envs)
         for random_actions in np.random.default_rng(args.seed).integers(num_actions, size=size):
             random_actions = random_actions[:, own.start : own.stop].astype(np.int32)
             frames = workers.map(random_frames, envs, [random_actions[:, piece] for piece in pieces])
             frames = devices.to_device(np.concatenate(frames, axis=1), device)  # (T, N, 84, 84) uint8
             every = torch.ones(frames.shape[:2], dtype=torch.bool, device=device)
-            log.frame_moments = merge(log.frame_moments, frames, every)
+            stats.frame_moments = merge(stats.frame_moments, frames, every)
             run.exit_if_stopped()
-    run.restore(agent=agent, rnd_model=rnd_model, optimizer=optimizer, rng=rng, log=log)
+    run.restore(agent=agent, rnd_model=rnd_model, optimizer=optimizer, rng=rng, log=stats)
     episodes = worlds.Episodes(len(own))
     rollout = empty_rollout((args.num_steps, len(own)), num_actions, device)
-    next_obs = np.concatenate(workers.map(lambda some: some.reset()[0], envs))  # (N, 4, 84, 84) uint8
+    next_obs = np.concatenate(workers.map(lambda pool: pool.reset()[0], envs))  # (N, 4, 84, 84) uint8
     next_done = np.zeros(len(own), dtype=bool)
     rooms = worlds.Rooms(args.env_id)
 
     act = partial(policy, devices.compiled(agent, args.compile))
-    loss_function = partial(devices.compiled(minibatch_loss, args.compile), agent, rnd_model, args)
+    loss_function = partial(devices.compiled(ppo_loss, args.compile), agent, rnd_model, args)
     learn = partial(update, loss_function, parameters, optimizer, args.max_grad_norm, workers)
 
     while not run.ended:
@@ -544,13 +541,13 @@ def main(args):
 
         # ---- rollout -------------------------------------------------------------------------------------------------
         noise = gumbel_noise((args.num_steps, args.num_envs, num_actions), rng)[:, own.start : own.stop]
-        play = partial(play_steps, act, rollout, noise, next_obs, rooms)
+        play = partial(collect_steps, act, rollout, noise, next_obs, rooms)
         next_value, next_int_value = torch.cat(workers.map(play, envs, pieces), -1)
         dones = rollout.terminations | rollout.truncations
-        valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no reset row
+        valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
         run.global_step += batch_size
         run.add_games(*episodes.add(rollout.raw_rewards, rollout.game_overs, valid))
-        log.rooms = sorted({*log.rooms}.union(*devices.gather(rooms.entered)))
+        stats.rooms = sorted({*stats.rooms}.union(*devices.gather(rooms.entered)))
 
         # ---- targets -------------------------------------------------------------------------------------------------
         terminations, truncations = rollout.terminations, rollout.truncations
@@ -560,7 +557,7 @@ def main(args):
             devices.to_device(x, device) for x in (rollout.rewards, terminations, truncations, valid)
         )
         with torch.no_grad():
-            # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
+            # after a done, obs[t + 1] is still the true last observation: the next episode shows one row later
             next_values = torch.cat([rollout.values[1:], next_value[None]])
             advantages, returns = gae(
                 rewards, rollout.values, terminations, truncations, next_values, valid, args.gamma, args.gae_lambda
@@ -568,16 +565,16 @@ def main(args):
             # RND: the frames that the steps led to earn intrinsic rewards, and the predictor learns them
             last_frames = devices.to_device(next_obs[:, -1], device)
             frames = torch.cat([rollout.obs[1:, ..., -1], last_frames[None]])  # (T, N, 84, 84) uint8
-            int_rewards = torch.stack([rnd_model(row, log.frame_moments).sum(-1) / 2 for row in frames])
-            log.frame_moments = merge(log.frame_moments, frames, valid)
+            int_rewards = torch.stack([rnd_model(row, stats.frame_moments).sum(-1) / 2 for row in frames])
+            stats.frame_moments = merge(stats.frame_moments, frames, valid)
             # the unit of the intrinsic rewards is of the environments of all processes
             parts = zip(*devices.gather((int_rewards.cpu(), valid.cpu())))
             all_rewards, all_valid = (torch.cat(part, 1).to(device) for part in parts)
             mean_reward = masked_mean(all_rewards.flatten(), all_valid.flatten(), all_valid.sum())
-            sums, log.discounted = discounted_sums(all_rewards, all_valid, log.discounted, args.int_gamma)
-            log.sum_moments = diagnostics.merge_moments(log.sum_moments, sums[all_valid].double())
-            unit_rewards = int_rewards / log.sum_moments[1].sqrt()
-            # intrinsic episodes never end: the row before a reset row leads to the first observation of the next life
+            sums, stats.discounted = discounted_sums(all_rewards, all_valid, stats.discounted, args.int_gamma)
+            stats.sum_moments = diagnostics.merge_moments(stats.sum_moments, sums[all_valid].double())
+            unit_rewards = int_rewards / stats.sum_moments[1].sqrt()
+            # intrinsic episodes never end: the row before an autoreset step leads to the next life
             next_int_values = torch.cat([rollout.int_values[1:], next_int_value[None]])
             next_int_values[:-1] = torch.where(valid[1:], next_int_values[:-1], next_int_values[1:])
             never = torch.zeros_like(valid)
@@ -603,46 +600,49 @@ def main(args):
         for _epoch in range(args.update_epochs):
             order = torch.randperm(len(batch.valid), generator=rng, device=device)
             for inds in order.split(args.minibatch_size // devices.NUM_RANKS):
-                losses = learn(*minibatch(batch, inds, args, log.frame_moments, log.gradient_steps))
-                log.add(losses)
-                log.gradient_steps += 1
+                losses = learn(*minibatch(batch, inds, args, stats.frame_moments, stats.gradient_steps))
+                stats.add(losses)
+                stats.gradient_steps += 1
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
         explained = diagnostics.explained_variance(batch.values[batch.valid], batch.returns[batch.valid])
-        log.add({"explained_variance": explained, "intrinsic_reward": mean_reward.item()})
-        # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
+        stats.add({"explained_variance": explained, "intrinsic_reward": mean_reward.item()})
+        # a number that is not finite reaches the parameters and stays: this check catches it before the checkpoint
         suspects = {"rewards": rewards, "int_rewards": int_rewards, "logits": rollout.logits, "values": rollout.values}
         suspects.update(int_values=rollout.int_values, advantages=advantages)
-        suspects.update({name: log.sums[name] for name in losses}, parameters=nn.utils.get_total_norm(parameters))
+        suspects.update({name: stats.sums[name] for name in losses})
+        suspects["parameters"] = torch.cat([x.detach().flatten() for x in parameters])
         if not run.all_finite(suspects):
             break
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
         log_point = run.at_log_point(batch_size)
         if log_point:
-            means, scalars = log.means(), {}
+            means, scalars = stats.means(), {}
             rows, probe = diagnostics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
         if log_point and args.diagnostics:
-            scalars, kl = diagnose_batch(agent, rnd_model, args, batch, workers, rows, probe, log, losses["grad_norm"])
+            scalars, kl = diagnose_batch(
+                agent, rnd_model, args, batch, workers, rows, probe, stats, losses["grad_norm"]
+            )
             scalars["outer/kl_behavior"] = kl
             scalars["outer/ddr"] = metrics.ddr(devices.NUM_RANKS * len(rows), kl)
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:
-            some = probe[diagnostics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
-            run.add_coverage(**coverage(agent, batch.obs.index_select(0, some), args))
+            shown = probe[diagnostics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
+            run.add_coverage(**coverage(agent, batch.obs.index_select(0, shown), args))
             scalars["charts/intrinsic_reward"] = means.pop("intrinsic_reward")
-            if log.rooms:
-                scalars["charts/rooms"] = len(log.rooms)
+            if stats.rooms:
+                scalars["charts/rooms"] = len(stats.rooms)
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
-            scalars["charts/gradient_steps"] = log.gradient_steps
+            scalars["charts/gradient_steps"] = stats.gradient_steps
             scalars.update({f"losses/{name}": mean for name, mean in means.items()})
             run.log({**scalars, **run.charts()})
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
     seeds = run.final_seeds()
-    run.close(rundir.play(workers, partial(play_games, agent, args, device), seeds, "final games"))
+    run.close(rundir.play(workers, partial(play_episodes, agent, args, device), seeds, "evaluation episodes"))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""PQN on EnvPool's Atari: what N_envs parallel games and N_RO rollout steps do to a network that learns values.
+"""PQN on EnvPool's Atari: what N_envs parallel environments and N_RO rollout steps do to a network of Q values.
 
     python pqn_atari_envpool.py --env-id Breakout-v5 --num-envs 128 --num-steps 8
-    torchrun --nproc-per-node 4 pqn_atari_envpool.py --num-envs 512    # each process, and GPU, its share of the games
+    torchrun --nproc-per-node 4 pqn_atari_envpool.py --num-envs 512    # each process, and GPU, has its share of them
 
 The paper's own recipe (purejaxql @47af6d7) instead of CleanRL's defaults, except for the initialisation:
 
@@ -12,26 +12,29 @@ Papers: Gallici et al. 2024, arXiv 2407.04811 (PQN); Mayor et al. 2025, arXiv 25
 Reference: CleanRL's cleanrl/pqn_atari_envpool.py @fe8d8a0, with the same algorithm, defaults and names. Departures,
 each with its reason:
 
-1. The step after `done` only resets the game: EnvPool ignores its action and pays nothing. CleanRL trains on that row;
-   here `valid` keeps it out of the loss and the diagnostics (`--no-mask-resets` restores CleanRL's).
+1. The step after `done` only resets the environment (an autoreset step, EnvPool's "dummy step"): its action is ignored
+   and its reward is 0. CleanRL trains on it; here `valid` keeps it out of the loss and the diagnostics
+   (`--no-mask-resets` restores CleanRL's).
 2. A time limit is not a death: a truncated step bootstraps from the value of the real last observation, a terminated
    one from 0. CleanRL bootstraps neither (`--no-mask-resets` again).
 3. Returns and lengths are of whole games, all of them, whether game over or the time limit ends them. CleanRL carries
    the return of a game that the time limit cut into the next one.
 4. Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
-5. A curve has `--num-logs` points, however long the run; CleanRL writes three scalars a game and three an iteration.
+5. A curve has `--num-logs` points, however long the run; CleanRL writes three scalars per game and three per
+   iteration.
 6. Frames are stored as uint8, channels last (a quarter of CleanRL's memory), and 1/255 is folded into the first
-   convolution: the same mathematics, sooner done.
+   convolution: the same mathematics, faster.
 7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 8. A run is a directory that can be killed at any time and is resumed by the same command.
 9. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--layer-norm`, `--td-coef`, `--minibatch-size` and
    `--eval-episodes` are additions.
 10. ESS and policy variance need a policy that actions are sampled from. A value method has none: they are not logged.
     In place of the KL, `outer/greedy_churn` is the fraction of the batch where the update changes the greedy action.
-11. Each game has a seed of its own, made from the run's seed, the steps done and the game's number: two seeds share no
-    games, nor do two processes. CleanRL's seeds s and s + 1 share all games but one.
-12. Threads play pieces of the games through whole rollouts, and compute pieces of each minibatch, whose gradients are
-    added: beside a busy program CleanRL's threads wait for each other. Their number does not change the result.
+11. Each environment has its own seed, made from the run's seed, the steps done and the environment's number: two runs
+    share no games, nor do two processes. CleanRL's seeds s and s + 1 share all games but one.
+12. Each thread steps pieces of the environments through whole rollouts and computes pieces of the minibatches, whose
+    gradients are added: beside a busy program CleanRL's threads wait for each other. The result does not depend on
+    the number of threads.
 """
 
 import math
@@ -65,21 +68,21 @@ class Args:
     track: bool = False  # mirrors the curves to Weights and Biases (`WANDB_MODE=offline` works without an account)
     wandb_project_name: str = "cleanRL"  # the project in Weights and Biases
     wandb_entity: Optional[str] = None  # the entity (team) in Weights and Biases
-    capture_video: bool = False  # plays a game at the end (scripts/evaluate.py): `episode.mp4`, in colour
+    capture_video: bool = False  # records an episode at the end (scripts/evaluate.py): `episode.mp4`, in colour
     run_name: Optional[str] = None  # the directory below runs-dir; default {env_id}__{exp_name}__{seed}__{unix time}
     runs_dir: str = "runs"  # the directory that holds the run directories
-    num_logs: Count = 1000  # the number of points in every curve (at most one an iteration)
+    num_logs: Count = 1000  # the number of points in every curve (at most one per iteration)
     diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
-    eval_episodes: Evaluation = 0  # whole games that the final network plays when training ends: `final_return`
+    eval_episodes: Evaluation = 0  # evaluation episodes of the final network when training ends: `final_return`
     num_threads: Threads = 0  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
     # Algorithm specific arguments
     env_id: str = "Breakout-v5"  # the id of EnvPool's Atari game
     total_timesteps: Steps = 10000000  # environment steps of the whole run, over all environments (each is 4 frames)
     learning_rate: NonNegative = 2.5e-4  # the learning rate of RAdam
-    num_envs: Count = 8  # the number of parallel games: N_envs
-    num_steps: Count = 128  # the number of steps in each game per rollout: N_RO
+    num_envs: Count = 8  # the number of parallel environments, over all processes: N_envs
+    num_steps: Count = 128  # the number of steps in each environment per rollout: N_RO
     anneal_lr: bool = True  # anneals the learning rate linearly to 0
     gamma: Fraction = 0.99  # the discount factor
     num_minibatches: Count = 4  # minibatches per epoch; the batch is num_envs * num_steps
@@ -92,7 +95,7 @@ class Args:
     q_lambda: Fraction = 0.65  # lambda of the Q(lambda) targets: 0 is the one-step target
     td_coef: Positive = 1.0  # a factor of the mean squared TD error; the paper's code has 0.5
     layer_norm: Literal["chw", "channels"] = "chw"  # LayerNorm over (C, H, W) as in CleanRL, or over C as in the paper
-    mask_resets: bool = True  # trains on no reset row and bootstraps at time limits (departures 1 and 2)
+    mask_resets: bool = True  # trains on no autoreset step and bootstraps at time limits (departures 1 and 2)
     bf16: bool = False  # computes the encoder in bfloat16 (autocast); head, loss, targets and RAdam stay in float32
     tf32: bool = True  # lets NVIDIA GPUs multiply float32 numbers in TensorFloat-32
     compile: bool = False  # compiles the network and the loss with torch.compile: a minute at the start, a C++ compiler
@@ -108,9 +111,9 @@ def parse_args(argv):
 
 # ---- environments ----------------------------------------------------------------------------------------------------
 def make_envs(args, seeds):
-    """EnvPool's Atari, one game for each of the seeds (integers below 2**31), preprocessed as by CleanRL.
+    """EnvPool's Atari, an environment for each of the seeds (integers below 2**31), preprocessed as by CleanRL.
 
-    Each life is an episode, and rewards are clipped to their sign.
+    A lost life ends an episode, and rewards are clipped to their sign.
     """
     return worlds.envpool_games(args.env_id, seeds, torch.get_num_threads(), episodic_life=True, reward_clip=True)
 
@@ -180,7 +183,7 @@ class QNetwork(nn.Module):
 
 
 def make_agent(args, device="cpu"):
-    """The network for the game of args, with the first weights that PyTorch's generator gives."""
+    """The network for the game of args, with the weights that PyTorch's generator gives first."""
     import envpool
 
     num_actions = int(envpool.make_spec(args.env_id).action_space.n)
@@ -198,7 +201,7 @@ class Rollout(NamedTuple):
     q_values: torch.Tensor  # (T, N, A) float32
     actions: torch.Tensor  # (T, N) int64
     rewards: np.ndarray  # (T, N) float32, clipped
-    raw_rewards: np.ndarray  # (T, N) float32, 0 in a reset row
+    raw_rewards: np.ndarray  # (T, N) float32, 0 in an autoreset step
     terminations: np.ndarray  # (T, N) bool
     truncations: np.ndarray  # (T, N) bool
     game_overs: np.ndarray  # (T, N) bool: the game is over, not only a life
@@ -223,10 +226,10 @@ def linear_schedule(start_e, end_e, duration, t):
     return max(start_e + (end_e - start_e) / duration * t, end_e)
 
 
-def forced_actions(epsilons, shape, num_actions, generator):
-    """The actions of epsilon-greedy: a random one with the probability of its step, else -1. int64 of this shape.
+def exploratory_actions(epsilons, shape, num_actions, generator):
+    """The random actions of epsilon-greedy, each taken with the probability of its step; -1 where the greedy one is.
 
-    epsilons (T,) float32; shape: (T, N).
+    epsilons (T,) float32; shape: (T, N). Returns int64 of this shape.
     """
     random_actions = torch.randint(num_actions, shape, generator=generator, device=generator.device)
     chance = torch.rand(shape, generator=generator, device=generator.device)
@@ -234,34 +237,34 @@ def forced_actions(epsilons, shape, num_actions, generator):
 
 
 @torch.no_grad()
-def policy(agent, obs, forced):
-    """Q values (N, A) and actions (N,) for obs (N, 84, 84, 4): the greedy one where `forced` (N,) is -1, else that."""
+def policy(agent, obs, exploratory):
+    """Q values (N, A) and actions (N,) for obs (N, 84, 84, 4): the greedy ones where `exploratory` (N,) is -1."""
     q_values, _ = agent(obs)
-    return q_values, torch.where(forced < 0, q_values.argmax(-1), forced)
+    return q_values, torch.where(exploratory < 0, q_values.argmax(-1), exploratory)
 
 
-def play_steps(act, rollout, forced, next_obs, envs, piece):
-    """Plays `envs`, one piece of this process's environments, through a whole rollout.
+def collect_steps(act, rollout, exploratory, next_obs, envs, piece):
+    """Steps `envs`, one piece of this process's environments, through a whole rollout.
 
-    act: maps obs and forced to what `policy` returns. rollout, forced (T, N) and next_obs (N, 4, 84, 84) are of all N
-    environments; piece: the slice of `envs`, whose part of rollout and next_obs is overwritten. Returns the Q
-    values (n, A) of the last next_obs.
+    act: maps obs and exploratory actions to what `policy` returns. rollout, exploratory (T, N) and next_obs (N, 4, 84,
+    84) are of all N environments; piece: the slice of `envs`, whose part of rollout and next_obs is overwritten.
+    Returns the Q values (n, A) of the last next_obs.
     """
-    rollout, forced, next_obs = Rollout(*(x[:, piece] for x in rollout)), forced[:, piece], next_obs[piece]
-    for t in range(len(forced)):
-        rollout.obs[t] = devices.to_device(next_obs, forced.device).permute(0, 2, 3, 1)
-        rollout.q_values[t], rollout.actions[t] = act(rollout.obs[t], forced[t])
+    rollout, exploratory, next_obs = Rollout(*(x[:, piece] for x in rollout)), exploratory[:, piece], next_obs[piece]
+    for t in range(len(exploratory)):
+        rollout.obs[t] = devices.to_device(next_obs, exploratory.device).permute(0, 2, 3, 1)
+        rollout.q_values[t], rollout.actions[t] = act(rollout.obs[t], exploratory[t])
         action = rollout.actions[t].to("cpu", torch.int32).numpy()
         next_obs[:], rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], info = envs.step(action)
         rollout.raw_rewards[t] = info["reward"]
         rollout.game_overs[t] = info["terminated"] | rollout.truncations[t]
-    q_values, _ = act(devices.to_device(next_obs, forced.device).permute(0, 2, 3, 1), forced[-1])
+    q_values, _ = act(devices.to_device(next_obs, exploratory.device).permute(0, 2, 3, 1), exploratory[-1])
     return q_values
 
 
 @torch.no_grad()
-def play_games(agent, args, device, seeds, games, bar, greedy=False):
-    """Plays one whole game, through all lives, in a fresh environment for each of `games`, indices into `seeds`.
+def play_episodes(agent, args, device, seeds, games, bar, greedy=False):
+    """Plays a whole game, through all lives, in a fresh environment for each of `games`, a range of places in `seeds`.
 
     Actions are random with probability `end_e`, as when training ends, or never if `greedy`. The result of a game
     depends neither on the other games of `games` nor on their number. Returns the raw returns, a list of floats. `bar`
@@ -272,10 +275,10 @@ def play_games(agent, args, device, seeds, games, bar, greedy=False):
 
     def act(obs, playing):
         q_values, _ = agent(devices.to_device(obs[playing], device).permute(0, 2, 3, 1))
-        forced = forced_actions(epsilon, (1, len(seeds)), q_values.shape[-1], generator)[0]
-        forced = forced[games.start : games.stop][playing]
+        exploratory = exploratory_actions(epsilon, (1, len(seeds)), q_values.shape[-1], generator)[0]
+        exploratory = exploratory[games.start : games.stop][playing]
         actions = np.zeros(len(obs), dtype=np.int32)  # nothing, where the game is over
-        actions[playing] = torch.where(forced < 0, q_values.argmax(-1), forced).cpu().numpy()
+        actions[playing] = torch.where(exploratory < 0, q_values.argmax(-1), exploratory).cpu().numpy()
         return actions
 
     return worlds.play(make_envs(args, [seeds[game] for game in games]), act, bar)
@@ -297,8 +300,8 @@ def q_lambda_returns(rewards, terminations, truncations, next_values, gamma, q_l
 
     All tensors are (T, N). `next_values[t]` is max_a Q of the observation that step t led to, before any reset.
     `terminations` and `truncations` (bool) say how step t ended its episode: a terminated step bootstraps 0, a
-    truncated one `next_values[t]`, and neither looks further. So EnvPool's reset rows affect no other row; their own
-    targets are meaningless. Returns float32 (T, N).
+    truncated one `next_values[t]`, and neither looks further. So autoreset steps affect no other row; their own targets
+    are meaningless. Returns float32 (T, N).
     """
     returns = torch.zeros_like(rewards)
     nonterminal = 1.0 - terminations.to(rewards.dtype)
@@ -319,15 +322,17 @@ def masked_mean(x, valid, count):
     return torch.where(valid, x, 0.0).sum(-1) / count
 
 
-def td_loss(q_values, mb, mean):
-    """The mean squared TD error of a minibatch `mb`, a Batch.
+def td_loss(agent, args, mb, count):
+    """The mean squared TD error, times td_coef, of some rows of a minibatch: their share of its mean.
 
-    q_values (B, A): of the network in training; mean: maps (..., B) to the mean over the valid rows (...). Returns the
-    loss and a dict of 0-d tensors without gradient: the loss, and the mean of Q(s, a).
+    mb: the rows, a Batch; count: of the valid rows in the whole minibatch. Returns the loss and a dict of 0-d tensors
+    without gradient: the error itself, and the mean of Q(s, a).
     """
+    q_values, _ = agent(mb.obs)
     q_taken = q_values.gather(-1, mb.actions[:, None]).squeeze(-1)
+    mean = partial(masked_mean, valid=mb.valid, count=count)
     loss = mean((q_taken - mb.returns).square())
-    return loss, {"td_loss": loss.detach(), "q_values": mean(q_taken.detach())}
+    return args.td_coef * loss, {"td_loss": loss.detach(), "q_values": mean(q_taken.detach())}
 
 
 # ---- update ----------------------------------------------------------------------------------------------------------
@@ -337,25 +342,22 @@ def minibatch(batch, inds):
     return mb, devices.sum_over_ranks(mb.valid.sum()).clamp(min=1)
 
 
-def minibatch_loss(agent, args, mb, count):
-    """The loss of some rows of a minibatch with `count` valid rows, their share of the whole, and its parts."""
-    loss, losses = td_loss(agent(mb.obs)[0], mb, partial(masked_mean, valid=mb.valid, count=count))
-    return args.td_coef * loss, losses
+def gradient(loss_function, parameters, workers, mb, *totals):
+    """The gradient of loss_function(mb, *totals), a list, and the parts of the loss: this process's share of them.
 
-
-def gradient(loss_function, parameters, mb, count, workers):
-    """The gradient of loss_function(mb, count), a list, and the parts of the loss: this process's share of them."""
+    totals: what the loss needs of the whole minibatch, such as the number of its valid rows.
+    """
 
     def of_piece(rows):
-        loss, losses = loss_function(rows, count)
+        loss, losses = loss_function(rows, *totals)
         return list(torch.autograd.grad(loss, parameters)), losses
 
     return workers.summed(of_piece, mb)
 
 
-def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, count):
+def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, *totals):
     """One step of the optimiser on a minibatch. Returns the parts of the loss, and the gradient's norm unclipped."""
-    gradients, losses = gradient(loss_function, parameters, mb, count, workers)
+    gradients, losses = gradient(loss_function, parameters, workers, mb, *totals)
     devices.add_over_ranks([*gradients, *losses.values()])
     for parameter, total in zip(parameters, gradients):
         parameter.grad = total
@@ -388,7 +390,7 @@ def diagnose_batch(agent, args, batch, workers, rows, probe, grad_norm):
     parameters = list(agent.parameters())
     last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm.item(), args.max_grad_norm)
     mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS])
-    of_probe, _ = gradient(partial(minibatch_loss, agent, args), parameters, mb, count, workers)
+    of_probe, _ = gradient(partial(td_loss, agent, args), parameters, workers, mb, count)
     devices.add_over_ranks(of_probe)
     measure = partial(diagnose, agent, batch, workers)
     scalars, greedy = diagnostics.native_and_probe(measure, rows, probe, last, of_probe)
@@ -398,7 +400,7 @@ def diagnose_batch(agent, args, batch, workers, rows, probe, grad_norm):
 
 @torch.no_grad()
 def coverage(agent, obs):
-    """What coverage.npz keeps of some observations (M, 84, 84, 4): the newest frame, the feature and the value."""
+    """What coverage.npz keeps of observations (M, 84, 84, 4): the newest frame, the feature and the value of each."""
     q_values, hiddens = agent(obs)
     features = hiddens[-1].cpu().numpy().astype(np.float16)
     return {"frame": obs[..., -1].cpu().numpy(), "feature": features, "value": q_values.amax(-1).cpu().numpy()}
@@ -410,27 +412,27 @@ def main(args):
     run = rundir.Run(args, device)
     workers = devices.Workers(args, device)
     torch.manual_seed(args.seed)  # the same network in every process
-    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # draws all but the first weights
+    rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # draws everything but the initial weights
     agent = make_agent(args, device)
     parameters, num_actions = list(agent.parameters()), agent.network[-1].out_features
     lr = torch.tensor(args.learning_rate, device=device) if args.cuda_graphs else args.learning_rate
     optimizer = optim.RAdam(parameters, lr=lr, foreach=True, capturable=args.cuda_graphs)
-    log = rundir.Log(gradient_steps=0)
-    run.restore(agent=agent, optimizer=optimizer, rng=rng, log=log)
+    stats = rundir.Stats(gradient_steps=0)
+    run.restore(agent=agent, optimizer=optimizer, rng=rng, log=stats)
 
     batch_size = args.num_envs * args.num_steps
     own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
     pieces = workers.pieces(len(own))
-    # games restart when a run resumes: with other seeds, or the first games would be played again
+    # environments restart when a run resumes: with the same seeds they would repeat their first episodes
     seeds = rundir.game_seeds(args.seed, "train", run.global_step, own)
     envs = [make_envs(args, seeds[piece]) for piece in pieces]
     episodes = worlds.Episodes(len(own))
     rollout = empty_rollout((args.num_steps, len(own)), num_actions, device)
-    next_obs = np.concatenate(workers.map(lambda some: some.reset()[0], envs))  # (N, 4, 84, 84) uint8
+    next_obs = np.concatenate(workers.map(lambda pool: pool.reset()[0], envs))  # (N, 4, 84, 84) uint8
     next_done = np.zeros(len(own), dtype=bool)
 
     act = devices.graphed(partial(policy, devices.compiled(agent, args.compile)), args.cuda_graphs)
-    loss_function = partial(devices.compiled(minibatch_loss, args.compile), agent, args)
+    loss_function = partial(devices.compiled(td_loss, args.compile), agent, args)
     learn = partial(update, loss_function, parameters, optimizer, args.max_grad_norm, workers)
     learn = devices.graphed(learn, args.cuda_graphs)
 
@@ -442,11 +444,13 @@ def main(args):
         explored = args.exploration_fraction * args.total_timesteps
         steps = run.global_step + args.num_envs * np.arange(1, args.num_steps + 1)
         epsilons = [linear_schedule(args.start_e, args.end_e, explored, t) for t in steps.tolist()]
-        forced = forced_actions(np.float32(epsilons), (args.num_steps, args.num_envs), num_actions, rng)
-        forced = forced[:, own.start : own.stop]
-        next_q_values = torch.cat(workers.map(partial(play_steps, act, rollout, forced, next_obs), envs, pieces))
+        exploratory = exploratory_actions(np.float32(epsilons), (args.num_steps, args.num_envs), num_actions, rng)
+        exploratory = exploratory[:, own.start : own.stop]
+        next_q_values = torch.cat(
+            workers.map(partial(collect_steps, act, rollout, exploratory, next_obs), envs, pieces)
+        )
         dones = rollout.terminations | rollout.truncations
-        valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no reset row
+        valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
         run.global_step += batch_size
         run.add_games(*episodes.add(rollout.raw_rewards, rollout.game_overs, valid))
 
@@ -458,7 +462,7 @@ def main(args):
             devices.to_device(x, device) for x in (rollout.rewards, terminations, truncations, valid)
         )
         with torch.no_grad():
-            # after a done, obs[t + 1] is still the true last observation: the new game shows one row later
+            # after a done, obs[t + 1] is still the true last observation: the next episode shows one row later
             next_values = torch.cat([rollout.q_values[1:], next_q_values[None]]).amax(-1)
             returns = q_lambda_returns(rewards, terminations, truncations, next_values, args.gamma, args.q_lambda)
             batch = Batch(
@@ -474,39 +478,40 @@ def main(args):
             order = torch.randperm(len(batch.valid), generator=rng, device=device)
             for inds in order.split(args.minibatch_size // devices.NUM_RANKS):
                 losses = learn(*minibatch(batch, inds))
-                log.add(losses)
-                log.gradient_steps += 1
+                stats.add(losses)
+                stats.gradient_steps += 1
         values = batch.q_values.gather(-1, batch.actions[:, None]).squeeze(-1)
         explained = diagnostics.explained_variance(values[batch.valid], batch.returns[batch.valid])
-        log.add({"explained_variance": explained})
-        # what is not finite reaches the parameters and stays: one look an iteration finds it before it is saved
+        stats.add({"explained_variance": explained})
+        # a number that is not finite reaches the parameters and stays: this check catches it before the checkpoint
         suspects = {"rewards": rewards, "q_values": rollout.q_values, "returns": returns}
-        suspects.update({name: log.sums[name] for name in losses}, parameters=nn.utils.get_total_norm(parameters))
+        suspects.update({name: stats.sums[name] for name in losses})
+        suspects["parameters"] = torch.cat([x.detach().flatten() for x in parameters])
         if not run.all_finite(suspects):
             break
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
         log_point = run.at_log_point(batch_size)
         if log_point:
-            means, scalars = log.means(), {}
+            means, scalars = stats.means(), {}
             rows, probe = diagnostics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
         if log_point and args.diagnostics:
             scalars = diagnose_batch(agent, args, batch, workers, rows, probe, losses["grad_norm"])
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:
-            some = probe[diagnostics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
-            run.add_coverage(**coverage(agent, batch.obs.index_select(0, some)))
+            shown = probe[diagnostics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
+            run.add_coverage(**coverage(agent, batch.obs.index_select(0, shown)))
             scalars["charts/epsilon"] = epsilons[-1]
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
-            scalars["charts/gradient_steps"] = log.gradient_steps
+            scalars["charts/gradient_steps"] = stats.gradient_steps
             scalars.update({f"losses/{name}": mean for name, mean in means.items()})
             run.log({**scalars, **run.charts()})
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
     seeds = run.final_seeds()
-    run.close(rundir.play(workers, partial(play_games, agent, args, device), seeds, "final games"))
+    run.close(rundir.play(workers, partial(play_episodes, agent, args, device), seeds, "evaluation episodes"))
 
 
 if __name__ == "__main__":

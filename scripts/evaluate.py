@@ -226,14 +226,14 @@ def play_envpool(agent, args, module, episodes, num_envs, greedy, seed, video):
         filming = video is not None and not scores
         games = range(len(scores), min(episodes, len(scores) + (1 if filming else num_envs)))
         player = filmed_agent if filming else agent
-        scores += module.play_games(player, args, torch.device("cpu"), seeds, games, bar, greedy)
+        scores += module.play_episodes(player, args, torch.device("cpu"), seeds, games, bar, greedy)
     bar.close()
     return scores
 
 
 @torch.no_grad()
 def film_world(agent, args, module, greedy, seeds, video):
-    """Plays the game of seeds[0] as module.play_games does, and films it. Returns its score."""
+    """Plays the game of seeds[0] as module.play_episodes does, and films it. Returns its score."""
     score, over, generator = 0.0, False, torch.Generator().manual_seed(seeds[0])
     steps, limit = 0, module.worlds.eval_max_steps(args)
     std = None if agent.actor_logstd is None else agent.actor_logstd[0].exp().numpy()
@@ -268,7 +268,7 @@ def play_world(weights, args, episodes, num_envs, greedy, seed, video):
     with progress.progress_bar(episodes, "game", args.env_id) as bar:
         while len(scores) < episodes:
             games = range(len(scores), min(episodes, len(scores) + num_envs))
-            scores += module.play_games(agent, args, torch.device("cpu"), [seeds], games, bar, greedy)[0]
+            scores += module.play_episodes(agent, args, torch.device("cpu"), [seeds], games, bar, greedy)[0]
     return scores
 
 

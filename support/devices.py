@@ -100,7 +100,7 @@ def set_up_cpu(num_threads: int) -> None:
 
 
 def bf16_hint(bf16: bool) -> Optional[str]:
-    """What --bf16 would gain or costs on this CPU, as one line for the user; None if the choice is the fast one."""
+    """What --bf16 would gain or costs on this CPU, in one line for the user; None if the choice is the fast one."""
     try:
         with open("/proc/cpuinfo") as file:
             native = not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(file.read().split())
@@ -155,35 +155,27 @@ def averaged(module: Any, com: float) -> Any:
     far by com / (com + 1) and adds the present parameters with weight 1; the weights are then divided by their sum. The
     first call is `begin_average`'s. The averages have no gradient. Buffers are the module's own.
     """
-    import copy
-
     import torch
+    from torch.optim.swa_utils import AveragedModel
 
     decay = com / (com + 1.0)
 
-    class Average(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = copy.deepcopy(module).requires_grad_(False)
-            self.register_buffer("n_averaged", torch.tensor(0))  # stays on the CPU: to read it waits for no GPU
-
-        def forward(self, *inputs: Any) -> Any:
-            return self.module(*inputs)
-
+    class Average(AveragedModel):
         @torch.no_grad()
         def update_parameters(self, module: Any) -> None:
+            # AveragedModel's own copies its counter to the GPU each time, and waits for that
             weight = (1.0 - decay) / (1.0 - decay ** (int(self.n_averaged) + 1))
             torch._foreach_lerp_(list(self.module.parameters()), list(module.parameters()), weight)
             self.n_averaged += 1
 
-    average = Average()
+    average = Average(module).requires_grad_(False)
     for mine, its in zip(average.module.modules(), module.modules()):
         mine._buffers.update(its._buffers)
     return average
 
 
 def begin_average(average: Any, module: Any) -> None:
-    """Has an average (`averaged`, or None) begin with the module's parameters, unless a checkpoint has restored it.
+    """Initialises an average (`averaged`, or None) from the module, unless a checkpoint has restored it.
 
     Call it once, after `restore`: a checkpoint without an average may have changed the module.
     """
@@ -194,9 +186,9 @@ def begin_average(average: Any, module: Any) -> None:
 class Workers:
     """Threads that carry out pieces of work, each with one PyTorch thread. Results do not depend on their number.
 
-    `pieces` cuts work without knowing the number of threads, and the threads take the pieces from a queue. A thread
-    that the system has set aside delays one piece only. PyTorch's own threads all wait for it, in hundreds of parallel
-    regions a minibatch: beside one busy program they lose nine tenths of their speed.
+    `pieces` cuts work without knowing the number of threads, and the threads take the pieces from a queue. If the
+    system deschedules a thread, only its piece is late. PyTorch's own threads would all wait for it, in hundreds of
+    parallel regions per minibatch: beside one busy program they lose nine tenths of their speed.
 
     The number of PyTorch's threads, grad mode and autocast are settings of each thread. On a GPU, and with one thread,
     the calling thread does the work. On a GPU the work is one piece.
@@ -206,7 +198,7 @@ class Workers:
         import torch
 
         self._whole = device.type == "cuda"
-        self._pool = None
+        self._threads = None
         if not self._whole:
             hint = bf16_hint(args.bf16) if hasattr(args, "bf16") else None
             if hint:
@@ -216,7 +208,7 @@ class Workers:
             if number > 1:
                 from concurrent.futures import ThreadPoolExecutor
 
-                self._pool = ThreadPoolExecutor(number, initializer=torch.set_num_threads, initargs=(1,))
+                self._threads = ThreadPoolExecutor(number, initializer=torch.set_num_threads, initargs=(1,))
 
     def pieces(self, number: int, size: int = 32) -> List[slice]:
         """Cuts range(number) into slices of `size` or more: at least two if it can, at most sixteen. On a GPU: one."""
@@ -228,7 +220,7 @@ class Workers:
 
         Raises the first exception of a piece.
         """
-        if self._pool is None:
+        if self._threads is None:
             return [function(*items) for items in zip(*sequences)]
         import torch
 
@@ -238,7 +230,7 @@ class Workers:
             with torch.set_grad_enabled(grad_mode):
                 return function(*items)
 
-        return list(self._pool.map(piece, *sequences))
+        return list(self._threads.map(piece, *sequences))
 
     def summed(self, function: Callable, rows: Any) -> Tuple[List[Any], Dict[str, Any]]:
         """function(rows), computed in pieces of 128 rows or more and summed in the order of the pieces.
@@ -327,8 +319,8 @@ def gather(value: T) -> List[T]:
     return values
 
 
-def pooled(count: int, mean: float) -> Tuple[int, float]:
-    """The rows of all processes and their mean, from the rows of this one and theirs. NaN of no rows."""
+def mean_over_ranks(count: int, mean: float) -> Tuple[int, float]:
+    """The number of rows of all processes and the mean over them, from those of each process. NaN of no rows."""
     parts = [(n, n * x) for n, x in gather((count, mean)) if n > 0]
     total = sum(n for n, _ in parts)
     return total, sum(x for _, x in parts) / total if total else float("nan")

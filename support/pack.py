@@ -187,8 +187,8 @@ def _print_summary(lines: Sequence[Line], number: int) -> None:
     print(text)
 
 
-class Log(rundir.Log):
-    """rundir.Log of S agents: the values are tensors (S, ...)."""
+class Stats(rundir.Stats):
+    """rundir.Stats of S agents: the values are tensors (S, ...)."""
 
     def means(self) -> Dict[str, Any]:
         """The mean of each name since the last call, (S, ...)."""
@@ -341,7 +341,7 @@ class Pack:
         seeds = [rundir.game_seeds(run.args.seed, "eval", 0, range(run.args.eval_episodes)) for run in self.members]
         games, returns = devices.share(len(seeds[0])), [[] for _ in self.members]  # type: range, Sequence[List[float]]
         if games and any(run.exit_code == 0 for run in self.members):
-            with progress.progress_bar(len(games) * len(seeds), "game", "final games") as bar:
+            with progress.progress_bar(len(games) * len(seeds), "game", "evaluation episodes") as bar:
                 returns = play(seeds, games, bar)
         for run, of_run in zip(self.members, returns):
             run.finish(of_run if run.exit_code == 0 else [])

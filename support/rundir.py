@@ -123,7 +123,7 @@ def _manifest(args: Any, device: Any, words: Sequence[str]) -> Dict[str, Any]:
     }
 
 
-class Log(SimpleNamespace):
+class Stats(SimpleNamespace):
     """Sums since the last log point, by name, and what else a training script counts. A checkpoint keeps all of it.
 
     kept: further attributes, plain values or tensors, which are the script's own.
@@ -151,8 +151,8 @@ class Run:
     """The run directory of a training script, from its claim to done.json.
 
         run = rundir.Run(args, device)                          # claims the directory; exits if the run is finished
-        log = rundir.Log(gradient_steps=0)
-        run.restore(agent=agent, optimizer=optimizer, rng=rng, log=log)
+        stats = rundir.Stats(gradient_steps=0)
+        run.restore(agent=agent, optimizer=optimizer, rng=rng, log=stats)
         while not run.ended:
             ...
             run.global_step += batch_size
@@ -331,7 +331,7 @@ class Run:
         """Names what a checkpoint keeps and, if there is a checkpoint, gives each part its state back.
 
         A part is a module or an optimiser (`state_dict`), a torch.Generator, or a SimpleNamespace of plain values and
-        tensors, such as Log; None is no part. Then opens the curves, the progress bar and, with --track, the W&B run.
+        tensors, such as Stats; None is no part. Then opens the curves, the progress bar and, with --track, the W&B run.
         """
         self._parts = parts = {name: part for name, part in parts.items() if part is not None}
         if self.checkpoint:

@@ -52,7 +52,7 @@ def test_each_thread_computes_alone_and_in_the_callers_grad_mode(workers):
     with torch.no_grad():
         assert workers.map(look, range(5)) == [(i, 1, False) for i in range(5)]
     assert torch.get_num_threads() == 1
-    assert (threading.get_ident() in threads) == (workers._pool is None)
+    assert (threading.get_ident() in threads) == (workers._threads is None)
 
 
 def test_an_error_in_a_piece_reaches_the_caller(workers):

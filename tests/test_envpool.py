@@ -1,6 +1,5 @@
 """ppo_envpool.py and worlds.py: CleanRL's updates, what is observed, one's own task, names, families, normalisers."""
 
-import functools
 import gc
 import itertools
 import json
@@ -8,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from types import SimpleNamespace
 
 import evaluate
 import gymnasium
@@ -186,13 +186,18 @@ def minibatch():
 
 
 def loss_of(newlogprob, entropy, newvalue, mb, clip_vloss=True):
-    """ppo_loss of minibatches with normalised advantages, and its parts."""
+    """ppo_loss of minibatches with normalised advantages, for agents with these outputs; and its parts."""
+
+    class Agents:
+        distribution = staticmethod(lambda outputs, actions: (newlogprob, entropy))
+
+        def __call__(self, obs):
+            return None, newvalue, None
+
     normalized, count = ppo.normalize_advantages(mb.advantages, mb.valid)
-    weights = mb.valid / count[..., None]
-    mean = functools.partial(ppo.weighted_mean, weights=weights)
-    return ppo.ppo_loss(
-        newlogprob, entropy, newvalue, mb._replace(advantages=normalized), mean, 0.2, 0.01, 0.5, clip_vloss
-    )
+    mb = mb._replace(advantages=normalized, weights=mb.valid / count[..., None])
+    args = SimpleNamespace(clip_coef=0.2, ent_coef=0.01, vf_coef=0.5, clip_vloss=clip_vloss)
+    return ppo.ppo_loss(Agents(), None, args, mb)
 
 
 def test_rows_that_are_not_valid_weigh_nothing():

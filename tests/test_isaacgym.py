@@ -6,7 +6,6 @@ its place.
 
 import importlib.util
 import json
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -187,7 +186,7 @@ def test_mjlab_environments_start_out_of_phase(monkeypatch):
     envs.reset, envs.step = recorded_reset, recorded_step
     monkeypatch.setattr(ppo, "make_envs", lambda *_: envs)
     with torch.no_grad():
-        returns = ppo.play_games(
+        returns = ppo.play_episodes(
             agent, args, torch.device("cpu"), [1, 2, 3], range(3), progress.progress_bar(3, "game", "")
         )
     rewards = torch.stack(rewards)
@@ -255,15 +254,23 @@ def test_gaussian_policy_against_torch():
     torch.testing.assert_close(ours, logprobs)
     valid = torch.arange(7) < 5
     newvalue, values, advantages, returns = torch.randn(4, 7, generator=generator)
-    mb = ppo.Batch(None, None, None, actions, logprobs + 0.1, values, returns, advantages, valid)
-    of_valid = partial(ppo.masked_mean, valid=valid, count=valid.sum())
-    loss, losses = ppo.ppo_loss(ours, entropies, newvalue, mb, of_valid, 0.2, 0.5, 2.0, clip_vloss=False)
+
+    class Agent:
+        actor_logstd = logstd
+
+        def __call__(self, obs):
+            return mean, newvalue, None
+
+    mb = ppo.Batch(None, mean + 0.1 * logstd.exp(), logstd, actions, logprobs + 0.1, values, returns, advantages, valid)
+    args = ppo.Args(clip_coef=0.2, ent_coef=0.5, vf_coef=2.0, clip_vloss=False)
+    loss, losses = ppo.ppo_loss(Agent(), None, args, mb, valid.sum())
     pg_loss, v_loss, entropy = losses["policy_loss"], losses["value_loss"], losses["entropy"]
     torch.testing.assert_close(entropy, normal.entropy().sum(-1)[:5].mean())
     torch.testing.assert_close(pg_loss, -(advantages[:5] * np.exp(-0.1)).mean())
     torch.testing.assert_close(v_loss, 0.5 * (newvalue - returns)[:5].square().mean())
     torch.testing.assert_close(loss, pg_loss - 0.5 * entropy + 2.0 * v_loss)
     assert losses["old_approx_kl"].item() == pytest.approx(0.1, abs=1e-5) and losses["clipfrac"] == 0
+    assert losses["kl"].item() == pytest.approx(3 * 0.1**2 / 2)  # the means are a tenth of a deviation apart
 
 
 def test_actions_and_their_densities(isaacgym, monkeypatch, tmp_path):
@@ -272,7 +279,7 @@ def test_actions_and_their_densities(isaacgym, monkeypatch, tmp_path):
     The network does not learn here, and its means and deviations are far from 0 and 1: an error of sign shows.
     """
     noises, played, minibatches = [], [], []
-    normal_, step, minibatch_loss = torch.Tensor.normal_, simulators.IsaacGymEnvs.step, ppo.minibatch_loss
+    normal_, step, ppo_loss = torch.Tensor.normal_, simulators.IsaacGymEnvs.step, ppo.ppo_loss
 
     def spy_normal_(tensor, *args, **kwargs):
         normal_(tensor, *args, **kwargs)
@@ -284,9 +291,9 @@ def test_actions_and_their_densities(isaacgym, monkeypatch, tmp_path):
         played.append(action.clone())
         return step(envs, action)
 
-    def spy_minibatch_loss(agent, prox, args, mb, count):
+    def spy_ppo_loss(agent, prox, args, mb, count):
         minibatches.append([x.detach().clone() for x in (mb.means, mb.logstds, mb.actions, mb.logprobs)])
-        return minibatch_loss(agent, prox, args, mb, count)
+        return ppo_loss(agent, prox, args, mb, count)
 
     class FarAgent(ppo.Agent):
         def __init__(self, *args):
@@ -297,7 +304,7 @@ def test_actions_and_their_densities(isaacgym, monkeypatch, tmp_path):
 
     monkeypatch.setattr(torch.Tensor, "normal_", spy_normal_)
     monkeypatch.setattr(simulators.IsaacGymEnvs, "step", spy_step)
-    monkeypatch.setattr(ppo, "minibatch_loss", spy_minibatch_loss)
+    monkeypatch.setattr(ppo, "ppo_loss", spy_ppo_loss)
     monkeypatch.setattr(ppo, "Agent", FarAgent)
     words = "--env-id Ant --num-envs 2 --num-steps 16 --total-timesteps 64 --learning-rate 0 --num-minibatches 1"
     agent, calls, lasts = run_here(monkeypatch, tmp_path, words + " --update-epochs 1")

@@ -62,7 +62,7 @@ data = torch.load({path!r})
 torch.manual_seed(1)
 args = ppo.Args(hidden_sizes=(16, 16), norm_obs=True, ent_coef=0.01, num_threads=1)
 agent, workers = ppo.make_agent(args, (3, 0, 2)), devices.Workers(args, torch.device("cpu"))
-loss_function = partial(ppo.minibatch_loss, agent, None, args)
+loss_function = partial(ppo.ppo_loss, agent, None, args)
 optimizer = torch.optim.Adam(agent.parameters(), lr=0.01, eps=1e-5)
 for _ in range(3):
     for minibatch in data:

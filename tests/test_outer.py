@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -127,27 +128,41 @@ def test_the_surrogate_is_hiltons():
 def test_three_losses_of_the_proximal_policy():
     """Each script's loss has the surrogate of its own log-probabilities; without it nothing has changed."""
     torch.manual_seed(0)
-    logits, actions, advantages, values, returns = torch.randn(6, 3), torch.arange(6) % 3, *torch.randn(3, 6)
-    logprobs, proximal = torch.randn(2, 6) - 1
-    valid = torch.ones(6, dtype=torch.bool)
-    new = logits.log_softmax(-1).gather(-1, actions[:, None]).squeeze(-1)
+    logits, proximal_logits = torch.randn(2, 6, 3)
+    actions, advantages, values, returns = torch.arange(6) % 3, *torch.randn(3, 6)
+    logprobs, valid, count = torch.randn(6) - 1, torch.ones(6, dtype=torch.bool), torch.tensor(6)
+    new, proximal = (x.log_softmax(-1).gather(-1, actions[:, None]).squeeze(-1) for x in (logits, proximal_logits))
+
+    class Network:
+        """What the scripts ask of an agent, or of its average: known outputs, values and a deviation."""
+
+        distribution = staticmethod(ppo_envpool.categorical)
+
+        def __init__(self, outputs, logstd=None):
+            self.outputs, self.actor_logstd, self.module = outputs, logstd, self
+
+        def __call__(self, obs):
+            return self.outputs, values, None
+
+    agent, prox = Network(logits), Network(proximal_logits)
+    args = SimpleNamespace(clip_coef=0.2, ent_coef=0.0, vf_coef=0.5, clip_vloss=True)
     expected = ppo_envpool.ewma_surrogate(new - logprobs, proximal - logprobs, advantages, torch.tensor(0.2)).mean()
     mb = ppo_atari_envpool.Batch(None, logits, actions, logprobs, values, returns, advantages, valid)
-    rows = (*ppo_atari_envpool.categorical(logits, actions), values, mb, lambda x: x.mean(-1), 0.2, 0.0, 0.5, True)
-    _, losses = ppo_atari_envpool.ppo_loss(*rows, proximal)
+    _, losses = ppo_atari_envpool.ppo_loss(agent, prox, args, mb, count)
     torch.testing.assert_close(losses["policy_loss"], expected)
-    assert ppo_atari_envpool.ppo_loss(*rows)[1]["policy_loss"] != expected
+    assert ppo_atari_envpool.ppo_loss(agent, None, args, mb, count)[1]["policy_loss"] != expected
     outside = ((new - proximal).exp() - 1.0).abs() > 0.2  # where the ratio is clipped
     assert losses["clipfrac"] == outside.float().mean() != ((new - logprobs).exp() - 1.0).abs().gt(0.2).float().mean()
-    clip_coef = torch.tensor([0.2])  # one for each agent
-    mb = ppo_envpool.Batch(None, logits, actions, logprobs, values, returns, advantages, valid)
-    rows = (*ppo_envpool.categorical(logits, actions), values, mb, lambda x: x.mean(-1), clip_coef, 0.0, 0.5, True)
-    torch.testing.assert_close(ppo_envpool.ppo_loss(*rows, proximal)[1]["policy_loss"], expected)
-    mean, logstd, chosen = torch.randn(6, 2), torch.zeros(1, 2), torch.randn(6, 2)
-    new, entropies = ppo_isaacgym.gaussian(mean, logstd, chosen)
+    of_agents = SimpleNamespace(**{**vars(args), "clip_coef": torch.tensor([0.2])})  # one for each agent
+    mb = ppo_envpool.Batch(None, logits, actions, logprobs, values, returns, advantages, valid, valid / count)
+    _, losses = ppo_envpool.ppo_loss(agent, prox, of_agents, mb)
+    torch.testing.assert_close(losses["policy_loss"].squeeze(), expected)
+    (mean, proximal_mean, chosen), logstds = torch.randn(3, 6, 2), (torch.zeros(1, 2), torch.full((1, 2), 0.3))
+    agent, prox = Network(mean, logstds[0]), Network(proximal_mean, logstds[1])
+    new, proximal = (ppo_isaacgym.gaussian(x.outputs, x.actor_logstd, chosen)[0] for x in (agent, prox))
     expected = ppo_isaacgym.ewma_surrogate(new - logprobs, proximal - logprobs, advantages, 0.2).mean()
-    mb = ppo_isaacgym.Batch(None, None, None, chosen, logprobs, values, returns, advantages, valid)
-    _, losses = ppo_isaacgym.ppo_loss(new, entropies, values, mb, lambda x: x.mean(-1), 0.2, 0.0, 0.5, True, proximal)
+    mb = ppo_isaacgym.Batch(None, mean, logstds[0], chosen, logprobs, values, returns, advantages, valid)
+    _, losses = ppo_isaacgym.ppo_loss(agent, prox, args, mb, count)
     torch.testing.assert_close(losses["policy_loss"], expected)
 
 

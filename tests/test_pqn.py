@@ -1,7 +1,6 @@
 """PQN: its mathematics, its two LayerNorms, and what its loop does with real games."""
 
 import signal
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -90,8 +89,8 @@ def test_linear_schedule():
 
 
 def test_each_step_has_its_own_epsilon():
-    forced = pqn.forced_actions(np.float32([0.0, 1.0]), (2, 50), 4, torch.Generator().manual_seed(0))
-    assert (forced[0] == -1).all() and set(forced[1].tolist()) == {0, 1, 2, 3}
+    drawn = pqn.exploratory_actions(np.float32([0.0, 1.0]), (2, 50), 4, torch.Generator().manual_seed(0))
+    assert (drawn[0] == -1).all() and set(drawn[1].tolist()) == {0, 1, 2, 3}
 
 
 def test_td_loss_and_its_mask():
@@ -99,11 +98,11 @@ def test_td_loss_and_its_mask():
     valid = torch.tensor([True, True, False])
     returns = torch.tensor([4.0, 4.0, 1e6])
     mb = pqn.Batch(None, None, torch.tensor([1, 0, 0]), returns, valid)
-    loss, losses = pqn.td_loss(q_values, mb, partial(pqn.masked_mean, valid=valid, count=valid.sum()))
+    loss, losses = pqn.td_loss(lambda obs: (q_values, None), pqn.Args(td_coef=2.0), mb, valid.sum())
     loss.backward()
-    assert loss.item() == pytest.approx((1 + 4) / 2)
+    assert loss.item() == pytest.approx(2 * (1 + 4) / 2)
     assert {name: x.item() for name, x in losses.items()} == pytest.approx({"td_loss": 2.5, "q_values": 3.5})
-    assert q_values.grad.tolist() == [[0.0, 1.0], [-2.0, 0.0], [0.0, 0.0]]
+    assert q_values.grad.tolist() == [[0.0, 2.0], [-4.0, 0.0], [0.0, 0.0]]
 
 
 def test_the_network_is_cleanrls():
@@ -184,9 +183,9 @@ def iterations(tmp_path_factory):
         )
         return q_lambda_returns(rewards, terminations, truncations, next_values, *rest)
 
-    def keep_loss(q_values, mb, mean):
-        found[-1].pieces.append((mb.actions, mb.valid, int(mean.keywords["count"])))
-        return td_loss(q_values, mb, mean)
+    def keep_loss(agent, args, mb, count):
+        found[-1].pieces.append((mb.actions, mb.valid, int(count)))
+        return td_loss(agent, args, mb, count)
 
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
@@ -238,7 +237,7 @@ def test_final_games_have_the_final_epsilon(monkeypatch, tmp_path):
     agent, envs = pqn.QNetwork(9), Recorder(pqn.make_envs)
     monkeypatch.setattr(pqn, "make_envs", envs)
     bar = progress.progress_bar(4, "game", "")
-    returns = pqn.play_games(agent, args, torch.device("cpu"), [3, 4, 5, 6], range(4), bar)
+    returns = pqn.play_episodes(agent, args, torch.device("cpu"), [3, 4, 5, 6], range(4), bar)
     first, played = torch.tensor(envs.pools[0].obs), envs.played()
     frames, actions = torch.cat([first[None], played.obs])[:100], played.actions[:100]  # all games run so long
     with torch.no_grad():

@@ -104,11 +104,11 @@ def test_games_are_counted_by_environment():
 
 
 def test_sums_since_the_last_log_point():
-    log = rundir.Log(counted=0)
+    log = rundir.Stats(counted=0)
     for x in (1.0, 4.0):
         log.add({"a": torch.tensor(x), "b": x})
     log.add({"b": 4.0})
-    again = rundir.Log(**vars(log))  # as a checkpoint gives it back
+    again = rundir.Stats(**vars(log))  # as a checkpoint gives it back
     assert log.means() == again.means() == {"a": 2.5, "b": 3.0} and again.counted == 0
     assert log.means() == {}
 

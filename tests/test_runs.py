@@ -337,10 +337,10 @@ def test_final_games(option, script, tmp_path):
     device = torch.device("cpu")
     bar = progress.progress_bar(2, "game", "")
     if script == "ppo_envpool.py":  # the run has played both at once, with an axis of agents
-        alone = [module.play_games(agent, args, device, [seeds], range(i, i + 1), bar) for i in range(2)]
+        alone = [module.play_episodes(agent, args, device, [seeds], range(i, i + 1), bar) for i in range(2)]
         returns = [score for ((score,),) in alone]
     else:  # each in a piece alone
-        returns = module.play_games(agent, args, device, seeds, range(2), bar)
+        returns = module.play_episodes(agent, args, device, seeds, range(2), bar)
     assert len(returns) == 2 and np.mean(returns) == pytest.approx(done["final_return"])
 
 

@@ -29,22 +29,19 @@ OWN = {  # top-level names that each script fills in its own way
     "Batch": "what its loss needs of a row",
     "empty_rollout": "as Rollout",
     "policy": "sampled, epsilon-greedy, Gaussian; a value, two values, values of actions",
-    "play_steps": "as Rollout and policy",
-    "minibatch_loss": "its own loss",
-    "diagnose_batch": "as minibatch_loss and diagnose",
+    "collect_steps": "as Rollout and policy",
+    "ppo_loss": "other networks and policies; its shared passages are compared below",
+    "diagnose_batch": "as ppo_loss and diagnose",
     "coverage": "frames or vectors; a value or values of actions",
     "diagnose": "PPO compares the policy before and after; a value method has no probabilities",
-    "play_games": "as the policy acts: sampled, epsilon-greedy, Gaussian; Procgen has no lives",
+    "play_episodes": "as the policy acts: sampled, epsilon-greedy, Gaussian; Procgen has no lives",
     "main": "each algorithm has its own loop; its shared passages are compared below",
 }
 AGENTS = "an axis of agents, with coefficients of their own; rows have weights in place of a mask"
-NO_EWMA = "no PPO-EWMA, which only P3's experiments use"
 EXCEPT = {  # (name, script): why the text is another there than in the other scripts that have the name
     ("gae", AXIS): "in NumPy, where its rollout is",
     ("normalize_rewards", AXIS): AGENTS,
     ("ewma_surrogate", AXIS): AGENTS,
-    ("ppo_loss", "ppo_procgen.py"): NO_EWMA,
-    ("ppo_loss", "ppo_rnd_envpool.py"): NO_EWMA,
     ("minibatch", "pqn_atari_envpool.py"): "it has no advantages to normalise",
     ("minibatch", "ppo_rnd_envpool.py"): "it draws the rows that the predictor learns from",
     ("update", "ppo_isaacgym.py"): "it may adapt the learning rate to the KL of the minibatch",
@@ -53,14 +50,20 @@ EXCEPT = {  # (name, script): why the text is another there than in the other sc
     ("group_gradient", AXIS): AGENTS,
     ("gradient_noise", AXIS): "one thread computes at this size",
 }
-PASSAGES = {  # passages of main, the same wherever they are: how their first and their last line begin
+LOSS = {  # passages of ppo_loss, the same in all PPO scripts: how their first and their last line begin
+    "policy loss": ("    logratio = ", "    outside = "),
+    "value loss and means": ("    v_loss = (newvalue", "        means = "),
+}
+EWMA = {"surrogate of the proximal policy": ("        pg_loss = ewma_surrogate(", "        outside = ")}
+EWMA_SCRIPTS = ("ppo_atari_envpool.py", "ppo_isaacgym.py", AXIS)
+PASSAGES = {  # passages of main, the same wherever they are
     "setup": ("    device = devices.set_up(args)", "    rng = "),
-    "environments": ("    batch_size = args.num_envs", "    next_done = "),
+    "environments": ("    batch_size = args.num_envs", "    rollout = "),
     "annealing": ("        if args.anneal_lr:", "            devices.set_learning_rate("),
     "rows": ("        dones = rollout", "        run.add_games("),
     "masks": ("        terminations, truncations = rollout", "        )"),
     "minibatches": ("        for _epoch in range(", "            for inds in order.split("),
-    "sums": ("                log.add(losses)", "                log.gradient_steps += 1"),
+    "sums": ("                stats.add(losses)", "                stats.gradient_steps += 1"),
     "rows of the diagnostics": ("            means, scalars = ", "            rows, probe = "),
     "log": ('            scalars["charts/learning_rate"]', "        run.end_iteration()"),
     "start": ('if __name__ == "__main__":', "        main("),
@@ -68,7 +71,7 @@ PASSAGES = {  # passages of main, the same wherever they are: how their first an
 OUTER = {  # passages of the scripts that P3's experiments use
     "noise of the outer loop": ("        log_point, noise_scales = ", "            noise_scales = "),
     "proximal policy": ("    prox = None if", "    devices.begin_average("),
-    "the outer loop": ("            log.points.append(", '            scalars.update({f"outer/'),
+    "the outer loop": ("            stats.points.append(", '            scalars.update({f"outer/'),
 }
 OUTER_SCRIPTS = ("ppo_atari_envpool.py", "ppo_isaacgym.py")
 PASSAGE_EXCEPT = {  # (passage, script): why it is not the same there
@@ -77,10 +80,10 @@ PASSAGE_EXCEPT = {  # (passage, script): why it is not the same there
     ("masks", "ppo_procgen.py"): "its rewards are normalised first",
     ("setup", "ppo_isaacgym.py"): "its simulator, made first, says what the network has to be",
     ("environments", "ppo_isaacgym.py"): "one simulator steps all environments",
-    ("rows", "ppo_isaacgym.py"): "its rollout stays on the device and knows its reset rows",
+    ("rows", "ppo_isaacgym.py"): "its rollout stays on the device and knows its autoreset steps",
     ("masks", "ppo_isaacgym.py"): "its rollout stays on the device",
 }
-PHYSICS = {"capture_video", "num_threads", "num_envs", "num_steps", "shared_encoder"}  # other words there
+PHYSICS = {"capture_video", "num_threads", "shared_encoder"}  # other words there
 
 
 def definitions(text):
@@ -213,12 +216,17 @@ def test_same_name_same_text():
     assert OWN.keys() <= shared.keys() and {name for name, _ in EXCEPT} <= shared.keys() - OWN.keys()
 
 
-@pytest.mark.parametrize("name", [*PASSAGES, *OUTER])
+PPO = [name for name in SCRIPTS if name.startswith("ppo_")]
+WHERE = (  # passages, and the scripts that have them
+    *((PASSAGES, [name for name in SCRIPTS if name != AXIS]), (OUTER, OUTER_SCRIPTS)),
+    *((LOSS, PPO), (EWMA, EWMA_SCRIPTS)),
+)
+
+
+@pytest.mark.parametrize("name", [name for group, _ in WHERE for name in group])
 def test_shared_passages(name):
-    scripts = [x for x in (SCRIPTS if name in PASSAGES else OUTER_SCRIPTS) if x != AXIS]
-    passages = {
-        x: passage(SCRIPTS[x], *{**PASSAGES, **OUTER}[name]) for x in scripts if (name, x) not in PASSAGE_EXCEPT
-    }
+    ((lines, scripts),) = [(group[name], scripts) for group, scripts in WHERE if name in group]
+    passages = {x: passage(SCRIPTS[x], *lines) for x in scripts if (name, x) not in PASSAGE_EXCEPT}
     first = next(iter(passages.values()))
     for script, lines in passages.items():
         assert lines == first, script

@@ -5,7 +5,7 @@ Every function is tried in every script that has it; test_envpool.py has those o
 
 import copy
 import math
-from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,6 +20,7 @@ import ppo_rnd_envpool as rnd
 from support import progress, reading
 
 MODULES = pytest.mark.parametrize("module", [ppo, procgen, rnd, isaac])
+DISCRETE = pytest.mark.parametrize("module", [ppo, procgen, rnd])
 
 
 def batch_of(module, **columns):
@@ -125,7 +126,7 @@ def test_gae_is_the_forward_sum(module, steps, envs):
             assert advantages[t, n].item() == pytest.approx(total, abs=1e-5)
 
 
-# ---- ppo_loss --------------------------------------------------------------------------------------------------------
+# ---- ppo_loss: test_sync.py holds that of ppo_isaacgym.py to the same text -------------------------------------------
 def minibatch(module, size=6, num_actions=4, seed=0):
     """Logits, new values and a Batch of random rows; the policy that acted had the same logits."""
     generator = torch.Generator().manual_seed(seed)
@@ -138,14 +139,21 @@ def minibatch(module, size=6, num_actions=4, seed=0):
     return logits, newvalue, batch_of(module, actions=actions, logprobs=logprobs, valid=valid, **columns)
 
 
-def loss_of(module, logits, newvalue, mb, *coefs, **options):
-    """The script's ppo_loss of some logits and values on a minibatch."""
-    mean = partial(module.masked_mean, valid=mb.valid, count=mb.valid.sum())
-    policy = Categorical(logits=logits)
-    return module.ppo_loss(policy.log_prob(mb.actions), policy.entropy(), newvalue, mb, mean, *coefs, **options)
+def loss_of(module, logits, newvalue, mb, clip_coef, ent_coef, vf_coef, clip_vloss=True):
+    """The script's ppo_loss of a network with these logits and values on a minibatch. RND's other losses are 0."""
+    args = SimpleNamespace(clip_coef=clip_coef, ent_coef=ent_coef, vf_coef=vf_coef, clip_vloss=clip_vloss)
+    count, nothing = mb.valid.sum(), torch.zeros_like(newvalue)
+    if module is rnd:
+        mb = mb._replace(int_returns=nothing, learned=mb.valid)
+        networks = (lambda obs: (logits, newvalue, nothing, None), lambda frames, moments: nothing[:, None])
+        loss, losses = rnd.ppo_loss(*networks, args, mb, count, count, None, None)
+        assert losses.pop("int_value_loss") == losses.pop("fwd_loss") == 0
+        return loss, losses
+    networks = [lambda obs: (logits, newvalue, None), None]
+    return module.ppo_loss(*networks[: 2 if module is ppo else 1], args, mb, count)
 
 
-@MODULES
+@DISCRETE
 def test_ratio_1(module):
     logits, newvalue, mb = minibatch(module)
     loss, losses = loss_of(module, logits, newvalue, mb, 0.1, 0.01, 0.5, clip_vloss=False)
@@ -158,7 +166,7 @@ def test_ratio_1(module):
     assert loss.item() == pytest.approx((pg_loss - 0.01 * entropy + 0.5 * v_loss).item(), abs=1e-6)
 
 
-@MODULES
+@DISCRETE
 @pytest.mark.parametrize(
     "ratio,advantage,clipped",
     [(1.5, 1, True), (0.5, -1, True), (0.5, 1, False), (1.5, -1, False), (1.05, 1, False), (0.95, -1, False)],
@@ -179,7 +187,7 @@ def test_both_clip_sides(module, ratio, advantage, clipped):
     assert losses["approx_kl"].item() == pytest.approx(ratio - 1 - math.log(ratio), abs=1e-6)
 
 
-@MODULES
+@DISCRETE
 def test_clipped_value_loss(module):
     """Old value 1, clip 0.1. A new value of 2 counts as 1.1; the worse of the two errors is the loss."""
     one = torch.ones(2)
@@ -189,7 +197,7 @@ def test_clipped_value_loss(module):
     assert losses["value_loss"].item() == pytest.approx(0.5 * ((1.1 - 2.0) ** 2 + (2.0 - 0.0) ** 2) / 2)
 
 
-@MODULES
+@DISCRETE
 def test_masked_rows_change_nothing(module):
     logits, newvalue, mb = minibatch(module, size=8)
     valid = torch.tensor([1, 0, 1, 1, 0, 1, 1, 0], dtype=torch.bool)
@@ -224,7 +232,7 @@ def test_normalize_advantages(module):
     assert none.tolist() == [0, 0, 0, 0] and count == 1  # a divisor
 
 
-@pytest.mark.parametrize("module", [ppo, procgen, rnd])
+@DISCRETE
 def test_log_probabilities(module):
     """Against torch.distributions; test_isaacgym.py has those of Gaussians."""
     logits, _, mb = minibatch(module)
@@ -479,7 +487,7 @@ def test_final_games_are_played_by_the_policy(module, tmp_path, monkeypatch):
         actor.bias.copy_(torch.log(torch.tensor([0.5] + [1 / 16] * 8)))
     monkeypatch.setattr(module, "make_envs", recorder)
     bar = progress.progress_bar(4, "game", "")
-    returns = module.play_games(agent, args, torch.device("cpu"), [3, 4, 5, 6], range(4), bar)
+    returns = module.play_episodes(agent, args, torch.device("cpu"), [3, 4, 5, 6], range(4), bar)
     games = recorder.played()
     first_over = games.over.int().argmax(0)  # the step that ends each game; after it the action is 0
     shares = [(games.actions[: last + 1, i] == 0).float().mean().item() for i, last in enumerate(first_over.tolist())]

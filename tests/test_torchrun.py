@@ -44,7 +44,7 @@ optimizer = torch.optim.Adam(agent.parameters(), lr=2.5e-4, eps=1e-5, fused=True
 workers = devices.Workers(ppo.Args(num_threads=1), torch.device("cpu"))
 for minibatch in torch.load({path!r}):
     mb = ppo.Batch(*(x[devices.RANK :: devices.NUM_RANKS] for x in minibatch))
-    loss_function = partial(ppo.minibatch_loss, agent, None, ppo.Args())
+    loss_function = partial(ppo.ppo_loss, agent, None, ppo.Args())
     mb, count = ppo.minibatch(mb, torch.arange(len(mb.valid)), True)
     losses = ppo.update(loss_function, list(agent.parameters()), optimizer, 0.5, workers, mb, count)
 torch.save((agent.state_dict(), losses), {path!r} + f".{{devices.NUM_RANKS}}.{{devices.RANK}}")
@@ -89,7 +89,7 @@ def begin(name, rank, num_ranks, folder):
     the actions before it, (steps, games)."""
     module, seeds, noises, before = importlib.import_module(name), [], [], []
     start_run = rundir.Run.__init__
-    make_envs, player = module.make_envs, "sample" if name == "ppo_envpool" else "play_steps"
+    make_envs, player = module.make_envs, "sample" if name == "ppo_envpool" else "collect_steps"
 
     def begin_as_one(run, *inputs, **others):
         """The other processes would be told by the first."""
