@@ -1,5 +1,6 @@
-"""scripts/benchmark.py: its arithmetic on planted numbers, its contract with peers, and one tiny measurement. No test
-asserts a speed: those are ratios within one round, in results/benchmark/."""
+"""results/benchmark: its arithmetic on planted numbers, its contract with peers, and one tiny measurement.
+
+No test asserts a speed: what is published are ratios within one round."""
 
 import contextlib
 import json
@@ -13,12 +14,13 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import benchmark
 import numpy as np
 import pytest
-from conftest import ROOT, refusal, wait_for
-from studies import benchmark_peers, benchmark_tables
+from conftest import ROOT, refusal, study, wait_for
 
+benchmark = study("benchmark", "benchmark")
+benchmark_peers = study("benchmark", "benchmark_peers")
+benchmark_tables = study("benchmark", "benchmark_tables")
 PPO = benchmark_peers.ATARI
 PRINTS = shlex.join([sys.executable, "-c", "for i in range(4): print('SPS:', 100)"])
 
@@ -283,7 +285,7 @@ def test_runs_at_once_are_summed():
 def test_ctrl_c_keeps_what_was_measured(tmp_path):
     pid, out = tmp_path / "pid", tmp_path / "out.json"
     peers = ["--peer", f"first={PRINTS}", "--peer", f"second=echo $$ >{pid}; sleep 600"]
-    words = [sys.executable, ROOT / "scripts/benchmark.py", *SMALL, "--sections", "peers", "--no-sb3", "--out", out]
+    words = [sys.executable, benchmark.__file__, *SMALL, "--sections", "peers", "--no-sb3", "--out", out]
     process = subprocess.Popen([*words, *peers], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: pid.exists() and pid.read_text(), process)
     process.send_signal(signal.SIGINT)

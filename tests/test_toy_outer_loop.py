@@ -1,9 +1,11 @@
-"""scripts/toy_outer_loop.py against P3's plateau, and its picture from its table alone."""
+"""results/toy_outer_loop/toy_outer_loop.py against P3's plateau, and its picture from its table alone."""
 
 import numpy as np
 import pandas as pd
 import pytest
-import toy_outer_loop as toy
+from conftest import study
+
+toy = study("toy_outer_loop", "toy_outer_loop")
 
 
 def test_paths_follow_the_formula_to_its_plateau(tmp_path, capsys):

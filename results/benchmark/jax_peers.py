@@ -1,4 +1,4 @@
-"""Trains seeds of PureJaxRL's or rejax's PPO on CartPole-v1 at once, with `jax.vmap`, for scripts/benchmark_packs.py.
+"""Trains seeds of PureJaxRL's or rejax's PPO on CartPole-v1 at once, with `jax.vmap`, for benchmark_packs.py.
 
     python jax_peers.py purejaxrl SEEDS NUM_ENVS NUM_STEPS STEPS    # PYTHONPATH: purejaxrl/ and purejaxrl/purejaxrl/
     python jax_peers.py rejax SEEDS NUM_ENVS NUM_STEPS STEPS

@@ -1,4 +1,4 @@
-"""Trains PufferLib 3.0.0's PPO on its own CartPole on the CPU, for scripts/benchmark_packs.py.
+"""Trains PufferLib 3.0.0's PPO on its own CartPole on the CPU, for benchmark_packs.py.
 
     python puffer_peer.py NUM_ENVS NUM_STEPS STEPS [own]
 

@@ -1,6 +1,6 @@
 """Can the networks of finished runs still learn, and which of P1's diagnostics tell?
 
-    python scripts/plasticity.py --runs runs/shape_rate --out results/plasticity/
+    python results/plasticity/plasticity.py --runs runs/shape_rate --out results/plasticity/
 
 P1 (Mayor et al. 2025, arXiv 2506.03404) reads feature rank, dormant neurons, weight norm and gradient kurtosis as signs
 of lost plasticity. Its reviewers object that a dormant unit is not lost plasticity. This program measures plasticity
@@ -31,14 +31,16 @@ are not finished are named and left out. At the defaults a network of ppo_envpoo
 core, one of Atari minutes.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT  # noqa: F401
 
 import copy
 import importlib
 import os
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Optional
 
 import evaluate
@@ -47,9 +49,10 @@ import pandas as pd
 import torch
 from analysis import training_runs
 from analysis.claims import Claim, Claims
-from analysis.comparisons import RUNS_FOR_A_VERDICT, judge, pearson
+from analysis.comparisons import RUNS_FOR_A_VERDICT, judge
 from analysis.estimates import evidence, interval, nothing
 from analysis.look import BLUE, COLORS, PAGE, plt, save
+from analysis.statistics import spearman, spearman_within
 from analysis.suite import DIAGNOSTICS, label_of
 from scipy.stats import rankdata
 from typing_extensions import Annotated
@@ -269,29 +272,6 @@ def games(runs):
 
 
 # ---- correlations ----------------------------------------------------------------------------------------------------
-def spearman(sample):
-    """Spearman's rho, (...,), mean over games. sample: arrays (3, ..., runs) of x, y and the configuration; 0 if x or y
-    is constant. The configuration is not used."""
-    return np.mean([pearson(rankdata(x, axis=-1), rankdata(y, axis=-1)) for x, y, _ in sample], axis=0)
-
-
-def spearman_within(sample):
-    """As `spearman`, of the ranks less their mean in each configuration."""
-    return np.mean(
-        [pearson(centred(rankdata(x, axis=-1), c), centred(rankdata(y, axis=-1), c)) for x, y, c in sample], axis=0
-    )
-
-
-def centred(values, configurations):
-    """values (..., runs) less their mean over the runs of the same configuration."""
-    result = np.array(values, float)
-    for configuration in np.unique(configurations):
-        inside = configurations == configuration
-        mean = (values * inside).sum(-1, keepdims=True) / np.maximum(inside.sum(-1, keepdims=True), 1)
-        result -= mean * inside
-    return result
-
-
 def sample_of(table, tag):
     """What `spearman` takes: one array (3, runs) a game, of the runs that have the diagnostic."""
     arrays = []

@@ -1,7 +1,7 @@
 """How fast the scripts are: against the limit that environment and network set, and against peers, in one go.
 
-    python scripts/benchmark.py                                            # at most 18 minutes (--minutes)
-    python scripts/benchmark.py --scripts ppo_atari_envpool.py --shapes 128x8,8x128 --rounds 5 --minutes 40 \\
+    python results/benchmark/benchmark.py                                            # at most 18 minutes (--minutes)
+    python results/benchmark/benchmark.py --scripts ppo_atari_envpool.py --shapes 128x8,8x128 --rounds 5 --minutes 40 \\
         --peer "cleanrl=python ~/cleanrl/ppo_atari_envpool.py --num-envs {num_envs} --num-steps {num_steps}
                 --total-timesteps {total_timesteps}"
 
@@ -27,6 +27,10 @@ Memory is the peak resident size of a process (VmHWM), summed over the processes
 installed, `network` is replayed as CUDA graphs.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT
 
 import contextlib
@@ -39,18 +43,16 @@ import platform
 import re
 import shlex
 import subprocess
-import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Callable, NamedTuple, Tuple
 
 import numpy as np
 import torch
-from studies.benchmark_peers import (
+from benchmark_peers import (
     ATARI,
     EXTRA_ARGUMENTS,
     GPU,
@@ -67,7 +69,7 @@ from studies.benchmark_peers import (
     sb3_peer,
     why_it_failed,
 )
-from studies.benchmark_tables import LEFT_OUT, limit, render, summarize, title
+from benchmark_tables import LEFT_OUT, limit, render, summarize, title
 from tqdm import tqdm
 from typing_extensions import Annotated
 from tyro.conf import UseAppendAction

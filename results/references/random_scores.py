@@ -1,15 +1,18 @@
 """The mean return of a policy that draws every action uniformly, in the small worlds of ppo_envpool.py.
 
-    python scripts/random_scores.py --games CartPole-v1 Acrobot-v1
+    python results/references/random_scores.py --games CartPole-v1 Acrobot-v1
 
 Prints for each game its name, the mean, and the half-width of its 95 % interval: the column `random` of
 support/small_worlds.csv. Each of 1000 environments plays one whole game, so that short games do not count more than
 long ones.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT  # noqa: F401
 
-import sys
 from dataclasses import dataclass
 from typing import Annotated, Tuple
 

@@ -1,10 +1,15 @@
 """The programs that benchmark.py compares the scripts with, and the processes in which it runs any program.
 
-benchmark.py runs stable-baselines3's PPO in a process of its own, `python -m studies.benchmark_peers Breakout-v5 128 8
-100000` in scripts/, which prints its speed as it goes.
+benchmark.py runs stable-baselines3's PPO in a process of its own, which prints its speed as it goes:
+
+    python results/benchmark/benchmark_peers.py Breakout-v5 128 8 100000
 """
 
-from launching.root import ROOT
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
+from launching.root import ROOT  # noqa: F401
 
 import contextlib
 import importlib
@@ -13,10 +18,8 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -199,8 +202,7 @@ def measure_peer(command, seconds, num_threads):
 
 def sb3_peer(script):
     """stable-baselines3's PPO as a Peer of one of the scripts."""
-    folder, python = shlex.quote(str(ROOT / "scripts")), shlex.quote(sys.executable)
-    program = f"PYTHONPATH={folder}:$PYTHONPATH {python} -m studies.benchmark_peers"
+    program = shlex.join([sys.executable, str(Path(__file__).resolve())])
     return Peer(script, "sb3", program + " {env_id} {num_envs} {num_steps} {total_timesteps}")
 
 

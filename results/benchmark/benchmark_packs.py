@@ -1,7 +1,7 @@
 """What a pack gains: whole commands of ppo_envpool.py with one agent and with many, in turn.
 
-    python scripts/benchmark_packs.py --out results/benchmark/packs.csv
-    python scripts/benchmark_packs.py --tasks CartPole-v1 --shapes 8x128 --sizes 1 16 \\
+    python results/benchmark/benchmark_packs.py --out results/benchmark/packs.csv
+    python results/benchmark/benchmark_packs.py --tasks CartPole-v1 --shapes 8x128 --sizes 1 16 \\
         --peer "CleanRL=python ppo.py --num-envs {num_envs} --num-steps {num_steps} --total-timesteps {steps}" \\
                "rejax=python results/benchmark/jax_peers.py rejax {size} {num_envs} {num_steps} {steps}"
 
@@ -12,17 +12,19 @@ turn, A B C A B C ..., and a ratio is the median of the rounds' own ratios, with
 or as many as its {size} says. The table is printed; --out has one row a command.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT
 
 import contextlib
 import os
 import shlex
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Optional, Tuple
 
 import pandas as pd

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from analysis.comparisons import RUNS_FOR_A_VERDICT, judge, needed
 from analysis.estimates import evidence, nothing
-
-from studies.gradient_measures import BATCH, SETTINGS, focus_iterations
+from analysis.statistics import bias_difference, relative_bias
+from gradient_measures import BATCH, SETTINGS, focus_iterations
 
 NAMES = LONG, SHORT = tuple(f"{N}x{T}" for N, T in SETTINGS)
 NEAR_ZERO = 0.05  # a correlation between minus and plus this is close to zero
@@ -29,22 +29,6 @@ def difference(values, *others):
 def ratio(logarithms, *others):
     """The geometric mean; if there is another sample, divided by its geometric mean."""
     return np.exp(difference(logarithms, *others))
-
-
-def relative_bias(squares):
-    """|bias| / |true gradient| from unbiased estimates of both squares, (2, ..., seeds): means over seeds first.
-
-    Infinite where noise hides the true gradient: its estimated square is not positive.
-    """
-    bias2, truth2 = squares.mean(-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(truth2 > 0, np.sqrt(np.maximum(bias2, 0) / truth2), np.inf)
-
-
-def bias_difference(squares):
-    """relative_bias of the first two rows of (4, ..., seeds), minus that of the last two; NaN if both are infinite."""
-    with np.errstate(invalid="ignore"):
-        return relative_bias(squares[:2]) - relative_bias(squares[2:])
 
 
 # ---- from tables to samples ------------------------------------------------------------------------------------------

@@ -4,18 +4,17 @@ import itertools
 
 import numpy as np
 from analysis.look import BLUE, COLUMN, GREEN, ORANGE, PAGE, SKY, VERMILLION, plt
-
-from studies.gradient_claims import (
+from analysis.statistics import relative_bias
+from gradient_claims import (
     NAMES,
     bias_squares,
     by_policy,
     by_seed,
     difference,
-    relative_bias,
     seed_evidence,
     select,
 )
-from studies.gradient_measures import BATCH, BIAS_STEPS, focus_iterations
+from gradient_measures import BATCH, BIAS_STEPS, focus_iterations
 
 # Settings differ in the line as well, kinds of pairs in the fill
 SETTING_STYLE = {"4x256": ("black", "-", "o"), "16x64": (VERMILLION, "--", "s")}

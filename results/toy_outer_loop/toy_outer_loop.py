@@ -1,7 +1,7 @@
 """P3's toy of the outer loop: noisy gradient descent on a quadratic, and the plateau at which each step size ends.
 
-    python scripts/toy_outer_loop.py --out figures/
-    python scripts/toy_outer_loop.py --step-sizes 0.02 0.2 --samples 1 100 --paths 1000
+    python results/toy_outer_loop/toy_outer_loop.py --out figures/
+    python results/toy_outer_loop/toy_outer_loop.py --step-sizes 0.02 0.2 --samples 1 100 --paths 1000
 
 P3 (Beukman et al. 2026, arXiv 2603.06009, fig. 1 to 3) explains PPO's plateaus by a step size of its outer loop that is
 too large for the noise of its batches. Its toy minimises x^T x in 50 dimensions by gradient descent, and each gradient
@@ -22,12 +22,14 @@ expectation, and the measured and analytic plateaus). Prints the plateaus: the m
 steps and over all paths, with its 95 % bootstrap interval over paths. Ten seconds on one core.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT  # noqa: F401
 
 import math
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Tuple
 
 import numpy as np

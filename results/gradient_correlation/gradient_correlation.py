@@ -1,6 +1,6 @@
 """How correlated are PPO's per-sample gradients along a trajectory, and what does that cost? Pendulum-v1, minutes.
 
-    python scripts/gradient_correlation.py --out results/gradient_correlation
+    python results/gradient_correlation/gradient_correlation.py --out results/gradient_correlation
 
 Repeats the experiments of the blog post "Effect of Parallel Environments and Rollout Steps in PPO" (P2) with intervals,
 and measures what the post only states. PPO is trained on EnvPool's Pendulum-v1 with batches of 1024 steps: once 4
@@ -31,6 +31,10 @@ ascent. The post's has the other sign, which changes no cosine and no variance. 
 gradient_measures.py trains and measures, gradient_claims.py decides the post's claims, gradient_figures.py draws.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT  # noqa: F401
 
 import contextlib
@@ -38,19 +42,17 @@ import io
 import multiprocessing
 import os
 import signal
-import sys
 import tempfile
 import time
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Tuple
 
 import pandas as pd
 from analysis import look
-from studies.gradient_claims import as_text, find
-from studies.gradient_figures import draw_all
-from studies.gradient_measures import (
+from gradient_claims import as_text, find
+from gradient_figures import draw_all
+from gradient_measures import (
     BATCH,
     SETTINGS,
     checkpoint_iterations,
