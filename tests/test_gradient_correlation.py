@@ -274,7 +274,7 @@ def test_small_study_writes_tables_findings_and_figures(small_study):
         "bias",
     }
     assert {path.name for path in out.iterdir()} == {
-        *(f"{name}.{kind}" for name in figures for kind in ("png", "svg")),
+        *(f"{name}.png" for name in figures),
         *(f"{name}.csv" for name in (*gc.TABLES, "findings")),
         "findings.txt",
     }

@@ -3,7 +3,7 @@
 python results/breakout_10m/curve.py --runs runs/breakout_10m
 
 curve.csv is the run of 8 x 128, curve_128x8.csv that of 128 x 8; a run that is not there keeps the file that is here.
-cleanrl.csv is CleanRL's published curve, read off its picture. The picture is curve.png and curve.svg.
+cleanrl.csv is CleanRL's published curve, read off its picture. The picture is curve.png.
 """
 
 import sys

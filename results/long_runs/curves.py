@@ -1,4 +1,4 @@
-"""Draws curves.csv, the return in training of the runs on CartpoleSwingup, in curves.png and curves.svg.
+"""Draws curves.csv, the return in training of the runs on CartpoleSwingup, in curves.png.
 
 python results/long_runs/curves.py --runs runs/long_runs    # writes curves.csv first
 python results/long_runs/curves.py

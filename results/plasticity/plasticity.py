@@ -26,7 +26,7 @@ heads; the critic's encoder, in the correlations (P1's diagnostics are of the ac
 network has a smaller norm, so that one step of Adam changes it more: that is part of the slowdown, not corrected for. A
 correlation is no cause.
 
-Writes plasticity.csv (a row a run), plasticity_correlations.csv, plasticity.png and .svg; prints both tables. Runs that
+Writes plasticity.csv (a row a run), plasticity_correlations.csv, plasticity.png; prints both tables. Runs that
 are not finished are named and left out. At the defaults a network of ppo_envpool.py takes two or three seconds of one
 core, one of Atari minutes.
 """

@@ -1,4 +1,4 @@
-"""Draws curves.csv: `python results/procgen_bigfish/curves.py` writes curves.png and curves.svg beside it."""
+"""Draws curves.csv: `python results/procgen_bigfish/curves.py` writes curves.png beside it."""
 
 import sys
 from pathlib import Path

@@ -17,7 +17,7 @@ in each coordinate and the defaults below.
 
 This is an analogy, not a model of PPO: no theorem links them (P3 says so too).
 
-Writes toy_outer_loop.png, .svg and .csv (one row a point: the root of the mean of |x|^2 over the paths, one path, the
+Writes toy_outer_loop.png and .csv (one row a point: the root of the mean of |x|^2 over the paths, one path, the
 expectation, and the measured and analytic plateaus). Prints the plateaus: the mean of |x|^2 over the second half of the
 steps and over all paths, with its 95 % bootstrap interval over paths. Ten seconds on one core.
 """
