@@ -45,7 +45,7 @@ def test_networks_with_dead_units_are_slow_and_what_follows_the_damage_correlate
     args = plasticity.parse_args(["--runs", str(tmp_path), *CHEAP])
     runs = plasticity.finished_runs(args)
     table = plasticity.measure(runs, args)
-    assert "other: left out" in capsys.readouterr().err
+    assert "other left out" in capsys.readouterr().err
     bank, losses = plasticity.bank_of(runs, args), []
     for target in plasticity.random_targets(bank, 2, args.frequency, args.seed):  # each from the run's own weights
         losses.append(plasticity.fit(plasticity.trained_network(tmp_path / "r0")[0], bank, target, 40, 0.01)[0])
