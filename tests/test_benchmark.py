@@ -166,7 +166,7 @@ def test_a_peer_that_fails_says_why(command, why):
 
 def test_sb3_adapter():
     pytest.importorskip("stable_baselines3")
-    module, args = benchmark_peers.load(PPO, benchmark_peers.Shape(4, 8))
+    module, args = benchmark_peers.load(PPO, benchmark_peers.Setting(4, 8))
     envs = benchmark_peers.sb3_adapter(module.make_envs(args, [1, 2, 3, 4]), 4)
     obs = envs.reset()
     assert obs.shape == (4, 4, 84, 84) and obs.dtype == np.uint8 and envs.num_envs == 4
@@ -174,7 +174,7 @@ def test_sb3_adapter():
     for _ in range(300):
         obs, rewards, dones, infos = envs.step(rng.integers(4, size=4))
         assert obs.shape == (4, 4, 84, 84) and rewards.shape == dones.shape == (4,) and len(infos) == 4
-        assert not rewards[was_done].any() and not dones[was_done].any()  # EnvPool's reset row is a row like others
+        assert not rewards[was_done].any() and not dones[was_done].any()  # an autoreset step is a row like others
         was_done, ends = dones, ends + dones.sum()
     assert ends > 4
     envs.close()
@@ -182,7 +182,7 @@ def test_sb3_adapter():
 
 def test_sb3_adapter_at_a_time_limit():
     pytest.importorskip("stable_baselines3")
-    module, args = benchmark_peers.load(PPO, benchmark_peers.Shape(2, 8))
+    module, args = benchmark_peers.load(PPO, benchmark_peers.Setting(2, 8))
     real = module.make_envs(args, [1, 2])
     obs = np.arange(2, dtype=np.uint8)
     stand_in = SimpleNamespace(
@@ -257,17 +257,17 @@ def test_a_busy_process_lasts_as_long_as_the_measurement():
 
 
 def test_one_iteration_has_a_speed():
-    shape = benchmark_peers.Shape(4, 8)
-    measured = benchmark.measure_script(PPO, shape, 1, 300, 1, ["--no-diagnostics"])
+    setting = benchmark_peers.Setting(4, 8)
+    measured = benchmark.measure_script(PPO, setting, 1, 300, 1, ["--no-diagnostics"])
     assert measured["sps"] > 0 and measured["iterations"] == 1
 
 
 @pytest.mark.parametrize("script", benchmark.SCRIPTS)
 def test_each_script_is_measured_alone(script):
-    shape = benchmark_peers.Shape(4, 8)
-    assert benchmark.measure_env(script, shape, 0.01)["sps"] > 0
+    setting = benchmark_peers.Setting(4, 8)
+    assert benchmark.measure_env(script, setting, 0.01)["sps"] > 0
     precision = benchmark.precisions_of(script, ["bf16"])[0]
-    network = benchmark.measure_network(script, shape, precision, 0.01)
+    network = benchmark.measure_network(script, setting, precision, 0.01)
     assert network["inference"] > 0 and network["training"] > 0 and 32 % network["minibatch_size"] == 0
 
 
