@@ -94,7 +94,7 @@ constraints:
 	rm -rf $(VENV)/new
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis __pycache__ */__pycache__
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis __pycache__ */__pycache__ */*/__pycache__
 
 # Installs a Debian package as root, or with sudo if it needs no password.
 APT = SUDO=; [ "$$(id -u)" = 0 ] || SUDO="sudo -n"; command -v apt-get >/dev/null && $$SUDO apt-get update -qq \
