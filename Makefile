@@ -17,7 +17,7 @@ BF16   ?= $(shell (grep -qs avx512_bf16 /proc/cpuinfo || command -v nvidia-smi >
 # make demo: one of P1's questions on a small world
 DEMO   := GAMES=CartPole-v1 SEEDS="1 2 3 4 5 6 7 8 9 10" STEPS=100000 EVAL_EPISODES=50 RUNS_DIR=runs/demo FLAGS="--num-logs 20"
 
-# make bench: flags of scripts/benchmark.py; --help lists them
+# make bench: flags of results/benchmark/benchmark.py; --help lists them
 BENCH  ?=
 
 .PHONY: setup train demo test lint system mjlab bench constraints clean
@@ -76,7 +76,7 @@ $(VENV)/.mjlab: requirements-mjlab.txt $(VENV)/.installed
 
 # Steps per second of the EnvPool scripts, against their limit and stable-baselines3. Run nothing else at the same time.
 bench: system $(VENV)/.bench
-	$(PY) scripts/benchmark.py $(BENCH)
+	$(PY) results/benchmark/benchmark.py $(BENCH)
 
 $(VENV)/.bench: requirements-bench.txt $(VENV)/.installed
 	$(PY) -m pip install --quiet -r requirements-bench.txt -c constraints.txt
@@ -94,7 +94,7 @@ constraints:
 	rm -rf $(VENV)/new
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis __pycache__ */__pycache__
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis __pycache__ */__pycache__ */*/__pycache__
 
 # Installs a Debian package as root, or with sudo if it needs no password.
 APT = SUDO=; [ "$$(id -u)" = 0 ] || SUDO="sudo -n"; command -v apt-get >/dev/null && $$SUDO apt-get update -qq \

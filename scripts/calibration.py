@@ -27,8 +27,7 @@ import pandas as pd
 from analysis import comparisons, experiment
 from analysis.comparisons import judge
 from analysis.estimates import ALPHA, CONTRADICTED, SUPPORTED, UNDECIDED, bootstrap, evidence, iqm, mean, p_values
-from plasticity import spearman, spearman_within
-from studies.gradient_claims import bias_difference
+from analysis.statistics import bias_difference, spearman, spearman_within
 from umap_coverage import slope_against_log2
 
 from support import arguments
@@ -310,7 +309,7 @@ class Plasticity:
 
 
 class Gradients:
-    """The squares of bias and gradient of scripts/gradient_correlation.py; a seed is a mean over as many policies."""
+    """The squares of bias and gradient of results/gradient_correlation; a seed is a mean over as many policies."""
 
     def __init__(self):
         table = pd.read_csv(ROOT / "results/gradient_correlation/bias.csv")

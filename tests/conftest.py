@@ -2,6 +2,7 @@
 
 import atexit
 import functools
+import importlib
 import importlib.util
 import json
 import os
@@ -65,6 +66,16 @@ def pytest_collection_modifyitems(items):
         for item in items
         if not item.get_closest_marker("once") or item.callspec.params.get("script", FIRST) == FIRST
     ]
+
+
+def study(name, program):
+    """A module of results/NAME/, with that folder on the path, as when Python runs a program there."""
+    folder = ROOT / "results" / name
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    module = importlib.import_module(program)
+    assert Path(module.__file__).parent == folder, f"{program} is also the name of {module.__file__}"
+    return module
 
 
 def refusal(capsys, function, *inputs):

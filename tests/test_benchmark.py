@@ -1,5 +1,6 @@
-"""scripts/benchmark.py: its arithmetic on planted numbers, its contract with peers, and one tiny measurement. No test
-asserts a speed: those are ratios within one round, in results/benchmark/."""
+"""results/benchmark: its arithmetic on planted numbers, its contract with peers, and one tiny measurement.
+
+No test asserts a speed: what is published are ratios within one round."""
 
 import contextlib
 import json
@@ -13,12 +14,13 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import benchmark
 import numpy as np
 import pytest
-from conftest import ROOT, refusal, wait_for
-from studies import benchmark_peers, benchmark_tables
+from conftest import ROOT, refusal, study, wait_for
 
+benchmark = study("benchmark", "benchmark")
+benchmark_peers = study("benchmark", "benchmark_peers")
+benchmark_tables = study("benchmark", "benchmark_tables")
 PPO = benchmark_peers.ATARI
 PRINTS = shlex.join([sys.executable, "-c", "for i in range(4): print('SPS:', 100)"])
 
@@ -164,7 +166,7 @@ def test_a_peer_that_fails_says_why(command, why):
 
 def test_sb3_adapter():
     pytest.importorskip("stable_baselines3")
-    module, args = benchmark_peers.load(PPO, benchmark_peers.Shape(4, 8))
+    module, args = benchmark_peers.load(PPO, benchmark_peers.Setting(4, 8))
     envs = benchmark_peers.sb3_adapter(module.make_envs(args, [1, 2, 3, 4]), 4)
     obs = envs.reset()
     assert obs.shape == (4, 4, 84, 84) and obs.dtype == np.uint8 and envs.num_envs == 4
@@ -172,7 +174,7 @@ def test_sb3_adapter():
     for _ in range(300):
         obs, rewards, dones, infos = envs.step(rng.integers(4, size=4))
         assert obs.shape == (4, 4, 84, 84) and rewards.shape == dones.shape == (4,) and len(infos) == 4
-        assert not rewards[was_done].any() and not dones[was_done].any()  # EnvPool's reset row is a row like others
+        assert not rewards[was_done].any() and not dones[was_done].any()  # an autoreset step is a row like others
         was_done, ends = dones, ends + dones.sum()
     assert ends > 4
     envs.close()
@@ -180,7 +182,7 @@ def test_sb3_adapter():
 
 def test_sb3_adapter_at_a_time_limit():
     pytest.importorskip("stable_baselines3")
-    module, args = benchmark_peers.load(PPO, benchmark_peers.Shape(2, 8))
+    module, args = benchmark_peers.load(PPO, benchmark_peers.Setting(2, 8))
     real = module.make_envs(args, [1, 2])
     obs = np.arange(2, dtype=np.uint8)
     stand_in = SimpleNamespace(
@@ -255,17 +257,17 @@ def test_a_busy_process_lasts_as_long_as_the_measurement():
 
 
 def test_one_iteration_has_a_speed():
-    shape = benchmark_peers.Shape(4, 8)
-    measured = benchmark.measure_script(PPO, shape, 1, 300, 1, ["--no-diagnostics"])
+    setting = benchmark_peers.Setting(4, 8)
+    measured = benchmark.measure_script(PPO, setting, 1, 300, 1, ["--no-diagnostics"])
     assert measured["sps"] > 0 and measured["iterations"] == 1
 
 
 @pytest.mark.parametrize("script", benchmark.SCRIPTS)
 def test_each_script_is_measured_alone(script):
-    shape = benchmark_peers.Shape(4, 8)
-    assert benchmark.measure_env(script, shape, 0.01)["sps"] > 0
+    setting = benchmark_peers.Setting(4, 8)
+    assert benchmark.measure_env(script, setting, 0.01)["sps"] > 0
     precision = benchmark.precisions_of(script, ["bf16"])[0]
-    network = benchmark.measure_network(script, shape, precision, 0.01)
+    network = benchmark.measure_network(script, setting, precision, 0.01)
     assert network["inference"] > 0 and network["training"] > 0 and 32 % network["minibatch_size"] == 0
 
 
@@ -283,7 +285,7 @@ def test_runs_at_once_are_summed():
 def test_ctrl_c_keeps_what_was_measured(tmp_path):
     pid, out = tmp_path / "pid", tmp_path / "out.json"
     peers = ["--peer", f"first={PRINTS}", "--peer", f"second=echo $$ >{pid}; sleep 600"]
-    words = [sys.executable, ROOT / "scripts/benchmark.py", *SMALL, "--sections", "peers", "--no-sb3", "--out", out]
+    words = [sys.executable, benchmark.__file__, *SMALL, "--sections", "peers", "--no-sb3", "--out", out]
     process = subprocess.Popen([*words, *peers], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: pid.exists() and pid.read_text(), process)
     process.send_signal(signal.SIGINT)

@@ -19,6 +19,7 @@ import typing
 
 import pytest
 import typing_extensions
+from conftest import ROOT, study
 
 from support import arguments
 
@@ -114,6 +115,12 @@ FOUND = [  # command lines that once ended in a traceback
 ]
 
 
+def module_of(name):
+    """The program of this name in the root, in scripts/ or in a study's folder."""
+    of_study = [*ROOT.glob(f"results/*/{name}.py")]
+    return study(of_study[0].parent.name, name) if of_study else importlib.import_module(name)
+
+
 # ---- command lines ---------------------------------------------------------------------------------------------------
 def flags_of(module):
     """The flags that --help lists."""
@@ -204,7 +211,7 @@ def test_every_command_line_is_accepted_or_refused_in_one_line(name, tmp_path, m
     monkeypatch.delenv("SPS", raising=False)
     # tyro looks for names near an unknown flag, and parses the program's source anew for each of its arguments
     monkeypatch.setattr(inspect, "getsource", functools.cache(inspect.getsource))
-    module = importlib.import_module(name)
+    module = module_of(name)
     flags, values, (share, beginning) = flags_of(module), values_of(module), PROGRAMS[name]
     rng, counts, problems = random.Random(f"{SEED} {name}"), {"accepted": 0, "refused": 0}, []
     for _ in range(LINES * share // 600):
@@ -227,4 +234,4 @@ def test_every_command_line_is_accepted_or_refused_in_one_line(name, tmp_path, m
 @pytest.mark.parametrize("name,words", FOUND)
 def test_what_the_random_lines_have_found(name, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert outcome(importlib.import_module(name), words) == "refused"
+    assert outcome(module_of(name), words) == "refused"

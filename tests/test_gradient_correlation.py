@@ -1,24 +1,25 @@
-"""scripts/gradient_correlation.py: estimators against known answers, PPO's pieces, and a small run to its figures."""
+"""results/gradient_correlation: estimators against known answers, PPO's pieces, and a small run to its figures."""
 
 import os
 import signal
 import subprocess
 import sys
 
-import gradient_correlation as gc
 import matplotlib.image
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import ROOT
-from studies import gradient_claims as claims
-from studies import gradient_measures as measures
+from analysis import statistics
+from conftest import ROOT, study
 
 import ppo_atari_envpool
 
-SCRIPT = str(ROOT / "scripts" / "gradient_correlation.py")
+gc = study("gradient_correlation", "gradient_correlation")
+claims = study("gradient_correlation", "gradient_claims")
+measures = study("gradient_correlation", "gradient_measures")
 COMMITTED = ROOT / "results" / "gradient_correlation"
+SCRIPT = str(COMMITTED / "gradient_correlation.py")
 SMALL = (
     "--steps 2048 --gamma 0.9 --checkpoints 2 --fresh-every 2 --seeds 1 2 --groups 5 --resamples 200 --update-epochs 1 "
     "--lambdas 0 0.95"
@@ -199,19 +200,19 @@ def test_statistics_of_samples():
     assert claims.ratio(np.log([2.0, 8.0])) == pytest.approx(4)
     assert claims.ratio(np.log([2.0, 8.0]), np.log([1.0, 4.0])) == pytest.approx(2)
     squares = np.array([[8.0, 10.0], [1.0, 3.0]])  # bias and true gradient: means 9 and 2
-    assert claims.relative_bias(squares) == pytest.approx((9 / 2) ** 0.5)
-    assert claims.relative_bias(-squares) == np.inf  # noise hides the true gradient
-    assert claims.relative_bias(np.array([[-1.0], [4.0]])) == 0
-    assert claims.bias_difference(np.concatenate([4 * squares, squares])) == 0
+    assert statistics.relative_bias(squares) == pytest.approx((9 / 2) ** 0.5)
+    assert statistics.relative_bias(-squares) == np.inf  # noise hides the true gradient
+    assert statistics.relative_bias(np.array([[-1.0], [4.0]])) == 0
+    assert statistics.bias_difference(np.concatenate([4 * squares, squares])) == 0
     twice = np.concatenate([squares * [[4], [1]], squares])
-    assert claims.bias_difference(twice) == pytest.approx((9 / 2) ** 0.5)
-    assert np.isnan(claims.bias_difference(np.concatenate([-squares, -squares])))
+    assert statistics.bias_difference(twice) == pytest.approx((9 / 2) ** 0.5)
+    assert np.isnan(statistics.bias_difference(np.concatenate([-squares, -squares])))
 
 
 def test_intervals_draw_whole_seeds():
     estimate = claims.seed_evidence(claims.difference, [np.array([1.0, 2.0, 3.0])], 2000).estimate
     assert estimate.value == 2 and estimate.low == 1 and estimate.high == 3  # two draws of three: both can be the same
-    together = claims.seed_evidence(claims.bias_difference, [np.ones((4, 3)) * [1, 2, 3]], 2000).estimate
+    together = claims.seed_evidence(statistics.bias_difference, [np.ones((4, 3)) * [1, 2, 3]], 2000).estimate
     assert together == (0, 0, 0)  # the four numbers of a seed are drawn together
     assert np.isnan(claims.seed_evidence(claims.difference, [np.zeros(0)], 100).estimate).all()
     assert np.isnan(claims.seed_evidence(claims.difference, [np.ones(2)], 100).estimate.low)
@@ -273,7 +274,7 @@ def test_small_study_writes_tables_findings_and_figures(small_study):
         "bias",
     }
     assert {path.name for path in out.iterdir()} == {
-        *(f"{name}.{kind}" for name in figures for kind in ("png", "svg")),
+        *(f"{name}.png" for name in figures),
         *(f"{name}.csv" for name in (*gc.TABLES, "findings")),
         "findings.txt",
     }

@@ -11,7 +11,7 @@ import map_rule
 import numpy as np
 import pandas as pd
 import pytest
-from analysis import experiment, look
+from analysis import experiment
 from conftest import refusal
 from planted_runs import write_run
 
@@ -40,17 +40,6 @@ def test_a_result_is_made_again_from_its_tables(name, tmp_path, capsys):
         assert re.search(r"\b" + row["name"] + r"\b", registered) or not row["verdict"]
     if hasattr(experiment.load(name), "draw"):
         assert (tmp_path / "scores.png").stat().st_size > 10000
-
-
-def test_a_picture_has_the_same_bytes_each_time(tmp_path):
-    for folder in (tmp_path / "a", tmp_path / "b"):
-        folder.mkdir()
-        figure, axis = look.plt.subplots()
-        axis.fill_between([0, 1], [0, 1], [1, 2])  # its clip path has an id that matplotlib draws at random
-        look.save(figure, folder / "scores")
-    for name in ("scores.png", "scores.svg"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    assert "<dc:date>" not in (tmp_path / "a/scores.svg").read_text()
 
 
 def rows_of(path):

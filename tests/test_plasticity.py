@@ -1,4 +1,4 @@
-"""scripts/plasticity.py on networks that were damaged on purpose, and its correlations on planted tables."""
+"""results/plasticity/plasticity.py on networks that were damaged on purpose, and its correlations on planted tables."""
 
 import importlib
 import re
@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from planted_runs import write_run  # puts scripts/ on the path
-
-# isort: split
-import plasticity
+from analysis.statistics import spearman, spearman_within
+from conftest import study
+from planted_runs import write_run
 
 import ppo_envpool
 from support import reading
 
+plasticity = study("plasticity", "plasticity")
 CHEAP = "--states 64 --steps 40 --learning-rate 0.01 --targets 2 --fresh 2 --reps 200".split()
 COMMON = dict(shared_encoder=False, bf16=True, hidden_sizes=[32], activation="relu", norm_obs=True)
 
@@ -45,7 +45,7 @@ def test_networks_with_dead_units_are_slow_and_what_follows_the_damage_correlate
     args = plasticity.parse_args(["--runs", str(tmp_path), *CHEAP])
     runs = plasticity.finished_runs(args)
     table = plasticity.measure(runs, args)
-    assert "other: left out" in capsys.readouterr().err
+    assert "other left out" in capsys.readouterr().err
     bank, losses = plasticity.bank_of(runs, args), []
     for target in plasticity.random_targets(bank, 2, args.frequency, args.seed):  # each from the run's own weights
         losses.append(plasticity.fit(plasticity.trained_network(tmp_path / "r0")[0], bank, target, 40, 0.01)[0])
@@ -91,10 +91,10 @@ def test_within_configurations_nothing_is_left_of_their_differences():
     configuration = np.repeat([0.0, 1.0, 2.0], 40)
     x, y = 5 * configuration + rng.normal(size=(2, 120))
     sample = [np.array([x, y, configuration])]
-    assert plasticity.spearman(sample) == pytest.approx(scipy.stats.spearmanr(x, y).statistic)
-    assert plasticity.spearman(sample) > 0.8 and abs(plasticity.spearman_within(sample)) < 0.25
+    assert spearman(sample) == pytest.approx(scipy.stats.spearmanr(x, y).statistic)
+    assert spearman(sample) > 0.8 and abs(spearman_within(sample)) < 0.25
     args = SimpleNamespace(reps=300, seed=0)
-    low, high = plasticity.evidence_of(plasticity.spearman_within, sample, args).estimate[1:]
+    low, high = plasticity.evidence_of(spearman_within, sample, args).estimate[1:]
     assert -0.5 < low < 0 < high < 0.5
     y = y + 3 * (x - 5 * configuration)
-    assert plasticity.spearman_within([np.array([x, y, configuration])]) > 0.8
+    assert spearman_within([np.array([x, y, configuration])]) > 0.8

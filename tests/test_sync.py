@@ -185,6 +185,27 @@ def test_imports_point_one_way():
         assert parts(ROOT / script) <= SUPPORT.keys() | {"metrics"}, script
 
 
+def test_nothing_outside_a_study_imports_it():
+    """What two studies need is in scripts/analysis or in support/. The tests load a study by conftest.study."""
+    studies = {}  # folder: the names of its modules
+    for path in ROOT.glob("results/*/*.py"):
+        studies.setdefault(path.parent, set()).add(path.stem)
+    names = {"results"}.union(*studies.values())
+    files = subprocess.run(["git", "ls-files", "*.py"], capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    for path in map(ROOT.joinpath, files.split()):
+        imported = re.findall(r"^ *(?:import|from(?= .* import )) (\w+)", path.read_text(), re.M)
+        assert not names.intersection(imported) - studies.get(path.parent, set()), path
+    assert {"gradient_measures", "benchmark_peers"} <= names  # it has found them
+
+
+def test_one_place_knows_the_path():
+    """launching/root.py; a program in results/ has the one line that finds it."""
+    finds = 'sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))\nfrom launching.root import ROOT'
+    for path in ROOT.glob("results/*/*.py"):
+        assert path.read_text().count("sys.path") == path.read_text().count(finds), path
+    assert [path.name for path in ROOT.glob("scripts/**/*.py") if "sys.path" in path.read_text()] == ["root.py"]
+
+
 def test_reading_imports_no_simulator():
     """Nor a module whose name it has read; test_reading.py tries it."""
     assert not below("reading") & {"worlds", "simulators", "rundir"}

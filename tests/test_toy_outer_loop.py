@@ -1,9 +1,11 @@
-"""scripts/toy_outer_loop.py against P3's plateau, and its picture from its table alone."""
+"""results/toy_outer_loop/toy_outer_loop.py against P3's plateau, and its picture from its table alone."""
 
 import numpy as np
 import pandas as pd
 import pytest
-import toy_outer_loop as toy
+from conftest import study
+
+toy = study("toy_outer_loop", "toy_outer_loop")
 
 
 def test_paths_follow_the_formula_to_its_plateau(tmp_path, capsys):
@@ -22,6 +24,6 @@ def test_paths_follow_the_formula_to_its_plateau(tmp_path, capsys):
             ]
             assert np.allclose(*(curve["value"] for curve in curves), rtol=0.06)
             assert curves[1]["value"].iloc[0] == pytest.approx(50**0.5, rel=1e-4)
-    late = [line.split()[:2] for line in lines if "not there yet" in line]
+    late = [line.split()[:2] for line in lines if "not reached" in line]
     assert late == [["0.001", "1"], ["0.001", "9"]]
     assert (tmp_path / "toy_outer_loop.png").stat().st_size > 20_000

@@ -1,11 +1,11 @@
-"""Trains seeds of PureJaxRL's or rejax's PPO on CartPole-v1 at once, with `jax.vmap`, for scripts/benchmark_packs.py.
+"""Trains several seeds of PureJaxRL's or rejax's PPO on CartPole-v1 at once with `jax.vmap`, for benchmark_packs.py.
 
     python jax_peers.py purejaxrl SEEDS NUM_ENVS NUM_STEPS STEPS    # PYTHONPATH: purejaxrl/ and purejaxrl/purejaxrl/
     python jax_peers.py rejax SEEDS NUM_ENVS NUM_STEPS STEPS
 
-In an environment of its own: jax 0.10.2, gymnax 0.0.8, distrax 0.1.9, flax 0.12.8; rejax 0.1.3 from PyPI, PureJaxRL
-31756b1. Both get CleanRL's settings of CartPole. Neither plays final games nor writes files; rejax's evaluation between
-iterations is off. Prints the CPU-seconds of the compilation and of the training.
+It needs a Python environment of its own: jax 0.10.2, gymnax 0.0.8, distrax 0.1.9, flax 0.12.8, rejax 0.1.3 from PyPI,
+PureJaxRL 31756b1. Both get CleanRL's settings of CartPole. Neither runs evaluation episodes or writes files; rejax's
+evaluation between iterations is off. Prints the CPU-seconds of the compilation and of the training.
 """
 
 import resource
@@ -14,7 +14,7 @@ import types
 
 import jax
 
-jax.tree_map = jax.tree.map  # both use it; JAX has it no more
+jax.tree_map = jax.tree.map  # both use it; JAX has removed it
 
 
 def cpu():

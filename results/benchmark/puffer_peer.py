@@ -1,11 +1,12 @@
-"""Trains PufferLib 3.0.0's PPO on its own CartPole on the CPU, for scripts/benchmark_packs.py.
+"""Trains PufferLib 3.0.0's PPO on its own CartPole on the CPU, for benchmark_packs.py.
 
     python puffer_peer.py NUM_ENVS NUM_STEPS STEPS [own]
 
 PufferLib 3.0.0 is the source package of PyPI, built without CUDA and with no environment but CartPole, in a Python
-environment of its own with numpy 1.26. It gets CleanRL's settings of CartPole, or with `own` keeps its own (Muon of
-heavyball 1.7.2, minibatches of 8,192 rows, one epoch). Its CartPole is its own, in C. Its network has one hidden layer
-of 128 units for both heads. It plays no final games and writes no event files. Prints its dashboard and its speed.
+environment of its own with numpy 1.26. It gets CleanRL's settings of CartPole; with `own` it keeps its own (Muon of
+heavyball 1.7.2, minibatches of 8,192 rows, one epoch). It brings its own CartPole in C. Its network has one hidden
+layer of 128 units for both heads. It runs no evaluation episodes and writes no event files. Prints its dashboard and
+its speed.
 """
 
 import os

@@ -3,23 +3,24 @@
 python results/breakout_10m/curve.py --runs runs/breakout_10m
 
 curve.csv is the run of 8 x 128, curve_128x8.csv that of 128 x 8; a run that is not there keeps the file that is here.
-cleanrl.csv is CleanRL's published curve, read off its picture. The picture is curve.png and curve.svg.
+cleanrl.csv is CleanRL's published curve, read off its picture. The picture is curve.png.
 """
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
+from launching.root import ROOT  # noqa: F401
+
+from dataclasses import dataclass
+
 import pandas as pd
+from analysis.look import BLUE, DASHED, GREEN, PAGE, VERMILLION, plt, save
+from analysis.suite import SHOWN
+
+from support import arguments, reading
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[1] / "scripts")]
-
-from analysis.look import BLUE, DASHED, GREEN, PAGE, VERMILLION, plt, save  # noqa: E402
-from analysis.suite import SHOWN  # noqa: E402
-
-from support import arguments, reading  # noqa: E402
-
 TAGS = ("charts/episodic_return", "charts/SPS", *(f"diagnostics/{name}" for name in SHOWN))
 RUNS = {"8x128__s1": ("curve.csv", BLUE, "8 x 128"), "128x8__s1": ("curve_128x8.csv", GREEN, "128 x 8")}
 

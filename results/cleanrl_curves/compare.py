@@ -8,22 +8,24 @@ of a game, ppo_envpool.py EnvPool's, and on two games gymnasium's too. A point i
 as both count them.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
+from launching.root import ROOT
+
 import csv
 import itertools
 import os
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path.insert(0, str(ROOT))
-from support import arguments, reading  # noqa: E402
+from support import arguments, reading
 
+HERE = Path(__file__).resolve().parent
 GAMES = {  # game: (CleanRL's script, shape, steps)
     "CartPole-v1": ("ppo.py", (8, 128), 200000),
     "Acrobot-v1": ("ppo.py", (8, 128), 200000),

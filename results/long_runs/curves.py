@@ -1,24 +1,25 @@
-"""Draws curves.csv, the return in training of the runs on CartpoleSwingup, in curves.png and curves.svg.
+"""Draws curves.csv, the return in training of the runs on CartpoleSwingup, in curves.png.
 
 python results/long_runs/curves.py --runs runs/long_runs    # writes curves.csv first
 python results/long_runs/curves.py
 """
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
+from launching.root import ROOT  # noqa: F401
+
+from dataclasses import dataclass
 from typing import Optional
 
 import pandas as pd
+from analysis.look import BLUE, PAGE, VERMILLION, plt, save
+from analysis.suite import SHOWN
+
+from support import arguments, reading
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[1] / "scripts")]
-
-from analysis.look import BLUE, PAGE, VERMILLION, plt, save  # noqa: E402
-from analysis.suite import SHOWN  # noqa: E402
-
-from support import arguments, reading  # noqa: E402
-
 GAME = "CartpoleSwingup-v1"
 RUN = ["num_envs", "num_steps", "learning_rate", "seed"]
 

@@ -8,9 +8,10 @@
 import sys
 from pathlib import Path
 
-import numpy as np
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
+from launching.root import ROOT  # noqa: F401
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+import numpy as np
 
 import ppo_envpool
 

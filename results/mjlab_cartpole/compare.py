@@ -20,23 +20,25 @@ ways: the final returns of seeds 1 to 5 with 64 environments, and with 256 in th
 `python scripts/judge.py mjlab_cartpole` judges H1 to H3 and G1 to G3 of results/CLAIMS.md, from phase.csv and ways.csv.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
+from launching.root import ROOT  # noqa: F401
+
 import contextlib
 import csv
 import dataclasses
 import io
 import math
-import sys
 import tempfile
-from pathlib import Path
 from typing import Literal, Tuple
 
 import numpy as np
 import torch
 from tyro.conf import Positional
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-from support import arguments  # noqa: E402
+from support import arguments
 
 TASK = "Mjlab-Cartpole-Balance"
 STEPS = 1310720  # in each run

@@ -1,15 +1,16 @@
-"""Draws curves.csv: `python results/procgen_bigfish/curves.py` writes curves.png and curves.svg beside it."""
+"""Draws curves.csv: `python results/procgen_bigfish/curves.py` writes curves.png beside it."""
 
 import sys
 from pathlib import Path
 
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
+from launching.root import ROOT  # noqa: F401
+
 import pandas as pd
+from analysis.look import PAGE, plt, save
+from analysis.suite import SHOWN
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent.parent / "scripts")]
-
-from analysis.look import PAGE, plt, save  # noqa: E402
-from analysis.suite import SHOWN  # noqa: E402
 
 
 def main():

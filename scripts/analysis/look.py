@@ -59,8 +59,6 @@ def ramp(ends, count):
 
 
 def save(figure, path):
-    """Writes path.png and path.svg, and closes the figure. The same figure gives the same bytes: no time is in them."""
+    """Writes path.png and closes the figure."""
     figure.savefig(path.with_suffix(".png"))
-    with plt.rc_context({"svg.hashsalt": path.name}):
-        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
     plt.close(figure)

@@ -1,4 +1,11 @@
-"""Where the repository is. Each command of scripts/ imports this first, to find support/ and metrics.py."""
+"""Where the repository is. Every command imports this first, to find support/ and metrics.py.
+
+A command of scripts/ finds it in its own folder; a program in results/STUDY/ says first where scripts/ is:
+
+    sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+Neither scripts/ nor results/ changes sys.path anywhere else (tests/test_sync.py).
+"""
 
 import sys
 from pathlib import Path

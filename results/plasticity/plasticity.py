@@ -1,44 +1,49 @@
 """Can the networks of finished runs still learn, and which of P1's diagnostics tell?
 
-    python scripts/plasticity.py --runs runs/shape_rate --out results/plasticity/
+    python results/plasticity/plasticity.py --runs runs/shape_rate --out results/plasticity/
 
 P1 (Mayor et al. 2025, arXiv 2506.03404) reads feature rank, dormant neurons, weight norm and gradient kurtosis as signs
 of lost plasticity. Its reviewers object that a dormant unit is not lost plasticity. This program measures plasticity
 itself, as Lyle et al. 2022 (arXiv 2204.09560, target-fitting capacity) do: how fast does a network fit new targets?
 
-1. One bank of states s_1 ... s_M a game, the same for all its runs: equally many rows of each run's coverage.npz
-   (ppo_envpool.py), or states of a random policy (ppo_atari_envpool.py, whose coverage.npz has no stacks of frames).
-2. Random targets y(s), the same for all networks: the sum of 32 cosines, with random directions and phases, of the
-   first 8 principal components of the bank, each with unit variance. Then y has mean 0 and variance 1 over the bank.
-3. Each encoder of a network gets a new linear head, which is 0 at first. Both take K steps of a new Adam on the mean of
-   (head(encoder(s)) - y(s))^2 over the whole bank. This loss begins at 1; the smaller it ends, the faster the network.
-4. slowdown = loss of the run's network / loss of freshly initialised networks of the same architecture with the same
-   normalisation of observations; a geometric mean over targets. 1: as plastic as a new network. Above 1: slower.
-5. Spearman's rank correlation of the slowdown with the last value of each diagnostic, over the runs of a game, mean
-   over games. `within`: the ranks less their mean in each configuration, so that neither N, T
-   nor the rate explains it.
-   Intervals are 95 % bootstraps over runs within games (n - 1 of n); a verdict says whether the sign is P1's.
-   Of 200 simulated tables without any relation (10 to 60 runs, 1 or 3 games) 3 to 7 % had an interval without 0.
+1. Each task has one bank of states s_1 ... s_M, the same for all of its runs. It takes equally many rows of each run's
+   coverage.npz (ppo_envpool.py), or states of a random policy (ppo_atari_envpool.py, whose coverage.npz has no stacks
+   of frames).
+2. The targets y(s) are random and the same for all networks: the sum of 32 cosines, with random directions and phases,
+   of the first 8 principal components of the bank, each scaled to unit variance. y has mean 0 and variance 1 over the
+   bank.
+3. Each encoder of a network gets a new linear head, initialised at 0. A new Adam takes K steps on the mean of
+   (head(encoder(s)) - y(s))^2 over the whole bank. This loss begins at 1; the lower it ends, the faster the network.
+4. slowdown = loss of the run's network / loss of freshly initialised networks with the same architecture and the same
+   normalisation of observations; a geometric mean over targets. At 1 the run's network is as plastic as a new one;
+   above 1 it is slower.
+5. Spearman's rank correlation of the slowdown with the last value of each diagnostic is taken over the runs of a task
+   and averaged over tasks. `within` takes the ranks less their mean in each configuration, so that neither N, T nor the
+   learning rate explains the correlation. Intervals are 95 % bootstraps over runs within tasks (n - 1 of n). A verdict
+   says whether the sign is P1's. On 200 simulated tables without any relation (10 to 60 runs, 1 or 3 tasks), 3 to 7 %
+   of the intervals excluded 0.
 
-What it does not measure: whether the network could learn *this game's* later values and actions; what a new optimiser
-would repair or spoil (the run's own Adam is not used); generalisation (the loss is of the states that are fitted); the
-heads; the critic's encoder, in the correlations (P1's diagnostics are of the actor's; the table has both). A fresh
-network has a smaller norm, so that one step of Adam changes it more: that is part of the slowdown, not corrected for. A
-correlation is no cause.
+What it does not measure: whether the network could learn the later values and actions of its own task; what a new
+optimiser would repair or spoil (the run's own Adam is not used); generalisation (the loss is on the states that are
+fitted); the heads; the critic's encoder, in the correlations (P1's diagnostics are of the actor's; the table has both).
+A fresh network has a smaller norm, so one step of Adam changes it more. That is part of the slowdown and not corrected
+for. A correlation is no cause.
 
-Writes plasticity.csv (a row a run), plasticity_correlations.csv, plasticity.png and .svg; prints both tables. Runs that
-are not finished are named and left out. At the defaults a network of ppo_envpool.py takes two or three seconds of one
-core, one of Atari minutes.
+Writes plasticity.csv (one row per run), plasticity_correlations.csv and plasticity.png, and prints both tables. Lists
+the runs that are not finished and leaves them out. At the defaults a network of ppo_envpool.py takes two or three
+seconds of one core, one of Atari takes minutes.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT  # noqa: F401
 
 import copy
 import importlib
 import os
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Optional
 
 import evaluate
@@ -47,9 +52,10 @@ import pandas as pd
 import torch
 from analysis import training_runs
 from analysis.claims import Claim, Claims
-from analysis.comparisons import RUNS_FOR_A_VERDICT, judge, pearson
+from analysis.comparisons import RUNS_FOR_A_VERDICT, judge
 from analysis.estimates import evidence, interval, nothing
 from analysis.look import BLUE, COLORS, PAGE, plt, save
+from analysis.statistics import spearman, spearman_within
 from analysis.suite import DIAGNOSTICS, label_of
 from scipy.stats import rankdata
 from typing_extensions import Annotated
@@ -58,11 +64,14 @@ from support import progress, reading, rundir
 from support.arguments import Positive, Range, Seed, Threads, fail, parse, writable
 
 SCRIPTS = ("ppo_envpool", "ppo_atari_envpool")
-COSINES, COMPONENTS = 32, 8  # what a target is made of
-RANDOM_STEPS, RANDOM_ENVS = 128, 8  # what the random policy plays
-SIDES = {1: "less", -1: "more"}  # P1's sign of the correlation with N -> what it says of that with the slowdown
+COSINES, COMPONENTS = 32, 8  # of a target
+RANDOM_STEPS, RANDOM_ENVS = 128, 8  # of the random policy
+SIDES = {
+    1: "less",
+    -1: "more",
+}  # P1's sign of a correlation with N: the side claimed of that with the slowdown
 MARKS = {"diagnostics": "o", "probe": "s"}
-WORDS = {  # where a correlation is taken: all rows or a sample of fixed size; over all runs or within configurations
+WORDS = {  # on all rows or on a sample of fixed size; over all runs or within configurations
     ("diagnostics", "all runs"): "all rows",
     ("probe", "all runs"): "sample",
     ("diagnostics", "within"): "all rows, within",
@@ -72,9 +81,9 @@ WORDS = {  # where a correlation is taken: all rows or a sample of fixed size; o
 
 @dataclass
 class Args:
-    runs: Optional[Path] = None  # the directory that has the runs at any depth; without it draws the tables in --out
+    runs: Optional[Path] = None  # the directory with the runs, at any depth; default: draws the tables in --out
     out: Path = Path("figures")  # the directory for the picture and the tables
-    states: Annotated[int, Range(32, 65536)] = 512  # in the bank of a game
+    states: Annotated[int, Range(32, 65536)] = 512  # states in the bank of a task
     steps: Annotated[int, Range(1, 10**5)] = 200  # Adam's steps: K
     targets: Annotated[int, Range(1, 1000)] = 3  # random targets
     fresh: Annotated[int, Range(1, 1000)] = 3  # freshly initialised networks for each target
@@ -99,16 +108,16 @@ def note(message):
 
 # ---- runs and networks -----------------------------------------------------------------------------------------------
 def finished_runs(args):
-    """The TrainingRuns that can be measured: finished, of one of SCRIPTS, with a checkpoint. Names the others."""
+    """The TrainingRuns that can be measured: finished, of one of SCRIPTS, with a checkpoint. Notes the others."""
     found, unread = training_runs.read_runs(args.runs)
     for line in unread:
         note(line)
     kept = []
     for run in found:
         if run.script not in SCRIPTS:
-            note(f"{run.name}: left out, a run of {run.script}.py: expected one of {', '.join(SCRIPTS)}")
+            note(f"{run.name} left out: a run of {run.script}.py, expected one of {', '.join(SCRIPTS)}")
         elif not run.done or not reading.checkpoints(args.runs / run.name):
-            note(f"{run.name}: left out, it is not finished or has no checkpoint")
+            note(f"{run.name} left out: not finished, or no checkpoint")
         else:
             kept.append(run)
     if not kept:
@@ -117,14 +126,14 @@ def finished_runs(args):
 
 
 def trained_network(run_dir):
-    """(network, its arguments, script) of a run, as evaluate.py loads it, in float32."""
+    """(network, its arguments, script) of a run, loaded as evaluate.py does, in float32."""
     checkpoint, args, script = evaluate.load(run_dir)
     args.bf16 = False
     return evaluate.trained_agent(checkpoint["agent"], script, args), args, script
 
 
 def fresh_network(agent, args, script, seed):
-    """A new network of the same architecture, with the normalisation of observations of `agent`."""
+    """A new network with the architecture and the normalisation of observations of `agent`."""
     module = importlib.import_module(script)
     if script == "ppo_envpool":
         fresh = module.make_agent(args, [seed])
@@ -137,14 +146,14 @@ def fresh_network(agent, args, script, seed):
 
 
 def architecture(agent, args, script):
-    """Equal for two runs exactly if fresh networks of one can stand for those of the other."""
+    """A key that two runs share exactly if the fresh networks of one serve the other."""
     shapes = tuple((name, tuple(parameter.shape)) for name, parameter in agent.named_parameters())
     buffers = tuple(buffer.numpy().tobytes() for buffer in agent.buffers())
     return script, args.env_id, getattr(args, "activation", ""), shapes, buffers
 
 
 def representation(agent, obs):
-    """The last hidden layer of each encoder, (E, M, H): of the actor's, then of the critic's if it has its own."""
+    """The last hidden layer of each encoder, (E, M, H): the actor's, then the critic's if it has its own."""
     if hasattr(agent, "num_encoders"):  # ppo_envpool.py's, with an axis of agents
         return agent(obs[None])[2][-1][0]
     return torch.stack([encoder[-1] for encoder in agent(obs)[2]])
@@ -152,7 +161,7 @@ def representation(agent, obs):
 
 # ---- states and targets ----------------------------------------------------------------------------------------------
 def bank_of(runs, args):
-    """The states of a game, a tensor (M, ...): the same for all of its runs."""
+    """The states of a task, a tensor (M, ...): the same for all of its runs."""
     rng = np.random.default_rng(args.seed)
     if runs[0].script == "ppo_atari_envpool":
         return torch.from_numpy(random_states(runs[0].arguments, args.states, rng))
@@ -169,7 +178,7 @@ def bank_of(runs, args):
 
 
 def random_states(arguments, number, rng):
-    """States (number, 84, 84, 4) uint8 that a random policy sees in a game of Atari."""
+    """States (number, 84, 84, 4) uint8 that a random policy sees in an Atari game."""
     module = importlib.import_module("ppo_atari_envpool")
     args = module.Args(**{name: arguments[name] for name in ("env_id", "seed")})
     seeds = rundir.game_seeds(args.seed, "bank", 0, range(RANDOM_ENVS))
@@ -183,7 +192,7 @@ def random_states(arguments, number, rng):
 
 
 def random_targets(bank, number, frequency, seed):
-    """Targets (number, M) float32, each with mean 0 and variance 1 over the states: docstring, 2."""
+    """Targets (number, M) float32, each with mean 0 and variance 1 over the states: point 2 of the docstring."""
     rows = bank.reshape(len(bank), -1).double()
     rows = rows - rows.mean(0)
     left, singular, _ = torch.linalg.svd(rows, full_matrices=False)
@@ -225,7 +234,7 @@ def log_loss(agents, bank, target, args):
 
 
 def fresh_losses(agent, arguments, script, bank, targets, args):
-    """`log_loss` for each target, (targets, E), of --fresh new networks each."""
+    """`log_loss` of --fresh new networks for each target, (targets, E)."""
     found = []
     for i, target in enumerate(targets):
         seeds = range(args.seed + i * args.fresh, args.seed + (i + 1) * args.fresh)
@@ -234,16 +243,15 @@ def fresh_losses(agent, arguments, script, bank, targets, args):
 
 
 def measure(runs, args):
-    """A table with a row a run: its loss, that of fresh networks, the slowdown, and P1's diagnostics."""
-    varied = training_runs.differing_arguments(
-        [[run.arguments for run in runs if run.game == game] for game in games(runs)]
-    )
-    rows, bank, of_fresh, place = [], None, {}, None
+    """A table with one row per run: its loss, that of fresh networks, the slowdown, and P1's diagnostics."""
+    tasks = sorted({run.game for run in runs})
+    varied = training_runs.differing_arguments([[run.arguments for run in runs if run.game == task] for task in tasks])
+    rows, bank, of_fresh, task = [], None, {}, None
     with progress.progress_bar(len(runs), "run", "fits") as bar:
         for run in runs:
-            if place != (run.script, run.game):
-                place = run.script, run.game
-                bank = bank_of([other for other in runs if (other.script, other.game) == place], args)
+            if task != (run.script, run.game):
+                task = run.script, run.game
+                bank = bank_of([other for other in runs if (other.script, other.game) == task], args)
                 targets = random_targets(bank, args.targets, args.frequency, args.seed)
             agent, arguments, script = trained_network(args.runs / run.name)
             key = architecture(agent, arguments, script)
@@ -264,36 +272,9 @@ def measure(runs, args):
     return pd.DataFrame(rows)
 
 
-def games(runs):
-    return sorted({run.game for run in runs})
-
-
 # ---- correlations ----------------------------------------------------------------------------------------------------
-def spearman(sample):
-    """Spearman's rho, (...,), mean over games. sample: arrays (3, ..., runs) of x, y and the configuration; 0 if x or y
-    is constant. The configuration is not used."""
-    return np.mean([pearson(rankdata(x, axis=-1), rankdata(y, axis=-1)) for x, y, _ in sample], axis=0)
-
-
-def spearman_within(sample):
-    """As `spearman`, of the ranks less their mean in each configuration."""
-    return np.mean(
-        [pearson(centred(rankdata(x, axis=-1), c), centred(rankdata(y, axis=-1), c)) for x, y, c in sample], axis=0
-    )
-
-
-def centred(values, configurations):
-    """values (..., runs) less their mean over the runs of the same configuration."""
-    result = np.array(values, float)
-    for configuration in np.unique(configurations):
-        inside = configurations == configuration
-        mean = (values * inside).sum(-1, keepdims=True) / np.maximum(inside.sum(-1, keepdims=True), 1)
-        result -= mean * inside
-    return result
-
-
 def sample_of(table, tag):
-    """What `spearman` takes: one array (3, runs) a game, of the runs that have the diagnostic."""
+    """The sample that `spearman` takes: one array (3, runs) per task, of the runs that have the diagnostic."""
     arrays = []
     for _, rows in table.dropna(subset=[tag, "slowdown"]).groupby("game"):
         codes = pd.factorize(rows["configuration"])[0]
@@ -302,9 +283,9 @@ def sample_of(table, tag):
 
 
 def correlations(table, args):
-    """A table with a row for each diagnostic, native and probed, over all runs and within configurations.
+    """A table with one row per diagnostic, on all rows and on the probe, over all runs and within configurations.
 
-    Holm's correction is over the rows of a kind.
+    Holm's correction is over the rows of one kind.
     """
     rows = []
     for kind, statistic in (("all runs", spearman), ("within", spearman_within)):
@@ -323,27 +304,27 @@ def correlations(table, args):
 
 
 def evidence_of(statistic, sample, args):
-    """The Evidence of a correlation; without an interval where too few runs, or nothing but constants, are there."""
+    """The Evidence of a correlation, without an interval if the runs are too few or their values constant."""
     if not sample:
         return nothing("not logged")
     if all(np.ptp(x[0]) == 0 for x in sample):
         return nothing("constant")
     if min(x.shape[-1] for x in sample) < RUNS_FOR_A_VERDICT:
-        return nothing(f"expected at least {RUNS_FOR_A_VERDICT} runs of each game")
+        return nothing(f"expected at least {RUNS_FOR_A_VERDICT} runs of each task")
     if statistic is spearman_within and min(x.shape[-1] / len(set(x[2])) for x in sample) < RUNS_FOR_A_VERDICT:
-        return nothing(f"expected at least {RUNS_FOR_A_VERDICT} runs of a configuration")
+        return nothing(f"expected at least {RUNS_FOR_A_VERDICT} runs of each configuration")
     return evidence(statistic, [sample])
 
 
 # ---- what is shown ---------------------------------------------------------------------------------------------------
 def describe(table, found):
     """Yields the lines of both tables."""
-    yield "slowdown: the loss of a run's network over a fresh one's, after K steps; geometric mean [95 % CI]"
-    for (game, label), rows in table.groupby(["game", "configuration"], sort=False):
+    yield "slowdown: the loss of a run's network over that of a fresh one, after K steps; geometric mean [95 % CI]"
+    for (task, label), rows in table.groupby(["game", "configuration"], sort=False):
         value, low, high = np.exp(interval(lambda sample: sample[0].mean(-1), [[np.log(rows["slowdown"].to_numpy())]]))
         bounds = "" if np.isnan(low) else f"[{low:.2f}, {high:.2f}]"
-        yield f"  {game:24} {label:28} {len(rows):4} runs  {value:6.2f} {bounds}"
-    yield "Spearman's correlation of the slowdown with the last value of each diagnostic, mean over games"
+        yield f"  {task:24} {label:28} {len(rows):4} runs  {value:6.2f} {bounds}"
+    yield "Spearman's correlation of the slowdown with the last value of each diagnostic, mean over tasks"
     for row in found.itertuples():
         number = f"{row.rho:6.2f} [{row.ci_low:5.2f}, {row.ci_high:5.2f}]" if not row.why else f"     - ({row.why})"
         claim = {"less": "negative", "more": "positive"}[row.P1]
@@ -354,16 +335,16 @@ def describe(table, found):
 
 
 def draw(table, found, path):
-    """The slowdown against each probed diagnostic, a dot a run; below, the correlations with their intervals."""
+    """The slowdown against each probed diagnostic, one dot per run; below, the correlations with their intervals."""
     figure, axes = plt.subplots(2, len(DIAGNOSTICS), figsize=(PAGE, 4.8), sharey="row", height_ratios=(1.2, 1))
     colors = dict(zip(sorted(table["game"].unique()), COLORS * len(table)))
     scale = "log" if table["slowdown"].max() > 10 * table["slowdown"].min() else "linear"
     for column, (name, (label, sign)) in enumerate(DIAGNOSTICS.items()):
         ax, below = axes[:, column]
-        for game, rows in table.groupby("game"):
+        for task, rows in table.groupby("game"):
             rows = rows.dropna(subset=[f"probe/{name}"])
             x = rankdata(rows[f"probe/{name}"].to_numpy()) / max(len(rows), 1)
-            ax.plot(x, rows["slowdown"], ".", ms=3, alpha=0.6, color=colors[game], label=game, mec="none")
+            ax.plot(x, rows["slowdown"], ".", ms=3, alpha=0.6, color=colors[task], label=task, mec="none")
         ax.axhline(1, color="black", lw=0.6, ls=":")
         ax.set(yscale=scale, title=label.replace(" (%)", "").replace(" ", "\n", 1), xlim=(-0.05, 1.05), xticks=[0, 1])
         for x, (place, kind) in enumerate(WORDS):
@@ -377,13 +358,13 @@ def draw(table, found, path):
         below.set(xlim=(-0.7, 3.7), ylim=(-1, 1))
         below.set_xticks(range(len(WORDS)), WORDS.values(), rotation=90)
         below.grid(False, axis="x")
-        ax.set_xlabel("rank in its game")
+        ax.set_xlabel("rank in its task")
     axes[0][0].set_ylabel("slowdown against\na fresh network")
     axes[1][0].set_ylabel("Spearman's ρ\nwith the slowdown")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 5), markerscale=3)
     figure.supxlabel(
-        "above: a dot a run, its diagnostic in probe/; below: 95 % intervals; shaded: P1's sign", fontsize=7
+        "above: one dot per run, diagnostics of probe/; below: 95 % intervals; shaded: P1's sign", fontsize=7
     )
     save(figure, path)
 

@@ -1,33 +1,36 @@
-"""P3's toy of the outer loop: noisy gradient descent on a quadratic, and the plateau at which each step size ends.
+"""P3's toy of the outer loop: noisy gradient descent on a quadratic, and the plateau that each step size reaches.
 
-    python scripts/toy_outer_loop.py --out figures/
-    python scripts/toy_outer_loop.py --step-sizes 0.02 0.2 --samples 1 100 --paths 1000
+    python results/toy_outer_loop/toy_outer_loop.py --out figures/
+    python results/toy_outer_loop/toy_outer_loop.py --step-sizes 0.02 0.2 --samples 1 100 --paths 1000
 
-P3 (Beukman et al. 2026, arXiv 2603.06009, fig. 1 to 3) explains PPO's plateaus by a step size of its outer loop that is
-too large for the noise of its batches. Its toy minimises x^T x in 50 dimensions by gradient descent, and each gradient
-has noise of standard deviation 3 / sqrt(50) in each coordinate. With the step size h and the mean of B samples:
+P3 (Beukman et al. 2026, arXiv 2603.06009, fig. 1 to 3) explains PPO's plateaus by an outer loop whose step is too large
+for the noise of its batches. Its toy minimises x^T x in 50 dimensions by gradient descent. Each gradient has noise of
+standard deviation 3 / sqrt(50) in each coordinate. With step size h and the mean of B samples per step:
 
     x <- x - h (2 x + xi) = (1 - 2 h) x - h xi,    xi ~ N(0, 9 / (50 B)) in each coordinate
     E|x_k|^2 = r^k |x_0|^2 + (1 - r^k) P,          r = (1 - 2 h)^2,    P = 9 h / (4 (1 - h) B)
 
-P, for 0 < h < 1, is the plateau: in one coordinate the variance v solves v = r v + 9 h^2 / (50 B), and 1 - r is
-4 h (1 - h). A smaller step and more samples both lower it; the smaller step also takes longer to get there. The
-algebra is ours: P3 shows paths only, as -|x|. Its starting point and step sizes are not in its text; ours are x_0 = 1
-in each coordinate and the defaults below.
+P is the plateau for 0 < h < 1: in one coordinate the variance v solves v = r v + 9 h^2 / (50 B), and 1 - r is
+4 h (1 - h). A smaller step and more samples both lower it; the smaller step also takes longer to reach it. The algebra
+is ours: P3 shows paths only, as -|x|. Its text gives neither the starting point nor the step sizes; ours are x_0 = 1 in
+each coordinate and the defaults below.
 
-This is an analogy, not a model of PPO: no theorem links them (P3 says so too).
+This is an analogy and not a model of PPO: no theorem links the two, as P3 says too.
 
-Writes toy_outer_loop.png, .svg and .csv (one row a point: the root of the mean of |x|^2 over the paths, one path, the
-expectation, and the measured and analytic plateaus). Prints the plateaus: the mean of |x|^2 over the second half of the
-steps and over all paths, with its 95 % bootstrap interval over paths. Ten seconds on one core.
+Writes toy_outer_loop.png and toy_outer_loop.csv. The CSV has one row per point: the root of the mean of |x|^2 over the
+paths, one path, the expectation, and the measured and the analytic plateau. Prints the plateaus: the mean of |x|^2 over
+the second half of the steps and over all paths, with its 95 % bootstrap interval over paths. Takes ten seconds on one
+core.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT  # noqa: F401
 
 import math
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Tuple
 
 import numpy as np
@@ -39,12 +42,12 @@ from typing_extensions import Annotated
 from support import arguments, progress
 from support.arguments import Range, Seed
 
-DIMENSIONS, NOISE = 50, 3.0  # the noise's norm: 3 / sqrt(50) in each of 50 coordinates
-POINTS = 60  # the most points in a drawn curve
-ROOT_MEAN_SQUARE, ONE_PATH, EXPECTED = "root mean square", "one path", "expected"  # kinds of mean of |x|
-MEASURED, ANALYTIC = "plateau measured", "plateau analytic"  # plateaus of |x|^2
-DASHES = dict(color="black", lw=0.7, ls=(0, (4, 2)))  # the formulas' lines
-ON_PLATEAU = 0.01  # the start's share of E|x|^2 where the mean begins: above it the plateau was not reached
+DIMENSIONS, NOISE = 50, 3.0  # norm of the noise: 3 / sqrt(50) in each of 50 coordinates
+POINTS = 60  # points of a drawn curve, at most
+ROOT_MEAN_SQUARE, ONE_PATH, EXPECTED = "root mean square", "one path", "expected"  # quantities in |x|
+MEASURED, ANALYTIC = "plateau measured", "plateau analytic"  # quantities in |x|^2
+DASHES = dict(color="black", lw=0.7, ls=(0, (4, 2)))  # how the formulas are drawn
+ON_PLATEAU = 0.01  # a plateau counts as reached if E|x|^2 exceeds it by less than this share where the mean begins
 COLUMNS = ["step_size", "samples", "quantity", "step", "value", "ci_low", "ci_high"]
 
 
@@ -52,7 +55,7 @@ COLUMNS = ["step_size", "samples", "quantity", "step", "value", "ci_low", "ci_hi
 class Args:
     out: Path = Path("figures")  # the directory for the picture and the table
     step_sizes: Tuple[float, ...] = (0.01, 0.03, 0.1, 0.3)  # h: between 0 and 1
-    samples: Tuple[int, ...] = (1, 4, 16, 64)  # B: gradients that each step averages
+    samples: Tuple[int, ...] = (1, 4, 16, 64)  # B: gradients averaged per step
     steps: Annotated[int, Range(2, 10**6)] = 1000  # steps of gradient descent
     paths: Annotated[int, Range(3, 10**5)] = 100  # independent repetitions
     seed: Seed = 1  # seeds the noise
@@ -104,12 +107,12 @@ def descend(h, samples, steps, paths, seed):
 
 
 def measure(args):
-    """The tidy table of every number that is drawn or printed: COLUMNS. One row a point."""
+    """The tidy table of every number that is drawn or printed: COLUMNS, one row per point."""
     kept = np.unique(np.geomspace(1, args.steps + 1, POINTS).astype(int)) - 1
     half, frames = args.steps // 2, []
-    cells = [(h, samples) for h in args.step_sizes for samples in args.samples]
-    with progress.progress_bar(len(cells), "setting", "descends") as bar:
-        for h, samples in cells:
+    settings = [(h, samples) for h in args.step_sizes for samples in args.samples]
+    with progress.progress_bar(len(settings), "setting", "descends") as bar:
+        for h, samples in settings:
             squares = descend(h, samples, args.steps, args.paths, args.seed)
             curves = {
                 ROOT_MEAN_SQUARE: np.sqrt(squares[kept].mean(1)),
@@ -128,23 +131,23 @@ def measure(args):
 
 
 # ---- what is shown ---------------------------------------------------------------------------------------------------
-def select(table, quantity, **cell):
-    """The rows of one quantity, of one step size and one number of samples where they are given."""
+def select(table, quantity, **setting):
+    """The rows of one quantity; setting: the step size and the number of samples, if only one of each is wanted."""
     keep = table["quantity"] == quantity
-    for name, value in cell.items():
+    for name, value in setting.items():
         keep &= table[name] == value
     return table[keep]
 
 
 def describe(table, steps):
-    """Yields the lines of the table of plateaus, and notes on what has not reached its own."""
+    """Yields the lines of the table of plateaus; marks the settings that have not reached theirs."""
     yield f"E|x|^2 over steps {steps // 2 + 1:,} to {steps:,}, and 9 h / (4 (1 - h) B)"
     yield f"{'h':>8} {'B':>8} {'measured':>12} {'95 % CI':>25} {'analytic':>12} {'ratio':>7}"
     for row in select(table, MEASURED).itertuples():
         analytic = plateau(row.step_size, row.samples)
         limits = f"{row.ci_low:.4g} to {row.ci_high:.4g}"
         begins = expected(row.step_size, row.samples, [steps // 2 + 1])[0]
-        late = "" if begins < (1 + ON_PLATEAU) * analytic else "  not there yet: expected more --steps"
+        late = "" if begins < (1 + ON_PLATEAU) * analytic else "  not reached: expected more --steps"
         yield (
             f"{row.step_size:8g} {row.samples:8.0f} {row.value:12.4g} {limits:>25} {analytic:12.4g} "
             f"{row.value / analytic:7.3f}{late}"
@@ -152,12 +155,12 @@ def describe(table, steps):
 
 
 def beside(ax, x, y, text, color):
-    """Writes the name of a curve at its right end."""
+    """Labels a curve at its right end."""
     ax.annotate(text, (x, y), xytext=(3, 0), textcoords="offset points", color=color, fontsize=6.5, va="center")
 
 
 def draw(table, path):
-    """Draws the picture from the table of `measure` alone."""
+    """Draws the picture from a table as `measure` returns it, and from nothing else."""
     figure, axes = plt.subplots(1, 3, figsize=(PAGE, 2.4))
     sizes, counts = sorted(table["step_size"].unique()), sorted(table["samples"].unique())
     largest, of_counts = sizes[-1], ramp(ORANGES, len(counts))
@@ -165,13 +168,13 @@ def draw(table, path):
         (axes[0], [(h, counts[0]) for h in sizes], ramp(BLUES, len(sizes)), "h={0:g}", f"B = {counts[0]:g}"),
         (axes[1], [(largest, b) for b in counts], of_counts, "B={1:g}", f"h = {largest:g}"),
     )
-    for ax, cells, colors, label, title in panels:
-        for (h, samples), color in zip(cells, colors):
-            cell = {"step_size": h, "samples": samples}
-            one, curve = select(table, ONE_PATH, **cell), select(table, ROOT_MEAN_SQUARE, **cell)
+    for ax, settings, colors, label, title in panels:
+        for (h, samples), color in zip(settings, colors):
+            setting = {"step_size": h, "samples": samples}
+            one, curve = select(table, ONE_PATH, **setting), select(table, ROOT_MEAN_SQUARE, **setting)
             ax.plot(one["step"] + 1, one["value"], color=color, lw=0.5, alpha=0.5)
             ax.plot(curve["step"] + 1, curve["value"], color=color)
-            dashes = select(table, EXPECTED, **cell)
+            dashes = select(table, EXPECTED, **setting)
             ax.plot(dashes["step"] + 1, dashes["value"], zorder=3, **DASHES)
             beside(ax, curve["step"].iloc[-1] + 1, math.sqrt(plateau(h, samples)), label.format(h, samples), color)
         ax.set(xscale="log", yscale="log", xlabel="step + 1", title=title)

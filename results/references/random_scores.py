@@ -1,15 +1,18 @@
-"""The mean return of a policy that draws every action uniformly, in the small worlds of ppo_envpool.py.
+"""Measures the mean return of uniformly random actions on the small tasks of ppo_envpool.py.
 
-    python scripts/random_scores.py --games CartPole-v1 Acrobot-v1
+    python results/references/random_scores.py --games CartPole-v1 Acrobot-v1
 
-Prints for each game its name, the mean, and the half-width of its 95 % interval: the column `random` of
-support/small_worlds.csv. Each of 1000 environments plays one whole game, so that short games do not count more than
-long ones.
+Prints one line per task: its name, the mean return, and the half-width of its 95 % interval. The means are the column
+`random` of support/small_worlds.csv. Each of 1000 environments runs one whole episode, so that short episodes do not
+count more than long ones.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT  # noqa: F401
 
-import sys
 from dataclasses import dataclass
 from typing import Annotated, Tuple
 
@@ -21,9 +24,9 @@ from support.arguments import Range
 
 @dataclass
 class Args:
-    games: Tuple[str, ...] = ("CartPole-v1",)  # names as of --env-id
-    episodes: Annotated[int, Range(2, 10**5)] = 1000  # games of each
-    seed: Annotated[int, Range(0, 2**30 - 1)] = 1  # seeds the games and the actions
+    games: Tuple[str, ...] = ("CartPole-v1",)  # tasks, by their --env-id
+    episodes: Annotated[int, Range(2, 10**5)] = 1000  # episodes of each task
+    seed: Annotated[int, Range(0, 2**30 - 1)] = 1  # seeds the environments and the actions
 
 
 def parse_args(argv):
@@ -38,7 +41,7 @@ def parse_args(argv):
 
 
 def play_randomly(env_id, episodes, seed):
-    """The returns (episodes,) of whole games with uniformly random actions, one in each environment."""
+    """Returns (episodes,) of whole episodes with uniformly random actions, one per environment."""
     envs = worlds.make(env_id, rundir.game_seeds(seed, "random", 0, range(episodes)), num_threads=1)
     generator, space = np.random.default_rng(seed), worlds.spaces(env_id)[1]
     envs.reset()

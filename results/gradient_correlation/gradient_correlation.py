@@ -1,36 +1,40 @@
 """How correlated are PPO's per-sample gradients along a trajectory, and what does that cost? Pendulum-v1, minutes.
 
-    python scripts/gradient_correlation.py --out results/gradient_correlation
+    python results/gradient_correlation/gradient_correlation.py --out results/gradient_correlation
 
 Repeats the experiments of the blog post "Effect of Parallel Environments and Rollout Steps in PPO" (P2) with intervals,
-and measures what the post only states. PPO is trained on EnvPool's Pendulum-v1 with batches of 1024 steps: once 4
-environments x 256 steps, once 16 x 64, with several seeds. At checkpoints, before the update, every ratio is 1, and
-PPO's gradient is the plain policy gradient. There torch.func gives the gradient of each sample,
+and measures what the post only states. PPO trains on EnvPool's Pendulum-v1 with batches of 1024 steps and several
+seeds, once with 4 environments x 256 steps and once with 16 x 64. At checkpoints, before the update, every ratio is 1
+and PPO's gradient is the plain policy gradient. There torch.func gives the gradient of each sample,
 
     g_i = A_i grad log pi(a_i | s_i),      G = (1 / NT) sum_i g_i,
 
-over the policy's 4,482 parameters; A is GAE's advantage as it is, neither centred nor scaled. G is a direction of
-ascent. The post's has the other sign, which changes no cosine and no variance. Choices that the post leaves open:
+over the policy's 4,482 parameters. A is GAE's advantage, neither centred nor scaled. G points uphill; the post's
+gradient has the other sign, which changes no cosine and no variance. The post leaves some choices open. Ours are:
 
 1. PPO: two tanh layers of 64 each for actor and critic, a log-std that does not depend on the state, gamma 0.99, lambda
    0.95, Adam at 3e-4 falling to 0, 10 epochs of minibatches of 256, advantages normalised per minibatch (in training
    only). Observations are divided by (1, 1, 8) and rewards by 50: constants, so that gradients compare across
    checkpoints.
-2. EnvPool clips actions to [-2, 2]; log pi is that of the action as sampled. Episodes are cut after 200 steps. The last
-   step bootstraps from the value of the true last observation. The row after it only resets: it is no sample.
+2. EnvPool clips actions to [-2, 2]; log pi is that of the action as sampled. Episodes are truncated after 200 steps.
+   The last step bootstraps from the value of the true last observation. The autoreset step after it is no sample.
 3. A pair of lag k within a trajectory is rows t and t + k of one environment and one episode. A pair across
-   trajectories is the same row t and row t + k of another environment: both have the lag, only the trajectory differs.
-4. "Five batches from the rollout buffer" is read in both ways: five disjoint random minibatches of one rollout, and
-   five fresh rollouts of the frozen policy.
-5. Fresh batches are cut from independent episodes of the frozen policy, joined by reset rows as in training. In
+   trajectories is row t and row t + k of another environment: the lag is the same, only the trajectory differs.
+4. "Five batches from the rollout buffer" can mean two things, and both are measured: five disjoint random minibatches
+   of one rollout, and five fresh rollouts of the frozen policy.
+5. Fresh batches are cut from independent episodes of the frozen policy, joined by autoreset steps as in training. In
    training all environments start together, so a batch sees one phase of the episode (`together`). If each has a phase
    of its own (`staggered`), environments are independent, as the post assumes. Phases are uniform in both.
-6. The true gradient uses, for the same states and actions, the advantage from the rewards that follow, past step 200
-   (the simulation goes on), until gamma^k < 0.01; V of the last state there stands in for the rest.
+6. The true gradient uses the same states and actions, and advantages that sum the rewards that follow. The simulation
+   goes on past step 200 until gamma^k < 0.01; from there V of the last state stands in for the rest.
 
-gradient_measures.py trains and measures, gradient_claims.py decides the post's claims, gradient_figures.py draws.
+gradient_measures.py trains and measures, gradient_claims.py tests the post's claims, gradient_figures.py draws.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT  # noqa: F401
 
 import contextlib
@@ -38,19 +42,17 @@ import io
 import multiprocessing
 import os
 import signal
-import sys
 import tempfile
 import time
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Tuple
 
 import pandas as pd
 from analysis import look
-from studies.gradient_claims import as_text, find
-from studies.gradient_figures import draw_all
-from studies.gradient_measures import (
+from gradient_claims import as_text, find
+from gradient_figures import draw_all
+from gradient_measures import (
     BATCH,
     SETTINGS,
     checkpoint_iterations,
@@ -74,12 +76,12 @@ class Args:
     out: Path = Path("results/gradient_correlation")  # the directory for tables and figures
     seeds: Tuple[int, ...] = (1, 2, 3, 4)  # the seeds of the training runs, in each setting
     steps: Count = 501760  # environment steps of a run, over all environments: a multiple of 1024
-    checkpoints: Count = 20  # measured points of a run, evenly spaced back from its end: of 20, two are the post's
-    fresh_every: Count = 4  # makes fresh rollouts at every so many checkpoints (variance, bias, heat maps)
-    groups: Annotated[int, Range(5, 1024)] = 16  # fresh rollouts there: groups of 4 batches of 1024 steps, per shape
+    checkpoints: Count = 20  # measured points of a run, evenly spaced back from its end; with 20, two are the post's
+    fresh_every: Count = 4  # fresh rollouts at every such checkpoint (variance, bias, heat maps)
+    groups: Annotated[int, Range(5, 1024)] = 16  # fresh rollouts there, in groups of 4 batches of 1024 steps
     lags: Tuple[int, ...] = (1, 3, 5, 7, 10, 40)  # steps between the two gradients of a pair
-    lambdas: Tuple[float, ...] = (0.0, 0.5, 0.95, 1.0)  # the values of GAE's lambda that are measured
-    main_lambda: Fraction = 0.95  # GAE's lambda in training, and where a figure or claim names no other
+    lambdas: Tuple[float, ...] = (0.0, 0.5, 0.95, 1.0)  # values of GAE's lambda to measure
+    main_lambda: Fraction = 0.95  # GAE's lambda in training, and in figures and claims that name no other
     gamma: Annotated[float, Range(0, 0.9999)] = 0.99  # the discount factor
     learning_rate: NonNegative = 3e-4  # the learning rate of Adam, falling linearly to 0
     update_epochs: Count = 10  # passes over each batch
@@ -89,7 +91,7 @@ class Args:
     max_grad_norm: Positive = 0.5  # the gradient's norm is clipped to this
     resamples: Count = 4000  # bootstrap draws for an interval
     workers: Annotated[int, Range(1, 1024)] = 2  # processes, of one thread each
-    redraw: bool = False  # neither trains nor measures: makes findings and figures from the tables in --out
+    redraw: bool = False  # makes findings and figures from the tables in --out, without training
 
 
 def parse_args(argv):
@@ -147,7 +149,7 @@ def run_all(args):
 
 
 def returns_table(episodes):
-    """A row for each episode. episodes: for each setting a list of (seed, step, return)."""
+    """A table with one row per episode. episodes: for each setting a list of (seed, step, return)."""
     return pd.DataFrame(
         [
             {"setting": f"{N}x{T}", "seed": seed, "step": step, "return": value}
@@ -158,7 +160,7 @@ def returns_table(episodes):
 
 
 def collect(futures, queue, num_units, phase, interrupts):
-    """The results of futures, in their order, with a progress bar on a terminal and ten lines elsewhere.
+    """The results of the futures in their order. Shows progress: a bar on a terminal, ten lines elsewhere.
 
     Raises KeyboardInterrupt once `interrupts` is not empty.
     """
@@ -189,7 +191,7 @@ def csv(table):
 
 
 def write(out, texts, figures):
-    """Writes {file name: text} and {name: figure}: first all into a hidden directory, then each into its place."""
+    """Writes {file name: text} and {name: figure}: all into a hidden directory first, then each into its place."""
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".gradient_correlation-", dir=out) as partial:
         for name, text in texts.items():
@@ -201,14 +203,14 @@ def write(out, texts, figures):
 
 
 def check_out(out):
-    """Ends the program now, and not after the training, if the directory cannot be written to. Leaves nothing there."""
+    """Ends the program before the training if the directory cannot be written to. Leaves nothing behind."""
     made = [folder for folder in (out, *out.parents) if not os.path.exists(folder)]
     try:
         with writable("out", out), tempfile.TemporaryFile(dir=out):
             pass
     finally:
         for folder in made:
-            with contextlib.suppress(OSError):  # not made either
+            with contextlib.suppress(OSError):  # it was not made
                 folder.rmdir()
 
 
@@ -217,13 +219,11 @@ def main(args):
         try:
             tables = {name: pd.read_csv(args.out / f"{name}.csv") for name in TABLES}
         except OSError as error:
-            fail(
-                f"--redraw: {error.filename} is missing: expected the directory of an earlier run, with all its tables"
-            )
+            fail(f"--redraw: {error.filename} is missing: expected --out with all tables of an earlier run")
     else:
         check_out(args.out)
         texts = {f"{name}.csv": csv(table) for name, table in run_all(args).items()}
-        write(args.out, texts, {})  # before anything can go wrong with a figure: --redraw goes on from here
+        write(args.out, texts, {})  # first, so that --redraw can go on from here if a figure fails
         tables = {name: pd.read_csv(io.StringIO(texts[f"{name}.csv"])) for name in TABLES}
     findings = find(args, tables)
     text = as_text(args, findings)

@@ -1,32 +1,36 @@
-"""How fast the scripts are: against the limit that environment and network set, and against peers, in one go.
+"""How fast the scripts are, against the limit that environment and network set, and against other programs.
 
-    python scripts/benchmark.py                                            # at most 18 minutes (--minutes)
-    python scripts/benchmark.py --scripts ppo_atari_envpool.py --shapes 128x8,8x128 --rounds 5 --minutes 40 \\
+    python results/benchmark/benchmark.py                                  # at most 18 minutes (--minutes)
+    python results/benchmark/benchmark.py --scripts ppo_atari_envpool.py --shapes 128x8,8x128 --rounds 5 --minutes 40 \\
         --peer "cleanrl=python ~/cleanrl/ppo_atari_envpool.py --num-envs {num_envs} --num-steps {num_steps}
                 --total-timesteps {total_timesteps}"
 
-A machine's speed drifts by 20 % within minutes. So what is compared is measured in turn, A B C A B C ..., and a ratio
-is the median of the rounds' own ratios, with their range. Sections:
+The speed of a machine drifts by 20 % within minutes. So what is compared is measured in turn, A B C A B C ..., and a
+ratio is the median of the ratios of single rounds, with their range. Sections:
 
-env      EnvPool alone, with random actions: steps/s.
-network  the script's own network alone, in rows/s: inference on N rows without gradients; training on a minibatch,
+env      EnvPool alone with random actions, in steps/s.
+network  The script's network alone, in rows/s: inference on N rows without gradients; training on a minibatch, which is
          forward and backward of the mean of all outputs. No gather, no loss, no clipping, no optimiser. RND's two
          networks run together with the policy's. With `env` it gives the limit of a script that does one after the
          other: 1 / limit = 1 / env + 1 / inference + update_epochs / training.
-scripts  each script as a user runs it, in a process of its own, with diagnostics on and off. Two log points: half-way
-         and at the end. The speed is that of the second half, without start-up and warm-up, with one log point.
+scripts  Each script as a user runs it, in a process of its own, with diagnostics on and off. It logs half-way and at
+         the end; the speed is that of the second half, without start-up and warm-up, with one log point.
 peers    stable-baselines3's PPO, if it is installed, and every `--peer`: a command that prints its mean steps/s since
-         its start as it goes (`SPS: 123`). Its second half, too, with as many steps as the script in float32. It is
-         ended once it has taken four times as long as the limit promises, and half a minute.
+         its start as it goes (`SPS: 123`). Its speed is that of the second half too, over as many steps as the script
+         in float32. A peer is ended after four times the time that the limit promises, plus half a minute.
 pairs    ppo_envpool.py, which takes one thread: one run, and the sum of two at once.
-busy     each script in its fastest precision, and each peer: alone and then beside one process that keeps a core busy.
+busy     Each script in its fastest precision, and each peer: alone, and then beside one process that keeps a core busy.
 ranks    ppo_atari_envpool.py under torchrun with one and two processes on the same cores or GPUs.
-growth   how time and memory grow with N at a fixed T.
+growth   How time and memory grow with N at a fixed T.
 
 Memory is the peak resident size of a process (VmHWM), summed over the processes of torchrun. On a GPU with tensordict
 installed, `network` is replayed as CUDA graphs.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT
 
 import contextlib
@@ -39,24 +43,22 @@ import platform
 import re
 import shlex
 import subprocess
-import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Callable, NamedTuple, Tuple
 
 import numpy as np
 import torch
-from studies.benchmark_peers import (
+from benchmark_peers import (
     ATARI,
     EXTRA_ARGUMENTS,
     GPU,
     SCRIPTS,
     SMALL,
-    Shape,
+    Setting,
     last_line,
     load,
     measure_peer,
@@ -67,7 +69,7 @@ from studies.benchmark_peers import (
     sb3_peer,
     why_it_failed,
 )
-from studies.benchmark_tables import LEFT_OUT, limit, render, summarize, title
+from benchmark_tables import LEFT_OUT, limit, render, summarize, title
 from tqdm import tqdm
 from typing_extensions import Annotated
 from tyro.conf import UseAppendAction
@@ -79,34 +81,34 @@ SECTIONS = ("env", "network", "scripts", "peers", "pairs", "busy", "ranks", "gro
 PRECISIONS = {"fp32": [], "bf16": ["--bf16"]}
 # keeps a core busy until its parent ends
 BUSY = [sys.executable, "-c", "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"]
-START_SECONDS = 10  # to import, to start the games and to end: only used to estimate what still fits
+START_SECONDS = 10  # for imports, starting the environments and ending: only to estimate what still fits
 CUDA_GRAPHS = GPU and importlib.util.find_spec("tensordict") is not None
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
 def words_of(choices):
-    """The Pattern of one or several of these words, with commas between them."""
+    """The Pattern of one or several of these words, separated by commas."""
     one = "|".join(map(re.escape, choices))
     return Pattern(f"({one})(,({one}))*", f"some of {','.join(choices)}, with commas between them")
 
 
 @dataclass
 class Args:
-    sections: Annotated[str, words_of(SECTIONS)] = ",".join(SECTIONS)  # what to measure: the head of this file says
-    scripts: Annotated[str, words_of(SCRIPTS)] = ",".join(SCRIPTS)  # which scripts
+    sections: Annotated[str, words_of(SECTIONS)] = ",".join(SECTIONS)  # what to measure: see the list above
+    scripts: Annotated[str, words_of(SCRIPTS)] = ",".join(SCRIPTS)  # the scripts to measure
     shapes: Shapes = "128x8"  # environments x steps of a rollout
     precisions: Annotated[str, words_of(PRECISIONS)] = "fp32,bf16"  # without and with the scripts' --bf16
-    growth: Shapes = ",".join(f"{2**k}x8" for k in range(3, 11))  # the shapes of `growth`
-    rounds: Count = 3  # repeats of everything but `growth`
-    seconds: Annotated[float, Range(0.1, 1e9)] = 10.0  # seconds that each process trains
-    minutes: NonNegative = 18.0  # minutes for the whole benchmark: what would not end in time is left out
-    num_threads: Threads = 0  # CPU threads of every program; 0 leaves it to the program
-    out: Path = Path("results/benchmark/results.json")  # the JSON file; the tables are written beside it, as .md
+    growth: Shapes = ",".join(f"{2**k}x8" for k in range(3, 11))  # what `growth` measures
+    rounds: Count = 3  # repetitions of everything but `growth`
+    seconds: Annotated[float, Range(0.1, 1e9)] = 10.0  # seconds of training in each process
+    minutes: NonNegative = 18.0  # minutes for the whole benchmark; leaves out what would not end in time
+    num_threads: Threads = 0  # CPU threads of every program; 0: its own default
+    out: Path = Path("results/benchmark/results.json")  # the JSON file; writes the tables beside it, as .md
     # SCRIPT:NAME=COMMAND or NAME=COMMAND: a command that prints its steps/s; {env_id} {num_envs} {num_steps}
     # {total_timesteps} are filled in
     peer: UseAppendAction[Tuple[str, ...]] = ()
-    flags: UseAppendAction[Tuple[str, ...]] = ()  # measures the scripts with these flags too: --flags=--compile
-    sb3: bool = True  # measures stable-baselines3 too, where it is installed
+    flags: UseAppendAction[Tuple[str, ...]] = ()  # also measures the scripts with these flags: --flags=--compile
+    sb3: bool = True  # also measures stable-baselines3, where it is installed
 
 
 def parse_args(argv):
@@ -115,31 +117,31 @@ def parse_args(argv):
     for name in ("sections", "scripts", "precisions"):
         setattr(args, name, getattr(args, name).split(","))
     for name in ("shapes", "growth"):
-        setattr(args, name, [Shape(*map(int, shape.split("x"))) for shape in getattr(args, name).split(",")])
+        setattr(args, name, [Setting(*map(int, setting.split("x"))) for setting in getattr(args, name).split(",")])
     args.peer = [parse_peer(text) for text in args.peer]
     if args.out.suffix != ".json" or os.path.isdir(args.out):
         fail(f"--out {args.out}: expected the name of a .json file")
     names = [peer.name for peer in args.peer]
     if len({"sb3", "ours", *names}) < len(names) + 2:
         fail(f"--peer {' '.join(names)}: expected names that differ from each other, from sb3 and from ours")
-    for script, shape, flags in itertools.product(args.scripts, args.shapes, ["", *args.flags]):
-        load(script, shape, *shlex.split(flags))  # what a script would refuse is refused now
-    for shape in args.growth:
-        load(ATARI, shape)
+    for script, setting, flags in itertools.product(args.scripts, args.shapes, ["", *args.flags]):
+        load(script, setting, *shlex.split(flags))  # refuses now what a script would refuse
+    for setting in args.growth:
+        load(ATARI, setting)
     if args.sb3 and importlib.util.find_spec("stable_baselines3"):
         args.peer += [sb3_peer(script) for script in (ATARI, SMALL) if script in args.scripts]
     return args
 
 
 def precisions_of(script, chosen):
-    """Those of the chosen precisions that the script has; float32, which each has, if there is none."""
+    """The chosen precisions that the script has; float32, which every script has, if there are none."""
     args = importlib.import_module(script[: -len(".py")]).Args
     return [name for name in chosen if name == "fp32" or hasattr(args, "bf16")] or ["fp32"]
 
 
 # ---- environment and network alone -----------------------------------------------------------------------------------
 def rate(step, rows, seconds):
-    """Rows/s of calling step() for `seconds`, after one call to warm up, or the four that a CUDA graph needs."""
+    """Rows/s of step() over `seconds`, after one call to warm up, or the four that a CUDA graph needs."""
     for _ in range(4 if GPU else 1):
         step()
     if GPU:
@@ -153,23 +155,23 @@ def rate(step, rows, seconds):
     return calls * rows / (time.perf_counter() - start)
 
 
-def measure_env(script, shape, seconds):
-    """Steps per second of the script's environments alone."""
-    module, args = load(script, shape)
-    envs = module.make_envs(args, rundir.game_seeds(args.seed, "train", 0, range(shape.num_envs)))
+def measure_env(script, setting, seconds):
+    """Steps/s of the script's environments alone."""
+    module, args = load(script, setting)
+    envs = module.make_envs(args, rundir.game_seeds(args.seed, "train", 0, range(setting.num_envs)))
     envs.reset()
-    size = (1000, shape.num_envs)
+    size = (1000, setting.num_envs)
     actions = itertools.cycle(np.random.default_rng(0).integers(envs.action_space.n, size=size, dtype="i4"))
-    sps = rate(lambda: envs.step(next(actions)), shape.num_envs, seconds)
+    sps = rate(lambda: envs.step(next(actions)), setting.num_envs, seconds)
     envs.close()
     return {"env_id": args.env_id, "sps": sps}
 
 
-def measure_network(script, shape, precision, seconds):
-    """Rows per second of the script's network alone."""
-    module, args = load(script, shape, *PRECISIONS[precision])
+def measure_network(script, setting, precision, seconds):
+    """Rows/s of the script's network alone."""
+    module, args = load(script, setting, *PRECISIONS[precision])
     device = devices.set_up(args)
-    num_rows, axis = max(shape.num_envs, args.minibatch_size), 0
+    num_rows, axis = max(setting.num_envs, args.minibatch_size), 0
     if script == SMALL:
         observation, axis = module.worlds.observation(args.env_id), 1  # axis 0 is of agents
         agent = module.make_agent(args).to(device)
@@ -194,9 +196,9 @@ def measure_network(script, shape, precision, seconds):
         return mean.detach()
 
     infer, train = devices.graphed(forward, CUDA_GRAPHS), devices.graphed(train, CUDA_GRAPHS)
-    acting, learning = (obs.narrow(axis, 0, rows) for rows in (shape.num_envs, args.minibatch_size))
+    acting, learning = (obs.narrow(axis, 0, rows) for rows in (setting.num_envs, args.minibatch_size))
     with torch.no_grad():
-        inference = rate(lambda: infer(acting), shape.num_envs, seconds)
+        inference = rate(lambda: infer(acting), setting.num_envs, seconds)
     training = rate(lambda: train(learning), args.minibatch_size, seconds)
     return {
         "inference": inference,
@@ -207,33 +209,33 @@ def measure_network(script, shape, precision, seconds):
 
 
 # ---- scripts ---------------------------------------------------------------------------------------------------------
-def script_words(script, shape, iterations, runs_dir, *flags):
-    """The command line, after python, of a training run whose directory is runs_dir/measured."""
-    words = [ROOT / script, "--num-envs", shape.num_envs, "--num-steps", shape.num_steps]
-    words += ["--total-timesteps", iterations * shape.batch_size, "--num-logs", min(2, iterations)]
+def script_words(script, setting, iterations, runs_dir, *flags):
+    """The command line after `python` of a training run with the directory runs_dir/measured."""
+    words = [ROOT / script, "--num-envs", setting.num_envs, "--num-steps", setting.num_steps]
+    words += ["--total-timesteps", iterations * setting.batch_size, "--num-logs", min(2, iterations)]
     words += ["--runs-dir", runs_dir, "--run-name", "measured", *EXTRA_ARGUMENTS.get(script, []), *flags]
     return [str(word) for word in words]
 
 
-def measure_script(script, shape, iterations, seconds, num_threads, flags=(), ranks=None):
-    """Runs a script from its start to its end. Returns its speed and memory, or {"error": its last line}.
+def measure_script(script, setting, iterations, seconds, num_threads, flags=(), ranks=None):
+    """Runs a script from start to end. Returns its speed and memory, or {"error": its last line}.
 
-    `ranks`: the number of torchrun's processes; None runs the script without torchrun.
+    ranks: the number of torchrun's processes; None runs the script without torchrun.
     """
     python = [sys.executable]
     if ranks:
         python += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-        num_threads = max(1, (num_threads or torch.get_num_threads()) // ranks)  # torchrun itself would take one each
+        num_threads = max(1, (num_threads or torch.get_num_threads()) // ranks)  # torchrun's default is one each
     if num_threads:
         flags = [*flags, "--num-threads", num_threads]
     with tempfile.TemporaryDirectory(prefix="benchmark-") as runs_dir:
-        words = [*python, *script_words(script, shape, iterations, runs_dir, *flags)]
+        words = [*python, *script_words(script, setting, iterations, runs_dir, *flags)]
         ended = run_process(words, seconds, num_threads)
         curves = reading.read_curves(Path(runs_dir, "measured"))
     if ended["code"] != 0:
         return {"error": why_it_failed(ended, seconds)}
     return {
-        "sps": float(curves["charts/SPS"][1][-1]),  # since the log point before
+        "sps": float(curves["charts/SPS"][1][-1]),  # since the previous log point
         "iterations": iterations,
         "peak_bytes": ended["peak_bytes"],
         "gpu_bytes": ended["gpu_bytes"],
@@ -241,7 +243,7 @@ def measure_script(script, shape, iterations, seconds, num_threads, flags=(), ra
 
 
 def at_once(runs, measure):
-    """The sum of the speeds and of the memory of several measure() at once, or the first {"error"}."""
+    """Several measure() at once: the sums of their speeds and of their memory, or the first {"error"}."""
     with ThreadPoolExecutor(runs) as pool:
         found = list(pool.map(lambda _: measure(), range(runs)))
     errors = [result for result in found if "error" in result]
@@ -249,7 +251,7 @@ def at_once(runs, measure):
 
 
 def beside(neighbours, measure):
-    """measure(), beside so many processes that keep a core busy each."""
+    """measure() beside this number of processes that keep a core busy each."""
     busy = [subprocess.Popen(BUSY) for _ in range(neighbours)]
     try:
         return measure()
@@ -263,53 +265,53 @@ def beside(neighbours, measure):
 class Task(NamedTuple):
     """One measurement."""
 
-    what: dict  # the fields of its record that say what is measured
+    what: dict  # fields of its record: what is measured
     seconds: float  # expected
-    measure: Callable[[], dict]  # returns the fields of its record that say what was found
+    measure: Callable[[], dict]  # returns further fields of its record: what was found
 
 
 class Plan:
-    """What is measured, and in which order."""
+    """The measurements and their order."""
 
     def __init__(self, args):
         self.args, self.estimates, self.start = args, {}, time.monotonic()
-        self.seconds_alone = min(2.0, args.seconds / 10)  # for each measurement of an environment or a network
+        self.seconds_alone = min(2.0, args.seconds / 10)  # for an environment or a network
 
     def fastest(self, script):
-        """The faster of the precisions on this machine: where there is no bfloat16, it is emulated."""
+        """The faster precision on this machine, which may only emulate bfloat16."""
         precisions = precisions_of(script, self.args.precisions)
         slow = devices.bf16_hint(True) and not GPU
         return next((x for x in precisions if (x == "bf16") != bool(slow)), precisions[0])
 
-    def estimate(self, script, shape, precision):
-        """The limit in steps/s, from a quarter of a second for each part: decides how long a process has to run."""
-        key = (script, shape, precision)
+    def estimate(self, script, setting, precision):
+        """The limit in steps/s, from a quarter of a second for each part. It decides how long a process runs."""
+        key = (script, setting, precision)
         if key not in self.estimates:
             seconds = min(0.25, self.seconds_alone)
-            network = measure_network(script, shape, precision, seconds)
-            env = measure_env(script, shape, seconds)
+            network = measure_network(script, setting, precision, seconds)
+            env = measure_env(script, setting, seconds)
             self.estimates[key] = limit(env["sps"], network["inference"], network["training"], network["update_epochs"])
         return self.estimates[key]
 
-    def iterations(self, script, shape, precision):
-        """The iterations of a process that trains for --seconds: an even number, since half of them are measured."""
-        sps = self.estimate(script, shape, precision)
-        return max(4, 2 * round(self.args.seconds * sps / (2 * shape.batch_size)))
+    def iterations(self, script, setting, precision):
+        """The iterations that train for --seconds: an even number, since half of them are measured."""
+        sps = self.estimate(script, setting, precision)
+        return max(4, 2 * round(self.args.seconds * sps / (2 * setting.batch_size)))
 
-    def training_task(self, what, shape, iterations, sps, flags, ranks=None):
-        """The Task that runs a script for some iterations, of which `sps` is the estimated speed in steps/s."""
-        expected = iterations * shape.batch_size / sps
-        time_limit = 300 + 20 * expected  # only for a process that hangs
+    def training_task(self, what, setting, iterations, sps, flags, ranks=None):
+        """The Task that runs a script for some iterations. sps: its estimated speed in steps/s."""
+        expected = iterations * setting.batch_size / sps
+        time_limit = 300 + 20 * expected  # for a process that hangs
         measure = partial(
-            measure_script, what["script"], shape, iterations, time_limit, self.args.num_threads, flags, ranks
+            measure_script, what["script"], setting, iterations, time_limit, self.args.num_threads, flags, ranks
         )
         return Task(what, expected + START_SECONDS, measure)
 
     def variants(self, script):
-        """(precision, diagnostics, flags) of each way to run a script, since each costs a process a round.
+        """(precision, diagnostics, flags) of each way to run a script. Each costs one process per round.
 
-        Without diagnostics only in the fastest precision, where they take the largest share of the time; with further
-        flags only there too.
+        Runs without diagnostics and with further flags are in the fastest precision only, where diagnostics take the
+        largest share of the time.
         """
         flags, fastest = [*self.args.flags], self.fastest(script)
         if CUDA_GRAPHS and "--cuda-graphs" not in flags and script != SMALL:
@@ -320,110 +322,110 @@ class Plan:
             *((fastest, True, flag) for flag in flags),
         ]
 
-    def env_tasks(self, script, shape):
-        what = {"shape": str(shape), "section": "env", "script": script}
-        yield Task(what, self.seconds_alone, partial(measure_env, script, shape, self.seconds_alone))
+    def env_tasks(self, script, setting):
+        what = {"shape": str(setting), "section": "env", "script": script}
+        yield Task(what, self.seconds_alone, partial(measure_env, script, setting, self.seconds_alone))
 
-    def network_tasks(self, script, shape):
+    def network_tasks(self, script, setting):
         for precision in precisions_of(script, self.args.precisions):
-            what = {"shape": str(shape), "section": "network", "script": script, "precision": precision}
-            measure = partial(measure_network, script, shape, precision, self.seconds_alone)
+            what = {"shape": str(setting), "section": "network", "script": script, "precision": precision}
+            measure = partial(measure_network, script, setting, precision, self.seconds_alone)
             yield Task(what, 2 * self.seconds_alone, measure)
 
-    def script_tasks(self, script, shape):
-        module, _ = load(script, shape)
+    def script_tasks(self, script, setting):
+        module, _ = load(script, setting)
         for precision, diagnostics, flags in self.variants(script):
             what = {
-                "shape": str(shape),
+                "shape": str(setting),
                 "section": "scripts",
                 "script": script,
                 "precision": precision,
                 "diagnostics": diagnostics,
                 "flags": flags,
-                "log_steps": module.Args.total_timesteps // module.Args.num_logs,  # between its points by default
+                "log_steps": module.Args.total_timesteps // module.Args.num_logs,  # between log points by default
             }
             words = [*PRECISIONS[precision], *shlex.split(flags), *([] if diagnostics else ["--no-diagnostics"])]
-            iterations, sps = self.iterations(script, shape, precision), self.estimate(script, shape, precision)
-            yield self.training_task(what, shape, iterations, sps, words)
+            iterations, sps = self.iterations(script, setting, precision), self.estimate(script, setting, precision)
+            yield self.training_task(what, setting, iterations, sps, words)
 
-    def peer_task(self, section, peer, shape):
-        """The Task that runs a peer for as many iterations as its script in float32."""
-        what = {"shape": str(shape), "section": section, "script": peer.script, "name": peer.name}
-        module, _ = load(peer.script, shape)
-        total_timesteps = self.iterations(peer.script, shape, "fp32") * shape.batch_size
-        expected = total_timesteps / self.estimate(peer.script, shape, "fp32")
-        command = peer.command_for(module.Args.env_id, shape, total_timesteps)
+    def peer_task(self, section, peer, setting):
+        """The Task that runs a peer for as many iterations as the script in float32."""
+        what = {"shape": str(setting), "section": section, "script": peer.script, "name": peer.name}
+        module, _ = load(peer.script, setting)
+        total_timesteps = self.iterations(peer.script, setting, "fp32") * setting.batch_size
+        expected = total_timesteps / self.estimate(peer.script, setting, "fp32")
+        command = peer.command_for(module.Args.env_id, setting, total_timesteps)
         measure = partial(measure_peer, command, 30 + 4 * expected, self.args.num_threads)
         return Task(what, 2 * (expected + START_SECONDS), measure)
 
-    def peer_tasks(self, shape):
+    def peer_tasks(self, setting):
         for peer in self.args.peer:
-            yield self.peer_task("peers", peer, shape)
+            yield self.peer_task("peers", peer, setting)
 
-    def pair_tasks(self, shape):
-        what = {"shape": str(shape), "section": "pairs", "script": SMALL, "precision": "fp32"}
-        iterations, sps = self.iterations(SMALL, shape, "fp32"), self.estimate(SMALL, shape, "fp32")
-        task = self.training_task(what, shape, iterations, sps, [])
+    def pair_tasks(self, setting):
+        what = {"shape": str(setting), "section": "pairs", "script": SMALL, "precision": "fp32"}
+        iterations, sps = self.iterations(SMALL, setting, "fp32"), self.estimate(SMALL, setting, "fp32")
+        task = self.training_task(what, setting, iterations, sps, [])
         for runs in (1, 2):
             yield task._replace(what={**what, "runs": runs}, measure=partial(at_once, runs, task.measure))
 
-    def busy_tasks(self, shape):
+    def busy_tasks(self, setting):
         """Each program alone and, right after that, beside one busy process."""
         programs = []
         for script in self.args.scripts:
             precision = self.fastest(script)
-            what = {"shape": str(shape), "section": "busy", "script": script, "name": "ours", "precision": precision}
-            iterations, sps = (f(script, shape, precision) for f in (self.iterations, self.estimate))
-            programs.append(self.training_task(what, shape, iterations, sps, PRECISIONS[precision]))
-        programs += [self.peer_task("busy", peer, shape) for peer in self.args.peer]
+            what = {"shape": str(setting), "section": "busy", "script": script, "name": "ours", "precision": precision}
+            iterations, sps = (f(script, setting, precision) for f in (self.iterations, self.estimate))
+            programs.append(self.training_task(what, setting, iterations, sps, PRECISIONS[precision]))
+        programs += [self.peer_task("busy", peer, setting) for peer in self.args.peer]
         for task in programs:
             for neighbours in (0, 1):
                 measure = partial(beside, neighbours, task.measure)
                 yield task._replace(what={**task.what, "neighbours": neighbours}, measure=measure)
 
-    def rank_tasks(self, shape):
+    def rank_tasks(self, setting):
         precision = self.fastest(ATARI)
         flags = ["--no-diagnostics", *PRECISIONS[precision]]
         for ranks in (1, 2):
-            what = {"shape": str(shape), "section": "ranks", "script": ATARI, "precision": precision}
-            iterations, sps = self.iterations(ATARI, shape, precision), self.estimate(ATARI, shape, precision)
-            yield self.training_task({**what, "ranks": ranks}, shape, iterations, sps, flags, ranks)
+            what = {"shape": str(setting), "section": "ranks", "script": ATARI, "precision": precision}
+            iterations, sps = self.iterations(ATARI, setting, precision), self.estimate(ATARI, setting, precision)
+            yield self.training_task({**what, "ranks": ranks}, setting, iterations, sps, flags, ranks)
 
     def growth_tasks(self):
-        """Half as long as the others; a single iteration of a batch that would take longer than that."""
+        """Half as long as the other tasks; one iteration if its batch takes longer than that."""
         precision = self.fastest(ATARI)
-        for shape in self.args.growth:
-            what = {"section": "growth", "shape": str(shape), "script": ATARI, "precision": precision}
-            similar = Shape(min(shape.num_envs, 128), min(shape.num_steps, 32))  # a large batch costs too much to try
+        for setting in self.args.growth:
+            what = {"section": "growth", "shape": str(setting), "script": ATARI, "precision": precision}
+            similar = Setting(min(setting.num_envs, 128), min(setting.num_steps, 32))  # a large batch is slow to try
             sps = self.estimate(ATARI, similar, precision)
-            iterations = self.args.seconds / 2 * sps / shape.batch_size
+            iterations = self.args.seconds / 2 * sps / setting.batch_size
             iterations = 1 if iterations < 0.5 else max(2, 2 * round(iterations / 2))
             flags = ["--no-diagnostics", *PRECISIONS[precision]]
-            yield self.training_task(what, shape, iterations, sps, flags)
+            yield self.training_task(what, setting, iterations, sps, flags)
 
     def tasks(self, first_round):
-        """Yields the tasks of one round; what is compared with each other is measured close together."""
+        """Yields the tasks of one round. Tasks that are compared with each other follow each other."""
         sections = self.args.sections
         per_script = {"env": self.env_tasks, "network": self.network_tasks, "scripts": self.script_tasks}
-        for shape in self.args.shapes:
+        for setting in self.args.shapes:
             for script in self.args.scripts:
                 for section, tasks in per_script.items():
                     if section in sections:
-                        yield from tasks(script, shape)
+                        yield from tasks(script, setting)
             if "peers" in sections:
-                yield from self.peer_tasks(shape)
+                yield from self.peer_tasks(setting)
             if "pairs" in sections and SMALL in self.args.scripts:
-                yield from self.pair_tasks(shape)
+                yield from self.pair_tasks(setting)
             if "busy" in sections:
-                yield from self.busy_tasks(shape)
+                yield from self.busy_tasks(setting)
             if "ranks" in sections:
-                yield from self.rank_tasks(shape)
+                yield from self.rank_tasks(setting)
         if "growth" in sections and first_round:
             yield from self.growth_tasks()
 
     def measure(self, records):
-        """Appends one record per measurement to `records`, round by round, as long as there is time."""
-        last_seconds = {}  # by title: how long the measurement took in the round before
+        """Appends one record per measurement to `records`, round by round, while there is time."""
+        last_seconds = {}  # by title: the time of the measurement in the previous round
         bar = tqdm(disable=None, unit="measurement", dynamic_ncols=True)
         for round_number in range(1, self.args.rounds + 1):
             for task in self.tasks(first_round=round_number == 1):
@@ -451,7 +453,7 @@ class Plan:
 
 
 def in_words(found):
-    """The main results of a measurement, for the screen."""
+    """The main results of a measurement, as text."""
     if "error" in found:
         return f"error: {found['error']}"
     names = [name for name in ("sps", "inference", "training") if name in found]
@@ -483,12 +485,15 @@ def describe_machine():
 
 
 def main(args):
-    """Measures, writes the JSON file and the tables, and returns the exit code."""
+    """Measures, writes the JSON file and the tables. Returns the exit code."""
     if args.num_threads:
         torch.set_num_threads(args.num_threads)
     machine, records = describe_machine(), []
     if machine["load"] > 0.5:
-        print(f"note: the load average is {machine['load']:.1f}: other programs slow down what is measured", flush=True)
+        print(
+            f"note: the load average is {machine['load']:.1f}: other programs slow down the benchmark",
+            flush=True,
+        )
     with writable("out", args.out.parent):
         pass
     code = 0

@@ -1,23 +1,22 @@
-"""The figures of gradient_correlation.py, from its tables."""
+"""Draws the figures of gradient_correlation.py from its tables."""
 
 import itertools
 
 import numpy as np
 from analysis.look import BLUE, COLUMN, GREEN, ORANGE, PAGE, SKY, VERMILLION, plt
-
-from studies.gradient_claims import (
+from analysis.statistics import relative_bias
+from gradient_claims import (
     NAMES,
     bias_squares,
     by_policy,
     by_seed,
     difference,
-    relative_bias,
     seed_evidence,
     select,
 )
-from studies.gradient_measures import BATCH, BIAS_STEPS, focus_iterations
+from gradient_measures import BATCH, BIAS_STEPS, focus_iterations
 
-# Settings differ in the line as well, kinds of pairs in the fill
+# settings also differ in the line, kinds of pairs in the fill of the markers
 SETTING_STYLE = {"4x256": ("black", "-", "o"), "16x64": (VERMILLION, "--", "s")}
 ACROSS_COLOR = {"4x256": "0.55", "16x64": ORANGE}
 START_COLOR = {
@@ -31,7 +30,7 @@ LAMBDA_COLORS, LAMBDA_LINES = (SKY, GREEN, ORANGE, "black"), ("-", "--", "-.", "
 
 # ---- parts of a figure -----------------------------------------------------------------------------------------------
 def last_step(args):
-    """The environment step of the later of the two checkpoints that the post shows."""
+    """The environment step of the later checkpoint of the two that the post shows."""
     return focus_iterations(args)[-1] * BATCH
 
 
@@ -47,9 +46,9 @@ def lambda_axis(axes, lambdas):
 
 
 def share_below(ax, table, color, line, label):
-    """Draws the share of cosines below x, (bins,), from the counts of a histogram over [-1, 1]. Returns x and it.
+    """Draws the share of cosines below x from the counts of a histogram over [-1, 1]. Returns x and it, (bins,) each.
 
-    Densities of two kinds look alike where their means differ by some hundredths, and peaks hide one another.
+    In densities two kinds look alike if their means differ by some hundredths, and peaks hide each other.
     """
     x, share = table["cosine"].to_numpy(), table["count"].cumsum().to_numpy() / max(table["count"].sum(), 1)
     x = x + (x[1] - x[0]) / 2  # upper edges of the bins
@@ -60,7 +59,7 @@ def share_below(ax, table, color, line, label):
 
 
 def pair_distributions(ax, table):
-    """Draws the share of cosines below x within and across trajectories, and fills what lies between."""
+    """Draws the share of cosines below x within and across trajectories, and fills the area between."""
     kinds = (("across", ORANGE, "--"), ("within", BLUE, "-"))
     found = [share_below(ax, select(table, kind=kind), color, line, kind) for kind, color, line in kinds]
     ax.fill_between(found[0][0], *(share for _, share in found), color="0.8", linewidth=0)
@@ -124,7 +123,7 @@ def draw_lag_curves(args, tables):
 
 
 def draw_heat_maps(args, tables, grid):
-    """5 x 5 maps of the first seed at the last step. grid: {row: {column: fields of the map's records}}, by label."""
+    """5 x 5 maps of the first seed at the last step. grid: {row label: {column label: fields of the map's records}}."""
     step, seed = last_step(args), args.seeds[0]
     table = select(tables["batch_cosines"], seed=seed, step=step)
     num_columns = len(next(iter(grid.values())))
@@ -158,9 +157,9 @@ def draw_heat_map(ax, table):
 
 
 def batch_fields(setting, kind, lam):
-    """The records of batch_cosines of one setting's policies; fresh batches have the setting's own shape."""
-    shape = {} if kind == "minibatches" else {"shape": setting}
-    return {"setting": setting, "kind": kind, "lambda": lam, **shape}
+    """The fields of batch_cosines for the policies of one setting; fresh batches have the N x T of the setting."""
+    fields = {"setting": setting, "kind": kind, "lambda": lam}
+    return fields if kind == "minibatches" else {**fields, "shape": setting}
 
 
 def draw_heat_maps_by_kind(args, tables):
@@ -223,13 +222,13 @@ def draw_variance(args, tables):
     fig, axes = plt.subplots(1, 2, figsize=(PAGE, 2.5))
     table = tables["variance"]
     table = table.assign(share=table["covariance"] / table["individual"])
-    for k, ((shape, start), color) in enumerate(START_COLOR.items()):
+    for k, ((name, start), color) in enumerate(START_COLOR.items()):
         x = np.arange(len(args.lambdas)) + (k - 1.5) * 0.17
-        lambdas = select(table, shape=shape, start=start).groupby("lambda")
+        lambdas = select(table, shape=name, start=start).groupby("lambda")
         for ax, column in zip(axes, ("share", "ess")):
             middle, low, high = (lambdas[column].quantile(q) for q in (0.5, 0.1, 0.9))
-            style = {"fmt": SETTING_STYLE[shape][2], "color": color, "elinewidth": 1}
-            ax.errorbar(x, middle, [middle - low, high - middle], label=f"{shape}, {start}", **style)
+            style = {"fmt": SETTING_STYLE[name][2], "color": color, "elinewidth": 1}
+            ax.errorbar(x, middle, [middle - low, high - middle], label=f"{name}, {start}", **style)
     for ax, null, label in zip(axes, (0, 1), ("covariance term / individual term", "effective sample size / NT")):
         ax.axhline(null, color="0.7", linewidth=0.8, zorder=0)
         ax.set_ylabel(label)
@@ -240,7 +239,7 @@ def draw_variance(args, tables):
 
 
 def direction(moments):
-    """The cosine of E[G] to the true gradient: from (3, …, seeds) products and squared norms."""
+    """The cosine of E[G] to the true gradient, from their inner product and squared norms (3, …, seeds)."""
     inner, norm2, truth2 = moments.mean(-1)
     return inner / np.sqrt(np.maximum(norm2 * truth2, 1e-12))
 
@@ -261,7 +260,7 @@ def draw_bias(args, tables):
         )
         for ax, (statistic, samples) in zip(axes, panels):
             found = np.array([seed_evidence(statistic, [values], args.resamples).estimate for values in samples]).T
-            found[~np.isfinite(found)] = np.nan  # not drawn: noise hides the true gradient
+            found[~np.isfinite(found)] = np.nan  # noise hides the true gradient: not drawn
             bars, style = np.abs(found[1:] - found[0]), {"color": color, "marker": marker}
             ax.errorbar(x + (k - 1.5) * 0.07, found[0], bars, elinewidth=0.8, label=f"T = {T}", **style)
     for ax, label in zip(axes, ("|bias| / |true gradient|", "cosine of E[G] to the truth", "variance of one sample")):

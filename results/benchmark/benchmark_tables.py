@@ -1,8 +1,8 @@
-"""What the records of benchmark.py say: its summary, and the tables that it writes.
+"""The summary of benchmark.py's records, and its tables.
 
-A record is one measurement, a dict: "round", "section", the fields that say what was measured ("shape", "script",
-"precision", "diagnostics", "flags", "name", "runs", "ranks", "neighbours"), and its results ("sps", "peak_bytes", ...)
-or an "error". All comparisons are ratios within a round, since a machine's speed drifts by 20 % within minutes.
+A record is one measurement, a dict. It has "round" and "section", what was measured ("shape", which is N x T, "script",
+"precision", "diagnostics", "flags", "name", "runs", "ranks", "neighbours"), and the results ("sps", "peak_bytes", ...)
+or an "error". All comparisons are ratios within a round, since the speed of a machine drifts by 20 % within minutes.
 
 A spread is {"median", "min", "max", "n"} of the values of several rounds.
 """
@@ -10,22 +10,22 @@ A spread is {"median", "min", "max", "n"} of the values of several rounds.
 import statistics
 
 DIAGNOSTICS = {True: "diagnostics", False: "no diagnostics"}
-LEFT_OUT = "left out: "  # begins the error of what was not measured because the time was spent
+LEFT_OUT = "left out: "  # begins the error of a measurement for which no time was left
 
 
 def limit(env_sps, inference, training, update_epochs):
-    """Steps/s of a script that plays, decides and learns in turn and does nothing else. Rates in rows/s."""
+    """Steps/s of a script that steps environments, acts and learns in turn and does nothing else. Rates in rows/s."""
     return 1.0 / (1.0 / env_sps + 1.0 / inference + update_epochs / training)
 
 
 def batch_size(shape):
-    """N x T of a record's shape, "128x8"."""
+    """N times T, from the "shape" of a record, such as "128x8"."""
     num_envs, num_steps = map(int, shape.split("x"))
     return num_envs * num_steps
 
 
 def title(record):
-    """One line that says what a record measured; the same in every round."""
+    """One line on what a record measures, the same in every round."""
     words = [
         record["section"],
         record.get("shape"),
@@ -52,7 +52,7 @@ def by_round(records, result="sps", **fields):
 
 
 def spread(values):
-    """The spread of {round: value}; None if there is no round."""
+    """The spread of {round: value}; None without a round."""
     values = list(values.values())
     if not values:
         return None
@@ -60,18 +60,18 @@ def spread(values):
 
 
 def ratios(numerators, denominators):
-    """The spread of numerator / denominator over the rounds that have both; None if none has."""
+    """The spread of numerator / denominator over the rounds that have both; None without such a round."""
     return spread({r: numerators[r] / denominators[r] for r in numerators.keys() & denominators.keys()})
 
 
 def distinct(records, section, *names):
-    """The different values of these fields in a section, in order, each as {name: value}."""
+    """The distinct values of these fields in a section, in order, each as {name: value}."""
     found = (tuple(record.get(name) for name in names) for record in records if record["section"] == section)
     return [dict(zip(names, values)) for values in dict.fromkeys(found)]
 
 
 def limits(records, shape, script, precision):
-    """{round: steps/s}: the limit of a script at a shape and precision."""
+    """{round: steps/s}: the limit of a script at an N x T and a precision."""
     env = by_round(records, section="env", shape=shape, script=script)
     network = {"section": "network", "shape": shape, "script": script, "precision": precision}
     rates = [by_round(records, name, **network) for name in ("inference", "training", "update_epochs")]
@@ -80,7 +80,7 @@ def limits(records, shape, script, precision):
 
 # ---- the summary: a list of rows for each table ----------------------------------------------------------------------
 def summarize_parts(records):
-    """Environment and network alone, and the limit that they imply. Rates in rows/s."""
+    """Environment and network alone, and the limit that follows. Rates in rows/s."""
     rows = []
     for network in distinct(records, "network", "shape", "script", "precision"):
         env = by_round(records, section="env", shape=network["shape"], script=network["script"])
@@ -92,7 +92,7 @@ def summarize_parts(records):
 
 
 def program_row(records, section, program):
-    """One program's speed, in steps/s and against each peer that does the same work, and its memory."""
+    """The speed of a program, in steps/s and against each peer that does the same work, and its memory."""
     speed = by_round(records, section=section, **program)
     against = {}
     for peer in distinct(records, "peers", "shape", "script", "name"):
@@ -115,7 +115,7 @@ def summarize_programs(records):
 
 
 def summarize_diagnostics(records):
-    """The cost of a log point's diagnostics: seconds each, and the share of a run with the script's default points."""
+    """The cost of diagnostics: seconds per log point, and the share of a run with the default number of points."""
     rows = []
     for script in distinct(records, "scripts", "shape", "script", "precision"):
         fields = {"section": "scripts", **script, "flags": ""}
@@ -143,7 +143,7 @@ def summarize_diagnostics(records):
 
 
 def summarize_busy(records):
-    """Each program alone and beside one busy process, and our speed there against each peer's."""
+    """Each program alone and beside one busy process; ours there also against each peer."""
     rows = []
     for program in distinct(records, "busy", "shape", "script", "name", "precision"):
         alone, busy = (by_round(records, section="busy", neighbours=n, **program) for n in (0, 1))
@@ -159,7 +159,7 @@ def summarize_busy(records):
 
 
 def summarize_processes(records, section, number):
-    """Several processes against one. `number`: the field that says how many, "ranks" of torchrun, or "runs" at once."""
+    """Several processes against one. number: the field with their number, "ranks" of torchrun or "runs" at once."""
     rows = []
     for program in distinct(records, section, "shape", "script", "precision", number):
         speed = by_round(records, section=section, **program)
@@ -170,15 +170,15 @@ def summarize_processes(records, section, number):
 
 
 def summarize_growth(records):
-    """How cost grows with N: the records themselves, since it is measured in the first round only."""
+    """How cost grows with N: the records themselves, since only the first round has them."""
     rows = [record for record in records if record["section"] == "growth" and "error" not in record]
     return [{name: value for name, value in row.items() if name != "section"} for row in rows]
 
 
 def summarize(records):
-    """{"parts", "end_to_end", "diagnostics", "pairs", "busy", "ranks", "growth", "errors"}: a list each.
+    """A dict of lists: parts, end_to_end, diagnostics, pairs, busy, ranks, growth, errors.
 
-    What was left out in one round only, for lack of time, is no error.
+    A measurement that only some rounds had no time for is no error.
     """
     measured = {title(record) for record in records if "error" not in record}
     failed = [record for record in records if "error" in record]
@@ -200,7 +200,7 @@ def summarize(records):
 
 # ---- the summary as text ---------------------------------------------------------------------------------------------
 def shown(spread, form=",.0f"):
-    """A spread as text: its median, and its range in brackets; "-" if there is none."""
+    """A spread as text: its median, and its range in brackets; "-" for None."""
     if not spread:
         return "-"
     text = f"{spread['median']:{form}}"
@@ -212,18 +212,18 @@ def gigabytes(spread):
 
 
 def variant(row):
-    """What distinguishes a program from the others of its table."""
+    """What distinguishes a program from the others in its table."""
     if row["name"] != "ours":
         return row["name"]
     return " ".join(filter(None, [row["precision"], row["flags"], "" if row["diagnostics"] else "--no-diagnostics"]))
 
 
 SCRIPT = {"shape": lambda row: row["shape"], "script": lambda row: row["script"], "": lambda row: row["precision"]}
-AGAINST_ONE = {  # what several processes are compared with
+AGAINST_ONE = {  # columns of several processes
     "times one": lambda row: shown(row["against_one"], ".2f"),
     "peak GB of all": lambda row: gigabytes(row["peak_bytes"]),
 }
-# section of the summary: what it shows, and for each heading of its table the function from a row to the cell
+# {section of the summary: (caption, {column: function from a row to its text})}
 TABLES = {
     "parts": (
         "Alone: the environment, the network (inference on N rows, training on a minibatch; rows/s), and the limit "
@@ -289,7 +289,7 @@ TABLES = {
 
 
 def program_columns(peers):
-    """The table of the programs that do the same work: {heading: function from a row to the cell}."""
+    """The columns of a table of programs that do the same work: {column: function from a row to its text}."""
     return {
         "": variant,
         "SPS": lambda row: shown(row["sps"]),
@@ -300,11 +300,11 @@ def program_columns(peers):
 
 
 def table(rows, columns):
-    """Lines of Markdown with padded columns, so that they read as plain text too."""
-    lines = [[*columns], *([cell(row) for cell in columns.values()] for row in rows)]
+    """Lines of Markdown with padded columns, which also read well as plain text."""
+    lines = [[*columns], *([text_of(row) for text_of in columns.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines)]
     lines.insert(1, ["-" * width for width in widths])
-    return "\n".join("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths)) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(text.ljust(width) for text, width in zip(line, widths)) + " |" for line in lines)
 
 
 def render(summary, machine):

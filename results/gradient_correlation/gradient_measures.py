@@ -1,7 +1,7 @@
-"""What gradient_correlation.py measures: PPO on Pendulum-v1, its per-sample gradients, their correlation and variance.
+"""Trains PPO on Pendulum-v1 and measures its per-sample gradients: their correlation, variance and bias.
 
-Shapes: N environments, T steps of a rollout, B rows, P parameters of the policy, S seeds. Choices that the blog post
-leaves open are in the docstring of gradient_correlation.py.
+In shapes: N environments, T steps of a rollout, B rows, P parameters of the policy, S seeds. The docstring of
+gradient_correlation.py lists the choices that the blog post leaves open.
 """
 
 import itertools
@@ -17,17 +17,17 @@ import torch
 import torch.nn.functional as F
 from torch.func import grad, vmap
 
-warnings.filterwarnings("ignore", message=".*precision lowered by casting.*")  # gymnasium, of Pendulum's own bounds
+warnings.filterwarnings("ignore", message=".*precision lowered by casting.*")  # gymnasium on the bounds of Pendulum
 
-SETTINGS = ((4, 256), (16, 64))  # (N, T) of the post: the same batch
+SETTINGS = ((4, 256), (16, 64))  # (N, T) of the post: batches of one size
 BATCH = 1024
 EPISODE = 200  # steps before Pendulum's time limit
-CYCLE = EPISODE + 1  # rows of an episode and its reset row
+CYCLE = EPISODE + 1  # rows of an episode and its autoreset step
 STRIP = 256  # rows of a fresh strip: one environment's share of a 4 x 256 batch, or four shares of 16 x 64
 BIAS_STEPS = (8, 16, 64, 256)  # rollout lengths T whose bias is measured
-GROUP = 16  # strips in a group: enough for four batches of either shape
+GROUP = 16  # strips in a group: enough for four batches of either setting
 POST_STEPS = (399360, 450560)  # the environment steps that the post shows
-OBS_SCALE = torch.tensor([1.0, 1.0, 1 / 8])  # cos, sin, angular velocity: into [-1, 1]
+OBS_SCALE = torch.tensor([1.0, 1.0, 1 / 8])  # cos, sin and angular velocity to [-1, 1]
 REWARD_SCALE = 1 / 50
 
 
@@ -43,7 +43,7 @@ def init_mlp(sizes, last_std, generator):
 
 
 def mlp(params, x):
-    """Maps x (..., B, in) to (..., B). Parameters with leading dimensions are several networks, one for each of x's."""
+    """Maps x (..., B, in) to (..., B). Parameters with leading dimensions are several networks, one per entry of x."""
     for i in range(3):
         x = x @ params[f"w{i}"] + params[f"b{i}"]
         x = x.tanh() if i < 2 else x
@@ -51,14 +51,14 @@ def mlp(params, x):
 
 
 def init_agent(seed):
-    """Actor (with its log-std) and critic of one training run: {name: parameter} each."""
+    """Actor (with its log-std) and critic of one training run, each as {name: parameter}."""
     generator = torch.Generator().manual_seed(seed)
     actor = {**init_mlp((3, 64, 64, 1), 0.01, generator), "logstd": torch.zeros(1)}
     return actor, init_mlp((3, 64, 64, 1), 1.0, generator)
 
 
 def stack_networks(networks):
-    """One trainable network with a leading axis S from S networks: {name: parameter} each."""
+    """Stacks S networks into one trainable network with a leading axis S. A network is {name: parameter}."""
     return {name: torch.stack([network[name] for network in networks]).requires_grad_() for name in networks[0]}
 
 
@@ -83,9 +83,9 @@ def make_envs(num_envs, seeds, max_episode_steps=EPISODE):
 def advantages(deltas, cuts, decay):
     """GAE (Schulman et al. 2016, eq. 16) from TD errors: A_t = delta_t + decay (1 - cut_t) A_{t+1}, over axis 0.
 
-    decay: gamma lambda. cuts (bool): the episode or rollout ends with this row. All three broadcast to the result's
-    shape (T, ...). Pendulum never terminates, so the delta of a cut row bootstraps like any other. A reset row follows
-    a cut, so no other row depends on it.
+    decay: gamma lambda. cuts (bool): the episode or rollout ends with this row. All three broadcast to the shape of the
+    result, (T, ...). Pendulum never terminates, so the delta of a cut row bootstraps like any other. An autoreset step
+    follows a cut, so no other row depends on it.
     """
     shape = torch.broadcast_shapes(deltas.shape, cuts.shape, torch.as_tensor(decay).shape)
     out, last, carry = torch.empty(shape), torch.zeros(shape[1:]), decay * ~cuts
@@ -100,11 +100,11 @@ def seeds_for(count, *names):
 
 
 def train(args, num_envs, num_steps):
-    """PPO with every seed at once: each is a row of the parameters' leading axis S, independent of the others.
+    """Trains PPO with all seeds at once: the parameters' leading axis S is over seeds, which do not affect each other.
 
     Returns checkpoints, and (seed, step, return) of each episode. A checkpoint has "seed", "step", "num_envs", "actor",
     "critic" and the batch that this policy has just collected, before any update: obs (T + 1, N, 3) scaled, actions
-    (T, N), rewards (T, N) scaled, cuts (T, N) bool: the episode ends here, valid (T, N) bool: no reset row.
+    (T, N), rewards (T, N) scaled, cuts (T, N) bool (the episode ends here), valid (T, N) bool (no autoreset step).
     """
     torch.set_num_threads(1)
     S, N, T = len(args.seeds), num_envs, num_steps
@@ -164,7 +164,7 @@ def train(args, num_envs, num_steps):
                     }
                 )
 
-        rows = valid[0].flatten().nonzero()[:, 0]  # environments start together: the reset rows of all seeds coincide
+        rows = valid[0].flatten().nonzero()[:, 0]  # environments start together, so all seeds share autoreset steps
         for _epoch in range(args.update_epochs):
             order = torch.stack([rows[torch.randperm(len(rows), generator=generator)] for generator in generators])
             for mb_inds in order.split(args.minibatch_size, 1):
@@ -187,7 +187,7 @@ def train(args, num_envs, num_steps):
 
 
 def to_numpy(tensors, i):
-    """Copies of the i-th entries of a dict of tensors, as arrays."""
+    """Arrays with copies of the i-th entries of a dict of tensors."""
     return {name: x[i].detach().numpy().copy() for name, x in tensors.items()}
 
 
@@ -197,7 +197,7 @@ def to_torch(x):
 
 
 def checkpoint_iterations(args):
-    """Iterations that are measured, evenly spaced back from the last: by default 15, 40, ... 390, ... 440, ... 490."""
+    """The measured iterations, evenly spaced back from the last: by default 15, 40, ... 390, ... 440, ... 490."""
     num_iterations = args.steps // BATCH
     return list(range(num_iterations, 0, -math.ceil(num_iterations / args.checkpoints)))[::-1]
 
@@ -209,7 +209,7 @@ def fresh_iterations(args):
 
 
 def focus_iterations(args):
-    """The measured iterations that are nearest to the two that the post shows."""
+    """The measured iterations nearest to the two that the post shows."""
     return [min(checkpoint_iterations(args), key=lambda i, step=step: abs(i * BATCH - step)) for step in POST_STEPS]
 
 
@@ -231,14 +231,14 @@ def cosine_matrix(means):
 
 # ---- correlation -----------------------------------------------------------------------------------------------------
 def pairs(valid, cuts, lag):
-    """Index pairs of lag `lag` into the valid rows, counted in the order of (T, N): within and across trajectories.
+    """Pairs of rows at a lag, within and across trajectories, as indices into the valid rows in the order of (T, N).
 
-    valid, cuts (T, N) bool. Returns two arrays (2, pairs): t and t + lag of one environment and one episode; and the
+    valid, cuts: (T, N) bool. Returns two arrays (2, pairs): t and t + lag of one environment and one episode; and the
     same rows t with the rows t + lag of each other environment.
     """
     T, N = valid.shape
     position = np.cumsum(valid.ravel()).reshape(T, N) - 1
-    episode = np.cumsum(cuts, 0) - cuts  # number of ends before row t
+    episode = np.cumsum(cuts, 0) - cuts  # number of episode ends before row t
     t, n = np.nonzero(valid[:-lag] & valid[lag:] & (episode[:-lag] == episode[lag:]))
     within = np.stack([position[t, n], position[t + lag, n]])
     t, n, other = (np.repeat(t, N), np.repeat(n, N), np.tile(np.arange(N), len(t)))
@@ -248,13 +248,13 @@ def pairs(valid, cuts, lag):
 
 
 def gram_centered(gram):
-    """Inner products of rows minus their mean, from the inner products (B, B) of the rows."""
+    """Inner products of the rows minus their mean, from the inner products (B, B) of the rows."""
     means = gram.mean(0)
     return gram - means[:, None] - means[None, :] + means.mean()
 
 
 def batch_correlations(args, checkpoint):
-    """What the training's own batch shows at one checkpoint, for every lambda.
+    """Measures the batch of the training itself at one checkpoint, for every lambda.
 
     Returns records of the tables lag_curve, lag_density, batch_cosines, mean_cosine and mean_density.
     """
@@ -269,7 +269,7 @@ def batch_correlations(args, checkpoint):
     score_gram = (scores @ scores.T).double()
     lag_pairs = {lag: pairs(valid, cuts, lag) for lag in args.lags}
     shuffled = np.random.default_rng(seeds_for(1, checkpoint["seed"], checkpoint["step"], 3)).permutation(len(scores))
-    minibatches = torch.zeros(5, len(scores), dtype=torch.float64)  # 1 where a row is in the minibatch
+    minibatches = torch.zeros(5, len(scores), dtype=torch.float64)  # 1 for the rows in the minibatch
     for minibatch, inds in zip(minibatches, shuffled[: len(scores) // 5 * 5].reshape(5, -1)):
         minibatch[inds] = 1.0
     records = {name: [] for name in ("lag_curve", "lag_density", "batch_cosines", "mean_cosine", "mean_density")}
@@ -302,7 +302,7 @@ def lag_records(gram, lag_pairs, labels):
         for kind, (i, j) in zip(("within", "across"), by_kind):
             pair_labels, cosine = {**labels, "lag": lag, "kind": kind}, cosines[i, j]
             records["lag_density"] += histogram(cosine, pair_labels)
-            if len(i):  # 64 rows with an episode's end in the middle have no pair of lag 40
+            if len(i):  # if an episode ends in the middle, 64 rows have no pair of lag 40
                 statistics = {
                     "pairs": len(i),
                     "cosine": cosine.mean(),
@@ -314,7 +314,7 @@ def lag_records(gram, lag_pairs, labels):
 
 
 def labels_of(checkpoint):
-    """The columns that every table begins with."""
+    """The first columns of every table."""
     return {
         "setting": f"{checkpoint['num_envs']}x{BATCH // checkpoint['num_envs']}",
         "seed": checkpoint["seed"],
@@ -323,13 +323,13 @@ def labels_of(checkpoint):
 
 
 def histogram(x, labels, bins=50):
-    """Counts of cosines in `bins` equal parts of [-1, 1], as records."""
+    """Records of the counts of cosines in `bins` equal parts of [-1, 1]."""
     counts, edges = np.histogram(x, bins, (-1.0, 1.0))
     return [{**labels, "cosine": round((a + b) / 2, 3), "count": int(n)} for a, b, n in zip(edges, edges[1:], counts)]
 
 
 def heat_map(cosines, labels):
-    """The entries above the diagonal of a matrix of cosines, as records."""
+    """Records of the entries above the diagonal of a matrix of cosines."""
     return [
         {**labels, "i": i, "j": j, "cosine": float(cosines[i, j])}
         for i, j in itertools.combinations(range(len(cosines)), 2)
@@ -386,7 +386,7 @@ def unbiased_inner(a, b):
 
 
 class Episodes(NamedTuple):
-    """E independent episodes of one policy, without reset rows."""
+    """E independent episodes of one policy, without autoreset steps."""
 
     obs: torch.Tensor  # (EPISODE, E, 3)
     actions: torch.Tensor  # (EPISODE, E)
@@ -419,24 +419,24 @@ def simulate(actor, critic, num_episodes, horizon, seed, gamma):
 
 
 class Strips(NamedTuple):
-    """L strips of STRIP rows, each laid over three episodes of its own and the reset rows between them."""
+    """L strips of STRIP rows. Each is cut from three episodes of its own, with the autoreset steps between them."""
 
     place: tuple  # two int arrays (L, STRIP): the step and the episode of each row, to index Episodes with
-    valid: torch.Tensor  # (L, STRIP) bool: no reset row
+    valid: torch.Tensor  # (L, STRIP) bool: no autoreset step
     ends: torch.Tensor  # (L, STRIP) bool: the last step of an episode
 
 
 def lay_strips(phases):
     """The Strips that begin `phases` (L,) int rows after the start of their first episode."""
     position = phases[:, None] + np.arange(STRIP)  # in rows since that start
-    step = np.minimum(position % CYCLE, EPISODE - 1)  # a reset row repeats the last step; `valid` gives it the weight 0
+    step = np.minimum(position % CYCLE, EPISODE - 1)  # an autoreset step repeats the last one, with weight 0 (`valid`)
     episode = 3 * np.arange(len(phases))[:, None] + position // CYCLE
     valid = torch.from_numpy(position % CYCLE < EPISODE)
     return Strips((step, episode), valid, torch.from_numpy(step == EPISODE - 1))
 
 
 def strip_advantages(args, episodes, strips, lengths):
-    """The factors of the score gradients, (L, C, STRIP), 0 in reset rows.
+    """The factors of the score gradients, (L, C, STRIP), 0 in autoreset steps.
 
     The C = len(lengths) len(lambdas) + 1 columns are GAE for each rollout length T, with a cut every T rows, and within
     it for each lambda; last the true advantages.
@@ -478,7 +478,7 @@ def fresh_rollouts(args, checkpoint):
     """Variance and bias of the gradient of one frozen policy: records of the tables variance, bias, batch_cosines.
 
     Strips of STRIP rows are laid over fresh episodes. Four strips are a batch of 4 x 256. Sixteen quarters of strips
-    are a batch of 16 x 64: the same rows of the same policy, only the shape differs.
+    are a batch of 16 x 64: the same rows of the same policy, only N x T differs.
     """
     actor, critic = to_torch(checkpoint["actor"]), to_torch(checkpoint["critic"])
     seed, labels = (checkpoint["seed"], checkpoint["num_envs"], checkpoint["step"]), labels_of(checkpoint)
@@ -504,7 +504,7 @@ def fresh_rollouts(args, checkpoint):
 
 
 def variance_records(args, sums, strips, columns, start, labels):
-    """Records of the tables variance and batch_cosines: batches of both shapes from the same strips."""
+    """Records of the tables variance and batch_cosines: batches of both N x T from the same strips."""
     records = {"variance": [], "batch_cosines": []}
     strip = np.arange(len(strips.valid))
     group = torch.arange(4 * args.groups) // 4  # each batch's group
@@ -516,10 +516,10 @@ def variance_records(args, sums, strips, columns, start, labels):
         for i, lam in enumerate(args.lambdas):
             squares = sums.squares[:, columns[T]][:, i].unflatten(1, (pieces, -1)).sum(-1).flatten()
             means, statistics = variance_split(sums.segments[T][:, i], counts, squares, batch, group)
-            shape = {"shape": f"{N}x{T}", "lambda": lam}
-            records["variance"].append({**labels, "start": start, **shape, **statistics})
-            five = cosine_matrix(means[::4][:5])  # one batch of each of five groups: independent
-            records["batch_cosines"] += heat_map(five, {**labels, **shape, "kind": f"fresh, {start}"})
+            condition = {"shape": f"{N}x{T}", "lambda": lam}
+            records["variance"].append({**labels, "start": start, **condition, **statistics})
+            five = cosine_matrix(means[::4][:5])  # one batch from each of five groups: independent
+            records["batch_cosines"] += heat_map(five, {**labels, **condition, "kind": f"fresh, {start}"})
     return records
 
 
@@ -550,7 +550,7 @@ def bias_records(args, sums, strips, columns, explained, labels):
 
 # ---- in a worker process ---------------------------------------------------------------------------------------------
 def init_worker(queue, stopped):
-    """Sets up a worker. Ctrl-C reaches every process of a terminal: workers ignore it and look at `stopped` instead."""
+    """Sets up a worker. Ctrl-C reaches every process of a terminal: workers ignore it and check `stopped` instead."""
     global ticks, stop
     ticks, stop = queue, stopped
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -565,7 +565,7 @@ def tick(phase):
 
 
 def measure(args, checkpoint, fresh):
-    """All that one checkpoint shows: {table: records}. `fresh`: with fresh rollouts."""
+    """All measurements at one checkpoint, {table: records}. fresh: with fresh rollouts."""
     tick("measure")
     with torch.no_grad():
         records = batch_correlations(args, checkpoint)

@@ -1,7 +1,7 @@
-"""The blog post's claims about gradient correlation, each with its numbers, 95 % intervals and verdicts.
+"""The blog post's claims about gradient correlation, with their numbers, 95 % intervals and verdicts.
 
-A seed's checkpoints are not independent. So a claim rests on one number per seed, the mean over its checkpoints, and
-the bootstrap draws whole seeds (estimates.evidence: n - 1 of n).
+The checkpoints of one seed are not independent. So a claim rests on one number per seed, the mean over its checkpoints,
+and the bootstrap draws whole seeds (estimates.evidence: n - 1 of n).
 """
 
 import itertools
@@ -12,39 +12,23 @@ import numpy as np
 import pandas as pd
 from analysis.comparisons import RUNS_FOR_A_VERDICT, judge, needed
 from analysis.estimates import evidence, nothing
-
-from studies.gradient_measures import BATCH, SETTINGS, focus_iterations
+from analysis.statistics import bias_difference, relative_bias
+from gradient_measures import BATCH, SETTINGS, focus_iterations
 
 NAMES = LONG, SHORT = tuple(f"{N}x{T}" for N, T in SETTINGS)
-NEAR_ZERO = 0.05  # a correlation between minus and plus this is close to zero
+NEAR_ZERO = 0.05  # a correlation below this, in absolute value, is close to zero
 NO_BIAS = 0.1  # a bias below this fraction of the true gradient is no bias
 
 
 # ---- statistics: functions of samples, arrays (seeds,) or (C, seeds) -------------------------------------------------
 def difference(values, *others):
-    """The mean over seeds; if there is another sample, minus its mean."""
+    """The mean over seeds, minus that of the other sample if there is one."""
     return values.mean(-1) - sum(other.mean(-1) for other in others)
 
 
 def ratio(logarithms, *others):
-    """The geometric mean; if there is another sample, divided by its geometric mean."""
+    """The geometric mean, divided by that of the other sample if there is one."""
     return np.exp(difference(logarithms, *others))
-
-
-def relative_bias(squares):
-    """|bias| / |true gradient| from unbiased estimates of both squares, (2, ..., seeds): means over seeds first.
-
-    Infinite where noise hides the true gradient: its estimated square is not positive.
-    """
-    bias2, truth2 = squares.mean(-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(truth2 > 0, np.sqrt(np.maximum(bias2, 0) / truth2), np.inf)
-
-
-def bias_difference(squares):
-    """relative_bias of the first two rows of (4, ..., seeds), minus that of the last two; NaN if both are infinite."""
-    with np.errstate(invalid="ignore"):
-        return relative_bias(squares[:2]) - relative_bias(squares[2:])
 
 
 # ---- from tables to samples ------------------------------------------------------------------------------------------
@@ -59,12 +43,12 @@ def by_policy(table, column, **fields):
 
 
 def by_seed(values):
-    """(seeds,): means over a seed's policies of a Series from by_policy. NaN, where a value is missing, is left out."""
+    """Means over the policies of each seed, (seeds,), of a Series from by_policy. NaN (a missing value) is left out."""
     return values.groupby("seed").mean().to_numpy()
 
 
 def contrast(args, tables, setting, lag, lam=None, column="cosine"):
-    """By policy: how much larger a column of lag_curve is within trajectories than across."""
+    """By policy: a column of lag_curve within trajectories minus the same across."""
     fields = {"setting": setting, "lag": lag, "lambda": args.main_lambda if lam is None else lam}
     within, across = (by_policy(tables["lag_curve"], column, kind=kind, **fields) for kind in ("within", "across"))
     return within - across
@@ -82,7 +66,7 @@ def log_sample_variance(tables, lam, T):
 
 
 def bias_squares(bias, *conditions):
-    """(2 len(conditions), seeds): the squares of bias and true gradient, in turn, for each condition (lambda, T)."""
+    """Squares of bias and of true gradient in turn, for each condition (lambda, T): (2 len(conditions), seeds)."""
     return np.stack(
         [
             by_seed(by_policy(bias, column, **{"lambda": lam, "T": T}))
@@ -92,7 +76,7 @@ def bias_squares(bias, *conditions):
     )
 
 
-# ---- what is measured for each claim: generators of (quantity in words, samples) -------------------------------------
+# ---- the quantities of each claim: generators of (quantity in words, samples) ----------------------------------------
 def similarity_at_small_lags(args, tables):
     lags = [lag for lag in args.lags if lag <= 7] or [args.lags[0]]
     for setting in NAMES:
@@ -129,7 +113,7 @@ def largest_covariance(args, tables):
 
 
 def fresh_batches(args, tables, column):
-    """Samples of a column of the table variance: each setting's policies, with batches as in training."""
+    """Samples of a column of the table variance: the policies of each setting, with batches as in training."""
     fields = {"start": "together", "lambda": args.main_lambda}
     return [by_seed(by_policy(tables["variance"], column, setting=name, shape=name, **fields)) for name in NAMES]
 
@@ -146,7 +130,7 @@ def spread_of_batches(args, tables):
     yield f"fresh rollouts: SD of the cosines, {LONG} - {SHORT}", fresh_batches(args, tables, "cosine_sd")
 
 
-def variance_by_shape(args, tables):
+def variance_by_setting(args, tables):
     for start in ("together", "staggered"):
         long, short = (log_variance(args, tables, shape=name, start=start) for name in NAMES)
         yield f"same policies, {start}: Var(G) ratio {LONG} / {SHORT}", [by_seed(long - short)]
@@ -156,12 +140,12 @@ def variance_by_shape(args, tables):
 
 def effective_sample_size(args, tables):
     for lam in sorted({min(args.lambdas), args.main_lambda, max(args.lambdas)}):
-        for shape in NAMES:
-            ess = log_variance(args, tables, "ess", lam, shape=shape, start="staggered")
-            yield f"{shape}, staggered, lambda {lam:g}: ESS / NT", [by_seed(ess)]
+        for name in NAMES:
+            ess = log_variance(args, tables, "ess", lam, shape=name, start="staggered")
+            yield f"{name}, staggered, lambda {lam:g}: ESS / NT", [by_seed(ess)]
 
 
-def effective_sample_size_by_shape(args, tables):
+def effective_sample_size_by_setting(args, tables):
     long, short = (log_variance(args, tables, "ess", shape=name, start="staggered") for name in NAMES)
     yield f"staggered: ESS ratio {LONG} / {SHORT}", [by_seed(long - short)]
 
@@ -212,11 +196,11 @@ def bias_of_long_rollouts(args, tables):
 
 
 def variance_by_start(args, tables):
-    for shape in NAMES:
+    for name in NAMES:
         together, staggered = (
-            log_variance(args, tables, shape=shape, start=start) for start in ("together", "staggered")
+            log_variance(args, tables, shape=name, start=start) for start in ("together", "staggered")
         )
-        yield f"{shape}: Var(G) ratio, together / staggered", [by_seed(together - staggered)]
+        yield f"{name}: Var(G) ratio, together / staggered", [by_seed(together - staggered)]
 
 
 def shared_axis(args, tables):
@@ -231,9 +215,9 @@ def shared_axis(args, tables):
 class Claim:
     number: int  # claims of one number belong together
     text: str  # what is claimed
-    measure: Callable  # (args, tables) -> the quantities that decide it, each in words and as samples
+    measure: Callable  # (args, tables) -> the quantities that test it, each in words and as samples
     side: str  # what is claimed of each quantity, as for estimates.verdict; empty: an estimate without a verdict
-    statistic: Callable = difference  # from the samples to the quantity
+    statistic: Callable = difference  # the quantity of the samples
     null: float = 0.0  # what the quantity is compared with
     margin: float = 0.0  # for the side "little"
 
@@ -280,7 +264,7 @@ CLAIMS = (
     Claim(
         number=6,
         text=f"Var(G) is larger with {LONG}",
-        measure=variance_by_shape,
+        measure=variance_by_setting,
         side="more",
         **RATIO,
     ),
@@ -294,7 +278,7 @@ CLAIMS = (
     Claim(
         number=7,
         text=f"The effective sample size is smaller with {LONG}",
-        measure=effective_sample_size_by_shape,
+        measure=effective_sample_size_by_setting,
         side="less",
         **RATIO,
     ),
@@ -342,7 +326,7 @@ CLAIMS = (
         number=11,
         text="lambda = 1 has no bias once T exceeds the episode",
         measure=bias_of_long_rollouts,
-        side="",  # a test of it was wrong in 8 % of the nulls at ten seeds, and found it in 13 % where it is true
+        side="",  # at ten seeds its test was wrong in 8 % of the nulls, and found 13 % of the true ones
         statistic=relative_bias,
     ),
     Claim(
@@ -363,7 +347,7 @@ CLAIMS = (
 
 # ---- verdicts --------------------------------------------------------------------------------------------------------
 def seed_evidence(statistic, samples, resamples, null=0.0):
-    """The Evidence of statistic(*samples) - null from arrays (..., seeds), by drawing n - 1 of n seeds of each."""
+    """The Evidence of statistic(*samples) - null. samples: arrays (..., seeds); each draw takes n - 1 of n seeds."""
     if not all(array.size for array in samples):
         return nothing("no pair is that far apart")
 
@@ -374,7 +358,7 @@ def seed_evidence(statistic, samples, resamples, null=0.0):
 
 
 def find(args, tables):
-    """The table of findings, a DataFrame: every claim's quantities with their intervals and verdicts.
+    """The table of findings, a DataFrame: the quantities of every claim with their intervals and verdicts.
 
     A claim with fewer than RUNS_FOR_A_VERDICT seeds, or without a side, has no verdict.
     """
@@ -383,8 +367,8 @@ def find(args, tables):
         for quantity, samples in claim.measure(args, tables):
             found = seed_evidence(claim.statistic, samples, args.resamples, claim.null)
             value, low, high = (float(bound) + claim.null for bound in found.estimate)
-            judged = claim.side and not needed([[array] for array in samples])
-            verdict = judge(found, claim.side, claim.margin).verdict if judged else ""
+            tested = claim.side and not needed([[array] for array in samples])
+            verdict = judge(found, claim.side, claim.margin).verdict if tested else ""
             rows.append(
                 {
                     "claim": claim.number,
@@ -400,7 +384,7 @@ def find(args, tables):
 
 
 def as_text(args, findings):
-    """The table of findings, to be read."""
+    """The table of findings as text to read."""
     lines = [
         f"{len(args.seeds)} seeds, lambda {args.main_lambda:g} unless named. Intervals: 95 %, bootstrap over whole",
         f"seeds (n - 1 of n); verdicts need {RUNS_FOR_A_VERDICT} seeds. 6, 7, 10 to 12: all policies of both settings",

@@ -1,10 +1,15 @@
-"""The programs that benchmark.py compares the scripts with, and the processes in which it runs any program.
+"""The programs that benchmark.py compares the scripts with, and how it runs any program as a process.
 
-benchmark.py runs stable-baselines3's PPO in a process of its own, `python -m studies.benchmark_peers Breakout-v5 128 8
-100000` in scripts/, which prints its speed as it goes.
+stable-baselines3's PPO runs in a process of its own and prints its speed as it goes:
+
+    python results/benchmark/benchmark_peers.py Breakout-v5 128 8 100000
 """
 
-from launching.root import ROOT
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
+from launching.root import ROOT  # noqa: F401
 
 import contextlib
 import importlib
@@ -13,10 +18,8 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -25,17 +28,17 @@ import torch
 from support import arguments, catalog, rundir, worlds
 
 SCRIPTS = tuple(f"{name}.py" for name, script in catalog.SCRIPTS.items() if script.envpool)
-# stable-baselines3 does the work of both, and --peer that of the first if it names none
+# stable-baselines3 is a peer of both; a --peer that names no script is a peer of the first
 ATARI, SMALL = "ppo_atari_envpool.py", "ppo_envpool.py"
-# RND's normaliser plays 50 random rollouts before the first iteration: a short run plays one
+# RND's normaliser takes 50 random rollouts before the first iteration: a short run takes one
 EXTRA_ARGUMENTS = {"ppo_rnd_envpool.py": ["--num-iterations-obs-norm-init", "1"]}
 SPEED = re.compile(r"(?:SPS|sps|steps/s)\W{1,3}([\d,]+(?:\.\d+)?)|([\d,]+(?:\.\d+)?) ?(?:SPS|sps|steps/s)\b")
 GPU = torch.cuda.is_available()
-INTERRUPTS = []  # the signals that noted_interrupts has received
+INTERRUPTS = []  # the signals noted by noted_interrupts
 
 
-class Shape(NamedTuple):
-    """The shape of a rollout."""
+class Setting(NamedTuple):
+    """N x T: environments and steps of a rollout."""
 
     num_envs: int
     num_steps: int
@@ -49,20 +52,20 @@ class Shape(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """A program of others that does the same work as one of the scripts."""
+    """A program by others that does the work of one of the scripts."""
 
-    script: str  # the script that it is compared with
+    script: str  # the script to compare it with
     name: str
     command: str  # with {env_id}, {num_envs}, {num_steps} and {total_timesteps} in it
 
-    def command_for(self, env_id, shape, total_timesteps):
+    def command_for(self, env_id, setting, total_timesteps):
         return self.command.format(
-            env_id=env_id, num_envs=shape.num_envs, num_steps=shape.num_steps, total_timesteps=total_timesteps
+            env_id=env_id, num_envs=setting.num_envs, num_steps=setting.num_steps, total_timesteps=total_timesteps
         )
 
 
 def parse_peer(text):
-    """The Peer that "[SCRIPT.py:]NAME=COMMAND" means. Exits 2 with one line if it means none."""
+    """The Peer in "[SCRIPT.py:]NAME=COMMAND". Exits 2 with one line if the text has another form."""
     match = re.fullmatch(r"(?:([\w.]+\.py):)?([\w. -]+)=(.+)", text, re.DOTALL)
     if not match:
         arguments.fail(f"--peer {text}: expected NAME=COMMAND or SCRIPT.py:NAME=COMMAND")
@@ -70,7 +73,7 @@ def parse_peer(text):
     if peer.script not in SCRIPTS:
         arguments.fail(f"--peer {text}: expected one of {', '.join(SCRIPTS)}")
     try:
-        peer.command_for("Breakout-v5", Shape(1, 1), 1)
+        peer.command_for("Breakout-v5", Setting(1, 1), 1)
     except (KeyError, IndexError, ValueError):
         arguments.fail(
             f"--peer {text}: expected no braces but {{env_id}}, {{num_envs}}, {{num_steps}} and {{total_timesteps}}"
@@ -78,16 +81,16 @@ def parse_peer(text):
     return peer
 
 
-def load(script, shape, *flags):
+def load(script, setting, *flags):
     """The script as a module, and its checked arguments."""
     module = importlib.import_module(script[: -len(".py")])
-    words = ["--num-envs", str(shape.num_envs), "--num-steps", str(shape.num_steps)]
+    words = ["--num-envs", str(setting.num_envs), "--num-steps", str(setting.num_steps)]
     return module, module.parse_args([*words, *EXTRA_ARGUMENTS.get(script, []), *flags])
 
 
 # ---- processes -------------------------------------------------------------------------------------------------------
 def descendants(pid):
-    """The process and all living processes below it."""
+    """The process and its living descendants."""
     found = [pid]
     for parent in found:
         with contextlib.suppress(OSError):
@@ -97,7 +100,7 @@ def descendants(pid):
 
 @contextlib.contextmanager
 def noted_interrupts():
-    """Notes SIGINT and SIGTERM for raise_if_interrupted: raised inside Popen they would leave its child alive."""
+    """Notes SIGINT and SIGTERM for raise_if_interrupted. An exception inside Popen would leave its child alive."""
     signals = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(signum, lambda signum, frame: INTERRUPTS.append(signum)) for signum in signals]
     try:
@@ -114,15 +117,15 @@ def raise_if_interrupted():
 
 
 def run_process(words, seconds, num_threads=0):
-    """Runs a command for at most `seconds` and ends all of its processes. `num_threads`: 0 leaves it to the program.
+    """Runs a command for at most `seconds`, then ends all of its processes. num_threads: 0 takes the program's default.
 
-    Returns {"code": exit code, None if it had to be ended, "output": stdout and stderr, "peak_bytes", "gpu_bytes"}.
+    Returns {"code": exit code, or None if it had to be ended, "output": stdout and stderr, "peak_bytes", "gpu_bytes"}.
     """
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     if num_threads:
         env["OMP_NUM_THREADS"] = str(num_threads)
-    # VmHWM, not ru_maxrss: until the child executes its program, ru_maxrss is the size of this process
-    peaks, num_looks, gpu_bytes = {}, {}, 0
+    # VmHWM and not ru_maxrss, which counts the size of this process until the child executes its program
+    peaks, num_polls, gpu_bytes = {}, {}, 0
     gpu_free = torch.cuda.mem_get_info()[0] if GPU else 0
     with tempfile.TemporaryFile("w+") as output:
         child = subprocess.Popen(
@@ -136,7 +139,7 @@ def run_process(words, seconds, num_threads=0):
                     with contextlib.suppress(OSError, TypeError):  # it has ended
                         status = Path(f"/proc/{pid}/status").read_text()
                         peaks[pid] = 1024 * int(re.search(r"VmHWM:\s*(\d+) kB", status)[1])
-                        num_looks[pid] = num_looks.get(pid, 0) + 1
+                        num_polls[pid] = num_polls.get(pid, 0) + 1
                 if GPU:
                     gpu_bytes = max(gpu_bytes, gpu_free - torch.cuda.mem_get_info()[0])
                 time.sleep(0.1)
@@ -147,8 +150,8 @@ def run_process(words, seconds, num_threads=0):
             child.wait()
         output.seek(0)
         text = output.read()
-    # before a child executes its own program it shows the memory of its parent: leave out the short-lived ones
-    lasting = [peak for pid, peak in peaks.items() if num_looks[pid] >= 10]
+    # until a child executes its own program it reports the memory of its parent: leave out short-lived processes
+    lasting = [peak for pid, peak in peaks.items() if num_polls[pid] >= 10]
     return {
         "code": code,
         "output": text,
@@ -162,25 +165,25 @@ def last_line(text):
 
 
 def why_it_failed(ended, seconds):
-    """One line about a process that did not finish: `ended` is what run_process returned."""
+    """One line on a process that failed. ended: the result of run_process."""
     return last_line(ended["output"]) if ended["code"] else f"had not ended after {seconds:.0f} s"
 
 
 # ---- peers -----------------------------------------------------------------------------------------------------------
 def speed_of_second_half(speeds):
-    """Steps/s in the second half of a run, from the mean speeds since its start, printed at equal distances.
+    """Steps/s in the second half of a run, from the mean speeds since its start, printed at equal intervals.
 
-    After n of n lines the run has done s steps in s / speeds[-1] seconds; after half of the lines it had done
-    fraction * s steps in fraction * s / speeds[half - 1] seconds. With one line: that speed.
+    After all lines the run has made s steps in s / speeds[-1] seconds. After half of the lines it had made fraction * s
+    steps in fraction * s / speeds[half - 1] seconds. A single line gives its own speed.
     """
     half = len(speeds) // 2
     fraction = half / len(speeds)
-    seconds_per_step = 1 / speeds[-1] - fraction / speeds[half - 1]  # the second half's, over the steps of the whole
+    seconds_per_step = 1 / speeds[-1] - fraction / speeds[half - 1]  # of the second half, over the steps of the whole
     return (1 - fraction) / seconds_per_step if half and seconds_per_step > 0 else speeds[-1]
 
 
 def measure_peer(command, seconds, num_threads):
-    """Runs a peer's command. Returns its speed and memory, or {"error": its last line}."""
+    """Runs the command of a peer. Returns its speed and memory, or {"error": its last line}."""
     ended = run_process(["/bin/sh", "-c", command], seconds, num_threads)
     if ended["code"]:
         return {"error": why_it_failed(ended, seconds)}
@@ -199,18 +202,17 @@ def measure_peer(command, seconds, num_threads):
 
 def sb3_peer(script):
     """stable-baselines3's PPO as a Peer of one of the scripts."""
-    folder, python = shlex.quote(str(ROOT / "scripts")), shlex.quote(sys.executable)
-    program = f"PYTHONPATH={folder}:$PYTHONPATH {python} -m studies.benchmark_peers"
+    program = shlex.join([sys.executable, str(Path(__file__).resolve())])
     return Peer(script, "sb3", program + " {env_id} {num_envs} {num_steps} {total_timesteps}")
 
 
 def sb3_adapter(envs, num_envs):
-    """EnvPool's environments as stable-baselines3 expects them.
+    """EnvPool's environments with the interface that stable-baselines3 expects.
 
-    With `done` SB3 expects the first observation of the next game, and the last one of the old game in `infos`.
-    EnvPool returns that last one, and the first one a step later, which ignores its action. As in CleanRL that step is
-    an ordinary transition with reward 0: nothing is copied, and SB3 does as many steps as the others. At a time limit
-    SB3 gets what it needs to bootstrap.
+    With `done`, SB3 expects the first observation of the next episode, and the last one of the old episode in `infos`.
+    EnvPool returns the last one, and the first one in the autoreset step, which ignores its action. As in CleanRL that
+    step is an ordinary transition with reward 0: nothing is copied, and SB3 makes as many steps as the others. At a
+    time limit SB3 gets the observation from which it bootstraps.
     """
     from stable_baselines3.common.vec_env import VecEnv
 
@@ -238,10 +240,10 @@ def sb3_adapter(envs, num_envs):
             return [getattr(envs, attr_name, None)] * self.num_envs
 
         def set_attr(self, attr_name, value, indices=None):
-            raise NotImplementedError("EnvPool's games have no attributes of their own")
+            raise NotImplementedError("EnvPool's environments have no attributes of their own")
 
         def env_method(self, method_name, *method_args, indices=None, **method_kwargs):
-            raise NotImplementedError("EnvPool's games have no methods of their own")
+            raise NotImplementedError("EnvPool's environments have no methods of their own")
 
         def env_is_wrapped(self, wrapper_class, indices=None):
             return [False] * self.num_envs
@@ -249,8 +251,8 @@ def sb3_adapter(envs, num_envs):
     return Adapter()
 
 
-def run_sb3(env_id, shape, total_timesteps):
-    """Trains PPO with the network and the hyper-parameters of ours; prints `SPS: ...` after each rollout."""
+def run_sb3(env_id, setting, total_timesteps):
+    """Trains SB3's PPO with the script's network and hyper-parameters. Prints `SPS: ...` after each rollout."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
 
@@ -269,12 +271,12 @@ def run_sb3(env_id, shape, total_timesteps):
             return True
 
     atari = worlds.families().get(env_id) == "envpool.atari"
-    module, args = load(ATARI if atari else SMALL, shape, "--env-id", env_id)
-    envs = module.make_envs(args, rundir.game_seeds(args.seed, "train", 0, range(shape.num_envs)))
+    module, args = load(ATARI if atari else SMALL, setting, "--env-id", env_id)
+    envs = module.make_envs(args, rundir.game_seeds(args.seed, "train", 0, range(setting.num_envs)))
     model = PPO(
         "CnnPolicy" if atari else "MlpPolicy",
-        sb3_adapter(envs, shape.num_envs),
-        n_steps=shape.num_steps,
+        sb3_adapter(envs, setting.num_envs),
+        n_steps=setting.num_steps,
         batch_size=args.minibatch_size,
         n_epochs=args.update_epochs,
         gamma=args.gamma,
@@ -291,4 +293,4 @@ def run_sb3(env_id, shape, total_timesteps):
 
 
 if __name__ == "__main__":
-    run_sb3(sys.argv[1], Shape(int(sys.argv[2]), int(sys.argv[3])), int(sys.argv[4]))
+    run_sb3(sys.argv[1], Setting(int(sys.argv[2]), int(sys.argv[3])), int(sys.argv[4]))
