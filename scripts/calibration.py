@@ -26,7 +26,18 @@ import numpy as np
 import pandas as pd
 from analysis import comparisons, experiment
 from analysis.comparisons import judge
-from analysis.estimates import ALPHA, CONTRADICTED, SUPPORTED, UNDECIDED, bootstrap, evidence, iqm, mean, p_values
+from analysis.estimates import (
+    ALPHA,
+    CONTRADICTED,
+    SUPPORTED,
+    UNDECIDED,
+    bootstrap,
+    distribution,
+    evidence,
+    iqm,
+    mean,
+    p_values,
+)
 from analysis.statistics import bias_difference, spearman, spearman_within
 from umap_coverage import slope_against_log2
 
@@ -46,7 +57,7 @@ DIAGNOSTICS = ("feature_rank", "weight_norm", "gradient_kurtosis", "policy_varia
 class Args:
     kinds: Tuple[str, ...] = ()  # words: the kinds whose name has one of them; all if empty
     simulations: Count = 1000  # simulated sweeps for each number
-    reps: Count = 400  # bootstrap resamples
+    reps: Count = 400  # points of the distribution that a verdict rests on
     seed: Seed = 0  # seeds all draws
 
 
@@ -106,8 +117,8 @@ class Trials:
         return [self.sample(shift) for shift in shifts]
 
     def draws(self, statistic, samples):
-        """The draws of a verdict, (…, size, reps)."""
-        return bootstrap(statistic, samples, self.reps, left_out=1)
+        """The draws of a verdict, (…, size, reps): Student's t, as in estimates.evidence."""
+        return distribution(statistic, samples, self.reps)[1]
 
     def judge(self, statistic, samples, side="more", margin=0.0):
         """The verdicts of comparisons.judge, (size,) words. margin: a number, or (size, 1)."""
@@ -229,7 +240,8 @@ def best_place_moves(trials, effect):
     def shift(*drawn):
         return comparisons.best_place(*drawn[14:]) - comparisons.best_place(*drawn[:14])
 
-    return trials.judge(shift, [*early, *late])
+    draws = bootstrap(shift, [*early, *late], trials.reps, left_out=1)  # a place jumps: estimates.resampled
+    return words(*p_values(draws, "more", 0.0))
 
 
 def noise_against_best(trials, effect, games=8):

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # P1's future work: N and T that change during training, at equal data and equal minibatches.
-# Claim: more environments late in training, when the gradient is noisy, beat the best shape that is kept.
+# Claim: more environments late in training, when the gradient is noisy, beat the best N x T that is kept.
 # Grid:  $SMALL x {fixed: 8x128, 32x32, 128x8; growing N: 8x128, 32x32, 128x8; growing T: the same backwards; growing
 #        batch: 8x32, 32x32, 128x32, each for a third of the steps; N led by the gradient's noise: 8 to 128, T = 32}
 #        x 10 seeds, minibatches of 256 rows, learning rate RATE (5e-4), 200k steps (our choice).
 # Cost:  350 runs, 70 million steps: hours on two cores.
-# Draws: curves of the fixed shapes and of the schedules; `_games`: by game, with N.
+# Draws: curves of the fixed N x T and of the schedules; `_games`: by game, with N.
 SEEDS=${SEEDS:-1 2 3 4 5 6 7 8 9 10} STEPS=${STEPS:-200000}
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$SMALL}

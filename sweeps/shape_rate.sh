@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# P1's central claim, each shape at its own best learning rate: which shape of a batch of 1024 steps wins?
-# Claim: N beats T at a fixed batch; the best shape at the default rate is the best at its own rate.
-# Grid:  $SMALL x 7 shapes of 1024 x learning rate {2.5e-4, 5e-4, 1e-3} (our choice) x 10 seeds, 200k steps (our choice).
+# P1's central claim, each N x T at its tuned learning rate: which N x T of 1024 steps wins?
+# Claim: N beats T at a fixed batch; the best N x T at the default rate is also the best at its tuned rate.
+# Grid:  $SMALL x 7 N x T of 1024 x learning rate {2.5e-4, 5e-4, 1e-3} (our choice) x 10 seeds, 200k steps (our choice).
 # Cost:  1050 runs, 210 million steps: hours on two cores.
-# Draws: final score of each shape at its own best rate; `_map`: of each shape at each rate; `_curves`: at the base's
-#        rate.
+# Draws: final score of each N x T at its tuned rate; `_map`: at each rate; `_curves`: at the base's rate.
 SEEDS=${SEEDS:-1 2 3 4 5 6 7 8 9 10} STEPS=${STEPS:-200000}
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$SMALL}

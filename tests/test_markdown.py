@@ -1,7 +1,4 @@
-"""The texts: nothing is said twice, links lead somewhere, commands exist, and what the sweeps' headers say is copied.
-
-`python tests/test_markdown.py` writes the table of docs/reproducing.md anew from the headers in sweeps/.
-"""
+"""The texts: nothing stands twice, links lead somewhere, commands exist, and the table of sweeps has their headers."""
 
 import ast
 import re
@@ -11,10 +8,9 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from launching import sweep_table
 
 ROOT = Path(__file__).resolve().parent.parent
-REPRODUCING = ROOT / "docs" / "reproducing.md"
-TABLE = re.compile(r"(?<=<!-- from the headers in sweeps/ -->\n).*?(?=<!-- end -->)", re.S)
 FILES = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
 PAGES = {name: (ROOT / name).read_text() for name in FILES}
 RECORD = "results/CLAIMS.md"  # is never changed, so other pages may quote it
@@ -24,34 +20,13 @@ ASSIGNMENT = re.compile(r"([A-Z_]+)=")
 
 
 # ---- the table of sweeps ---------------------------------------------------------------------------------------------
-def header(path):
-    """{"": the first paragraph, "Claim": ..., "Cost": ..., ...} of the comment at the top of a sweep."""
-    found, part = {"": ""}, ""
-    for line in path.read_text().splitlines()[1:]:
-        if not line.startswith("#"):
-            return {name: text.strip() for name, text in found.items()}
-        field = re.match(r"# ([A-Z][a-z]+): +(?=\S)", line)
-        if field and found[""]:
-            part = field[1]
-            found[part] = ""
-        found[part] += " " + line[field.end() if field and part else 1 :].strip()
-    raise ValueError(f"{path} has no end of its header")
-
-
-def sweep_table():
-    """The sweeps in the order of sweeps/all.sh, as lines of Markdown."""
-    order = re.search(r"for sweep in ([\w\s\\]+);", (ROOT / "sweeps" / "all.sh").read_text())[1]
-    rows = ["| figure and question | sweep | claim | cost | what `figures.py` draws |", "|---|---|---|---|---|"]
-    for name in order.replace("\\", "").split():
-        parts = header(ROOT / "sweeps" / f"{name}.sh")
-        rows.append(
-            f"| {parts['']} | [`{name}`](../sweeps/{name}.sh) | {parts['Claim']} | {parts['Cost']} | {parts['Draws']} |"
-        )
-    return "\n".join(rows) + "\n"
-
-
-def test_the_table_of_sweeps_is_that_of_their_headers():
-    assert TABLE.search(REPRODUCING.read_text())[0] == sweep_table(), "run `python tests/test_markdown.py`"
+def test_the_table_of_sweeps_is_that_of_their_headers(tmp_path):
+    text = (ROOT / "docs" / "reproducing.md").read_text()
+    page = tmp_path / "page.md"
+    page.write_text(sweep_table.TABLE.sub("", text))
+    assert page.read_text() != text
+    sweep_table.write(page)
+    assert page.read_text() == text, "run `python scripts/launching/sweep_table.py`"
 
 
 # ---- sentences -------------------------------------------------------------------------------------------------------
@@ -129,8 +104,3 @@ def test_commands_exist(name):
             text = (ROOT / file).read_text() + (ROOT / "sweeps" / "lib.sh").read_text()
             for variable in variables:
                 assert re.search(rf"\b{ASSIGNMENT.match(variable)[1]}\b", text), f"{file} does not read {variable}"
-
-
-if __name__ == "__main__":
-    text, table = REPRODUCING.read_text(), sweep_table()
-    REPRODUCING.write_text(TABLE.sub(lambda _: table, text))

@@ -386,9 +386,8 @@ def find(args, tables):
 def as_text(args, findings):
     """The table of findings as text to read."""
     lines = [
-        f"{len(args.seeds)} seeds, lambda {args.main_lambda:g} unless named. Intervals: 95 %, bootstrap over whole",
-        f"seeds (n - 1 of n); verdicts need {RUNS_FOR_A_VERDICT} seeds. 6, 7, 10 to 12: all policies of both settings",
-        "unless named.",
+        f"{len(args.seeds)} seeds, lambda {args.main_lambda:g} unless named. Intervals: 95 %, Student's t over the",
+        f"seeds; verdicts need {RUNS_FOR_A_VERDICT} seeds. 6, 7, 10 to 12: all policies of both settings unless named.",
         "",
     ]
     for (number, text), rows in itertools.groupby(findings.to_dict("records"), lambda row: (row["claim"], row["text"])):
