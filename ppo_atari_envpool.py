@@ -44,8 +44,9 @@ import torch.nn.functional as F
 import torch.optim as optim
 
 import metrics
-from support import arguments, devices, diagnostics, rundir, worlds
+from support import arguments, devices, diagnostics, rundir
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
+from support.envs import tasks
 
 OBS_SHAPE = (84, 84, 4)  # channels last
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
@@ -114,7 +115,7 @@ def make_envs(args, seeds):
 
     A lost life ends an episode, and rewards are clipped to their sign.
     """
-    return worlds.envpool_games(args.env_id, seeds, torch.get_num_threads(), episodic_life=True, reward_clip=True)
+    return tasks.envpool_games(args.env_id, seeds, torch.get_num_threads(), episodic_life=True, reward_clip=True)
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -260,7 +261,7 @@ def play_episodes(agent, args, device, seeds, games, bar, greedy=False):
         actions[playing] = (logits if greedy else logits + noise).argmax(-1).cpu().numpy()
         return actions
 
-    return worlds.play(make_envs(args, [seeds[game] for game in games]), act, bar)
+    return tasks.play(make_envs(args, [seeds[game] for game in games]), act, bar)
 
 
 # ---- targets and loss ------------------------------------------------------------------------------------------------
@@ -474,7 +475,7 @@ def main(args):
     # environments restart when a run resumes: with the same seeds they would repeat their first episodes
     seeds = rundir.game_seeds(args.seed, "train", run.global_step, own)
     envs = [make_envs(args, seeds[piece]) for piece in pieces]
-    episodes = worlds.Episodes(len(own))
+    episodes = tasks.Episodes(len(own))
     rollout = empty_rollout((args.num_steps, len(own)), num_actions, device)
     next_obs = np.concatenate(workers.map(lambda pool: pool.reset()[0], envs))  # (N, 4, 84, 84) uint8
     next_done = np.zeros(len(own), dtype=bool)

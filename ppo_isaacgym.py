@@ -49,8 +49,9 @@ import torch.nn as nn
 import torch.optim as optim
 
 import metrics
-from support import arguments, devices, diagnostics, recipe, rundir, worlds
+from support import arguments, devices, diagnostics, recipe, rundir
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
+from support.envs import tasks
 
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
 
@@ -492,7 +493,7 @@ def main(args):
     if args.stagger_resets:
         ages = torch.randint(envs.episode_length, (args.num_envs,), generator=rng, device=device)
         envs.set_ages(ages[own.start : own.stop])
-    episodes = worlds.Episodes(len(own), whole=not args.stagger_resets)
+    episodes = tasks.Episodes(len(own), whole=not args.stagger_resets)
     learn = partial(update, partial(ppo_loss, agent, prox, args), parameters, optimizer, args, workers)
 
     while not run.ended:

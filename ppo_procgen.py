@@ -47,8 +47,9 @@ import torch.optim as optim
 from typing_extensions import Annotated
 
 import metrics
-from support import arguments, devices, diagnostics, rundir, worlds
+from support import arguments, devices, diagnostics, rundir
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Range, Seed, Steps, Threads
+from support.envs import tasks
 
 OBS_SHAPE = (64, 64, 3)  # channels last
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
@@ -106,7 +107,7 @@ class Args:
 def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
     args = arguments.parse(Args, argv, __doc__)
-    worlds.check_procgen(args)
+    tasks.check_procgen(args)
     return arguments.check(args, argv, row_bytes=math.prod(OBS_SHAPE))
 
 
@@ -117,7 +118,7 @@ def make_envs(args, seeds):
     Observations (N, 64, 64, 3) uint8, rewards as the game pays them.
     """
     options = {"channel_first": False, "num_levels": args.num_levels, "start_level": args.start_level}
-    return worlds.envpool_games(worlds.procgen_id(args), seeds, torch.get_num_threads(), **options)
+    return tasks.envpool_games(tasks.procgen_id(args), seeds, torch.get_num_threads(), **options)
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -200,7 +201,7 @@ def make_agent(args, device="cpu"):
     """The network for the game of args, with the weights that PyTorch's generator gives first."""
     import envpool
 
-    num_actions = int(envpool.make_spec(worlds.procgen_id(args)).action_space.n)
+    num_actions = int(envpool.make_spec(tasks.procgen_id(args)).action_space.n)
     return Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
 
 
@@ -278,7 +279,7 @@ def play_episodes(agent, args, device, seeds, games, bar, greedy=False):
         actions[playing] = (logits if greedy else logits + noise).argmax(-1).cpu().numpy()
         return actions
 
-    return worlds.play(make_envs(args, [seeds[game] for game in games]), act, bar)
+    return tasks.play(make_envs(args, [seeds[game] for game in games]), act, bar)
 
 
 @torch.no_grad()
@@ -486,7 +487,7 @@ def main(args):
     # environments restart when a run resumes: with the same seeds they would repeat their first episodes
     seeds = rundir.game_seeds(args.seed, "train", run.global_step, own)
     envs = [make_envs(args, seeds[piece]) for piece in pieces]
-    episodes = worlds.Episodes(len(own))
+    episodes = tasks.Episodes(len(own))
     rollout = empty_rollout((args.num_steps, len(own)), num_actions, device)
     next_obs = np.concatenate(workers.map(lambda pool: pool.reset()[0], envs))  # (N, 64, 64, 3) uint8
     next_done = np.zeros(len(own), dtype=bool)

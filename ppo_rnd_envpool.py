@@ -37,8 +37,9 @@ import torch.nn.functional as F
 import torch.optim as optim
 
 import metrics
-from support import arguments, devices, diagnostics, rundir, worlds
+from support import arguments, devices, diagnostics, rundir
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
+from support.envs import tasks
 
 OBS_SHAPE = (84, 84, 4)  # channels last
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
@@ -109,7 +110,7 @@ def make_envs(args, seeds):
     A lost life ends an episode, and rewards are clipped to their sign.
     """
     options = {"episodic_life": True, "reward_clip": True, "repeat_action_probability": args.repeat_action_probability}
-    return worlds.envpool_games(args.env_id, seeds, torch.get_num_threads(), **options)
+    return tasks.envpool_games(args.env_id, seeds, torch.get_num_threads(), **options)
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -268,7 +269,7 @@ def collect_steps(act, rollout, noise, next_obs, rooms, envs, piece):
     """Steps `envs`, one piece of this process's environments, through a whole rollout.
 
     act: maps obs and noise to what `policy` returns. rollout, noise (T, N, A) and next_obs (N, 4, 84, 84) are of all N
-    environments; piece: the slice of `envs`, whose part of rollout and next_obs is overwritten. rooms: worlds.Rooms.
+    environments; piece: the slice of `envs`, whose part of rollout and next_obs is overwritten. rooms: tasks.Rooms.
     Returns both values of the last next_obs.
     """
     rollout, noise, next_obs = Rollout(*(x[:, piece] for x in rollout)), noise[:, piece], next_obs[piece]
@@ -299,7 +300,7 @@ def play_episodes(agent, args, device, seeds, games, bar, greedy=False):
         actions[playing] = (logits if greedy else logits + noise).argmax(-1).cpu().numpy()
         return actions
 
-    return worlds.play(make_envs(args, [seeds[game] for game in games]), act, bar)
+    return tasks.play(make_envs(args, [seeds[game] for game in games]), act, bar)
 
 
 def random_frames(envs, actions):
@@ -525,11 +526,11 @@ def main(args):
             stats.frame_moments = merge(stats.frame_moments, frames, every)
             run.exit_if_stopped()
     run.restore(agent=agent, rnd_model=rnd_model, optimizer=optimizer, rng=rng, log=stats)
-    episodes = worlds.Episodes(len(own))
+    episodes = tasks.Episodes(len(own))
     rollout = empty_rollout((args.num_steps, len(own)), num_actions, device)
     next_obs = np.concatenate(workers.map(lambda pool: pool.reset()[0], envs))  # (N, 4, 84, 84) uint8
     next_done = np.zeros(len(own), dtype=bool)
-    rooms = worlds.Rooms(args.env_id)
+    rooms = tasks.Rooms(args.env_id)
 
     act = partial(policy, devices.compiled(agent, args.compile))
     loss_function = partial(devices.compiled(ppo_loss, args.compile), agent, rnd_model, args)

@@ -171,7 +171,7 @@ def measure_network(script, shape, precision, seconds):
     device = devices.set_up(args)
     num_rows, axis = max(shape.num_envs, args.minibatch_size), 0
     if script == SMALL:
-        observation, axis = module.worlds.observation(args.env_id), 1  # axis 0 is of agents
+        observation, axis = module.tasks.observation(args.env_id), 1  # axis 0 is of agents
         agent = module.make_agent(args).to(device)
         obs = torch.zeros((1, num_rows, observation.width), dtype=getattr(torch, observation.dtype), device=device)
     else:

@@ -41,8 +41,9 @@ import torch
 import tyro
 from analysis import estimates
 
-from support import catalog, progress, reading, rundir, worlds
+from support import catalog, progress, reading, rundir
 from support.arguments import Range, fail, parse
+from support.envs import tasks
 
 MAX_STEPS = 27000  # time limit of an Atari game, 108,000 frames: EnvPool's, and that of the human scores
 FILMED_STEPS = 100  # frames of mjlab: a second each where no GPU draws them
@@ -84,7 +85,7 @@ def load(run_dir):
     found = reading.newest_checkpoint(run_dir)
     if not found:
         fail(f"{run_dir} has no checkpoint.pt: expected a run directory with a checkpoint")
-    for module in worlds.modules(str(arguments["env_id"])):
+    for module in tasks.modules(str(arguments["env_id"])):
         print(f"note: {run_dir}: its task is of the module {module}, which is imported now", file=sys.stderr)
     defaults = reading.default_arguments(str(ROOT / f"{script}.py"))  # for what an older run's manifest lacks
     return found[1], SimpleNamespace(**{**defaults, **arguments}), script
@@ -235,10 +236,10 @@ def play_envpool(agent, args, module, episodes, num_envs, greedy, seed, video):
 def film_world(agent, args, module, greedy, seeds, video):
     """Plays the game of seeds[0] as module.play_episodes does, and films it. Returns its score."""
     score, over, generator = 0.0, False, torch.Generator().manual_seed(seeds[0])
-    steps, limit = 0, module.worlds.eval_max_steps(args)
+    steps, limit = 0, module.tasks.eval_max_steps(args)
     std = None if agent.actor_logstd is None else agent.actor_logstd[0].exp().numpy()
     try:
-        envs = module.worlds.make(args.env_id, seeds[:1], 1, film=True)
+        envs = module.tasks.make(args.env_id, seeds[:1], 1, film=True)
         obs, _ = envs.reset()
         video.append_data(envs.frame())
     except Exception as error:  # each renderer has its own
@@ -261,7 +262,7 @@ def play_world(weights, args, episodes, num_envs, greedy, seed, video):
         with contextlib.suppress(ImportError):
             import mujoco  # noqa: F401 - before EnvPool, or it finds no OpenGL
     module = importlib.import_module("ppo_envpool")
-    module.worlds.check_env_id(args.env_id)
+    module.tasks.check_env_id(args.env_id)
     agent = trained_agent(weights, "ppo_envpool", args)
     seeds = rundir.game_seeds(seed, "evaluate", 0, range(episodes))
     scores = [film_world(agent, args, module, greedy, seeds, video)] if video else []

@@ -15,8 +15,9 @@ from typing import Annotated, Tuple
 
 import numpy as np
 
-from support import arguments, rundir, worlds
+from support import arguments, rundir
 from support.arguments import Range
+from support.envs import tasks
 
 
 @dataclass
@@ -31,8 +32,8 @@ def parse_args(argv):
     args = arguments.parse(Args, argv, __doc__)
     for env_id in args.games:
         try:
-            worlds.observation(env_id), worlds.num_actions(env_id)
-        except worlds.Unplayable as error:
+            tasks.observation(env_id), tasks.num_actions(env_id)
+        except tasks.Unplayable as error:
             arguments.fail(f"--games {env_id} {error}")
     return args
 
@@ -46,8 +47,8 @@ def random_actions(generator, space, number):
 
 def play_randomly(env_id, episodes, seed):
     """The returns and the lengths, (episodes,), of whole episodes with random actions, one in each environment."""
-    envs = worlds.make(env_id, rundir.game_seeds(seed, "random", 0, range(episodes)), num_threads=1)
-    generator, space = np.random.default_rng(seed), worlds.spaces(env_id)[1]
+    envs = tasks.make(env_id, rundir.game_seeds(seed, "random", 0, range(episodes)), num_threads=1)
+    generator, space = np.random.default_rng(seed), tasks.spaces(env_id)[1]
     envs.reset()
     returns, lengths, playing = np.zeros(episodes), np.zeros(episodes), np.ones(episodes, dtype=bool)
     while playing.any():

@@ -9,7 +9,8 @@ import pytest
 import torch
 from conftest import refusal
 
-from support import arguments, devices, progress, reading, rundir, worlds
+from support import arguments, devices, progress, reading, rundir
+from support.envs import tasks
 
 
 @dataclass
@@ -120,12 +121,12 @@ def test_whole_games_over_two_rollouts():
     ended = np.array([[0, 0], [1, 0], [0, 0], [0, 1]], bool)
     valid = np.array([[1, 1], [1, 1], [0, 1], [1, 1]], bool)
     for whole, first in ((True, [(3.0, 2), (4.0, 4)]), (False, [])):
-        episodes = worlds.Episodes(2, whole)
+        episodes = tasks.Episodes(2, whole)
         games, finished, earned, steps = episodes.add(rewards, ended, valid)
         assert (games, finished.tolist(), earned, steps) == (first, [1, 1] if whole else [0, 0], 11.0, 7)
         games, finished, *_ = episodes.add(rewards, ended, valid)
         assert (games, finished.tolist()) == ([(7.0, 3), (4.0, 4)], [1, 1])
-    episodes = worlds.Episodes((2, 1))  # the same environments, each of an agent of its own
+    episodes = tasks.Episodes((2, 1))  # the same environments, each of an agent of its own
     games, finished, earned, steps = episodes.add(rewards[..., None], ended[..., None], valid[..., None])
     assert (games, finished.tolist(), earned, steps) == ([[(3.0, 2)], [(4.0, 4)]], [[1], [1]], [7.0, 4.0], [3, 4])
 

@@ -39,10 +39,10 @@ from support import arguments, catalog, reading, recipe
 
 PLAYED = {module: family.words for module, family in catalog.FAMILIES.items() if family.script == "ppo_envpool"}
 IMAGE, MISSION = (7, 7, 3), "mission"  # MiniGrid's image, and what is left out of its observation
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 MESSAGE_SECONDS = 2e-4  # to another process and back, with actions and observations; 1.1e-4 was measured
 STOPS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1}  # what a run is stopped with
-WORKER = "import sys; sys.path[:] = sys.argv[2:]; from support.worlds import serve; serve(int(sys.argv[1]))"
+WORKER = "import sys; sys.path[:] = sys.argv[2:]; from support.envs.tasks import serve; serve(int(sys.argv[1]))"
 EVAL_MAX_STEPS = 27000  # ends a final game of a task without a time limit, as an Atari game
 MAX_WIDTH = 4096  # numbers in an observation; the largest here is DeepMind Control's dog with a ball, 239
 
