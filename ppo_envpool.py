@@ -4,7 +4,7 @@
     python ppo_envpool.py --env-id CartPole-v1 --num-seeds 20       # seeds 1 to 20 at once
     python ppo_envpool.py --env-id gymnasium:my_module:MyTask-v0    # your own task: my_module registers it in gymnasium
 
-Tasks: tasks.py. Papers: Schulman et al. 2017 (PPO); Mayor et al. 2025, arXiv 2506.03404 (P1: the diagnostics);
+Tasks: support/envs. Papers: Schulman et al. 2017 (PPO); Mayor et al. 2025, arXiv 2506.03404 (P1: the diagnostics);
 Beukman et al. 2026, arXiv 2603.06009 (P3: `outer/`). References: CleanRL's ppo.py and, for continuous actions,
 ppo_continuous_action.py @fe8d8a0, with their algorithm, defaults and names.
 
@@ -51,9 +51,10 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import metrics
-from support import arguments, devices, diagnostics, layers, pack, recipe, rundir
+from support import arguments, command_lines, devices, diagnostics, layers, pack, recipe, rundir
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 from support.envs import tasks
+from support.envs.episodes import Episodes, env_seeds, run_episodes
 
 GRID_VALUES = (11, 6, 3)  # MiniGrid's objects, colours and states: what a cell is
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
@@ -126,7 +127,7 @@ def parse_args(argv):
 
 # ---- environments ----------------------------------------------------------------------------------------------------
 def make_envs(args, seeds):
-    """An environment for each of the seeds (integers below 2**31), which are (N,) or (S, N): tasks.py."""
+    """An environment for each of the seeds (integers below 2**31), which are (N,) or (S, N): support/envs."""
     return tasks.make(args.env_id, seeds, args.num_threads, env_workers=args.env_workers)
 
 
@@ -229,6 +230,20 @@ class Rollout(NamedTuple):
     truncations: np.ndarray  # (T, S, N) bool
 
 
+def empty_rollout(shape, agent):
+    """A rollout of zeros. shape: (T, S, N)."""
+    width, actions = (agent.observation.width,), (agent.num_actions,)
+    return Rollout(
+        obs=np.zeros((*shape, *width), agent.observation.dtype),
+        actions=np.zeros((*shape, *actions), np.float32) if agent.continuous else np.zeros(shape, np.int64),
+        outputs=np.zeros((*shape, *actions), np.float32),
+        values=np.zeros(shape, np.float32),
+        rewards=np.zeros(shape, np.float32),
+        terminations=np.zeros(shape, bool),
+        truncations=np.zeros(shape, bool),
+    )
+
+
 def draw_noise(shape, continuous, generator):
     """What makes an action of the policy's outputs (`sample`): Gumbel or Gaussian noise, float32 of this shape."""
     noise = torch.empty(shape, device=generator.device)
@@ -279,7 +294,7 @@ def play_episodes(agent, args, device, seeds, episodes, bar, greedy=False, retir
         noise = np.stack([draw_noise(shape, agent.continuous, generator) for generator in generators])
         return sample(outputs, 0.0 if greedy else noise[:, episodes.start : episodes.stop], std)
 
-    return tasks.play(envs, act, bar, tasks.eval_max_steps(args))
+    return run_episodes(envs, act, bar, tasks.eval_max_steps(args))
 
 
 # ---- targets and loss ------------------------------------------------------------------------------------------------
@@ -519,7 +534,7 @@ def main(args):
     """Trains the run of args, or those that `--num-seeds` or `--runs` ask for: at once what can share a process."""
     device = devices.set_up(args)
     torch.set_num_threads(1)  # only the environments use more: PyTorch's threads would wait for each other at this size
-    for run in pack.packs(pack.lines(args, parse_args), device):
+    for run in pack.packs(command_lines.lines(args, parse_args), device):
         train(run, device)
 
 
@@ -551,10 +566,10 @@ def train(run, device):
             # also at the start. With the same seeds the environments would repeat their first episodes
             shape = num_envs, num_steps = run.schedule.shape(run.global_step, stats.led[0])
             batch_size, own = num_envs * num_steps, devices.share(num_envs)  # the range of this process's environments
-            envs = make_envs(args, [rundir.game_seeds(seed, "train", run.global_step, own) for seed in run.seeds])
+            envs = make_envs(args, [env_seeds(seed, "train", run.global_step, own) for seed in run.seeds])
             envs.retired = run.diverged
-            episodes = tasks.Episodes(envs.shape)
-            rollout = Rollout(**tasks.arrays(args.env_id, (num_steps, *envs.shape)))
+            episodes = Episodes(envs.shape)
+            rollout = empty_rollout((num_steps, *envs.shape), agent)
             next_obs = envs.reset()[0].astype(agent.observation.dtype)  # (S, N, width)
             next_done = np.zeros(envs.shape, dtype=bool)
             discounted = np.zeros((len(run.seeds), num_envs))  # all processes' environments, for normalize_rewards
@@ -572,7 +587,7 @@ def train(run, device):
         valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
         rollout.rewards[:] *= valid  # DeepMind Control's autoreset steps have rewards
         run.global_step += batch_size
-        run.add_games(*episodes.add(rollout.rewards, dones, valid))
+        run.add_episodes(*episodes.add(rollout.rewards, dones, valid))
 
         # ---- targets -------------------------------------------------------------------------------------------------
         rewards, terminations, truncations = rollout.rewards, rollout.terminations, rollout.truncations

@@ -72,8 +72,9 @@ from tqdm import tqdm
 from typing_extensions import Annotated
 from tyro.conf import UseAppendAction
 
-from support import devices, reading, rundir
+from support import devices, reading
 from support.arguments import Count, NonNegative, Pattern, Range, Shapes, Threads, fail, parse, writable
+from support.envs.episodes import env_seeds
 
 SECTIONS = ("env", "network", "scripts", "peers", "pairs", "busy", "ranks", "growth")
 PRECISIONS = {"fp32": [], "bf16": ["--bf16"]}
@@ -156,7 +157,7 @@ def rate(step, rows, seconds):
 def measure_env(script, shape, seconds):
     """Steps per second of the script's environments alone."""
     module, args = load(script, shape)
-    envs = module.make_envs(args, rundir.game_seeds(args.seed, "train", 0, range(shape.num_envs)))
+    envs = module.make_envs(args, env_seeds(args.seed, "train", 0, range(shape.num_envs)))
     envs.reset()
     size = (1000, shape.num_envs)
     actions = itertools.cycle(np.random.default_rng(0).integers(envs.action_space.n, size=size, dtype="i4"))

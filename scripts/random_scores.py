@@ -15,9 +15,11 @@ from typing import Annotated, Tuple
 
 import numpy as np
 
-from support import arguments, rundir
+from support import arguments
 from support.arguments import Range
 from support.envs import tasks
+from support.envs.episodes import env_seeds
+from support.envs.spaces import Unplayable
 
 
 @dataclass
@@ -33,7 +35,7 @@ def parse_args(argv):
     for env_id in args.games:
         try:
             tasks.observation(env_id), tasks.num_actions(env_id)
-        except tasks.Unplayable as error:
+        except Unplayable as error:
             arguments.fail(f"--games {env_id} {error}")
     return args
 
@@ -47,7 +49,7 @@ def random_actions(generator, space, number):
 
 def play_randomly(env_id, episodes, seed):
     """The returns and the lengths, (episodes,), of whole episodes with random actions, one in each environment."""
-    envs = tasks.make(env_id, rundir.game_seeds(seed, "random", 0, range(episodes)), num_threads=1)
+    envs = tasks.make(env_id, env_seeds(seed, "random", 0, range(episodes)), num_threads=1)
     generator, space = np.random.default_rng(seed), tasks.spaces(env_id)[1]
     envs.reset()
     returns, lengths, playing = np.zeros(episodes), np.zeros(episodes), np.ones(episodes, dtype=bool)

@@ -7,6 +7,7 @@ from conftest import ROOT, SMALL
 
 from support import catalog
 from support.envs import tasks
+from support.envs.envpool import families
 
 
 def test_scripts():
@@ -19,7 +20,7 @@ def test_scripts():
 
 def test_the_script_that_plays_a_game():
     """Names alone say it, in Python and in the sweeps; EnvPool's registry says what is right."""
-    registry = {name: catalog.FAMILIES.get(module) for name, module in tasks.families().items()}
+    registry = {name: catalog.FAMILIES.get(module) for name, module in families().items()}
     expected = {name: family.script for name, family in registry.items() if family}
     expected.update({"gymnasium:a:B-v5": "ppo_envpool", "Ant": "ppo_isaacgym", "Mjlab-X": "ppo_isaacgym"})
     expected.update({"bigfish": "ppo_procgen", "BreakoutNoFrameskip-v4": "ppo_atari_envpool"})
@@ -32,7 +33,7 @@ def test_the_script_that_plays_a_game():
 
 def test_continuous_tasks():
     """The names that a launcher goes by, against the action space of every small world that EnvPool has."""
-    played = [name for name, module in tasks.families().items() if module in tasks.PLAYED]
+    played = [name for name, module in families().items() if module in tasks.TRAINED]
     assert catalog.CONTINUOUS == {name for name in played if tasks.has_continuous_actions(name)}
 
 
@@ -56,11 +57,11 @@ def test_tables_of_scores():
     """Breakout by hand, from the published table; each game can be trained on."""
     humans = catalog.human_table()
     assert len(humans) == 57 and humans["Breakout"] == (1.7, 30.5) and "bigfish" not in humans
-    assert {f"{game}-v5" for game in humans} <= tasks.families().keys()
+    assert {f"{game}-v5" for game in humans} <= families().keys()
     low, high = catalog.small_table()["CartPole-v1"]
     assert 20 < low < 25 and high == 500 and catalog.small_table()["Catch"][1] == 1
     assert len(catalog.PROCGEN_SCORES) == 16
-    assert {f"{game.capitalize()}Easy-v0" for game in catalog.PROCGEN_SCORES} <= tasks.families().keys()
+    assert {f"{game.capitalize()}Easy-v0" for game in catalog.PROCGEN_SCORES} <= families().keys()
 
 
 def test_scales():

@@ -11,6 +11,7 @@ import torch
 
 from support import catalog
 from support.envs import tasks
+from support.envs.envpool import make_envpool
 
 RESET_FIELDS = ("elapsed_step", "lives", "reward", "terminated")
 
@@ -313,7 +314,7 @@ def test_only_deepmind_control_pays_in_the_reset_row():
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_worlds_py_gives_what_step_gives(name):
+def test_the_environments_give_what_step_gives(name):
     """It calls EnvPool's C++ functions itself: the same games, observations in the order of their sorted names."""
     games, envs = tasks.make(name, [5, 6], 1), small_world(name, [5, 6])
     obs, (first, _) = games.reset()[0], envs.reset()
@@ -340,7 +341,7 @@ def test_deepmind_control_is_the_same_without_its_textures(name, monkeypatch, tm
     plays = []
     for folder in (tmp_path, tmp_path / "none"):
         monkeypatch.setattr(tempfile, "tempdir", str(folder))
-        plays.append(play_world(tasks.envpool_games(name, [5, 6], 1, max_episode_steps=60), 150, 2))
+        plays.append(play_world(make_envpool(name, [5, 6], 1, max_episode_steps=60), 150, 2))
     assert not list(tmp_path.iterdir())
     for play in plays:
         for mine, theirs in zip(play, play_world(small_world(name, [5, 6], max_episode_steps=60), 150, 2)):

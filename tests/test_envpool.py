@@ -1,4 +1,4 @@
-"""ppo_envpool.py and tasks.py: CleanRL's updates, what is observed, one's own task, names, families, normalisers."""
+"""ppo_envpool.py and support/envs: CleanRL's updates, what is observed, one's own task, names, normalisers."""
 
 import gc
 import itertools
@@ -21,7 +21,8 @@ from conftest import ROOT, Recorder, curves, load_checkpoint, refusal
 import ppo_atari_envpool
 import ppo_envpool as ppo
 from support import devices, reading
-from support.envs import tasks
+from support.envs import processes, tasks
+from support.envs.gymnasium import GymnasiumEnvs
 
 SIZE = "--num-envs 4 --num-steps 64 --total-timesteps 256 --run-name r --num-logs 4"
 
@@ -448,10 +449,10 @@ def test_what_a_reset_row_pays_belongs_to_no_game(tmp_path, monkeypatch):
         ("Breakout-v5", "observes pixels: expected ppo_atari_envpool.py, which plays it"),
         ("BigfishEasy-v0", "observes pixels: expected ppo_procgen.py, which plays it"),
         ("CarRacing-v3", "observes pixels, and no script here plays it"),
-        ("Hoper-v5", "is not a game of EnvPool; near: Hopper-v5"),
+        ("Hoper-v5", "is not a task of EnvPool; near: Hopper-v5"),
         ("MiniGrid-DoorKey-5x5", "near: MiniGrid-DoorKey-5x5-v0"),
         ("MetaWorld/Assembly-v3", "is one of envpool.mujoco.metaworld, which has not been tried here"),
-        ("", "is not a game of EnvPool"),
+        ("", "is not a task of EnvPool"),
         ("gymnasium:CartPole-v1", "is incomplete: expected gymnasium:MODULE:ID"),
         ("gymnasium:no_such_module:X-v0", "cannot be made (ModuleNotFoundError: No module named 'no_such_module')"),
         ("gymnasium::NoSuchGame-v0", "cannot be made (NameNotFound"),
@@ -522,10 +523,10 @@ def test_an_error_of_a_task_during_training_is_one_line(own_tasks):
     assert "\n" not in end.value.code
 
 
-def test_final_games_of_a_task_without_a_time_limit_are_cut(own_tasks, capsys):
+def test_evaluation_episodes_of_a_task_without_a_time_limit_are_cut(own_tasks, capsys):
     task = "--env-id gymnasium:faulty:Endless-v1 --total-timesteps 512 --num-minibatches 4 --eval-episodes 2"
     run_here(own_tasks, task + " --eval-max-steps 70")
-    assert "note: 2 final games have not ended and are cut at 70 steps" in capsys.readouterr().out
+    assert "note: 2 evaluation episodes have not ended and are cut at 70 steps" in capsys.readouterr().out
     assert (
         json.loads((own_tasks / "r" / "done.json").read_text())["final_return"] == 70
     )  # its rewards' sum, not its info's
@@ -537,7 +538,7 @@ def test_games_in_several_processes_are_the_same(own_tasks):
     """…bit for bit, over resets; signals that stop a run leave the processes alone; an error is the same line."""
     seeds, task = [[1, 2, 3], [4, 5, 6]], "gymnasium:my_task:Reach-v0"
     alone, several = tasks.make(task, seeds, 1), tasks.make(task, seeds, 1, env_workers=4)
-    assert [type(alone), type(several)] == [tasks.GymnasiumGames, tasks.GamesInProcesses]
+    assert [type(alone), type(several)] == [GymnasiumEnvs, processes.EnvsInProcesses]
     assert np.array_equal(alone.reset()[0], several.reset()[0])
     for process in several.processes:
         process.send_signal(signal.SIGTERM)
@@ -546,7 +547,7 @@ def test_games_in_several_processes_are_the_same(own_tasks):
         steps = [envs.step(action.copy())[:4] for envs in (alone, several)]
         assert all(one.dtype == other.dtype and np.array_equal(one, other) for one, other in zip(*steps))
     several.processes[1].kill()
-    with pytest.raises(SystemExit, match="error: .* a process that plays its games has ended"):
+    with pytest.raises(SystemExit, match="error: .* a process that steps its environments has ended"):
         several.step(action)
     several.close()
     assert [process.returncode for process in several.processes] == [0, -signal.SIGKILL, 0, 0]
@@ -557,21 +558,18 @@ def test_games_in_several_processes_are_the_same(own_tasks):
             late.step(np.zeros(2, np.int64))
 
 
-def test_the_number_of_processes_of_games(monkeypatch):
-    assert [tasks.num_workers(1e-5, 64, 8), tasks.num_workers(2e-3, 64, 8), tasks.num_workers(2e-3, 4, 8)] == [
-        1,
-        8,
-        4,
-    ]
+def test_the_number_of_processes(monkeypatch):
+    numbers = [processes.num_workers(*case) for case in ((1e-5, 64, 8), (2e-3, 64, 8), (2e-3, 4, 8))]
+    assert numbers == [1, 8, 4]
     cores = len(os.sched_getaffinity(0))
     for variables, number in ({}, cores), ({"OMP_NUM_THREADS": "1"}, 1), ({"OMP_NUM_THREADS": "9999,2"}, cores):
         monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        assert tasks.share_of_cores() == number
+        assert processes.share_of_cores() == number
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")  # torchrun
-    assert tasks.share_of_cores() == cores
+    assert processes.share_of_cores() == cores
     with pytest.raises(SystemExit):
         ppo.parse_args(["--env-workers", "2"])  # EnvPool's games are played in threads
 

@@ -22,8 +22,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from support import arguments, catalog, rundir
-from support.envs import tasks
+from support import arguments, catalog
+from support.envs.envpool import families
+from support.envs.episodes import env_seeds
 
 SCRIPTS = tuple(f"{name}.py" for name, script in catalog.SCRIPTS.items() if script.envpool)
 # stable-baselines3 does the work of both, and --peer that of the first if it names none
@@ -269,9 +270,9 @@ def run_sb3(env_id, shape, total_timesteps):
         def _on_step(self):
             return True
 
-    atari = tasks.families().get(env_id) == "envpool.atari"
+    atari = families().get(env_id) == "envpool.atari"
     module, args = load(ATARI if atari else SMALL, shape, "--env-id", env_id)
-    envs = module.make_envs(args, rundir.game_seeds(args.seed, "train", 0, range(shape.num_envs)))
+    envs = module.make_envs(args, env_seeds(args.seed, "train", 0, range(shape.num_envs)))
     model = PPO(
         "CnnPolicy" if atari else "MlpPolicy",
         sb3_adapter(envs, shape.num_envs),
