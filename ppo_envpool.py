@@ -4,7 +4,7 @@
     python ppo_envpool.py --env-id CartPole-v1 --num-seeds 20       # seeds 1 to 20 at once
     python ppo_envpool.py --env-id gymnasium:my_module:MyTask-v0    # your own task: my_module registers it in gymnasium
 
-Tasks: worlds.py. Papers: Schulman et al. 2017 (PPO); Mayor et al. 2025, arXiv 2506.03404 (P1: the diagnostics);
+Tasks: support/envs. Papers: Schulman et al. 2017 (PPO); Mayor et al. 2025, arXiv 2506.03404 (P1: the diagnostics);
 Beukman et al. 2026, arXiv 2603.06009 (P3: `outer/`). References: CleanRL's ppo.py and, for continuous actions,
 ppo_continuous_action.py @fe8d8a0, with their algorithm, defaults and names.
 
@@ -51,8 +51,10 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import metrics
-from support import arguments, devices, diagnostics, layers, pack, recipe, rundir, worlds
+from support import arguments, command_lines, devices, diagnostics, layers, pack, recipe, rundir
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
+from support.envs import tasks
+from support.envs.episodes import Episodes, env_seeds, run_episodes
 
 GRID_VALUES = (11, 6, 3)  # MiniGrid's objects, colours and states: what a cell is
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
@@ -117,16 +119,16 @@ class Args:
 def parse_args(argv):
     """Returns checked Args of one run; exits 2 with one line on bad input. Touches no file."""
     env_id = ([Args.env_id] + re.findall(r"--env[-_]id[= ](\S+)", " ".join(argv)))[-1]
-    default = Args(**recipe.CONTINUOUS) if worlds.has_continuous_actions(env_id) else Args()
+    default = Args(**recipe.CONTINUOUS) if tasks.has_continuous_actions(env_id) else Args()
     args = arguments.parse(Args, argv, __doc__, default=default)
     args.num_threads = args.num_threads or devices.default_threads()
-    return arguments.check(args, argv, row_bytes=100 + worlds.check(args), default=default)
+    return arguments.check(args, argv, row_bytes=100 + tasks.check(args), default=default)
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------
 def make_envs(args, seeds):
-    """An environment for each of the seeds (integers below 2**31), which are (N,) or (S, N): worlds.py."""
-    return worlds.make(args.env_id, seeds, args.num_threads, env_workers=args.env_workers)
+    """An environment for each of the seeds (integers below 2**31), which are (N,) or (S, N): support/envs."""
+    return tasks.make(args.env_id, seeds, args.num_threads, env_workers=args.env_workers)
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -139,7 +141,7 @@ def layer_init(layer, std=2**0.5, bias_const=0.0):
 class Agent(nn.Module):
     """S actors and critics, each pair with an encoder of its own (E = 2) or with a shared one (E = 1).
 
-    observation: what worlds.observation says. With `continuous` there are num_actions real numbers in an action. seeds:
+    observation: what tasks.observation says. With `continuous` there are num_actions real numbers in an action. seeds:
     of the first weights, one for each of the S agents.
     """
 
@@ -212,7 +214,7 @@ class Agent(nn.Module):
 
 def make_agent(args, seeds=(0,)):
     """An agent for each of the seeds, for the task and the network of args."""
-    return Agent(worlds.observation(args.env_id), *worlds.num_actions(args.env_id), args, seeds)
+    return Agent(tasks.observation(args.env_id), *tasks.num_actions(args.env_id), args, seeds)
 
 
 # ---- rollout ---------------------------------------------------------------------------------------------------------
@@ -226,6 +228,20 @@ class Rollout(NamedTuple):
     rewards: np.ndarray  # (T, S, N) float32
     terminations: np.ndarray  # (T, S, N) bool
     truncations: np.ndarray  # (T, S, N) bool
+
+
+def empty_rollout(shape, agent):
+    """A rollout of zeros. shape: (T, S, N)."""
+    width, actions = (agent.observation.width,), (agent.num_actions,)
+    return Rollout(
+        obs=np.zeros((*shape, *width), agent.observation.dtype),
+        actions=np.zeros((*shape, *actions), np.float32) if agent.continuous else np.zeros(shape, np.int64),
+        outputs=np.zeros((*shape, *actions), np.float32),
+        values=np.zeros(shape, np.float32),
+        rewards=np.zeros(shape, np.float32),
+        terminations=np.zeros(shape, bool),
+        truncations=np.zeros(shape, bool),
+    )
 
 
 def draw_noise(shape, continuous, generator):
@@ -278,7 +294,7 @@ def play_episodes(agent, args, device, seeds, episodes, bar, greedy=False, retir
         noise = np.stack([draw_noise(shape, agent.continuous, generator) for generator in generators])
         return sample(outputs, 0.0 if greedy else noise[:, episodes.start : episodes.stop], std)
 
-    return worlds.play(envs, act, bar, worlds.eval_max_steps(args))
+    return run_episodes(envs, act, bar, tasks.eval_max_steps(args))
 
 
 # ---- targets and loss ------------------------------------------------------------------------------------------------
@@ -518,7 +534,7 @@ def main(args):
     """Trains the run of args, or those that `--num-seeds` or `--runs` ask for: at once what can share a process."""
     device = devices.set_up(args)
     torch.set_num_threads(1)  # only the environments use more: PyTorch's threads would wait for each other at this size
-    for run in pack.packs(pack.lines(args, parse_args), device):
+    for run in pack.packs(command_lines.lines(args, parse_args), device):
         train(run, device)
 
 
@@ -550,10 +566,10 @@ def train(run, device):
             # also at the start. With the same seeds the environments would repeat their first episodes
             shape = num_envs, num_steps = run.schedule.shape(run.global_step, stats.led[0])
             batch_size, own = num_envs * num_steps, devices.share(num_envs)  # the range of this process's environments
-            envs = make_envs(args, [rundir.game_seeds(seed, "train", run.global_step, own) for seed in run.seeds])
+            envs = make_envs(args, [env_seeds(seed, "train", run.global_step, own) for seed in run.seeds])
             envs.retired = run.diverged
-            episodes = worlds.Episodes(envs.shape)
-            rollout = Rollout(**worlds.arrays(args.env_id, (num_steps, *envs.shape)))
+            episodes = Episodes(envs.shape)
+            rollout = empty_rollout((num_steps, *envs.shape), agent)
             next_obs = envs.reset()[0].astype(agent.observation.dtype)  # (S, N, width)
             next_done = np.zeros(envs.shape, dtype=bool)
             discounted = np.zeros((len(run.seeds), num_envs))  # all processes' environments, for normalize_rewards
@@ -571,7 +587,7 @@ def train(run, device):
         valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
         rollout.rewards[:] *= valid  # DeepMind Control's autoreset steps have rewards
         run.global_step += batch_size
-        run.add_games(*episodes.add(rollout.rewards, dones, valid))
+        run.add_episodes(*episodes.add(rollout.rewards, dones, valid))
 
         # ---- targets -------------------------------------------------------------------------------------------------
         rewards, terminations, truncations = rollout.rewards, rollout.terminations, rollout.truncations

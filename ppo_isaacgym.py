@@ -49,8 +49,9 @@ import torch.nn as nn
 import torch.optim as optim
 
 import metrics
-from support import arguments, devices, diagnostics, recipe, rundir, worlds
+from support import arguments, devices, diagnostics, recipe, rundir
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
+from support.envs.episodes import Episodes, env_seeds, evaluate
 
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
 
@@ -473,7 +474,7 @@ def main(args):
     batch_size = args.num_envs * args.num_steps
     own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
     # environments restart when a run resumes: with the same seed they would repeat their first episodes
-    (seed,) = rundir.game_seeds(args.seed, "train", run.global_step, [devices.RANK])  # for this process's simulator
+    (seed,) = env_seeds(args.seed, "train", run.global_step, [devices.RANK])  # for this process's simulator
     envs = make_envs(args, len(own), seed, device)
     next_obs, next_valid = envs.reset(run.global_step // args.num_envs)  # (N, D) float32
     num_actions = envs.sizes[-1]
@@ -492,7 +493,7 @@ def main(args):
     if args.stagger_resets:
         ages = torch.randint(envs.episode_length, (args.num_envs,), generator=rng, device=device)
         envs.set_ages(ages[own.start : own.stop])
-    episodes = worlds.Episodes(len(own), whole=not args.stagger_resets)
+    episodes = Episodes(len(own), whole=not args.stagger_resets)
     learn = partial(update, partial(ppo_loss, agent, prox, args), parameters, optimizer, args, workers)
 
     while not run.ended:
@@ -507,7 +508,7 @@ def main(args):
         run.global_step += batch_size
         steps = ((rollout.rewards * valid).double(), dones, valid)
         ended, *totals = episodes.add(*(x.cpu().numpy() for x in steps))  # the first wait for the GPU
-        run.add_games(ended[-100:], *totals)
+        run.add_episodes(ended[-100:], *totals)
 
         # ---- targets -------------------------------------------------------------------------------------------------
         terminations, truncations = rollout.terminations, rollout.truncations
@@ -583,8 +584,7 @@ def main(args):
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
-    seeds = run.final_seeds()
-    run.close(rundir.play(None, partial(play_episodes, agent, args, device), seeds, "evaluation episodes"))
+    run.close(evaluate(None, partial(play_episodes, agent, args, device), run.final_seeds()))
 
 
 if __name__ == "__main__":

@@ -47,8 +47,10 @@ import torch.optim as optim
 from typing_extensions import Annotated
 
 import metrics
-from support import arguments, devices, diagnostics, rundir, worlds
+from support import arguments, devices, diagnostics, rundir
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Range, Seed, Steps, Threads
+from support.envs.envpool import make_envpool
+from support.envs.episodes import Episodes, env_seeds, evaluate, run_episodes
 
 OBS_SHAPE = (64, 64, 3)  # channels last
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
@@ -103,10 +105,26 @@ class Args:
     compile: bool = False  # compiles the network and the loss with torch.compile: a minute at the start, a C++ compiler
 
 
+def procgen_id(args):
+    """EnvPool's name of the game: args.env_id is `bigfish`, and the mode is added, or such a name itself."""
+    mode = (args.distribution_mode or "easy").capitalize()
+    return args.env_id if "-v" in args.env_id else f"{args.env_id.capitalize()}{mode}-v0"
+
+
 def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
     args = arguments.parse(Args, argv, __doc__)
-    worlds.check_procgen(args)
+    arguments.check_env_id(args.env_id, "envpool.procgen", "a Procgen game", procgen_id(args))
+    if (args.distribution_mode or "").capitalize() not in procgen_id(args):
+        arguments.fail(f"--distribution-mode {args.distribution_mode} contradicts --env-id {args.env_id}: give one")
+    if args.start_level and not args.num_levels:
+        arguments.fail(f"--start-level {args.start_level} without --num-levels: expected --num-levels of 1 or more")
+    import envpool  # takes a second: not for --help
+
+    try:
+        envpool.make_spec(procgen_id(args))
+    except ImportError:  # Procgen draws with Qt, which EnvPool's wheel includes only from Python 3.12 on
+        arguments.fail(f"--env-id {args.env_id} needs Qt 5: `sudo apt-get install -y libqt5gui5` installs it on Debian")
     return arguments.check(args, argv, row_bytes=math.prod(OBS_SHAPE))
 
 
@@ -117,7 +135,7 @@ def make_envs(args, seeds):
     Observations (N, 64, 64, 3) uint8, rewards as the game pays them.
     """
     options = {"channel_first": False, "num_levels": args.num_levels, "start_level": args.start_level}
-    return worlds.envpool_games(worlds.procgen_id(args), seeds, torch.get_num_threads(), **options)
+    return make_envpool(procgen_id(args), seeds, torch.get_num_threads(), **options)
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -200,7 +218,7 @@ def make_agent(args, device="cpu"):
     """The network for the game of args, with the weights that PyTorch's generator gives first."""
     import envpool
 
-    num_actions = int(envpool.make_spec(worlds.procgen_id(args)).action_space.n)
+    num_actions = int(envpool.make_spec(procgen_id(args)).action_space.n)
     return Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
 
 
@@ -278,19 +296,17 @@ def play_episodes(agent, args, device, seeds, games, bar, greedy=False):
         actions[playing] = (logits if greedy else logits + noise).argmax(-1).cpu().numpy()
         return actions
 
-    return worlds.play(make_envs(args, [seeds[game] for game in games]), act, bar)
+    return run_episodes(make_envs(args, [seeds[game] for game in games]), act, bar)
 
 
 @torch.no_grad()
 def returns_on_levels(agent, args, device, workers, step):
     """The mean returns of evaluation episodes on unseen and on training levels, and their difference, by tag."""
     all_levels = replace(args, num_levels=0, start_level=0)  # a training level with chance num_levels / 2**31
-    seeds = rundir.game_seeds(args.seed, "levels", step, range(args.eval_envs))
-    unseen, trained = (
-        rundir.play(workers, partial(play_episodes, agent, levels, device), seeds, "evaluation")
-        for levels in (all_levels, args)
-    )
-    unseen, trained = (float(np.mean(sum(devices.gather(returns), []))) for returns in (unseen, trained))
+    seeds = env_seeds(args.seed, "levels", step, range(args.eval_envs))
+    pieces = [partial(play_episodes, agent, levels, device) for levels in (all_levels, args)]
+    returns = [sum(devices.gather(evaluate(workers, piece, seeds)), []) for piece in pieces]
+    unseen, trained = (float(np.mean(of_levels)) for of_levels in returns)
     return {
         "charts/eval_episodic_return": unseen,
         "charts/eval_train_return": trained,
@@ -433,10 +449,7 @@ def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, *to
 # ---- diagnostics -----------------------------------------------------------------------------------------------------
 @torch.no_grad()
 def diagnose(agent, batch, workers, inds):
-    """Measures the updated network on the rows `inds` of a batch.
-
-    Returns {name: value} (definitions: metrics.py) and KL(old || new).
-    """
+    """Measures the updated network on the rows `inds` of a batch: {name: value} (metrics.py), and KL(old || new)."""
     logits, values = diagnostics.diagnose_network(
         lambda rows: agent(batch.obs.index_select(0, rows))[::2], inds, map=workers.map
     )
@@ -475,18 +488,16 @@ def main(args):
     agent = make_agent(args, device)
     parameters, num_actions = list(agent.parameters()), agent.actor.out_features
     optimizer = optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)
-    stats = rundir.Stats(
-        gradient_steps=0, reward_moments=(0.0, 1.0, 1e-4)
-    )  # mean, variance, count: for normalize_rewards
+    stats = rundir.Stats(gradient_steps=0, reward_moments=(0.0, 1.0, 1e-4))  # mean, variance, count: normalize_rewards
     run.restore(agent=agent, optimizer=optimizer, rng=rng, log=stats)
 
     batch_size = args.num_envs * args.num_steps
     own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
     pieces = workers.pieces(len(own))
     # environments restart when a run resumes: with the same seeds they would repeat their first episodes
-    seeds = rundir.game_seeds(args.seed, "train", run.global_step, own)
+    seeds = env_seeds(args.seed, "train", run.global_step, own)
     envs = [make_envs(args, seeds[piece]) for piece in pieces]
-    episodes = worlds.Episodes(len(own))
+    episodes = Episodes(len(own))
     rollout = empty_rollout((args.num_steps, len(own)), num_actions, device)
     next_obs = np.concatenate(workers.map(lambda pool: pool.reset()[0], envs))  # (N, 64, 64, 3) uint8
     next_done = np.zeros(len(own), dtype=bool)
@@ -506,7 +517,7 @@ def main(args):
         dones = rollout.terminations | rollout.truncations
         valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
         run.global_step += batch_size
-        run.add_games(*episodes.add(rollout.rewards, dones, valid))
+        run.add_episodes(*episodes.add(rollout.rewards, dones, valid))
 
         # ---- targets -------------------------------------------------------------------------------------------------
         terminations, truncations = rollout.terminations, rollout.truncations
@@ -578,8 +589,7 @@ def main(args):
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
-    seeds = run.final_seeds()
-    run.close(rundir.play(workers, partial(play_episodes, agent, args, device), seeds, "evaluation episodes"))
+    run.close(evaluate(workers, partial(play_episodes, agent, args, device), run.final_seeds()))
 
 
 if __name__ == "__main__":

@@ -37,10 +37,13 @@ import torch.nn.functional as F
 import torch.optim as optim
 
 import metrics
-from support import arguments, devices, diagnostics, rundir, worlds
+from support import arguments, devices, diagnostics, rundir
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
+from support.envs.envpool import make_envpool
+from support.envs.episodes import Episodes, env_seeds, evaluate, run_episodes
 
 OBS_SHAPE = (84, 84, 4)  # channels last
+ROOM_BYTES = {"MontezumaRevenge-v5": [3, 57], "PrivateEye-v5": [92], "Venture-v5": [90]}  # of the RAM (AtariARI)
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
 
 
@@ -109,7 +112,7 @@ def make_envs(args, seeds):
     A lost life ends an episode, and rewards are clipped to their sign.
     """
     options = {"episodic_life": True, "reward_clip": True, "repeat_action_probability": args.repeat_action_probability}
-    return worlds.envpool_games(args.env_id, seeds, torch.get_num_threads(), **options)
+    return make_envpool(args.env_id, seeds, torch.get_num_threads(), **options)
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -264,12 +267,12 @@ def policy(agent, obs, noise):
     return logits, values, int_values, (logits + noise).argmax(-1)
 
 
-def collect_steps(act, rollout, noise, next_obs, rooms, envs, piece):
+def collect_steps(act, rollout, noise, next_obs, rooms, room_bytes, envs, piece):
     """Steps `envs`, one piece of this process's environments, through a whole rollout.
 
     act: maps obs and noise to what `policy` returns. rollout, noise (T, N, A) and next_obs (N, 4, 84, 84) are of all N
-    environments; piece: the slice of `envs`, whose part of rollout and next_obs is overwritten. rooms: worlds.Rooms.
-    Returns both values of the last next_obs.
+    environments; piece: the slice of `envs`, whose part of rollout and next_obs is overwritten. rooms: the set of
+    those entered, told apart by `room_bytes` of the RAM, if there are any. Returns both values of the last next_obs.
     """
     rollout, noise, next_obs = Rollout(*(x[:, piece] for x in rollout)), noise[:, piece], next_obs[piece]
     for t in range(len(noise)):
@@ -279,7 +282,8 @@ def collect_steps(act, rollout, noise, next_obs, rooms, envs, piece):
         next_obs[:], rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], info = envs.step(action)
         rollout.raw_rewards[t] = info["reward"]
         rollout.game_overs[t] = info["terminated"] | rollout.truncations[t]
-        rooms.add(info)
+        if room_bytes:
+            rooms.update(map(tuple, info["ram"][:, room_bytes].tolist()))
     return torch.stack(act(devices.to_device(next_obs, noise.device).permute(0, 2, 3, 1), noise[-1])[1:3])
 
 
@@ -299,7 +303,7 @@ def play_episodes(agent, args, device, seeds, games, bar, greedy=False):
         actions[playing] = (logits if greedy else logits + noise).argmax(-1).cpu().numpy()
         return actions
 
-    return worlds.play(make_envs(args, [seeds[game] for game in games]), act, bar)
+    return run_episodes(make_envs(args, [seeds[game] for game in games]), act, bar)
 
 
 def random_frames(envs, actions):
@@ -455,10 +459,7 @@ def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, *to
 # ---- diagnostics -----------------------------------------------------------------------------------------------------
 @torch.no_grad()
 def diagnose(agent, batch, workers, inds):
-    """Measures the updated network on the rows `inds` of a batch.
-
-    Returns {name: value} (definitions: metrics.py) and KL(old || new).
-    """
+    """Measures the updated network on the rows `inds` of a batch: {name: value} (metrics.py), and KL(old || new)."""
     logits, values = diagnostics.diagnose_network(
         lambda rows: agent(batch.obs.index_select(0, rows))[::3], inds, map=workers.map
     )
@@ -511,7 +512,7 @@ def main(args):
     own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
     pieces = workers.pieces(len(own))
     # environments restart when a run resumes: with the same seeds they would repeat their first episodes
-    seeds = rundir.game_seeds(args.seed, "train", run.global_step, own)
+    seeds = env_seeds(args.seed, "train", run.global_step, own)
     envs = [make_envs(args, seeds[piece]) for piece in pieces]
     if run.global_step == 0:  # random steps start the frames' moments; before restore(), which starts the clock
         size = (args.num_iterations_obs_norm_init, args.num_steps, args.num_envs)
@@ -525,11 +526,11 @@ def main(args):
             stats.frame_moments = merge(stats.frame_moments, frames, every)
             run.exit_if_stopped()
     run.restore(agent=agent, rnd_model=rnd_model, optimizer=optimizer, rng=rng, log=stats)
-    episodes = worlds.Episodes(len(own))
+    episodes = Episodes(len(own))
     rollout = empty_rollout((args.num_steps, len(own)), num_actions, device)
     next_obs = np.concatenate(workers.map(lambda pool: pool.reset()[0], envs))  # (N, 4, 84, 84) uint8
     next_done = np.zeros(len(own), dtype=bool)
-    rooms = worlds.Rooms(args.env_id)
+    rooms, room_bytes = set(), ROOM_BYTES.get(args.env_id)
 
     act = partial(policy, devices.compiled(agent, args.compile))
     loss_function = partial(devices.compiled(ppo_loss, args.compile), agent, rnd_model, args)
@@ -541,13 +542,13 @@ def main(args):
 
         # ---- rollout -------------------------------------------------------------------------------------------------
         noise = gumbel_noise((args.num_steps, args.num_envs, num_actions), rng)[:, own.start : own.stop]
-        play = partial(collect_steps, act, rollout, noise, next_obs, rooms)
+        play = partial(collect_steps, act, rollout, noise, next_obs, rooms, room_bytes)
         next_value, next_int_value = torch.cat(workers.map(play, envs, pieces), -1)
         dones = rollout.terminations | rollout.truncations
         valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
         run.global_step += batch_size
-        run.add_games(*episodes.add(rollout.raw_rewards, rollout.game_overs, valid))
-        stats.rooms = sorted({*stats.rooms}.union(*devices.gather(rooms.entered)))
+        run.add_episodes(*episodes.add(rollout.raw_rewards, rollout.game_overs, valid))
+        stats.rooms = sorted({*stats.rooms}.union(*devices.gather(rooms)))
 
         # ---- targets -------------------------------------------------------------------------------------------------
         terminations, truncations = rollout.terminations, rollout.truncations
@@ -641,8 +642,7 @@ def main(args):
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
-    seeds = run.final_seeds()
-    run.close(rundir.play(workers, partial(play_episodes, agent, args, device), seeds, "evaluation episodes"))
+    run.close(evaluate(workers, partial(play_episodes, agent, args, device), run.final_seeds()))
 
 
 if __name__ == "__main__":

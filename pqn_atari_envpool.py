@@ -52,8 +52,10 @@ import torch.optim as optim
 from typing_extensions import Annotated
 
 import metrics
-from support import arguments, devices, diagnostics, rundir, worlds
+from support import arguments, devices, diagnostics, rundir
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Range, Seed, Steps, Threads
+from support.envs.envpool import make_envpool
+from support.envs.episodes import Episodes, env_seeds, evaluate, run_episodes
 
 OBS_SHAPE = (84, 84, 4)  # channels last
 
@@ -115,7 +117,7 @@ def make_envs(args, seeds):
 
     A lost life ends an episode, and rewards are clipped to their sign.
     """
-    return worlds.envpool_games(args.env_id, seeds, torch.get_num_threads(), episodic_life=True, reward_clip=True)
+    return make_envpool(args.env_id, seeds, torch.get_num_threads(), episodic_life=True, reward_clip=True)
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -281,7 +283,7 @@ def play_episodes(agent, args, device, seeds, games, bar, greedy=False):
         actions[playing] = torch.where(exploratory < 0, q_values.argmax(-1), exploratory).cpu().numpy()
         return actions
 
-    return worlds.play(make_envs(args, [seeds[game] for game in games]), act, bar)
+    return run_episodes(make_envs(args, [seeds[game] for game in games]), act, bar)
 
 
 # ---- targets and loss ------------------------------------------------------------------------------------------------
@@ -424,9 +426,9 @@ def main(args):
     own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
     pieces = workers.pieces(len(own))
     # environments restart when a run resumes: with the same seeds they would repeat their first episodes
-    seeds = rundir.game_seeds(args.seed, "train", run.global_step, own)
+    seeds = env_seeds(args.seed, "train", run.global_step, own)
     envs = [make_envs(args, seeds[piece]) for piece in pieces]
-    episodes = worlds.Episodes(len(own))
+    episodes = Episodes(len(own))
     rollout = empty_rollout((args.num_steps, len(own)), num_actions, device)
     next_obs = np.concatenate(workers.map(lambda pool: pool.reset()[0], envs))  # (N, 4, 84, 84) uint8
     next_done = np.zeros(len(own), dtype=bool)
@@ -452,7 +454,7 @@ def main(args):
         dones = rollout.terminations | rollout.truncations
         valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
         run.global_step += batch_size
-        run.add_games(*episodes.add(rollout.raw_rewards, rollout.game_overs, valid))
+        run.add_episodes(*episodes.add(rollout.raw_rewards, rollout.game_overs, valid))
 
         # ---- targets -------------------------------------------------------------------------------------------------
         terminations, truncations = rollout.terminations, rollout.truncations
@@ -510,8 +512,7 @@ def main(args):
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
-    seeds = run.final_seeds()
-    run.close(rundir.play(workers, partial(play_episodes, agent, args, device), seeds, "evaluation episodes"))
+    run.close(evaluate(workers, partial(play_episodes, agent, args, device), run.final_seeds()))
 
 
 if __name__ == "__main__":

@@ -44,8 +44,9 @@ from launching.pool import Pool
 from launching.price import estimate
 from typing_extensions import Annotated
 
-from support import catalog, reading, worlds
+from support import catalog, reading
 from support.arguments import Evaluation, Fraction, Positive, Range, Seed, Shape, fail, parse, writable
+from support.envs import tasks
 
 SHAPES = ((1, 4), (1, 1), (4, 4), (16, 16), (16, 4), (16, 1))  # (N times, T divided by) against the default's
 RATES = (0.5, 1, 2, 4, 8, 16)  # times the default's
@@ -90,7 +91,7 @@ def parse_args(argv):
         fail(f"--env-id {args.env_id!r}: expected the name of a task")
     args.script = f"{catalog.script_of(args.env_id)}.py"
     if args.script == "ppo_envpool.py":
-        worlds.check_env_id(args.env_id)
+        tasks.check_env_id(args.env_id)
     taken = sorted(OURS & parse_flags(flags).keys())
     if taken:
         fail(
@@ -143,7 +144,7 @@ def settings_of(args):
     Default shapes whose runs would be shorter than MIN_ITERATIONS, or that the minibatches do not divide, are left out.
     Ends the program with one line if a given shape is such a one, or if there are not two settings.
     """
-    args.defaults = {**worlds.default_arguments(str(ROOT / args.script), args.env_id), **parse_flags(args.flags)}
+    args.defaults = {**tasks.default_arguments(str(ROOT / args.script), args.env_id), **parse_flags(args.flags)}
     number, length, rate = (args.defaults[name] for name in ("num_envs", "num_steps", "learning_rate"))
     rows = args.defaults.get("minibatch_size") or number * length // args.defaults["num_minibatches"]
     args.defaults["minibatch_size"] = rows
@@ -292,7 +293,7 @@ def chosen_options(args):
 
 def carry_out(lines, args):
     """Makes the runs of these commands, as launch.py does. Returns the jobs; ends the program if a signal has come."""
-    jobs = read_jobs(lines, worlds.default_arguments)
+    jobs = read_jobs(lines, tasks.default_arguments)
     machine = this_machine(chosen_options(args), jobs)
     check_before_start(jobs, machine)
     with writable("runs-dir", jobs[0].runs_dir):
@@ -364,7 +365,7 @@ def plan_lines(args):
         f"exhaustive grid's {grid} runs ({len(args.settings)} settings x {GRID_SEEDS} seeds)"
     )
     places = [round(i * len(args.settings) / args.runs) % len(args.settings) for i in range(args.runs)]
-    jobs = read_jobs([line_of(args, place, args.seed + i) for i, place in enumerate(places)], worlds.default_arguments)
+    jobs = read_jobs([line_of(args, place, args.seed + i) for i, place in enumerate(places)], tasks.default_arguments)
     chosen = chosen_options(args)
     machine = this_machine(chosen, jobs)
     threads = int(machine.slots[0]["OMP_NUM_THREADS"])

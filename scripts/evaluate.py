@@ -41,8 +41,10 @@ import torch
 import tyro
 from analysis import estimates
 
-from support import catalog, progress, reading, rundir, worlds
+from support import catalog, progress, reading
 from support.arguments import Range, fail, parse
+from support.envs.episodes import env_seeds
+from support.envs.gymnasium import modules
 
 MAX_STEPS = 27000  # time limit of an Atari game, 108,000 frames: EnvPool's, and that of the human scores
 FILMED_STEPS = 100  # frames of mjlab: a second each where no GPU draws them
@@ -84,7 +86,7 @@ def load(run_dir):
     found = reading.newest_checkpoint(run_dir)
     if not found:
         fail(f"{run_dir} has no checkpoint.pt: expected a run directory with a checkpoint")
-    for module in worlds.modules(str(arguments["env_id"])):
+    for module in modules(str(arguments["env_id"])):
         print(f"note: {run_dir}: its task is of the module {module}, which is imported now", file=sys.stderr)
     defaults = reading.default_arguments(str(ROOT / f"{script}.py"))  # for what an older run's manifest lacks
     return found[1], SimpleNamespace(**{**defaults, **arguments}), script
@@ -191,7 +193,7 @@ def play_atari(choose, args, episodes, num_envs, seed, video):
     games = [AtariGame(args, video if i == 0 else None) for i in range(min(num_envs, episodes))]
     waiting = [list(range(i, episodes, len(games)))[::-1] for i in range(len(games))]  # game numbers for each emulator
     obs = {i: game.reset(seed + waiting[i].pop()) for i, game in enumerate(games)}
-    scores, bar = [], progress.progress_bar(episodes, "game", args.env_id)
+    scores, bar = [], progress.progress_bar(episodes, "episode", args.env_id)
     with bar, ThreadPoolExecutor(torch.get_num_threads()) as pool:  # the emulator runs outside Python's lock
         while obs:
             actions = choose(np.stack(list(obs.values())))
@@ -220,8 +222,8 @@ def play_envpool(agent, args, module, episodes, num_envs, greedy, seed, video):
         video.append_data(obs[0].numpy().repeat(8, axis=0).repeat(8, axis=1))
         return agent(obs)
 
-    seeds = rundir.game_seeds(seed, "evaluate", 0, range(episodes))
-    scores, bar = [], progress.progress_bar(episodes, "game", args.env_id)
+    seeds = env_seeds(seed, "evaluate", 0, range(episodes))
+    scores, bar = [], progress.progress_bar(episodes, "episode", args.env_id)
     while len(scores) < episodes:
         filming = video is not None and not scores
         games = range(len(scores), min(episodes, len(scores) + (1 if filming else num_envs)))
@@ -235,10 +237,10 @@ def play_envpool(agent, args, module, episodes, num_envs, greedy, seed, video):
 def film_world(agent, args, module, greedy, seeds, video):
     """Plays the game of seeds[0] as module.play_episodes does, and films it. Returns its score."""
     score, over, generator = 0.0, False, torch.Generator().manual_seed(seeds[0])
-    steps, limit = 0, module.worlds.eval_max_steps(args)
+    steps, limit = 0, module.tasks.eval_max_steps(args)
     std = None if agent.actor_logstd is None else agent.actor_logstd[0].exp().numpy()
     try:
-        envs = module.worlds.make(args.env_id, seeds[:1], 1, film=True)
+        envs = module.tasks.make(args.env_id, seeds[:1], 1, film=True)
         obs, _ = envs.reset()
         video.append_data(envs.frame())
     except Exception as error:  # each renderer has its own
@@ -261,11 +263,11 @@ def play_world(weights, args, episodes, num_envs, greedy, seed, video):
         with contextlib.suppress(ImportError):
             import mujoco  # noqa: F401 - before EnvPool, or it finds no OpenGL
     module = importlib.import_module("ppo_envpool")
-    module.worlds.check_env_id(args.env_id)
+    module.tasks.check_env_id(args.env_id)
     agent = trained_agent(weights, "ppo_envpool", args)
-    seeds = rundir.game_seeds(seed, "evaluate", 0, range(episodes))
+    seeds = env_seeds(seed, "evaluate", 0, range(episodes))
     scores = [film_world(agent, args, module, greedy, seeds, video)] if video else []
-    with progress.progress_bar(episodes, "game", args.env_id) as bar:
+    with progress.progress_bar(episodes, "episode", args.env_id) as bar:
         while len(scores) < episodes:
             games = range(len(scores), min(episodes, len(scores) + num_envs))
             scores += module.play_episodes(agent, args, torch.device("cpu"), [seeds], games, bar, greedy)[0]
@@ -297,7 +299,7 @@ def play_mjlab(weights, args, episodes, num_envs, greedy, seed, video):
     agent = trained_agent(weights, "ppo_isaacgym", args, envs.sizes)
     share = [len(range(i, episodes, num_envs)) for i in range(num_envs)]
     obs, running, filmed = envs.reset(0)[0], torch.zeros(num_envs), 0
-    scores, bar = [], progress.progress_bar(episodes, "game", args.env_id)
+    scores, bar = [], progress.progress_bar(episodes, "episode", args.env_id)
     while any(share):
         mean = agent(obs)[0]
         obs, reward, _, _, _, ended, _ = envs.step(mean if greedy else torch.normal(mean, agent.actor_logstd.exp()))

@@ -38,8 +38,9 @@ from launching.options import parse_args
 from launching.pool import Pool, time_left
 from launching.price import estimate
 
-from support import recipe, worlds
+from support import recipe
 from support.arguments import fail, writable
+from support.envs import tasks
 from support.reading import default_arguments, find_runs, log_end, lost_runs, progress, read_files, state
 
 
@@ -154,7 +155,7 @@ def main(argv):
     if options.status and not any(map(str.strip, lines)):
         return status(runs_below(options.runs_dir))
     starts = not (options.status or options.dry_run)  # else it reads only, and runs nobody's code
-    jobs = read_jobs(lines, worlds.default_arguments if starts else default_arguments)
+    jobs = read_jobs(lines, tasks.default_arguments if starts else default_arguments)
     if options.status:
         status({job.name: (owner(job), job.first_step, job.final_step) for job in jobs})
         problem = other_runs(jobs)

@@ -1,4 +1,4 @@
-"""What each script is: the tasks that it plays, the length of their games, what a run needs, its speed, its scores.
+"""What each script is: its tasks, the length of their episodes, what a run needs, its speed, its scores.
 
 The one table of these. It knows tasks by their names: nothing here imports a simulator or a user's module.
 `python -m support.catalog` prints `script_of` for sweeps/lib.sh. Python 3.8.
@@ -28,7 +28,7 @@ class Memory(NamedTuple):
 class Script(NamedTuple):
     """A training script. The key of SCRIPTS is its file without .py."""
 
-    game_steps: int  # steps of a final game (--eval-episodes)
+    game_steps: int  # steps of an evaluation episode
     memory: Memory = Memory(0, 0, 0, 0)  # 0: not measured
     speed: float = (
         0.0  # steps/s at the defaults in float32 on `cores` cores of an AMD EPYC (results/benchmark); 0: unknown
@@ -42,18 +42,18 @@ class Script(NamedTuple):
         return 1 + (self.pack - 1) * math.log2(min(runs, 16)) / 4
 
 
-# Steps of a game. Atari: a guess. A random policy's games have 80 to 700 steps (measured in Breakout, RoadRunner and
-# MontezumaRevenge), those of trained networks more, at most 27,000. Others: the usual time limit, an upper estimate.
+# Steps of an episode. Atari: a guess. A random policy's games have 80 to 700 steps (measured in Breakout, RoadRunner
+# and MontezumaRevenge), those of trained networks more, up to 27,000. Others: the usual time limit, an upper estimate.
 ATARI_GAME = 5000
 ATARI, PROCGEN = Memory(1.0e9, 1.3e6, 28.3e3, 150e3), Memory(1.2e9, 0.4e6, 12.4e3, 1.2e6)
-SMALL_WORLD = Memory(0.5e9, 0.1e6, 4e3, 4e3)  # an environment: 10 kB of CartPole; a row: of MiniGrid
+SMALL_TASKS = Memory(0.5e9, 0.1e6, 4e3, 4e3)  # an environment: 10 kB of CartPole; a row: of MiniGrid
 MUJOCO_ENV, DOG_ENV = 1e6, 150e6  # bytes of an environment: Hopper and HumanoidRun; DogFetch, for its meshes
 SCRIPTS = {
     "ppo_atari_envpool": Script(ATARI_GAME, ATARI, 481),
     "pqn_atari_envpool": Script(ATARI_GAME, ATARI, 403),
     "ppo_procgen": Script(1000, PROCGEN, 165),
     "ppo_rnd_envpool": Script(ATARI_GAME, ATARI, 208),
-    "ppo_envpool": Script(500, SMALL_WORLD, 13000, cores=1, pack=4.5),  # CartPole, 8 x 128
+    "ppo_envpool": Script(500, SMALL_TASKS, 13000, cores=1, pack=4.5),  # CartPole, 8 x 128
     "ppo_isaacgym": Script(1000, envpool=False),
 }
 
@@ -189,13 +189,13 @@ def human_table() -> Dict[str, Tuple[float, float]]:
 
 @lru_cache(maxsize=None)
 def small_table() -> Dict[str, Tuple[float, float]]:
-    """{game: (random, best)}: reference returns of the small worlds of ppo_envpool.py."""
+    """{game: (random, best)}: reference returns of the small tasks of ppo_envpool.py."""
     return _table("small_worlds.csv", "best")
 
 
 @lru_cache(maxsize=None)
 def small_ids() -> Dict[str, str]:
-    """{game: the id of its task} of the small worlds that have a reference return."""
+    """{game: the id of its task} of the small tasks that have a reference return."""
     return {game_name(row["game"]): row["game"] for row in _rows("small_worlds.csv")}
 
 

@@ -1,123 +1,27 @@
-"""Several runs of one script in one process: what a command line asks for, and their run directories side by side.
+"""Several agents in one process: their run directories side by side. A pack is the runs that train together.
 
 The script computes for S agents at once. Each has a `rundir.Run` of its own, which knows of no other. What they share
-is here: the list of runs, signals, one progress bar, and how the state of S agents is cut into theirs. Python 3.8.
+is here: signals, one progress bar, and how the state of S agents is cut into theirs. Python 3.8.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import resource
-import shlex
 import sys
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import AbstractSet, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import AbstractSet, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from support import arguments, devices, diagnostics, progress, reading, recipe, rundir
-from support.arguments import ALONE, OWN, SCALARS, fail
+from support import devices, diagnostics, progress, recipe, rundir
+from support.arguments import OWN, SCALARS
+from support.command_lines import Line
+from support.envs.episodes import bootstrap_ci, env_seeds
+from support.reading.files import read_json
 from support.signals import Signals, exit_code_of
-
-
-class Line(NamedTuple):
-    """A run that is asked for: its checked arguments, and the command line that makes it alone."""
-
-    args: Any
-    words: List[str]
-
-
-# ---- command lines ---------------------------------------------------------------------------------------------------
-def lines(args: Any, parse_args: Callable[[List[str]], Any]) -> List[Optional[Line]]:
-    """The runs that this process's command line asks for: that of args, unless --num-seeds or --runs ask for more.
-
-    None stands for a line of --runs that is refused, after its error, which names the line.
-    """
-    argv = sys.argv[1:]
-    if args.runs is None and args.num_seeds == 1:
-        return [Line(args, argv)]
-    found = _of_seeds(args, argv) if args.runs is None else _of_file(args.runs, argv, parse_args)
-    _check([line.args for line in found if line], together=len(found) > 1)
-    return found
-
-
-def _of_seeds(args: Any, argv: List[str]) -> List[Optional[Line]]:
-    """The runs of --num-seeds: with the seeds from --seed on, in the directories RUN_NAME/sSEED."""
-    seeds = range(args.seed, args.seed + args.num_seeds)
-    if seeds[-1] >= 2**31:
-        fail(f"--num-seeds {args.num_seeds} from --seed {args.seed} on: expected seeds of at most {2**31 - 1:,}")
-    names = {seed: f"{args.run_name}/s{seed}" for seed in seeds}
-    words = without(argv, "num_seeds", "seed", "run_name")
-    return [
-        Line(replace(args, seed=seed, run_name=name, num_seeds=1), [*words, "--seed", str(seed), "--run-name", name])
-        for seed, name in names.items()
-    ]
-
-
-def _of_file(path: str, argv: List[str], parse_args: Callable[[List[str]], Any]) -> List[Optional[Line]]:
-    """The runs of --runs: each line is parsed as if it stood alone."""
-    others = without(argv, "runs")
-    if others:
-        fail(f"--runs and {others[0]} exclude each other: expected all flags in the lines of the file")
-    try:
-        text = Path(path).read_text()
-        commands = [shlex.split(line) for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    except (OSError, ValueError) as error:  # ValueError: it is no text, or a quotation is not closed
-        fail(f"--runs {path} cannot be read ({error}): expected a file with the flags of a run in each line")
-    if not commands:
-        fail(f"--runs {path} names no run: expected the flags of a run in each line")
-    found: List[Optional[Line]] = []
-    for words in commands:
-        said = io.StringIO()
-        try:
-            with contextlib.redirect_stderr(said):
-                found.append(Line(parse_args(words), words))
-        except SystemExit:
-            found.append(None)
-            print(f"{said.getvalue().strip()} (in the line {shlex.join(words)})", file=sys.stderr)
-        else:
-            print(said.getvalue(), end="", file=sys.stderr)
-    return found
-
-
-def without(argv: Sequence[str], *names: str) -> List[str]:
-    """The words of a command line without some flags, each of which takes one value."""
-    kept, skip = [], False
-    for word in argv:
-        flag, equals, _ = word.partition("=")
-        if skip:
-            skip = False
-        elif flag.startswith("--") and flag[2:].replace("-", "_") in names:
-            skip = not equals
-        else:
-            kept.append(word)
-    return kept
-
-
-def _check(runs: Sequence[Any], together: bool) -> None:
-    """Ends the program with one line if runs are asked for that cannot be trained by one process."""
-    names = [str(Path(args.runs_dir, args.run_name)) for args in runs]
-    for args, name in zip(runs, names):
-        if names.count(name) > 1:
-            fail(f"--run-name {args.run_name} is that of {names.count(name)} runs: expected a name for each")
-        if args.runs is not None or args.num_seeds > 1:
-            fail("--runs and --num-seeds stand in no line of a file: expected the flags of one run")
-        if not together:
-            continue
-        for flag, value in ALONE.items():
-            if getattr(args, flag) != value:
-                fail(f"--{flag.replace('_', '-')} trains one run in a process: expected neither --num-seeds nor --runs")
-        if str(args.schedule).startswith("noise"):
-            fail("--schedule noise trains one run in a process: each would change its shape at another time")
-        if devices.NUM_RANKS > 1:
-            fail("torchrun trains one run: expected neither --num-seeds nor --runs")
-    for folder in {args.runs_dir for args in runs} if together else ():  # or each run would complain
-        with arguments.writable("runs-dir", Path(folder)):
-            tempfile.TemporaryFile(dir=folder).close()
 
 
 # ---- packs -----------------------------------------------------------------------------------------------------------
@@ -176,12 +80,12 @@ def _print_summary(lines: Sequence[Line], number: int) -> None:
 
     lines: of the runs that were not refused.
     """
-    results = [reading.read_json(Path(args.runs_dir, args.run_name, "done.json")) for args, _ in lines]
+    results = [read_json(Path(args.runs_dir, args.run_name, "done.json")) for args, _ in lines]
     text = f"{sum(map(bool, results))} of {number} runs are finished"
     name = "final_return" if lines and lines[0].args.eval_episodes else "episodic_return"
     scores = [result[name] for result in results if result.get(name) is not None]
     if scores and len({_arguments(args, {"seed", "run_name"}) for args, _ in lines}) == 1:
-        interval = rundir.bootstrap_ci(scores)
+        interval = bootstrap_ci(scores)
         text += f": {name} {sum(scores) / len(scores):.1f}"
         text += " [{:.1f}, {:.1f}] (mean, its 95 % interval)".format(*interval) if interval else ""
     print(text)
@@ -270,10 +174,10 @@ class Pack:
     def at_log_point(self, batch_size: int) -> bool:
         return self.training[0][1].at_log_point(batch_size)
 
-    def add_games(self, *columns: Sequence[Any]) -> None:
-        """Run.add_games for each run; each of its arguments has an item for each agent."""
+    def add_episodes(self, *columns: Sequence[Any]) -> None:
+        """Run.add_episodes for each run; each of its arguments has an item for each agent."""
         for s, run in self.training:
-            run.add_games(*(column[s] for column in columns))
+            run.add_episodes(*(column[s] for column in columns))
 
     def stop_diverged(self, suspects: Dict[str, Any]) -> None:
         """Ends the runs in which a tensor is not finite. suspects: {name: tensor (S, ...)}, as for Run.all_finite."""
@@ -331,18 +235,18 @@ class Pack:
             self._line_time, self._line_step = now, self._step
 
     def finish(self, play: Callable[[List[List[int]], range, Any], Sequence[List[float]]]) -> None:
-        """Plays the final games of the runs that are done, and closes all.
+        """Plays the evaluation episodes of the runs that are done, and closes all.
 
-        play(seeds, games, bar) -> the returns (S, games) of games with the final networks. seeds: S lists; games: a
-        range of indices into each.
+        play(seeds, episodes, bar) -> the returns (S, episodes) of episodes with the final networks. seeds: S lists;
+        episodes: a range of indices into each.
         """
         if self._bar is not None:
             self._bar.close()
-        seeds = [rundir.game_seeds(run.args.seed, "eval", 0, range(run.args.eval_episodes)) for run in self.members]
-        games, returns = devices.share(len(seeds[0])), [[] for _ in self.members]  # type: range, Sequence[List[float]]
-        if games and any(run.exit_code == 0 for run in self.members):
-            with progress.progress_bar(len(games) * len(seeds), "game", "evaluation episodes") as bar:
-                returns = play(seeds, games, bar)
+        seeds = [env_seeds(run.args.seed, "eval", 0, range(run.args.eval_episodes)) for run in self.members]
+        episodes, returns = devices.share(len(seeds[0])), [[] for _ in self.members]  # type: range, Sequence[List[float]]
+        if episodes and any(run.exit_code == 0 for run in self.members):
+            with progress.progress_bar(len(episodes) * len(seeds), "episode", "evaluation episodes") as bar:
+                returns = play(seeds, episodes, bar)
         for run, of_run in zip(self.members, returns):
             run.finish(of_run if run.exit_code == 0 else [])
 

@@ -243,13 +243,13 @@ def plan(script: str, arguments: Mapping[str, Any], schedule: Schedule, step: in
     text = f"{number:,} iterations of {num_envs} x {num_steps} steps, {updates:,} gradient steps each"
     text += f", {number * updates:,} in all" if not changes else "; then other shapes"
     memory = catalog.memory(script, arguments["env_id"])
-    games = num_envs + arguments["eval_episodes"]  # an environment each
-    size, available = runs * (games * memory.env + rows * memory.row), devices.available_bytes()
+    envs = num_envs + arguments["eval_episodes"]  # an evaluation episode has one of its own
+    size, available = runs * (envs * memory.env + rows * memory.row), devices.available_bytes()
     if memory.row:
-        text += f"; games and batch take about {size / 1e6:,.0f} MB"
+        text += f"; environments and batch take about {size / 1e6:,.0f} MB"
     lines = [text]
     if number < FEW_ITERATIONS:
         lines.append(f"note: these are fewer than {FEW_ITERATIONS} iterations; doubling N or T halves their number")
     if size > available:
-        lines.append(f"note: {available / 1e6:,.0f} MB of memory are free: this may be killed; fewer games need less")
+        lines.append(f"note: {available / 1e6:,.0f} MB of memory are free: this may be killed; use fewer environments")
     return lines

@@ -24,25 +24,22 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
 
 from support import devices, progress, recipe, tags
 from support.arguments import NETWORK, PACK, fail, writable
-from support.reading import (
-    CURVES,
+from support.envs.episodes import bootstrap_ci, env_seeds
+from support.reading.curves import CURVES, CurvesFile, event_files, records
+from support.reading.files import (
     FORMAT,
-    CurvesFile,
     checkpoints,
-    difference,
-    event_files,
     load_checkpoint,
     newest_checkpoint,
     read_files,
     read_json,
-    records,
-    script_of,
     write_atomically,
 )
+from support.reading.manifests import difference, script_of
 from support.signals import Signals, exit_code_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -166,8 +163,8 @@ class Run:
     Under torchrun each process has a Run; only the first writes, and all agree on when to stop.
 
     Attributes: `path`; `schedule`, the shapes of the batches; `total_steps`, whole iterations only; `global_step`,
-    environment steps done; `episodes`, the number of finished games; `games`, (return, length) of the last 100;
-    `new_returns`, of the games that have ended since the last log point; `earned`, the sum of all raw rewards since
+    environment steps done; `episodes`, the number of finished ones; `latest`, (return, length) of the last 100;
+    `new_returns`, of the episodes that have ended since the last log point; `earned`, the sum of all raw rewards since
     then and the number of their steps; `checkpoint`, what it resumes from until `restore`; `ended`; `exit_code`.
     """
 
@@ -185,9 +182,9 @@ class Run:
         """
         self.args, self.alone = args, alone
         self._words = sys.argv[1:] if words is None else words
-        self.global_step, self.episodes, self.games, self.new_returns = 0, 0, [], []
+        self.global_step, self.episodes, self.latest, self.new_returns = 0, 0, [], []
         self.earned = (0.0, 0)
-        self._finished: Any = 0  # games that each environment has finished: an array (num_envs,) from the first on
+        self._finished: Any = 0  # episodes that each environment has finished: an array (num_envs,) from the first on
         self.exit_code, self.failure = 0, ""
         self.ended = False
         self._signals = signals or Signals()
@@ -211,7 +208,7 @@ class Run:
         wall_seconds, self._wandb_id = 0.0, None
         self.schedule = recipe.schedule_of(vars(args), parent_step)
         self.total_steps = self.schedule.last_step
-        # the first process of a run that goes on from another one's checkpoint: it counts its own games
+        # the first process of a run that goes on from another one's checkpoint: it counts its own episodes
         self._is_child, self.parent_step = False, parent_step
         self._draws_anew = parent.get("seed", args.seed) != args.seed  # a child with a seed of its own
         if self.checkpoint and self.checkpoint["run"]["global_step"] == parent_step:
@@ -219,12 +216,12 @@ class Run:
             print(f"{self.path}: goes on from {args.resume_from} at step {self.global_step:,}", flush=True)
         elif self.checkpoint:
             kept = self.checkpoint["run"]
-            self.global_step, self.episodes, self.games = kept["global_step"], kept["episodes"], kept["games"]
+            self.global_step, self.episodes, self.latest = kept["global_step"], kept["episodes"], kept["games"]
             self._finished = kept["finished"].numpy()
             self.new_returns, self.earned = kept["new_returns"], kept.get("earned", (0.0, 0))
             wall_seconds, self._wandb_id = kept["wall_seconds"], kept["wandb_id"]
             print(f"{self.path}: resumes at step {self.global_step:,}", flush=True)
-        self.ended = self.global_step >= self.total_steps  # only the games after the last step may be missing
+        self.ended = self.global_step >= self.total_steps  # only the evaluation episodes may be missing
         self._wall_seconds = wall_seconds
         self._parts: Dict[str, Any] = {}
         if alone and devices.RANK == 0 and not self.ended:
@@ -283,7 +280,7 @@ class Run:
         own = kept["global_step"] > parent.get("global_step", 0)
         self._cut_curves(kept["global_step"], kept.get("points") if own else None)
         with contextlib.suppress(FileNotFoundError):
-            (self.path / "failed.json").unlink()  # it may go better from the checkpoint, with other games
+            (self.path / "failed.json").unlink()  # it may go better from the checkpoint, with other episodes
         return found[0].name if found else "", parent
 
     def _cut_curves(self, last_step: int, points: Optional[int]) -> None:
@@ -414,31 +411,33 @@ class Run:
         self._wandb_id = run.id
         return run
 
-    def add_games(self, games: List[Tuple[float, int]], finished: Any, earned: float = 0.0, steps: int = 0) -> None:
-        """Adds what the games of this process have done; under torchrun those of all processes.
+    def add_episodes(
+        self, episodes: List[Tuple[float, int]], finished: Any, earned: float = 0.0, steps: int = 0
+    ) -> None:
+        """Adds what the environments of this process have done; under torchrun those of all processes.
 
-        `games`: (return, length) of each game that has ended, or of the last of them. `finished`: int array, how many
-        games each environment has finished since the last call. `earned`: what all games have earned in `steps` steps.
+        `episodes`: (return, length) of each episode that has ended, or of the last of them. `finished`: int array, how
+        many each environment has finished since the last call. `earned`: the sum of all rewards in `steps` steps.
         """
         import numpy as np
 
-        some, parts, sums, numbers = zip(*devices.gather((games, finished, earned, steps)))
+        ended, parts, sums, numbers = zip(*devices.gather((episodes, finished, earned, steps)))
         counts = np.concatenate(parts)
-        # a schedule that has changed the number of environments has started their games anew
+        # a schedule that has changed the number of environments has started their episodes anew
         self._finished = counts + (self._finished if np.size(self._finished) == len(counts) else 0)
         self.episodes += int(counts.sum())
-        self.games = [*self.games, *sum(some, [])][-100:]
-        self.new_returns += [score for part in some for score, _ in part]
+        self.latest = [*self.latest, *sum(ended, [])][-100:]
+        self.new_returns += [score for part in ended for score, _ in part]
         self.earned = (self.earned[0] + sum(sums), self.earned[1] + sum(numbers))
 
     def mean_return(self) -> Optional[float]:
-        """The mean return of the last 100 games; None before the first has ended."""
+        """The mean return of the last 100 episodes; None before the first has ended."""
         import numpy as np
 
-        return float(np.mean(self.games, 0)[0]) if self.games else None
+        return float(np.mean(self.latest, 0)[0]) if self.latest else None
 
     def mean_new_return(self) -> Optional[float]:
-        """The mean return of the games that have ended since the last log point; None if none has."""
+        """The mean return of the episodes that have ended since the last log point; None if none has."""
         return sum(self.new_returns) / len(self.new_returns) if self.new_returns else None
 
     def at_log_point(self, batch_size: int) -> bool:
@@ -447,7 +446,7 @@ class Run:
         return self.global_step * self.args.num_logs // self.total_steps > before
 
     def charts(self) -> Dict[str, float]:
-        """The points of the curves about games and speed, by tag. No return before the first game has ended."""
+        """The points of the curves about episodes and speed, by tag. No return before the first episode has ended."""
         import numpy as np
 
         scalars = {
@@ -456,8 +455,8 @@ class Run:
             "charts/reward": self.earned[0] / max(self.earned[1], 1),
             "charts/SPS": (self.global_step - self._log_step) / (time.monotonic() - self._log_time),
         }
-        if self.games:
-            scalars["charts/episodic_return"], scalars["charts/episodic_length"] = np.mean(self.games, 0).tolist()
+        if self.latest:
+            scalars["charts/episodic_return"], scalars["charts/episodic_length"] = np.mean(self.latest, 0).tolist()
         return scalars
 
     def log(self, scalars: Dict[str, float]) -> None:
@@ -568,7 +567,7 @@ class Run:
         kept = {
             "global_step": self.global_step,
             "episodes": self.episodes,
-            "games": self.games,
+            "games": self.latest,
             "new_returns": self.new_returns,
             "earned": self.earned,
             "finished": torch.from_numpy(self._finished),
@@ -584,8 +583,8 @@ class Run:
         write_atomically(self.path / "checkpoint.pt", data.getvalue(), previous=self.path / "checkpoint.prev.pt")
 
     def final_seeds(self) -> List[int]:
-        """The seeds of the --eval-episodes games that the final network plays, in all processes; none if it is not."""
-        return game_seeds(self.args.seed, "eval", 0, range(0 if self.exit_code else self.args.eval_episodes))
+        """The seeds of the evaluation episodes (--eval-episodes), in all processes; none of an unfinished run."""
+        return env_seeds(self.args.seed, "eval", 0, range(0 if self.exit_code else self.args.eval_episodes))
 
     def close(self, final_returns: Optional[List[float]] = None) -> NoReturn:
         """Finishes, and exits with the run's exit code."""
@@ -595,8 +594,8 @@ class Run:
     def finish(self, final_returns: Optional[List[float]] = None) -> Dict[str, Any]:
         """Writes done.json after the last step, and says how the run has ended. Returns what done.json has, else {}.
 
-        `final_returns`: of this process's games with the final network; done.json has their mean, its 95 % interval and
-        their number, over all processes.
+        `final_returns`: of this process's evaluation episodes; done.json has their mean, its 95 % interval and their
+        number, over all processes.
         """
         done: Dict[str, Any] = {}
         final_returns = sum(devices.gather(list(final_returns or [])), [])
@@ -645,42 +644,3 @@ class Run:
             import wandb
 
             self._wandb.log({"episode": wandb.Video(str(path))})
-
-
-def game_seeds(seed: int, purpose: str, step: int, games: Iterable[int]) -> List[int]:
-    """The seeds, 0 to 2**31 - 1, of games by their number: seeds[i] is of game games[i].
-
-    They differ between the games of one (seed, purpose, step); those of two such triples coincide by chance only.
-    `step`: the steps done when the games begin, since games that restart must not repeat the first ones.
-    """
-    import numpy as np
-
-    words = [seed, step, *purpose.encode()]
-    start, stride = np.random.SeedSequence(words).generate_state(2, np.uint64).tolist()
-    return [(start + game * (stride | 1)) % 2**31 for game in games]  # an odd stride: no two games of one run agree
-
-
-def bootstrap_ci(values: List[float], resamples: int = 10000) -> Optional[List[float]]:
-    """The 95 % percentile bootstrap interval, [low, high], of the mean of some numbers; None below two numbers."""
-    import numpy as np
-
-    if len(values) < 2:
-        return None
-    drawn = np.random.default_rng(0).choice(values, (resamples, len(values)))
-    return np.percentile(drawn.mean(1), [2.5, 97.5]).tolist()
-
-
-def play(workers: Any, play_piece: Callable, seeds: List[int], description: str) -> List[float]:
-    """This process's part of the results of games, one for each of the seeds, played in the threads of `workers`.
-
-    play_piece(seeds, games, bar) plays `games`, a range of indices into `seeds`, and returns one number for each.
-    Without workers all games are one piece.
-    """
-    games = devices.share(len(seeds))
-    if not games:  # more processes than games
-        return []
-    with progress.progress_bar(len(games), "game", description) as bar:
-        if workers is None:
-            return play_piece(seeds, games, bar)
-        pieces = [games[piece] for piece in workers.pieces(len(games))]
-        return sum(workers.map(lambda piece: play_piece(seeds, piece, bar), pieces), [])

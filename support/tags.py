@@ -10,23 +10,23 @@ from typing import Any, Dict, List
 # One line each, with how the number can mislead; docs/diagnostics.md has the definitions. A tag that is not here has
 # the line of its parent: diagnostics/weight_norm/actor that of weight_norm.
 OF_CHARTS = {
-    "episodic_return": "mean raw return of the last 100 finished games; early on, and with many environments, only "
+    "episodic_return": "mean raw return of the last 100 finished episodes; early on, and with many environments, only "
     "short ones have finished (see min_episodes)",
-    "episodic_length": "mean steps of the last 100 finished games; early on only short games have finished",
-    "episodes": "games finished since the start, in all environments",
-    "min_episodes": "the fewest games that any environment has finished; below 2 the returns are mostly of short games",
-    "reward": "mean raw reward a step since the last point; no lag, but not a score: it ignores how long games last",
-    "SPS": "environment steps a second since the last point, training and diagnostics included",
+    "episodic_length": "mean steps of the last 100 finished episodes; early on only short ones have finished",
+    "episodes": "episodes finished since the start, in all environments",
+    "min_episodes": "the fewest episodes that any environment has finished; below 2 returns are mostly of short ones",
+    "reward": "mean raw reward per step since the last point; no lag, but no score: it ignores how long episodes last",
+    "SPS": "environment steps per second since the last point, training and diagnostics included",
     "learning_rate": "the learning rate of the last update",
     "gradient_steps": "steps of the optimiser since the start; the x-axis counts environment steps",
     "num_envs": "parallel environments of the last batch, under --schedule",
     "num_steps": "steps of each environment in the last batch, under --schedule",
     "epsilon": "the chance of a random action in the last step of the rollout",
     "intrinsic_reward": "mean error of the predictor since the last point, before it is divided by its running unit",
-    "rooms": "rooms that any game has entered since the start, read from the console's memory",
-    "eval_episodic_return": "mean return of whole games on levels that were never trained on",
-    "eval_train_return": "mean return of whole games on the training levels, played as those on unseen levels",
-    "final_return": "mean return of whole games of the final network (--eval-episodes), as in done.json",
+    "rooms": "rooms that the game has shown in any environment since the start, read from the console's memory",
+    "eval_episodic_return": "mean return of evaluation episodes on levels that were never trained on",
+    "eval_train_return": "mean return of evaluation episodes on the training levels, played as those on unseen levels",
+    "final_return": "mean return of the evaluation episodes (--eval-episodes), as in done.json",
     "generalization_gap": "eval_train_return minus eval_episodic_return; its noise is that of both",
 }
 OF_LOSSES = {
@@ -65,7 +65,7 @@ OF_OUTER = {
     "grad_noise_scale": "samples at which noise and gradient of the policy's loss are equally long, between groups "
     "of environments, before the update; one measurement is noisy: average noise and signal first",
     "grad_noise_scale/envs": "the same in environments",
-    "grad_noise_scale/inner": "the same between shuffled rows, which ignores that the steps of a game are correlated",
+    "grad_noise_scale/inner": "the same between shuffled rows, which ignores that an episode's steps are correlated",
     "grad_noise_scale/dominated": "1 if noise swamps the gradient: the scale is above what this batch can measure",
     "grad_noise_scale/signal": "unbiased estimate of the squared gradient; can be negative",
     "grad_noise_scale/noise": "unbiased estimate of the variance of one sample's gradient, summed over the parameters",

@@ -5,7 +5,9 @@ import subprocess
 import pytest
 from conftest import ROOT, SMALL
 
-from support import catalog, worlds
+from support import catalog
+from support.envs import tasks
+from support.envs.envpool import families
 
 
 def test_scripts():
@@ -18,7 +20,7 @@ def test_scripts():
 
 def test_the_script_that_plays_a_game():
     """Names alone say it, in Python and in the sweeps; EnvPool's registry says what is right."""
-    registry = {name: catalog.FAMILIES.get(module) for name, module in worlds.families().items()}
+    registry = {name: catalog.FAMILIES.get(module) for name, module in families().items()}
     expected = {name: family.script for name, family in registry.items() if family}
     expected.update({"gymnasium:a:B-v5": "ppo_envpool", "Ant": "ppo_isaacgym", "Mjlab-X": "ppo_isaacgym"})
     expected.update({"bigfish": "ppo_procgen", "BreakoutNoFrameskip-v4": "ppo_atari_envpool"})
@@ -31,8 +33,8 @@ def test_the_script_that_plays_a_game():
 
 def test_continuous_tasks():
     """The names that a launcher goes by, against the action space of every small world that EnvPool has."""
-    played = [name for name, module in worlds.families().items() if module in worlds.PLAYED]
-    assert catalog.CONTINUOUS == {name for name in played if worlds.has_continuous_actions(name)}
+    played = [name for name, module in families().items() if module in tasks.TRAINED]
+    assert catalog.CONTINUOUS == {name for name in played if tasks.has_continuous_actions(name)}
 
 
 @pytest.mark.parametrize(
@@ -55,11 +57,11 @@ def test_tables_of_scores():
     """Breakout by hand, from the published table; each game can be trained on."""
     humans = catalog.human_table()
     assert len(humans) == 57 and humans["Breakout"] == (1.7, 30.5) and "bigfish" not in humans
-    assert {f"{game}-v5" for game in humans} <= worlds.families().keys()
+    assert {f"{game}-v5" for game in humans} <= families().keys()
     low, high = catalog.small_table()["CartPole-v1"]
     assert 20 < low < 25 and high == 500 and catalog.small_table()["Catch"][1] == 1
     assert len(catalog.PROCGEN_SCORES) == 16
-    assert {f"{game.capitalize()}Easy-v0" for game in catalog.PROCGEN_SCORES} <= worlds.families().keys()
+    assert {f"{game.capitalize()}Easy-v0" for game in catalog.PROCGEN_SCORES} <= families().keys()
 
 
 def test_scales():

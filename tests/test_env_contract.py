@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from support import catalog, worlds
+from support import catalog
+from support.envs import tasks
+from support.envs.envpool import make_envpool
 
 RESET_FIELDS = ("elapsed_step", "lives", "reward", "terminated")
 
@@ -312,12 +314,12 @@ def test_only_deepmind_control_pays_in_the_reset_row():
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_worlds_py_gives_what_step_gives(name):
+def test_the_environments_give_what_step_gives(name):
     """It calls EnvPool's C++ functions itself: the same games, observations in the order of their sorted names."""
-    games, envs = worlds.make(name, [5, 6], 1), small_world(name, [5, 6])
+    games, envs = tasks.make(name, [5, 6], 1), small_world(name, [5, 6])
     obs, (first, _) = games.reset()[0], envs.reset()
-    rng, (number, continuous) = np.random.default_rng(0), worlds.num_actions(name)
-    observation, ends = worlds.observation(name), 0
+    rng, (number, continuous) = np.random.default_rng(0), tasks.num_actions(name)
+    observation, ends = tasks.observation(name), 0
     for _ in range(120):
         parts = [first[key] for key in sorted(first) if key != "mission"] if isinstance(first, dict) else [first]
         assert np.array_equal(obs, np.concatenate([part.reshape(2, -1) for part in parts], 1))
@@ -339,7 +341,7 @@ def test_deepmind_control_is_the_same_without_its_textures(name, monkeypatch, tm
     plays = []
     for folder in (tmp_path, tmp_path / "none"):
         monkeypatch.setattr(tempfile, "tempdir", str(folder))
-        plays.append(play_world(worlds.envpool_games(name, [5, 6], 1, max_episode_steps=60), 150, 2))
+        plays.append(play_world(make_envpool(name, [5, 6], 1, max_episode_steps=60), 150, 2))
     assert not list(tmp_path.iterdir())
     for play in plays:
         for mine, theirs in zip(play, play_world(small_world(name, [5, 6], max_episode_steps=60), 150, 2)):
@@ -353,7 +355,7 @@ def test_a_game_of_deepmind_control_takes_less_than_a_megabyte():
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     before = resident()
-    games = worlds.make("PendulumSwingup-v1", list(range(100)), 1)
+    games = tasks.make("PendulumSwingup-v1", list(range(100)), 1)
     assert resident() - before < 100 * catalog.memory("ppo_envpool.py", "PendulumSwingup-v1").env
     games.close()
 
@@ -361,8 +363,8 @@ def test_a_game_of_deepmind_control_takes_less_than_a_megabyte():
 @pytest.mark.parametrize("name", ["CartPole-v1", "MiniGrid-DoorKey-8x8-v0", "CheetahRun-v1"])
 def test_two_seeds_are_two_worlds_and_one_seed_is_one(name):
     """Each game of a pool has the world of its seed, wherever it is."""
-    rows = worlds.make(name, [7, 8, 7], 1).reset()[0]
-    again = worlds.make(name, [8, 7], 1).reset()[0]
+    rows = tasks.make(name, [7, 8, 7], 1).reset()[0]
+    again = tasks.make(name, [8, 7], 1).reset()[0]
     assert np.array_equal(rows[0], rows[2]) and not np.array_equal(rows[0], rows[1])
     assert np.array_equal(again, rows[[1, 0]])
 

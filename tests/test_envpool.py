@@ -1,4 +1,4 @@
-"""ppo_envpool.py and worlds.py: CleanRL's updates, what is observed, one's own task, names, families, normalisers."""
+"""ppo_envpool.py and support/envs: CleanRL's updates, what is observed, one's own task, names, normalisers."""
 
 import gc
 import itertools
@@ -20,7 +20,9 @@ from conftest import ROOT, Recorder, curves, load_checkpoint, refusal
 
 import ppo_atari_envpool
 import ppo_envpool as ppo
-from support import devices, reading, worlds
+from support import devices, reading
+from support.envs import processes, tasks
+from support.envs.gymnasium import GymnasiumEnvs
 
 SIZE = "--num-envs 4 --num-steps 64 --total-timesteps 256 --run-name r --num-logs 4"
 
@@ -292,7 +294,7 @@ def test_the_convolution_is_pytorchs():
     """Sums of rows of a table do what a convolution of the one-hot cells does, for each encoder; so do their gradients,
     here of three agents side by side."""
     agent = make_agent("MiniGrid-DoorKey-5x5-v0", "--activation", "relu", seeds=[1, 2, 3])
-    obs = torch.from_numpy(worlds.make("MiniGrid-DoorKey-5x5-v0", [[1, 2], [3, 4], [5, 6]], 1).reset()[0])
+    obs = torch.from_numpy(tasks.make("MiniGrid-DoorKey-5x5-v0", [[1, 2], [3, 4], [5, 6]], 1).reset()[0])
     convolution = agent.convolution
     _, (layer,) = agent.inputs(obs, agent.slices()[0])
     cells = obs[..., 1:].long().unflatten(-1, (7, 7, 3)) + torch.tensor([0, 11, 17])
@@ -447,10 +449,10 @@ def test_what_a_reset_row_pays_belongs_to_no_game(tmp_path, monkeypatch):
         ("Breakout-v5", "observes pixels: expected ppo_atari_envpool.py, which plays it"),
         ("BigfishEasy-v0", "observes pixels: expected ppo_procgen.py, which plays it"),
         ("CarRacing-v3", "observes pixels, and no script here plays it"),
-        ("Hoper-v5", "is not a game of EnvPool; near: Hopper-v5"),
+        ("Hoper-v5", "is not a task of EnvPool; near: Hopper-v5"),
         ("MiniGrid-DoorKey-5x5", "near: MiniGrid-DoorKey-5x5-v0"),
         ("MetaWorld/Assembly-v3", "is one of envpool.mujoco.metaworld, which has not been tried here"),
-        ("", "is not a game of EnvPool"),
+        ("", "is not a task of EnvPool"),
         ("gymnasium:CartPole-v1", "is incomplete: expected gymnasium:MODULE:ID"),
         ("gymnasium:no_such_module:X-v0", "cannot be made (ModuleNotFoundError: No module named 'no_such_module')"),
         ("gymnasium::NoSuchGame-v0", "cannot be made (NameNotFound"),
@@ -488,7 +490,7 @@ gymnasium.register("Endless-v1", Task, kwargs={"last": 10**9})
 
 
 @pytest.fixture
-def tasks(tmp_path, monkeypatch):
+def own_tasks(tmp_path, monkeypatch):
     """The working directory with the modules `faulty`, and `my_task` of the docs."""
     (tmp_path / "faulty.py").write_text(TASKS)
     page = (ROOT / "docs" / "running.md").read_text()
@@ -507,34 +509,36 @@ def tasks(tmp_path, monkeypatch):
         ("no_such:Task-v1", "(ModuleNotFoundError: No module named 'no_such'); looked in "),
     ],
 )
-def test_a_faulty_task_of_ones_own_is_refused(tasks, capsys, env_id, says):
+def test_a_faulty_task_of_ones_own_is_refused(own_tasks, capsys, env_id, says):
     error = refusal(capsys, ppo.parse_args, ["--env-id", f"gymnasium:{env_id}"])
     assert says in error
 
 
-def test_an_error_of_a_task_during_training_is_one_line(tasks):
+def test_an_error_of_a_task_during_training_is_one_line(own_tasks):
     with pytest.raises(SystemExit) as end:
-        ppo.main(arguments(tasks, "--env-id gymnasium:faulty:Late-v1"))
-    place = f"step, {tasks / 'faulty.py'} line "
+        ppo.main(arguments(own_tasks, "--env-id gymnasium:faulty:Late-v1"))
+    place = f"step, {own_tasks / 'faulty.py'} line "
     task = "error: --env-id gymnasium:faulty:Late-v1"
     assert end.value.code.startswith(f"{task} raised RuntimeError: the robot has fallen over in {place}")
     assert "\n" not in end.value.code
 
 
-def test_final_games_of_a_task_without_a_time_limit_are_cut(tasks, capsys):
+def test_evaluation_episodes_of_a_task_without_a_time_limit_are_cut(own_tasks, capsys):
     task = "--env-id gymnasium:faulty:Endless-v1 --total-timesteps 512 --num-minibatches 4 --eval-episodes 2"
-    run_here(tasks, task + " --eval-max-steps 70")
-    assert "note: 2 final games have not ended and are cut at 70 steps" in capsys.readouterr().out
-    assert json.loads((tasks / "r" / "done.json").read_text())["final_return"] == 70  # its rewards' sum, not its info's
+    run_here(own_tasks, task + " --eval-max-steps 70")
+    assert "note: 2 evaluation episodes have not ended and are cut at 70 steps" in capsys.readouterr().out
+    assert (
+        json.loads((own_tasks / "r" / "done.json").read_text())["final_return"] == 70
+    )  # its rewards' sum, not its info's
     args = ppo.parse_args(["--env-id", "gymnasium:faulty:Endless-v1"])
-    assert worlds.eval_max_steps(args) == 27000
+    assert tasks.eval_max_steps(args) == 27000
 
 
-def test_games_in_several_processes_are_the_same(tasks):
+def test_games_in_several_processes_are_the_same(own_tasks):
     """…bit for bit, over resets; signals that stop a run leave the processes alone; an error is the same line."""
     seeds, task = [[1, 2, 3], [4, 5, 6]], "gymnasium:my_task:Reach-v0"
-    alone, several = worlds.make(task, seeds, 1), worlds.make(task, seeds, 1, env_workers=4)
-    assert [type(alone), type(several)] == [worlds.GymnasiumGames, worlds.GamesInProcesses]
+    alone, several = tasks.make(task, seeds, 1), tasks.make(task, seeds, 1, env_workers=4)
+    assert [type(alone), type(several)] == [GymnasiumEnvs, processes.EnvsInProcesses]
     assert np.array_equal(alone.reset()[0], several.reset()[0])
     for process in several.processes:
         process.send_signal(signal.SIGTERM)
@@ -543,41 +547,38 @@ def test_games_in_several_processes_are_the_same(tasks):
         steps = [envs.step(action.copy())[:4] for envs in (alone, several)]
         assert all(one.dtype == other.dtype and np.array_equal(one, other) for one, other in zip(*steps))
     several.processes[1].kill()
-    with pytest.raises(SystemExit, match="error: .* a process that plays its games has ended"):
+    with pytest.raises(SystemExit, match="error: .* a process that steps its environments has ended"):
         several.step(action)
     several.close()
     assert [process.returncode for process in several.processes] == [0, -signal.SIGKILL, 0, 0]
-    late = worlds.make("gymnasium:faulty:Late-v1", [1, 2], 1, env_workers=2)
+    late = tasks.make("gymnasium:faulty:Late-v1", [1, 2], 1, env_workers=2)
     late.reset()
     with pytest.raises(SystemExit, match="error: .* raised RuntimeError: the robot has fallen over in step, /"):
         for _ in range(31):
             late.step(np.zeros(2, np.int64))
 
 
-def test_the_number_of_processes_of_games(monkeypatch):
-    assert [worlds.num_workers(1e-5, 64, 8), worlds.num_workers(2e-3, 64, 8), worlds.num_workers(2e-3, 4, 8)] == [
-        1,
-        8,
-        4,
-    ]
+def test_the_number_of_processes(monkeypatch):
+    numbers = [processes.num_workers(*case) for case in ((1e-5, 64, 8), (2e-3, 64, 8), (2e-3, 4, 8))]
+    assert numbers == [1, 8, 4]
     cores = len(os.sched_getaffinity(0))
     for variables, number in ({}, cores), ({"OMP_NUM_THREADS": "1"}, 1), ({"OMP_NUM_THREADS": "9999,2"}, cores):
         monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        assert worlds.share_of_cores() == number
+        assert processes.share_of_cores() == number
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")  # torchrun
-    assert worlds.share_of_cores() == cores
+    assert processes.share_of_cores() == cores
     with pytest.raises(SystemExit):
         ppo.parse_args(["--env-workers", "2"])  # EnvPool's games are played in threads
 
 
-def test_the_task_of_the_docs_is_learnt(tasks):
+def test_the_task_of_the_docs_is_learnt(own_tasks):
     """A policy that stays where it begins gets -25 on average in 50 steps; one that goes straight to 0 gets -3."""
     words = "--num-envs 8 --num-steps 128 --total-timesteps 8192 --num-minibatches 4 --no-diagnostics"
-    run_here(tasks, f"--env-id gymnasium:my_task:Reach-v0 --eval-episodes 20 {words}")
-    assert json.loads((tasks / "r" / "done.json").read_text())["final_return"] > -12
+    run_here(own_tasks, f"--env-id gymnasium:my_task:Reach-v0 --eval-episodes 20 {words}")
+    assert json.loads((own_tasks / "r" / "done.json").read_text())["final_return"] > -12
 
 
 def register(name, observation_space=None, action_space=None):
@@ -622,7 +623,7 @@ def test_the_spaces_are_played_or_refused_as_the_readme_says(name, capsys):
             assert end.value.code == 2 and error.count("\n") == 1 and f"{env_id} {says}" in error
         else:
             assert name in own.split(" | ")[column - 1]
-            worlds.observation(f"gymnasium::{env_id}"), worlds.num_actions(f"gymnasium::{env_id}")
+            tasks.observation(f"gymnasium::{env_id}"), tasks.num_actions(f"gymnasium::{env_id}")
 
 
 def test_defaults_by_the_kind_of_actions():
@@ -636,7 +637,7 @@ def test_defaults_by_the_kind_of_actions():
         assert args["norm_obs"] is args["norm_reward"] is continuous
     assert ppo.parse_args(["--env-id=Hopper-v5", "--learning-rate", "1e-3"]).learning_rate == 1e-3
     task = str(ROOT / "ppo_envpool.py"), "gymnasium::Pendulum-v1"  # its module would have to be imported
-    assert (worlds.default_arguments(*task)["norm_obs"], reading.default_arguments(*task)["norm_obs"]) == (True, False)
+    assert (tasks.default_arguments(*task)["norm_obs"], reading.default_arguments(*task)["norm_obs"]) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -662,7 +663,7 @@ def test_a_run_of_each_family(env_id, tmp_path, capsys):
     for tag, values in scalars.items():
         assert np.isfinite(values).all() or tag == "losses/explained_variance", tag
     assert scalars["diagnostics/dormant_neurons"][0] < 100 and scalars["losses/grad_norm"][0] > 0
-    observation = worlds.observation(env_id)
+    observation = tasks.observation(env_id)
     with np.load(tmp_path / "r/coverage.npz") as coverage:
         assert coverage["obs"].dtype == observation.dtype and coverage["obs"].shape[1] == observation.width
         assert coverage["feature"].shape[1] == 64

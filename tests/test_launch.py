@@ -21,7 +21,8 @@ from conftest import ROOT, environment, raw_steps, refusal, wait_for
 from launching import jobs, machines, options, pool, price
 
 import ppo_envpool
-from support import catalog, reading, worlds
+from support import catalog, reading
+from support.envs import tasks
 
 BILLION = 10**9
 SWEEPS = {  # runs, and environment steps of all of them
@@ -409,7 +410,7 @@ def test_a_run_with_other_arguments_is_not_that_run(flags, tmp_path):
         before = {**theirs, name: value}
         before = {name: value for name, value in before.items() if value is not None}  # an older version's
         (tmp_path / "manifest.json").write_text(json.dumps({"arguments": before}))
-        job = jobs.Job(f"python ppo_envpool.py --run-name s/a {flags}", worlds.default_arguments)
+        job = jobs.Job(f"python ppo_envpool.py --run-name s/a {flags}", tasks.default_arguments)
         assert job.differs(tmp_path) == says
     job = jobs.Job(f"python ppo_envpool.py --run-name s/a {flags}")  # as in a dry run, which imports no task
     assert job.guesses == ("gymnasium" in flags) and job.differs(tmp_path) == ""

@@ -16,7 +16,7 @@ from conftest import ROOT, Recorder, command, curves, environment, run
 from test_evaluate import play, refused
 
 import ppo_procgen as procgen
-from support import diagnostics, reading, worlds
+from support import diagnostics, reading
 
 GAMES = (
     "bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper maze miner ninja "
@@ -234,14 +234,14 @@ def test_all_sixteen_games_easy_and_hard(game, tmp_path):
         assert obs.shape == (4, 64, 64, 3) and obs.dtype == np.uint8 and envs.action_space.n == 15
         obs, rewards, *_ = envs.step(np.zeros(4, dtype=np.int32))
         assert rewards.shape == (4,) and rewards.dtype == np.float32 and obs.std() > 0
-        assert worlds.procgen_id(args) == f"{game.capitalize()}{mode.capitalize()}-v0"
+        assert procgen.procgen_id(args) == f"{game.capitalize()}{mode.capitalize()}-v0"
 
 
 def test_ids(tmp_path):
-    assert worlds.procgen_id(arguments(tmp_path)) == "BigfishEasy-v0"
-    assert worlds.procgen_id(arguments(tmp_path, "--env-id", "StarpilotHard-v0")) == "StarpilotHard-v0"
+    assert procgen.procgen_id(arguments(tmp_path)) == "BigfishEasy-v0"
+    assert procgen.procgen_id(arguments(tmp_path, "--env-id", "StarpilotHard-v0")) == "StarpilotHard-v0"
     assert (
-        worlds.procgen_id(arguments(tmp_path, "--env-id", "maze", "--distribution-mode", "memory")) == "MazeMemory-v0"
+        procgen.procgen_id(arguments(tmp_path, "--env-id", "maze", "--distribution-mode", "memory")) == "MazeMemory-v0"
     )
 
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 from conftest import refusal
 
-from support import arguments, devices, progress, reading, rundir, worlds
+from support import arguments, devices, progress, reading, rundir
+from support.envs.episodes import Episodes, bootstrap_ci, env_seeds
 
 
 @dataclass
@@ -43,13 +44,13 @@ def test_seeds_of_games():
     """Seeds are independent: no two games of a run agree, those of two runs agree by chance only, and the number of
     processes changes nothing."""
     starts = [(seed, purpose, step) for seed in range(5) for purpose in ("train", "eval") for step in (0, 1024)]
-    runs = [rundir.game_seeds(*start, range(8 * 1024)) for start in starts]
+    runs = [env_seeds(*start, range(8 * 1024)) for start in starts]
     for seeds in runs:
         assert len(set(seeds)) == 8192 and 0 <= min(seeds) and max(seeds) < 2**31
     everything = np.concatenate(runs)
     pairs = len(everything) ** 2 / 2 / 2**31  # equal pairs that chance gives: 6.2
     assert len(everything) - len(np.unique(everything)) < 4 * pairs
-    by_process = [rundir.game_seeds(*starts[0], range(1024 * rank, 1024 * (rank + 1))) for rank in range(8)]
+    by_process = [env_seeds(*starts[0], range(1024 * rank, 1024 * (rank + 1))) for rank in range(8)]
     assert sum(by_process, []) == runs[0]
     assert all(np.diff(np.sort(seeds)).max() < 2**31 / 400 for seeds in runs), "seeds leave a large gap"
 
@@ -90,15 +91,15 @@ def test_the_first_tensor_that_is_not_finite_in_any_process(tmp_path, monkeypatc
 
 def test_games_are_counted_by_environment():
     run = object.__new__(rundir.Run)
-    run.episodes, run.games, run.new_returns, run.earned, run._finished = 0, [], [], (0.0, 0), 0
+    run.episodes, run.latest, run.new_returns, run.earned, run._finished = 0, [], [], (0.0, 0), 0
     run.global_step = run._log_step = run._log_time = 0
-    run.add_games([(1.0, 10), (3.0, 30)], np.array([2, 0, 0]), 6.0, 60)
+    run.add_episodes([(1.0, 10), (3.0, 30)], np.array([2, 0, 0]), 6.0, 60)
     assert (run.episodes, run.charts()["charts/min_episodes"], run.mean_return()) == (2, 0, 2.0)
     assert run.mean_new_return() == 2.0 and run.new_returns == [1.0, 3.0]
-    run.add_games([(5.0, 50)] * 100, np.array([0, 150, 1]), 3.0, 30)  # the last 100 of 151
+    run.add_episodes([(5.0, 50)] * 100, np.array([0, 150, 1]), 3.0, 30)  # the last 100 of 151
     assert run.charts()["charts/reward"] == 0.1
     assert (run.episodes, run.charts()["charts/min_episodes"], run.mean_return()) == (153, 1, 5.0)
-    run.add_games([], np.array([4, 2]))  # a schedule has changed the number of environments
+    run.add_episodes([], np.array([4, 2]))  # a schedule has changed the number of environments
     assert (run.charts()["charts/episodes"], run.charts()["charts/min_episodes"]) == (159, 2)
     assert run.charts()["charts/episodic_length"] == 50.0
 
@@ -120,29 +121,29 @@ def test_whole_games_over_two_rollouts():
     ended = np.array([[0, 0], [1, 0], [0, 0], [0, 1]], bool)
     valid = np.array([[1, 1], [1, 1], [0, 1], [1, 1]], bool)
     for whole, first in ((True, [(3.0, 2), (4.0, 4)]), (False, [])):
-        episodes = worlds.Episodes(2, whole)
+        episodes = Episodes(2, whole)
         games, finished, earned, steps = episodes.add(rewards, ended, valid)
         assert (games, finished.tolist(), earned, steps) == (first, [1, 1] if whole else [0, 0], 11.0, 7)
         games, finished, *_ = episodes.add(rewards, ended, valid)
         assert (games, finished.tolist()) == ([(7.0, 3), (4.0, 4)], [1, 1])
-    episodes = worlds.Episodes((2, 1))  # the same environments, each of an agent of its own
+    episodes = Episodes((2, 1))  # the same environments, each of an agent of its own
     games, finished, earned, steps = episodes.add(rewards[..., None], ended[..., None], valid[..., None])
     assert (games, finished.tolist(), earned, steps) == ([[(3.0, 2)], [(4.0, 4)]], [[1], [1]], [7.0, 4.0], [3, 4])
 
 
 def test_games_without_a_terminal_say_how_far_they_are(monkeypatch, capsys):
     monkeypatch.setattr(progress, "LINE_SECONDS", 0)
-    with progress.progress_bar(2000, "game", "final games") as bar:
+    with progress.progress_bar(2000, "episode", "evaluation episodes") as bar:
         bar.update(0), bar.update(1500)
-    assert capsys.readouterr().err == "final games: 0 of 2,000\nfinal games: 1,500 of 2,000\n"
+    assert capsys.readouterr().err == "evaluation episodes: 0 of 2,000\nevaluation episodes: 1,500 of 2,000\n"
 
 
 def test_interval_of_a_mean():
     values = np.random.default_rng(1).normal(10, 2, 400).tolist()
-    low, high = rundir.bootstrap_ci(values)
+    low, high = bootstrap_ci(values)
     half = 1.96 * np.std(values) / 20
     assert [low, high] == pytest.approx([np.mean(values) - half, np.mean(values) + half], abs=0.2 * half)
-    assert rundir.bootstrap_ci([1.0]) is None and rundir.bootstrap_ci([3.0, 3.0]) == [3.0, 3.0]
+    assert bootstrap_ci([1.0]) is None and bootstrap_ci([3.0, 3.0]) == [3.0, 3.0]
 
 
 def test_defaults_are_read_without_an_import():

@@ -48,7 +48,8 @@ from tensorboard.plugins.hparams import backend_context, list_session_groups
 from tensorboard.plugins.hparams.api_pb2 import ListSessionGroupsRequest, Status
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from support import arguments, progress, reading, rundir, tags
+from support import arguments, progress, reading, tags
+from support.envs.episodes import env_seeds
 
 NETWORK = ("feature_rank", "dormant_neurons", "weight_norm", "gradient_kurtosis")
 NETWORK += ("feature_rank/centered", "dormant_neurons/tau_0.025", "gradient_kurtosis/nonzero")
@@ -333,7 +334,7 @@ def test_final_games(option, script, tmp_path):
     args = module.parse_args(command(script, tmp_path, *words)[2:])
     agent = make_network(script)
     agent.load_state_dict(load_checkpoint(run_dir)["agent"])
-    seeds = rundir.game_seeds(1, "eval", 0, range(2))
+    seeds = env_seeds(1, "eval", 0, range(2))
     device = torch.device("cpu")
     bar = progress.progress_bar(2, "game", "")
     if script == "ppo_envpool.py":  # the run has played both at once, with an axis of agents

@@ -38,7 +38,7 @@ from support import rundir
     ],
 )
 def test_signals(script, tmp_path, signum, code):
-    # iterations of the small worlds are short: with diagnostics, and twice as many, the signal comes before the last
+    # iterations of the small tasks are short: with diagnostics, and twice as many, the signal comes before the last
     steps, run_dir = STEPS[: 8 if script == "ppo_envpool.py" else 4], tmp_path / "run"
     words = ("--checkpoint-minutes", 1000, "--total-timesteps", steps[-1])
     words += () if script == "ppo_envpool.py" else ("--no-diagnostics",)

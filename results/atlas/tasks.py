@@ -26,7 +26,11 @@ from tyro.conf import Positional
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[1] / "scripts")]
 
-from support import arguments, rundir, worlds  # noqa: E402
+from support import arguments  # noqa: E402
+from support.envs import tasks  # noqa: E402
+from support.envs.envpool import families  # noqa: E402
+from support.envs.episodes import env_seeds  # noqa: E402
+from support.envs.spaces import Unplayable  # noqa: E402
 
 OLDER = (  # the six tasks of results/map and the two of results/held_out, with which nothing here may be tuned
     "CartPole-v1",
@@ -62,13 +66,13 @@ class Args:
 def candidates():
     """{task: its family} of all that may be drawn, if they are fast enough."""
     found = {}
-    for name, module in sorted(worlds.families().items(), key=lambda item: version(item[0])):
-        words = worlds.PLAYED.get(module)
+    for name, module in sorted(families().items(), key=lambda item: version(item[0])):
+        words = tasks.TRAINED.get(module)
         if words is None or "/" in name:  # phys2d/CartPole-v1 is another program of CartPole
             continue
         try:
-            worlds.observation(name), worlds.num_actions(name)
-        except worlds.Unplayable:
+            tasks.observation(name), tasks.num_actions(name)
+        except Unplayable:
             continue
         found[re.sub(r"-v\d+$", "", name)] = name, "BabyAI" if name.startswith("BabyAI") else words
     return {name: words for name, words in sorted(found.values()) if name not in OLDER}
@@ -83,8 +87,8 @@ def version(name):
 def measure(task, pipe):
     """In a process of its own: sends the environment steps per CPU-second of a task, or why there are none."""
     try:
-        envs = worlds.make(task, list(range(ENVS)), num_threads=1)
-        generator, space = np.random.default_rng(0), worlds.spaces(task)[1]
+        envs = tasks.make(task, list(range(ENVS)), num_threads=1)
+        generator, space = np.random.default_rng(0), tasks.spaces(task)[1]
         envs.reset()
         start, steps = time.process_time(), 0
         while time.process_time() - start < 1 or steps < STEPS:
@@ -146,13 +150,13 @@ def play_randomly(task):
     random, deviation: the mean return and the standard deviation of a return; length: the mean length; early: how many
     of the rewards that are not 0 came before an episode's last step.
     """
-    seeds = rundir.game_seeds(1, "random", 0, range(EPISODES))
-    envs, generator = worlds.make(task, seeds, num_threads=1), np.random.default_rng(1)
+    seeds = env_seeds(1, "random", 0, range(EPISODES))
+    envs, generator = tasks.make(task, seeds, num_threads=1), np.random.default_rng(1)
     returns, lengths, early = np.zeros(EPISODES), np.zeros(EPISODES), 0
     envs.reset()
     playing = np.ones(EPISODES, dtype=bool)
     while playing.any():
-        actions = random_actions(generator, worlds.spaces(task)[1], EPISODES)
+        actions = random_actions(generator, tasks.spaces(task)[1], EPISODES)
         _, rewards, terminated, truncated, _ = envs.step(actions)
         over = terminated | truncated
         returns += rewards * playing

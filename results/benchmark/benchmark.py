@@ -74,8 +74,9 @@ from tqdm import tqdm
 from typing_extensions import Annotated
 from tyro.conf import UseAppendAction
 
-from support import devices, reading, rundir
+from support import devices, reading
 from support.arguments import Count, NonNegative, Pattern, Range, Shapes, Threads, fail, parse, writable
+from support.envs.episodes import env_seeds
 
 SECTIONS = ("env", "network", "scripts", "peers", "pairs", "busy", "ranks", "growth")
 PRECISIONS = {"fp32": [], "bf16": ["--bf16"]}
@@ -158,7 +159,7 @@ def rate(step, rows, seconds):
 def measure_env(script, setting, seconds):
     """Steps/s of the script's environments alone."""
     module, args = load(script, setting)
-    envs = module.make_envs(args, rundir.game_seeds(args.seed, "train", 0, range(setting.num_envs)))
+    envs = module.make_envs(args, env_seeds(args.seed, "train", 0, range(setting.num_envs)))
     envs.reset()
     size = (1000, setting.num_envs)
     actions = itertools.cycle(np.random.default_rng(0).integers(envs.action_space.n, size=size, dtype="i4"))
@@ -173,7 +174,7 @@ def measure_network(script, setting, precision, seconds):
     device = devices.set_up(args)
     num_rows, axis = max(setting.num_envs, args.minibatch_size), 0
     if script == SMALL:
-        observation, axis = module.worlds.observation(args.env_id), 1  # axis 0 is of agents
+        observation, axis = module.tasks.observation(args.env_id), 1  # axis 0 is of agents
         agent = module.make_agent(args).to(device)
         obs = torch.zeros((1, num_rows, observation.width), dtype=getattr(torch, observation.dtype), device=device)
     else:

@@ -25,7 +25,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from support import arguments, catalog, rundir, worlds
+from support import arguments, catalog
+from support.envs.envpool import families
+from support.envs.episodes import env_seeds
 
 SCRIPTS = tuple(f"{name}.py" for name, script in catalog.SCRIPTS.items() if script.envpool)
 # stable-baselines3 is a peer of both; a --peer that names no script is a peer of the first
@@ -270,9 +272,9 @@ def run_sb3(env_id, setting, total_timesteps):
         def _on_step(self):
             return True
 
-    atari = worlds.families().get(env_id) == "envpool.atari"
+    atari = families().get(env_id) == "envpool.atari"
     module, args = load(ATARI if atari else SMALL, setting, "--env-id", env_id)
-    envs = module.make_envs(args, rundir.game_seeds(args.seed, "train", 0, range(setting.num_envs)))
+    envs = module.make_envs(args, env_seeds(args.seed, "train", 0, range(setting.num_envs)))
     model = PPO(
         "CnnPolicy" if atari else "MlpPolicy",
         sb3_adapter(envs, setting.num_envs),

@@ -60,8 +60,9 @@ from analysis.suite import DIAGNOSTICS, label_of
 from scipy.stats import rankdata
 from typing_extensions import Annotated
 
-from support import progress, reading, rundir
+from support import progress, reading
 from support.arguments import Positive, Range, Seed, Threads, fail, parse, writable
+from support.envs.episodes import env_seeds
 
 SCRIPTS = ("ppo_envpool", "ppo_atari_envpool")
 COSINES, COMPONENTS = 32, 8  # of a target
@@ -181,7 +182,7 @@ def random_states(arguments, number, rng):
     """States (number, 84, 84, 4) uint8 that a random policy sees in an Atari game."""
     module = importlib.import_module("ppo_atari_envpool")
     args = module.Args(**{name: arguments[name] for name in ("env_id", "seed")})
-    seeds = rundir.game_seeds(args.seed, "bank", 0, range(RANDOM_ENVS))
+    seeds = env_seeds(args.seed, "bank", 0, range(RANDOM_ENVS))
     envs = module.make_envs(args, seeds)
     obs, rows = envs.reset()[0], []
     for _ in range(max(RANDOM_STEPS, -(-number // RANDOM_ENVS))):

@@ -18,8 +18,11 @@ from typing import Annotated, Tuple
 
 import numpy as np
 
-from support import arguments, rundir, worlds
+from support import arguments
 from support.arguments import Range
+from support.envs import tasks
+from support.envs.episodes import env_seeds
+from support.envs.spaces import Unplayable
 
 
 @dataclass
@@ -34,16 +37,16 @@ def parse_args(argv):
     args = arguments.parse(Args, argv, __doc__)
     for env_id in args.games:
         try:
-            worlds.observation(env_id), worlds.num_actions(env_id)
-        except worlds.Unplayable as error:
+            tasks.observation(env_id), tasks.num_actions(env_id)
+        except Unplayable as error:
             arguments.fail(f"--games {env_id} {error}")
     return args
 
 
 def play_randomly(env_id, episodes, seed):
     """Returns (episodes,) of whole episodes with uniformly random actions, one per environment."""
-    envs = worlds.make(env_id, rundir.game_seeds(seed, "random", 0, range(episodes)), num_threads=1)
-    generator, space = np.random.default_rng(seed), worlds.spaces(env_id)[1]
+    envs = tasks.make(env_id, env_seeds(seed, "random", 0, range(episodes)), num_threads=1)
+    generator, space = np.random.default_rng(seed), tasks.spaces(env_id)[1]
     envs.reset()
     returns, playing = np.zeros(episodes), np.ones(episodes, dtype=bool)
     while playing.any():

@@ -171,7 +171,7 @@ class Job:
 def read_jobs(lines, defaults=default_arguments):
     """The jobs of all lines, checked as a whole before any is started.
 
-    defaults: reading.default_arguments, or that of worlds, which may import the module of a task.
+    defaults: reading.default_arguments, or that of envs.tasks, which may import the module of a task.
     """
     jobs = [Job(line, defaults) for line in map(str.strip, lines) if line and line[0] != "#"]
     if not jobs:

@@ -1,0 +1,103 @@
+"""EnvPool's environments: C++ threads that step many at once. Python 3.8."""
+
+import contextlib
+import functools
+import re
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Tuple
+
+from support import catalog
+from support.envs.spaces import Envs
+
+
+def families() -> Dict[str, str]:
+    """{name: module} of all tasks that EnvPool has registered, such as {"Breakout-v5": "envpool.atari"}."""
+    import envpool
+
+    return {name: module for name, (module, *_) in envpool.registration.registry.specs.items()}
+
+
+@functools.lru_cache(maxsize=None)
+def spaces(env_id: str) -> Tuple[Any, Any]:
+    """The observation space and the action space of a task, of gymnasium."""
+    import envpool
+
+    with warnings.catch_warnings():  # gymnasium's, about the precision of bounds
+        warnings.simplefilter("ignore")
+        spec = envpool.make_spec(env_id)
+        return spec.gymnasium_observation_space, spec.gymnasium_action_space
+
+
+def make_envpool(env_id: str, seeds: List[int], num_threads: int, **options: Any) -> Any:
+    """EnvPool's environments of a task with gymnasium's methods, one for each of the seeds, integers below 2**31.
+
+    num_threads: at most. EnvPool's own default sees the cores of the host, not those of the job.
+    """
+    import envpool  # takes a second: not for --help
+
+    number = len(seeds)
+    options = {"num_envs": number, "num_threads": min(num_threads, number), "seed": seeds, **options}
+    with contextlib.ExitStack() as stack:
+        if env_id in catalog.DMC and not options.get("render_mode"):
+            options.update(stack.enter_context(_small_textures()))
+        return envpool.make(env_id, env_type="gymnasium", **options)
+
+
+@contextlib.contextmanager
+def _small_textures() -> Iterator[Dict[str, str]]:
+    """Options of envpool.make: DeepMind Control's files with textures of 2 x 2 pixels. They are read at once.
+
+    MuJoCo paints a sky of 800 x 800 x 6 pixels for each environment, 12 MB in 0.1 s, which only a picture shows.
+    """
+    import envpool
+
+    def small(texture: "re.Match[str]") -> str:
+        return re.sub(r'(width|height)="\d+"', r'\1="2"', texture[0])
+
+    files = Path(envpool.make_spec("PendulumSwingup-v1").config.base_path, "mujoco", "assets_dmc")
+    with contextlib.ExitStack() as stack:
+        options = {}
+        with contextlib.suppress(OSError):  # without room for a copy, the files themselves
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            copy = Path(folder, "mujoco", "assets_dmc")
+            for path in files.rglob("*.xml"):
+                target = copy / path.relative_to(files)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(re.sub("<texture[^>]*>", small, path.read_text()))
+            (copy / "dog_assets").symlink_to(files / "dog_assets")
+            options["base_path"] = folder
+        yield options
+
+
+class EnvPoolEnvs(Envs):
+    """EnvPool, without the Python around its C++ functions, which takes as long as a step of a small task."""
+
+    def __init__(self, env_id: str, seeds: Any, num_threads: int, film: bool) -> None:
+        if film and families()[env_id].startswith("envpool.mujoco"):  # it draws in a context that it does not make
+            import mujoco  # type: ignore
+
+            self.context = mujoco.GLContext(640, 480)
+            self.context.make_current()
+        super().__init__(spaces(env_id), seeds)
+        self.envs = make_envpool(env_id, self.seeds, num_threads, render_mode="rgb_array" if film else None)
+        self.ids, self.action_type = self.envs.all_env_ids, self.envs.spec.action_array_spec["action"].dtype
+        names = self.envs._state_keys
+        self.obs = [names.index(f"obs:{key}") for key in self.keys] or [names.index("obs")]
+        self.others = [names.index(name) for name in ("reward", "done", "trunc")]
+
+    def reset(self) -> Tuple[Any, Dict[str, Any]]:
+        self.envs.async_reset()
+        states = self.envs._recv()
+        return self.rows([states[i] for i in self.obs]), {}
+
+    def advance(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
+        self.envs._send([self.ids, self.ids, action.astype(self.action_type)])
+        states = self.envs._recv()
+        reward, done, truncated = (states[i] for i in self.others)
+        return self.rows([states[i] for i in self.obs]), reward, done & ~truncated, truncated, {}
+
+    def frame(self) -> Any:
+        """The picture of the first environment, (H, W, 3) uint8, if they were made with `film`."""
+        return self.envs.render()[0]  # type: ignore[index]

@@ -1,0 +1,167 @@
+"""gymnasium's environments, and the module of a user that registers them. Python 3.8.
+
+A task is named `gymnasium:MODULE:ID`, for what MODULE, which may be empty, registers in gymnasium.
+"""
+
+import contextlib
+import functools
+import importlib.util
+import io
+import os
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Tuple
+
+from support import arguments
+from support.envs.spaces import Envs, Unplayable
+from support.reading.files import read_json
+
+ROOT = Path(__file__).parents[2]
+
+
+def modules(env_id: str) -> List[str]:
+    """The modules that a task of gymnasium imports: those before its ID, which gymnasium splits at a colon too."""
+    return [name for name in env_id.split(":")[1:-1] if name] if env_id.startswith("gymnasium:") else []
+
+
+def _check_module(name: str) -> None:
+    """Raises Unplayable if a module lies in a run directory: results, which may be another's, bring no code.
+
+    Imports nothing below the first package.
+    """
+    head, *rest = name.split(".")
+    spec = None if name in sys.modules else importlib.util.find_spec(head)
+    for place in (spec.submodule_search_locations or [str(spec.origin)]) if spec else ():
+        path = Path(place, *rest).resolve()
+        for folder in (path, *path.parents):
+            if isinstance(read_json(folder / "manifest.json").get("arguments"), dict):
+                raise Unplayable(f"is code in the run directory {folder}: expected a module outside of it")
+
+
+def make_one(env_id: str, film: bool = False) -> Any:
+    """One environment, whose module is found in the working directory too. Raises Unplayable."""
+    import gymnasium
+
+    if env_id.count(":") < 2:
+        raise Unplayable("is incomplete: expected gymnasium:MODULE:ID, as in gymnasium::CartPole-v1")
+    name = env_id.split(":", 2)[2]
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # last: it hides no installed package
+    try:
+        for module in modules(env_id):
+            _check_module(module)
+            with contextlib.redirect_stdout(io.StringIO()):
+                importlib.import_module(module)
+        return gymnasium.make(name, render_mode="rgb_array") if film else gymnasium.make(name)
+    except Unplayable:
+        raise
+    except Exception as error:  # whatever the user's module raises
+        missing = isinstance(error, ModuleNotFoundError) and any(
+            f"{module}.".startswith(f"{error.name}.") for module in modules(env_id)
+        )
+        places = ", ".join(dict.fromkeys([os.getcwd(), str(ROOT), "PYTHONPATH"]))
+        looked = f"; looked in {places} and the installed packages" if missing else ""
+        raise Unplayable(
+            f"cannot be made ({type(error).__name__}: {error}){looked}: expected gymnasium:MODULE:ID"
+        ) from error
+
+
+@functools.lru_cache(maxsize=None)
+def spaces(env_id: str) -> Tuple[Any, Any]:
+    """The observation space and the action space of a task. Raises Unplayable."""
+    with warnings.catch_warnings():  # gymnasium's, about the precision of bounds and old versions of tasks
+        warnings.simplefilter("ignore")
+        env = make_one(env_id)
+        env.close()
+        return env.observation_space, env.action_space
+
+
+def _raised(env_id: str, error: Exception) -> str:
+    """What a user's task raised, and where: one line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = Path(__file__).parent
+    own = [x for x in frames if "site-packages" not in x.filename and Path(x.filename).parent != ours]
+    at = f" in {own[-1].name}, {own[-1].filename} line {own[-1].lineno}" if own else ""
+    return " ".join(f"--env-id {env_id} raised {type(error).__name__}: {error}{at}".split())
+
+
+@functools.lru_cache(maxsize=None)
+def step_seconds(env_id: str) -> float:
+    """The median time of a step of a task: up to 20 random actions, for about a second at most.
+
+    Ends the program with one line if the task raises an error, or observes another shape than it declares.
+    """
+    import numpy as np
+
+    space = spaces(env_id)[0]
+
+    def check_shape(obs: Any) -> None:
+        parts = getattr(space, "spaces", None)
+        for key, part in parts.items() if isinstance(parts, dict) else [("", space)]:
+            shape = np.shape(obs[key] if key else obs)
+            if part.shape is not None and shape != part.shape:
+                raise ValueError(f"an observation {key} has the shape {shape}, and {part.shape} was declared")
+
+    seconds: List[float] = []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            env, over = make_one(env_id), True
+            env.action_space.seed(0)
+            while len(seconds) < 20 and sum(seconds) < 1:
+                if over:
+                    check_shape(env.reset(seed=0)[0])
+                action = env.action_space.sample()
+                start = time.perf_counter()
+                obs, reward, terminated, truncated, _ = env.step(action)
+                seconds.append(time.perf_counter() - start)
+                check_shape(obs)
+                over = bool(terminated or truncated)
+                float(reward)
+            env.close()
+    except Exception as error:  # whatever the user's task raises
+        arguments.fail(_raised(env_id, error))
+    return sorted(seconds)[len(seconds) // 2]
+
+
+class GymnasiumEnvs(Envs):
+    """gymnasium's SyncVectorEnv: one environment after the other, in the thread that calls."""
+
+    def __init__(self, env_id: str, seeds: Any, film: bool = False) -> None:
+        from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+        super().__init__(spaces(env_id), seeds)
+        self.env_id = env_id
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            makers = [functools.partial(make_one, env_id, film)] * len(self.seeds)
+            self.envs = SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
+        assert self.envs.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
+
+    def parts(self, obs: Any) -> List[Any]:
+        return [obs[key] for key in self.keys] or [obs]
+
+    def reset(self) -> Tuple[Any, Dict[str, Any]]:
+        with self.one_line():
+            obs, _ = self.envs.reset(seed=self.seeds)
+        return self.rows(self.parts(obs)), {}
+
+    def advance(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
+        with self.one_line():
+            obs, reward, terminated, truncated, _ = self.envs.step(action)
+        return self.rows(self.parts(obs)), reward, terminated, truncated, {}
+
+    @contextlib.contextmanager
+    def one_line(self) -> Iterator[None]:
+        """Ends the program with one line where the task raises an error; with 1, as a second try may succeed."""
+        try:
+            yield
+        except Exception as error:  # whatever the user's task raises
+            sys.exit("error: " + _raised(self.env_id, error))
+
+    def frame(self) -> Any:
+        """The picture of the first environment, (H, W, 3) uint8, if they were made with `film`."""
+        return self.envs.envs[0].render()

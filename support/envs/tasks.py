@@ -1,0 +1,117 @@
+"""Tasks of ppo_envpool.py by their names: their spaces, whether they can be trained, and their environments.
+
+A task is named as in EnvPool (`CartPole-v1`), or `gymnasium:MODULE:ID` for what MODULE, which may be empty, registers
+in gymnasium. Python 3.8.
+"""
+
+import difflib
+from pathlib import Path
+from typing import Any, Dict, Optional, Tuple
+
+from support import arguments, catalog, recipe
+from support.envs import envpool, gymnasium, processes
+from support.envs.envpool import families
+from support.envs.spaces import Observation, Unplayable, num_actions_of, observation_of
+from support.reading import manifests
+
+TRAINED = {module: family.words for module, family in catalog.FAMILIES.items() if family.script == "ppo_envpool"}
+EVAL_MAX_STEPS = 27000  # ends an evaluation episode of a task without a time limit, as an Atari game
+
+
+def spaces(env_id: str) -> Tuple[Any, Any]:
+    """The observation space and the action space of a task, of gymnasium. Raises Unplayable."""
+    if env_id.startswith("gymnasium:"):
+        return gymnasium.spaces(env_id)
+    module = families().get(env_id)
+    family = catalog.FAMILIES.get(module or "")
+    if family and family.script != "ppo_envpool":
+        raise Unplayable(f"observes pixels: expected {family.script}.py, which plays it")
+    if module is None:
+        names = [name for name, module in families().items() if module in TRAINED]
+        near = difflib.get_close_matches(env_id.split("/")[-1], names, 3, 0.3) or ["CartPole-v1"]
+        raise Unplayable(f"is not a task of EnvPool; near: {' '.join(near)}")
+    if not family:
+        raise Unplayable(f"is one of {module}, which has not been tried here: expected {', '.join(TRAINED.values())}")
+    return envpool.spaces(env_id)
+
+
+def observation(env_id: str) -> Observation:
+    """What the observations of a task are as rows of numbers. Raises Unplayable."""
+    return observation_of(spaces(env_id)[0])
+
+
+def num_actions(env_id: str) -> Tuple[int, bool]:
+    """The number of actions, or of an action's dimensions, and whether it is the latter. Raises Unplayable."""
+    return num_actions_of(spaces(env_id)[1])
+
+
+def has_continuous_actions(env_id: str) -> bool:
+    """Whether a task's actions are real numbers; False for a task that cannot be trained."""
+    try:
+        return num_actions(env_id)[1]
+    except Unplayable:
+        return False
+
+
+def default_arguments(script: str, env_id: str = "") -> Dict[str, Any]:
+    """reading.default_arguments, with those of a task of gymnasium too: this imports the module that it names."""
+    values = manifests.default_arguments(script, env_id)
+    asks = Path(script).stem == "ppo_envpool" and env_id.startswith("gymnasium:")
+    return {**values, **recipe.CONTINUOUS} if asks and has_continuous_actions(env_id) else values
+
+
+def check_env_id(env_id: str) -> None:
+    """Ends the program with one line if ppo_envpool.py cannot train on the task."""
+    try:
+        observation(env_id), num_actions(env_id)
+    except Unplayable as error:
+        arguments.fail(f"--env-id {env_id} {error}")
+
+
+def check(args: Any) -> int:
+    """Ends the program with one line if args.env_id cannot be trained on, or not with --norm-obs.
+
+    Returns the bytes of an observation.
+    """
+    import numpy as np
+
+    check_env_id(args.env_id)
+    if args.env_id.startswith("gymnasium:"):
+        gymnasium.step_seconds(args.env_id)
+    elif args.env_workers:
+        arguments.fail(
+            f"--env-workers {args.env_workers}: EnvPool steps {args.env_id} in threads: expected no such flag"
+        )
+    seen = observation(args.env_id)
+    if args.norm_obs and seen.kind != "vector":
+        arguments.fail(f"--norm-obs: {args.env_id} observes no vector of real numbers: expected --no-norm-obs")
+    return seen.width * np.dtype(seen.dtype).itemsize
+
+
+def make(env_id: str, seeds: Any, num_threads: int, film: bool = False, env_workers: int = 1) -> Any:
+    """An environment for each of the seeds (N,) or (S, N), integers below 2**31, in `num_threads` threads on EnvPool.
+
+    env_workers: processes of gymnasium's environments, at most; 0: as num_workers says. What the environments do does
+    not depend on their number. With `film` they have a further method, `frame`, which returns the picture of the first.
+    For MuJoCo's, mujoco has to be imported before EnvPool, or it finds no OpenGL.
+    """
+    if not env_id.startswith("gymnasium:"):
+        return envpool.EnvPoolEnvs(env_id, seeds, num_threads, film)
+    import numpy as np
+
+    number, seconds = min(env_workers, np.size(seeds)), gymnasium.step_seconds
+    number = number or processes.num_workers(seconds(env_id), np.size(seeds), processes.share_of_cores())
+    if number > 1:
+        return processes.EnvsInProcesses(env_id, seeds, number)
+    return gymnasium.GymnasiumEnvs(env_id, seeds, film)
+
+
+def eval_max_steps(args: Any) -> Optional[int]:
+    """The steps at which an evaluation episode is cut: those of --eval-max-steps, or EVAL_MAX_STEPS for a task of
+    gymnasium that is registered without a limit; None: the task's own limit ends each episode."""
+    if args.eval_max_steps or not args.env_id.startswith("gymnasium:"):
+        return args.eval_max_steps
+    env = gymnasium.make_one(args.env_id)
+    limit = env.spec.max_episode_steps
+    env.close()
+    return None if limit else EVAL_MAX_STEPS

@@ -1,0 +1,63 @@
+"""Run directories read again, for everything in scripts/ and for a run that resumes.
+
+    from support import reading
+
+    runs, curves = reading.load("runs", curves=True)
+
+Nothing here imports torch, tensorboard or NumPy before a function needs it, so that a program that only reads starts at
+once; and nothing imports a simulator or a module of a user.
+"""
+
+from support.reading.curves import CURVES, CurvesFile, Progress, event_files, progress, read_curves, records
+from support.reading.files import (
+    FORMAT,
+    Files,
+    checkpoints,
+    find_runs,
+    is_alive,
+    is_done,
+    is_locked,
+    load_checkpoint,
+    log_end,
+    lost_runs,
+    newest_checkpoint,
+    read_files,
+    read_json,
+    state,
+    write_atomically,
+)
+from support.reading.manifests import default_arguments, difference, script_of
+from support.reading.table import COLUMNS, SECOND_HALF, load, row_of, without_none
+
+__all__ = [
+    "COLUMNS",
+    "CURVES",
+    "FORMAT",
+    "SECOND_HALF",
+    "CurvesFile",
+    "Files",
+    "Progress",
+    "checkpoints",
+    "default_arguments",
+    "difference",
+    "event_files",
+    "find_runs",
+    "is_alive",
+    "is_done",
+    "is_locked",
+    "load",
+    "load_checkpoint",
+    "log_end",
+    "lost_runs",
+    "newest_checkpoint",
+    "progress",
+    "read_curves",
+    "read_files",
+    "read_json",
+    "records",
+    "row_of",
+    "script_of",
+    "state",
+    "without_none",
+    "write_atomically",
+]

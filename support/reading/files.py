@@ -1,0 +1,227 @@
+"""The files of a run directory, its state, and run directories below a folder. Python 3.8, for Isaac Gym."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from support.arguments import fail
+
+NUMBERS = ("global_step", "wall_seconds", "sps", "episodic_return", "final_return", "final_episodes")  # in done.json
+FORMAT = 3  # the version of checkpoint.pt; raised when an older one can no longer be resumed
+
+
+def write_atomically(path: Path, data: bytes, previous: Optional[Path] = None, writer: str = "") -> None:
+    """Writes a file so that a reader, or a crash at any time, finds the old content or the new, never a part.
+
+    `previous`: where the old file is kept. `writer`: a name, where several programs may write the file at a time.
+    """
+    partial = path.with_name(f".{path.name}{writer}.partial")  # hidden from globs and from TensorBoard
+    try:
+        with open(partial, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:  # a full disk: give the room back
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
+    if previous and path.exists():
+        os.replace(path, previous)
+    os.replace(partial, path)
+
+
+def find_runs(root: Path) -> List[Path]:
+    """Every run directory at any depth below `root`, sorted, each once. Follows links, but never in a circle."""
+    seen, found = set(), []
+    for folder, below, files in os.walk(root, followlinks=True):
+        real = os.path.realpath(folder)
+        below[:] = sorted(name for name in below if not name.startswith(".")) if real not in seen else []
+        if real not in seen and "manifest.json" in files:
+            found.append(Path(folder))
+        seen.add(real)
+    return sorted(found)
+
+
+def lost_runs(root: Path) -> List[Path]:
+    """Every link below `root` that leads nowhere, sorted: to a run whose sweep has been deleted."""
+    found = []
+    for folder, below, files in os.walk(root):
+        below[:] = [] if "manifest.json" in files else [name for name in below if not name.startswith(".")]
+        found += [Path(folder, name) for name in files if not os.path.exists(os.path.join(folder, name))]
+    return sorted(found)
+
+
+# ---- the JSON files ------------------------------------------------------------------------------------------------
+def read_json(path: Path) -> Dict[str, Any]:
+    """The object in a JSON file; {} if there is none that can be read."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+class Files(NamedTuple):
+    """The JSON files of a run, {} for each that it has not, and its state in the words of `state`."""
+
+    manifest: Dict[str, Any]
+    done: Dict[str, Any]
+    failed: Dict[str, Any]
+    state: str
+
+
+def read_files(run_dir: Path) -> Files:
+    """The Files of a run directory. ValueError, which names the file, if one is not as a run writes it."""
+    contents = {}
+    for name in ("manifest", "done", "failed"):
+        try:
+            contents[name] = content = json.loads((run_dir / f"{name}.json").read_text())
+        except FileNotFoundError:
+            contents[name] = content = {}
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{name}.json: {error}") from None
+        if not isinstance(content, dict):
+            raise ValueError(f"{name}.json: expected an object")
+        numbers_of(name, content)
+    if not isinstance(contents["manifest"].get("arguments"), dict):
+        raise ValueError("manifest.json: not that of a run")
+    parent = contents["manifest"].get("parent", {"global_step": 0})
+    if not isinstance(parent, dict) or type(parent.get("global_step")) is not int:
+        raise ValueError(f"manifest.json: parent is {parent!r}, expected its run and its global_step")
+    return Files(**contents, state=state(run_dir))
+
+
+def numbers_of(name: str, content: Dict[str, Any]) -> Dict[str, float]:
+    """NUMBERS of name.json, as far as it has them, and the ends of the interval. ValueError if one is no number."""
+    found = {key: content[key] for key in NUMBERS if content.get(key) is not None}
+    interval = content.get("final_return_ci")
+    if interval is not None:
+        if not isinstance(interval, list) or len(interval) != 2:
+            raise ValueError(f"{name}.json: final_return_ci is {interval!r}, expected two numbers")
+        found["final_return_low"], found["final_return_high"] = interval
+    for key, value in found.items():
+        if type(value) not in (int, float):
+            raise ValueError(f"{name}.json: {key} is {value!r}, expected a number")
+    return found
+
+
+# ---- checkpoints -----------------------------------------------------------------------------------------------------
+def checkpoints(run_dir: Path) -> List[Path]:
+    """The checkpoints of a run that exist, newest first."""
+    return [path for path in (run_dir / "checkpoint.pt", run_dir / "checkpoint.prev.pt") if path.exists()]
+
+
+def try_to_load(path: Path, device: Any) -> Optional[Dict[str, Any]]:
+    """The content of a checkpoint file, or None after a note if it is not whole.
+
+    Exits 2 with one line if the disk, its permissions or the memory are in the way: the file may be whole.
+    """
+    import torch
+
+    try:
+        content = torch.load(path, map_location=device, weights_only=True)
+        if isinstance(content, dict):
+            return content
+        error: Exception = TypeError("no checkpoint")
+    except Exception as caught:  # a file that is not whole breaks in many ways
+        error = caught
+    if isinstance(error, (OSError, MemoryError)) or "alloc" in str(error):  # torch raises RuntimeError without memory
+        fail(f"{path} cannot be read ({error}): the same command resumes from it once it can")
+    print(f"note: {path} cannot be read ({type(error).__name__})", file=sys.stderr)
+    return None
+
+
+def newest_checkpoint(run_dir: Path) -> Optional[Tuple[Path, Dict[str, Any]]]:
+    """The newest checkpoint of a run that is whole, and its content, on the CPU; None if the run has none.
+
+    Exits 2 with one line if there are checkpoints, and none is whole or of this format.
+    """
+    found = checkpoints(run_dir)
+    for path in found:
+        checkpoint = try_to_load(path, "cpu")
+        if checkpoint is not None:
+            check_format(path, checkpoint)
+            return path, checkpoint
+    if found:
+        names = " and ".join(path.name for path in found)
+        fail(f"{run_dir}: {names} cannot be read: expected a copy of one; to begin anew, delete the directory")
+    return None
+
+
+def check_format(path: Path, checkpoint: Dict[str, Any]) -> None:
+    """Exits 2 with one line if a checkpoint was written in another format."""
+    found = checkpoint.get("format", 1)
+    if found != FORMAT:
+        commit = (read_json(path.parent / "manifest.json").get("git") or {}).get("commit")
+        fail(
+            f"{path} has format {found}, this version reads {FORMAT}: continue it with the code that began it"
+            + (f" (commit {commit})" if commit else "")
+            + ", or choose another --run-name"
+        )
+
+
+def load_checkpoint(path: Path, device: Any) -> Dict[str, Any]:
+    """The content of a checkpoint file that is known to be whole."""
+    checkpoint = try_to_load(path, device)
+    if checkpoint is None:
+        fail(f"{path} cannot be read")
+    check_format(path, checkpoint)
+    return checkpoint
+
+
+# ---- state -----------------------------------------------------------------------------------------------------------
+def is_locked(path: Path) -> bool:
+    """Whether a live process holds a lock on the file."""
+    try:
+        with open(path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def is_alive(run_dir: Path) -> bool:
+    """Whether a process works on the run, started by launch.py (which locks the log) or by hand (`.lock`)."""
+    return is_locked(run_dir / "log.txt") or is_locked(run_dir / ".lock")
+
+
+def log_end(run_dir: Path) -> Tuple[str, Optional[int]]:
+    """The last line that the run wrote to log.txt, and the exit code of its last attempt (None: it has not ended)."""
+    try:
+        lines = (run_dir / "log.txt").read_bytes()[-65536:].decode(errors="replace").replace("\r", "\n").split("\n")
+    except OSError:
+        return "", None
+    lines = [line.strip() for line in lines if line.strip()]
+    code = re.fullmatch(r"\[launch .*\] exit code (-?\d+)", lines[-1]) if lines else None
+    written = [line for line in lines if not re.match(r"\[launch |srun: error: .* Exited with exit code", line)]
+    return (written[-1] if written else "no output"), int(code[1]) if code else None
+
+
+def is_done(run_dir: Path) -> bool:
+    """Whether the run is finished: its done.json is there and whole."""
+    try:
+        return isinstance(json.loads((run_dir / "done.json").read_text()), dict)
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def state(run_dir: Path) -> str:
+    """done, running, diverged, failed, stale (begun, not done, not alive: the next launch resumes it) or missing."""
+    if is_done(run_dir):
+        return "done"
+    if is_alive(run_dir):
+        return "running"
+    if (run_dir / "failed.json").exists():
+        return "diverged"
+    if log_end(run_dir)[1] not in (None, 0, 130, 143):
+        return "failed"
+    return "stale" if (run_dir / "manifest.json").exists() else "missing"

@@ -1,0 +1,61 @@
+"""What a manifest says of a run: its script and its arguments, beside the defaults of that script.
+
+The defaults are read from the text of the script: nothing here imports one. Python 3.8, for Isaac Gym.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import shlex
+from pathlib import Path
+from typing import Any, Dict, Mapping, Optional
+
+from support import catalog, recipe
+from support.arguments import PACK, PLACE
+
+
+def script_of(manifest: Dict[str, Any]) -> Optional[str]:
+    """The name of the script that a manifest's command ran, without .py; None if it names none."""
+    try:
+        words = shlex.split(str(manifest.get("command", "")))
+    except ValueError:
+        return None
+    return next((Path(word).stem for word in words if word.endswith(".py")), None)
+
+
+@functools.lru_cache(maxsize=None)
+def default_arguments(script: str, env_id: str = "") -> Dict[str, Any]:
+    """The defaults of a script's Args, and what recipe.py changes for `env_id`, read without importing anything.
+
+    `script`: the path of the file; {} if it is missing. Whether the actions of a task `gymnasium:MODULE:ID` are real
+    numbers is not known here: its defaults are those of other actions.
+    """
+    values: Dict[str, Any] = {}
+    for node in ast.parse(Path(script).read_text()).body if Path(script).exists() else []:
+        if isinstance(node, ast.ClassDef) and node.name == "Args":
+            for field in node.body:
+                if isinstance(field, ast.AnnAssign) and field.value is not None:
+                    with contextlib.suppress(ValueError):  # not a literal: exp_name
+                        values[field.target.id] = ast.literal_eval(field.value)  # type: ignore[union-attr]
+    if Path(script).stem == "ppo_isaacgym":
+        values.update(recipe.task_defaults(env_id))
+    elif Path(script).stem == "ppo_envpool":
+        values.update(recipe.CONTINUOUS if env_id in catalog.CONTINUOUS else {})
+    return values
+
+
+def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The first argument of `now` that had another value `before`, as "--gamma 0.5, not 0.99"; "" if there is none.
+
+    Arguments that only one of them has do not count, nor those of PLACE and PACK. A list is as on a command line.
+    """
+    for name in sorted(now.keys() & before.keys() - PLACE - PACK):
+        old, new = (
+            " ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+            for value in (before[name], now[name])
+        )
+        if old != new and str(old) != str(new):
+            return f"--{name.replace('_', '-')} {old}, not {new}"
+    return ""
