@@ -1,187 +1,135 @@
-"""The numbers of the README's advice and findings follow from results/runs.csv.gz, computed with NumPy alone."""
+"""The numbers of the README follow from the table of all runs, computed with NumPy and SciPy alone."""
 
 import csv
 import gzip
-import itertools
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
-ADVICE, FOUND = (
-    " ".join(README.split(f"## {title}")[1].split("\n## ")[0].split())
-    for title in ("What should I do?", "What was found")
-)
+README = " ".join((ROOT / "README.md").read_text().split())
 GAMES = ("Acrobot-v1", "CartPole-v1", "MiniGrid-DoorKey-5x5")
 OPEN = (*GAMES, "CartpoleSwingup-v1", "LunarLander-v3", "PendulumSwingup-v1")
-UNSATURATED = OPEN[3:]
-REPS = 4000
-NOISE = 0.015  # how far the end of an interval moves with other draws
+SHAPES = ((8, 32), (8, 128), (128, 32), (128, 128), (32, 32), (128, 8))
+DEFAULT = 2.5e-4
 
 
-with gzip.open(ROOT / "results" / "runs.csv.gz", "rt", newline="") as file:
-    DATASET = list(csv.DictReader(file))
+def read(name):
+    with gzip.open(ROOT / "results" / name, "rt", newline="") as file:
+        return list(csv.DictReader(file))
 
 
-def runs(experiment, **wanted):
-    """[(game, seed, score)] of the runs whose columns have these values."""
-    return sorted(
-        (row["game"], int(row["seed"]), float(row["score"]))
-        for row in DATASET
-        if experiment in row["experiment"].split()
-        and all(row[name] == value if value == "" else float(row[name]) == value for name, value in wanted.items())
-    )
+DATASET = [*read("runs.csv.gz"), *read("earlier_runs.csv.gz")]
 
 
 def samples(experiment, **wanted):
-    """The scores by game, in the order of the seeds."""
-    found = runs(experiment, **wanted)
+    """The scores of an experiment's runs whose columns have these values: an array per game, by seed."""
+    found = sorted(
+        (row["game"], int(float(row["seed"])), float(row["score"]))
+        for row in DATASET
+        if experiment in row["experiment"].split() and all(float(row[name]) == value for name, value in wanted.items())
+    )
     return [np.array([score for name, _, score in found if name == game]) for game in GAMES]
 
 
-def cell(first, second):
-    """The mean over games of the first sample minus that of the second with its interval: n - 1 of n seeds."""
-    rng = np.random.RandomState(0)
-    means = []
-    for scores in (*first, *second):
-        places = rng.randint(len(scores), size=(REPS, len(scores) - 1))
-        means.append(scores[places].mean(1))
-    half = len(first)
+def in_words(first, second):
+    """The mean over games of the first samples minus that of the second, with Welch's interval."""
     value = np.mean([x.mean() for x in first]) - np.mean([x.mean() for x in second])
-    low, high = np.percentile(np.mean(means[:half], 0) - np.mean(means[half:], 0), [2.5, 97.5])
-    return f"{value:+.2f} [{low:.2f}, {high:.2f}]".replace("-0.00", "0.00")
+    parts = np.array([(x.var(ddof=1) / len(x) / len(first) ** 2, len(x) - 1) for x in (*first, *second)])
+    error, freedom = parts[:, 0].sum() ** 0.5, parts[:, 0].sum() ** 2 / (parts[:, 0] ** 2 / parts[:, 1]).sum()
+    half = stats.t.ppf(0.975, freedom) * error
+    return f"{value:.2f} [{value - half:.2f}, {value + half:.2f}]"
 
 
-def number(value, plus=True):
-    return f"{value:{'+' if plus else ''}.2f}".replace("-0.00", "0.00")
+MORE = {"minibatch_size": 64, "learning_rate": DEFAULT}
+BIGGER = {"minibatch_size": 1024, "learning_rate": DEFAULT}
 
 
 @pytest.mark.parametrize(
-    "text, experiment, first, second, both",
-    [
-        ("8 epochs beat 4 by", "reuse", {"update_epochs": 8}, {"update_epochs": 4}, {"num_envs": 8, "num_steps": 128}),
-        (
-            "64 minibatches beat 4 by",
-            "outer_loop",
-            {"minibatch_size": 64},
-            {"minibatch_size": 1024},
-            {"num_envs": 128, "learning_rate": 2.5e-4},
-        ),
-        (
-            "rate, the difference is",
-            "outer_loop",
-            {"minibatch_size": 64, "learning_rate": 2.5e-4},
-            {"minibatch_size": 1024, "learning_rate": 1e-3},
-            {"num_envs": 128},
-        ),
-    ],
+    "text, bigger",
+    [("64 minibatches beat 4 by", BIGGER), ("the difference is", {**BIGGER, "learning_rate": 4 * DEFAULT})],
 )
-def test_the_smaller_studies(text, experiment, first, second, both):
-    pair = samples(experiment, **first, **both), samples(experiment, **second, **both)
+def test_more_environments_need_more_minibatches_or_a_higher_rate(text, bigger):
+    pair = [samples("outer_loop", num_envs=128, **way) for way in (MORE, bigger)]
     assert {len(scores) for scores in pair[0] + pair[1]} == {10}
-    assert f"{text} {cell(*pair).lstrip('+')}" in ADVICE
-    if "minibatches" in text or "epochs" in text:  # "and in each of them"
-        assert min(x.mean() - y.mean() for x, y in zip(*pair)) > 0.05
+    assert f"{text} {in_words(*pair)}" in README
 
 
-# ---- the map ---------------------------------------------------------------------------------------------------------
+# ---- the map, 100,000 steps ------------------------------------------------------------------------------------------
 def read_map():
-    """{(game, steps, N, T): {rate: the scores of seeds 1 to 10}}."""
-    cells = {}
+    """{game: {(N, T, rate): the scores of seeds 1 to 10}}."""
+    settings = {game: {} for game in OPEN}
     for row in DATASET:
-        if "map" in row["experiment"].split():
-            key = (row["game"], *(int(float(row[name])) for name in ("total_timesteps", "num_envs", "num_steps")))
-            scores = cells.setdefault(key, {}).setdefault(float(row["learning_rate"]), np.full(10, np.nan))
+        if "map" in row["experiment"].split() and float(row["total_timesteps"]) == 100_000:
+            key = (*(int(float(row[name])) for name in ("num_envs", "num_steps")), float(row["learning_rate"]))
+            scores = settings[row["game"]].setdefault(key, np.full(10, np.nan))
             scores[int(float(row["seed"])) - 1] = float(row["score"])
-    return cells
+    return settings
 
 
 MAP = read_map()
 
 
-def at_best(game, steps, N, T):
-    """The scores of seeds 2, 4, ... at the rate that seeds 1, 3, ... choose."""
-    return max(MAP[game, steps, N, T].values(), key=lambda scores: scores[0::2].mean())[1::2]
+def tuned(game, shapes=SHAPES, rates=None):
+    """The mean score of the best setting of some, where either half of the seeds chooses for the other."""
+    cells = {key: x for key, x in MAP[game].items() if key[:2] in shapes and (rates is None or key[2] in rates)}
+    judged = []
+    for half in (0, 1):
+        best = max(cells, key=lambda key: cells[key][half::2].mean())
+        judged.append(cells[best][1 - half :: 2].mean())
+    return np.mean(judged)
 
 
-def map_rows():
-    """{claim: (verdict, of the mean, of each task)} of the README's table."""
-    lines = README.split("## What was found")[1].split("\n## ")[0].splitlines()
-    rows = [[word.strip() for word in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
-    return {claim: rest for claim, *rest in rows[1:]}
+def test_every_shape_has_the_same_eight_rates_and_ten_seeds():
+    for cells in MAP.values():
+        assert len(cells) == 48 and {key[2] for key in cells} == {DEFAULT * 2.0**k for k in range(-1, 7)}
+        assert not np.isnan(list(cells.values())).any()
 
 
-@pytest.mark.parametrize("factor, large", [("many environments", (128, 32)), ("long rollouts", (8, 128))])
-def test_whether_the_budget_changes_what_helps(factor, large):
-    gains, draws, rng = [], [], np.random.RandomState(1)
-    for game in UNSATURATED:
-        cells = [at_best(game, steps, *shape) for steps in (900_000, 100_000) for shape in (large, (8, 32))]
-        gains.append(np.dot([1, -1, -1, 1], [scores.mean() for scores in cells]))
-        drawn = [scores[rng.randint(5, size=(REPS, 4))].mean(1) for scores in cells]
-        draws.append(np.dot([1, -1, -1, 1], drawn))
-    verdict, mean, by_task = map_rows()[f"{factor} help more at 900,000 steps than at 100,000"]
-    assert verdict == "undecided"
-    ends = [float(x) for x in re.findall(r"-?\d\.\d\d", mean)]
-    assert np.allclose(ends[1:], np.percentile(np.mean(draws, 0), [2.5, 97.5]), atol=NOISE)
-    assert mean.startswith(number(np.mean(gains)) + " [") and ends[1] < 0 < ends[2]
-    names = [game.split("-")[0] for game in UNSATURATED]
-    assert by_task == ", ".join(f"{name} {number(gain)}" for name, gain in zip(names, gains))
+def test_the_four_bars():
+    bars = [
+        np.mean([MAP[game][8, 128, DEFAULT].mean() for game in OPEN]),
+        np.mean([tuned(game, rates=[DEFAULT]) for game in OPEN]),
+        np.mean([tuned(game, shapes=[(8, 128)]) for game in OPEN]),
+        np.mean([tuned(game) for game in OPEN]),
+    ]
+    said = (
+        "the default has {:.2f}, the best N x T at the default rate {:.2f}, the default N x T at its best rate {:.2f}, "
+    )
+    assert (said + "both tuned {:.2f}").format(*bars) in README
 
 
-def test_how_far_shapes_are_apart_at_equal_rates():
-    rates, shapes = 2.5e-4 * 2.0 ** np.arange(-1, 4), ((8, 32), (128, 32), (32, 32), (128, 8))
-
-    def level(game, shape):
-        return np.mean([MAP[(game, 100_000, *shape)][rate].mean() for rate in rates])
-
-    gaps = np.array([[level(game, shape) - level(game, (8, 128)) for shape in shapes] for game in OPEN])
-    verdict, mean, by_task = map_rows()["at equal rates no shape is 0.10 from 8 x 128, at 100,000 steps"]
-    farthest = dict(zip(OPEN, gaps[np.arange(len(OPEN)), np.abs(gaps).argmax(1)]))
-    assert verdict == "supported" and mean.startswith(number(gaps.mean(0)[np.abs(gaps.mean(0)).argmax()]))
-    low, high = min(farthest, key=farthest.get), max(farthest, key=farthest.get)
-    assert (low, high) == ("MiniGrid-DoorKey-5x5", "Acrobot-v1")
-    assert by_task == f"from {number(farthest[low])} on DoorKey to {number(farthest[high])} on Acrobot"
+def test_the_best_rate_is_never_the_default():
+    factors = []
+    for game in OPEN:
+        for shape in SHAPES:
+            rates = {key[2]: scores.mean() for key, scores in MAP[game].items() if key[:2] == shape}
+            factors.append(max(rates, key=rates.get) / DEFAULT)
+    assert min(factors) > 1
+    assert f"the best rate at 100,000 steps was {min(factors):.0f} to {max(factors):.0f} times the default" in README
 
 
-def test_the_rate_turns_a_sign():
-    many, few = (MAP[("LunarLander-v3", 300_000, *shape)] for shape in ((128, 8), (8, 128)))
-    seen = [number(many[rate].mean() - few[rate].mean()) for rate in (2.5e-4, 5e-4, 2e-3)]
-    row = map_rows()["the sign of 128 x 8 minus 8 x 128 belongs to the task, not to the rate"]
-    told = f"LunarLander {seen[0]}, {seen[1]} and {seen[2]} at 2.5e-4, 5e-4 and 2e-3"
-    assert row == ["contradicted", "", told]
+def test_what_to_begin_with():
+    means = [
+        np.mean([MAP[game][key].mean() for game in OPEN]) for key in ((8, 128, 2e-3), (32, 32, 2e-3), (8, 128, DEFAULT))
+    ]
+    assert "At 2e-3 they score {:.2f} and {:.2f} in 100,000 steps, the default {:.2f}".format(*means) in README
 
 
-def test_the_map_has_ten_seeds_in_each_cell():
-    scores = np.array(list(itertools.chain(*(cells.values() for cells in MAP.values()))))
-    assert not np.isnan(scores).any()
-    assert f"{scores.size:,} runs" in FOUND
+def test_what_many_environments_change():
+    gains = [tuned(game, shapes=[(128, 8)]) - tuned(game, shapes=[(8, 128)]) for game in OPEN]
+    assert f"each at its tuned rate, is {min(gains):+.2f} to {max(gains):+.2f} on the six tasks" in README
 
 
-def test_the_share_that_learning_rate_times_gradient_steps_explains():
-    """R² over configurations of a quadratic in log2(learning rate x gradient steps), and of a line in log2 N."""
-    names = ("num_envs", "num_steps", "minibatch_size", "update_epochs", "learning_rate", "global_step")
-    scores = {}
-    for row in DATASET:
-        six = {"shape", "schedule", "trend", "outer_loop", "rates", "reuse"} & set(row["experiment"].split())
-        if six and not row["schedule"]:
-            key = tuple(float(row[name]) for name in names)
-            scores.setdefault(key, {}).setdefault(row["game"], {})[row["seed"]] = float(row["score"])
-    by_game = [[np.mean(list(seeds.values())) for seeds in games.values()] for games in scores.values()]
-    means = np.array(by_game).mean(1)
-    N, T, size, epochs, rate, steps = np.array(list(scores), float).T
-    product, number = np.log2(rate * steps / (N * T) * epochs * (N * T / size)), np.log2(N)
-
-    def explained(*columns):
-        design = np.column_stack([np.ones(len(means)), *columns])
-        rest = means - design @ np.linalg.lstsq(design, means, rcond=None)[0]
-        return round(100 * (1 - rest.var() / means.var()))
-
-    said = r"explains (\d+) % of the variance of the mean score over (\d+) configurations, and N alone (\d+) %"
-    found = re.search(said, " ".join(README.split()))
-    assert [int(number) for number in found.groups()] == [explained(product, product**2), len(means), explained(number)]
+def test_what_ten_seeds_find():
+    page = (ROOT / "docs" / "data.md").read_text()
+    lines = [line.split() for line in page.splitlines() if re.match(r"(Acrobot|CartPole|MiniGrid)\S+ +0", line)]
+    rows = {game: found for game, _, found, *_ in lines}
+    said = "a difference of {} on Acrobot, {} on CartPole and {} on DoorKey".format(*(rows[game] for game in GAMES))
+    assert said in README
 
 
 SHOWN = re.compile(r"([+-]?[\d.]+)( times| %)? \[(-?[\d.]+), (-?[\d.]+)\]")

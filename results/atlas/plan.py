@@ -11,26 +11,27 @@ The design is in results/CLAIMS.md. budgets.csv is what the pilots have said: `p
 filled. left_out.csv names the tasks with a run that has failed twice, and its last line: they get no further runs.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
+from launching.root import ROOT  # noqa: F401
+
 import itertools
 import random
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Optional
 
+import claims
 import numpy as np
 import pandas as pd
+from analysis import training_runs
+from claims import BUDGETS, CHOOSING, JUDGING, PILOT_SEEDS, RATES, REPEATING, SHAPES, table_of, tasks
 from tyro.conf import Positional
 
+from support import arguments, reading
+
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[1] / "scripts")]
-
-import claims  # noqa: E402
-from analysis import training_runs  # noqa: E402
-from claims import BUDGETS, CHOOSING, JUDGING, PILOT_SEEDS, RATES, REPEATING, SHAPES, table_of, tasks  # noqa: E402
-
-from support import arguments, reading  # noqa: E402
-
 PILOT = ((16, 64, 1e-3), (16, 64, 4e-3))  # N, T and learning rate
 REPEATED = 5  # tasks whose judged settings run again
 KEYS = ["num_envs", "num_steps", "learning_rate", "seed", "total_timesteps"]

@@ -10,28 +10,30 @@ actions, seeds from 0. A task that cannot be made, or makes no 32 x 50 steps in 
 beside it. A task needs SLOWEST steps per CPU-second to be drawn.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
+from launching.root import ROOT  # noqa: F401
+
 import multiprocessing
 import random
 import re
-import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Tuple
 
 import numpy as np
 import pandas as pd
 from tyro.conf import Positional
 
+from support import arguments
+from support.envs import tasks
+from support.envs.envpool import families
+from support.envs.episodes import env_seeds
+from support.envs.spaces import Unplayable
+
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[1] / "scripts")]
-
-from support import arguments  # noqa: E402
-from support.envs import tasks  # noqa: E402
-from support.envs.envpool import families  # noqa: E402
-from support.envs.episodes import env_seeds  # noqa: E402
-from support.envs.spaces import Unplayable  # noqa: E402
-
 OLDER = (  # the six tasks of results/map and the two of results/held_out, with which nothing here may be tuned
     "CartPole-v1",
     "Acrobot-v1",
