@@ -1,6 +1,6 @@
 """docs/data.md: its Python prints what stands behind it, and its columns are those of the table of runs.
 
-`PYTHONPATH=. python tests/test_data.py` writes what is printed today.
+`PYTHONPATH=.:scripts python tests/test_data.py` writes what is printed today.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ def test_the_five_questions_are_answered(monkeypatch):
     monkeypatch.chdir(ROOT)
     text = PAGE.read_text()
     assert text.count("```text") == 5
-    assert with_outputs(text) == text, "run `PYTHONPATH=. python tests/test_data.py`"
+    assert with_outputs(text) == text, "run `PYTHONPATH=.:scripts python tests/test_data.py`"
 
 
 def test_a_setting_and_seed_has_one_row_and_a_task_one_name():
