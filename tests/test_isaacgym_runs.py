@@ -273,10 +273,12 @@ def test_bad_input(words, says, isaacgym, tmp_path, capsys):
 
 
 # ---- Python 3.8 ------------------------------------------------------------------------------------------------------
-IMPORTED = "arguments catalog devices diagnostics progress reading recipe rundir signals simulators tags".split()
+IMPORTED = "arguments catalog devices diagnostics progress recipe rundir signals simulators tags".split()
+READING = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("support/reading/*.py"))
+FILES = [SCRIPT, "metrics.py", *(f"support/{part}.py" for part in IMPORTED), *READING, "support/envs/episodes.py"]
 
 
-@pytest.mark.parametrize("name", [SCRIPT, "metrics.py", *(f"support/{part}.py" for part in IMPORTED)])
+@pytest.mark.parametrize("name", FILES)
 def test_python_3_8(name):
     """Isaac Gym ends at Python 3.8: by the grammar and, where there is one, by such an interpreter."""
     source = (ROOT / name).read_text()

@@ -241,7 +241,9 @@ def test_runs_are_taken_in_once(tmp_path, capsys):
     assert dict(zip(again.run, again.final_return)) == {"x0": 201.0, "x1": 202.0, "x2": 401.0, "x9": 5.0}
     shared = pd.concat([again.assign(experiment="outer_loop reuse")], ignore_index=True)
     experiment.write_dataset(shared, tmp_path / "runs.csv.gz")
-    assert sorted(take_in("reuse", tmp_path).experiment) == ["outer_loop"] * 3 + ["outer_loop reuse"] + ["reuse"] * 3
+    assert len(take_in("reuse", tmp_path)) == 4  # three settings and seeds have two runs: the earlier ones lie apart
+    both = experiment.read_dataset(tmp_path / "runs.csv.gz")
+    assert sorted(both.experiment) == ["outer_loop"] * 3 + ["outer_loop reuse"] + ["reuse"] * 3
     small(tmp_path / "runs" / "other", 1.0, update_epochs=4, seed=4, learning_rate=1e-3)
     with pytest.raises(SystemExit):
         take_in("reuse", tmp_path)

@@ -247,7 +247,7 @@ def test_what_the_minibatches_get(recorded):
     minibatches = recorded.calls["normalize_advantages"]
     (extrinsic, _), (intrinsic, _) = (result for _, result in recorded.calls["gae"])
     advantages, valid = (torch.cat(x) for x in zip(*(inputs for inputs, _ in minibatches)))
-    learned = torch.cat([mb.learned for _, (mb, _) in recorded.calls["minibatch"]])
+    learned = torch.cat([mb.learned for _, (mb, *_) in recorded.calls["minibatch"]])
     expected = (intrinsic + 3 * extrinsic).flatten()
     torch.testing.assert_close(advantages.sort()[0], expected.sort()[0])
     all_valid = recorded.calls["gae"][0][0][5]

@@ -6,6 +6,7 @@ Every function is tried in every script that has it; test_envpool.py has those o
 import copy
 import math
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -150,6 +151,10 @@ def loss_of(module, logits, newvalue, mb, clip_coef, ent_coef, vf_coef, clip_vlo
         assert losses.pop("int_value_loss") == losses.pop("fwd_loss") == 0
         return loss, losses
     networks = [lambda obs: (logits, newvalue, None), None]
+    if module is isaac:  # whose actions are continuous: its loss gets the log-probabilities of discrete ones
+        networks[0].actor_logstd = None
+        with mock.patch.object(isaac, "gaussian", lambda means, _, actions: ppo.categorical(means, actions)):
+            return isaac.ppo_loss(*networks, args, mb, count)
     return module.ppo_loss(*networks[: 2 if module is ppo else 1], args, mb, count)
 
 

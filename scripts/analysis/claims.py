@@ -28,9 +28,11 @@ from analysis.estimates import (
     evidence,
     holm,
     improvement,
+    iqm,
     kendall,
     nothing,
     percentile_interval,
+    resampled,
 )
 from analysis.suite import DIAGNOSTICS, SHOWN, as_shown
 
@@ -154,7 +156,7 @@ class SweepClaims(Claims):
         def evidence_of(suite):
             samples = [suite.sample(config, measure) for config in configs]
             statistic = _difference(configs, better, worse, suite.pool)
-            return evidence(statistic, samples)
+            return found_by(suite, statistic, samples)
 
         def improvement_of(suite):
             if len(better) != len(worse) or measure != "final":
@@ -173,7 +175,7 @@ class SweepClaims(Claims):
 
         def evidence_of(suite):
             statistic = partial(gain_difference, pool=suite.pool)
-            return evidence(statistic, [suite.sample(config) for config in configs])
+            return found_by(suite, statistic, [suite.sample(config) for config in configs])
 
         return self.test(text, configs if len(configs) == 4 else [], evidence_of, quantity, side, primary=primary)
 
@@ -313,6 +315,13 @@ def _paired_improvement(suite, configs, samples, better, worse):
         return Estimate(value, np.nan, np.nan)
     draws = bootstrap(mean_improvement, samples, min(suite.reps, 1000), suite.seed)
     return Estimate(value, *map(float, percentile_interval(draws)))
+
+
+def found_by(suite, statistic, samples):
+    """The Evidence of a statistic of final scores: P1's interquartile mean keeps the bootstrap of n - 1 of n seeds."""
+    if suite.pool is iqm:
+        return resampled(statistic, samples, suite.reps, suite.seed)
+    return evidence(statistic, samples)
 
 
 def in_words(estimate):

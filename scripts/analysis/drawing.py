@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from analysis import training_runs
 from analysis.comparisons import at_best, difference
-from analysis.estimates import evidence, interval, mean
+from analysis.estimates import interval, mean, resampled
 from analysis.look import BLUES, DASHED, DOTTED, GRAY, VERMILLION, plt
 from analysis.sheets import BASE, MOST_CURVES, N_LINE, T_LINE, Sheet, draw_line, fewer, mark_ticks, styles
 from analysis.suite import BAND_REPS, SHOWN, as_shown, short
@@ -279,7 +279,7 @@ def map_of_scores(suite, grid):
 def _is_tied(suite, best, config):
     """Whether the interval of the best minus this one includes 0. False where there are too few seeds for one."""
     samples = [suite.sample(best), suite.sample(config)]
-    return bool(evidence(partial(difference, pool=suite.pool), samples).estimate.low <= 0)
+    return bool(resampled(partial(difference, pool=suite.pool), samples, BAND_REPS, suite.seed).estimate.low <= 0)
 
 
 def profiles(suite):
