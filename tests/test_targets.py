@@ -152,7 +152,8 @@ def loss_of(module, logits, newvalue, mb, clip_coef, ent_coef, vf_coef, clip_vlo
         return loss, losses
     networks = [lambda obs: (logits, newvalue, None), None]
     if module is isaac:  # whose actions are continuous: its loss gets the log-probabilities of discrete ones
-        networks[0].actor_logstd = None
+        networks[0].actor_logstd = torch.zeros(1, logits.shape[-1])
+        mb = mb._replace(means=torch.zeros_like(logits), logstds=torch.zeros_like(logits))
         with mock.patch.object(isaac, "gaussian", lambda means, _, actions: ppo.categorical(means, actions)):
             return isaac.ppo_loss(*networks, args, mb, count)
     return module.ppo_loss(*networks[: 2 if module is ppo else 1], args, mb, count)
