@@ -1,7 +1,7 @@
 """The blog post's claims about gradient correlation, with their numbers, 95 % intervals and verdicts.
 
 The checkpoints of one seed are not independent. So a claim rests on one number per seed, the mean over its checkpoints,
-and the bootstrap draws whole seeds (estimates.evidence: n - 1 of n).
+and its interval is Student's t over the seeds (estimates.evidence).
 """
 
 import itertools
@@ -347,7 +347,7 @@ CLAIMS = (
 
 # ---- verdicts --------------------------------------------------------------------------------------------------------
 def seed_evidence(statistic, samples, resamples, null=0.0):
-    """The Evidence of statistic(*samples) - null. samples: arrays (..., seeds); each draw takes n - 1 of n seeds."""
+    """The Evidence of statistic(*samples) - null. samples: arrays (..., seeds)."""
     if not all(array.size for array in samples):
         return nothing("no pair is that far apart")
 
