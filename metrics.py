@@ -8,8 +8,10 @@ and our choice where a paper leaves one open. docs/diagnostics.md explains how e
 Rules for all functions:
 - Inputs may have any real dtype, on CPU or CUDA, with or without gradients. They are not modified. The arithmetic is in
   float64 (means over activations: at least float32), so bf16, autocast and TF32 do not affect it.
-- Results are Python floats, or dicts or tuples of floats. A diagnostic must not end a long run: NaN or inf in the
-  input, or nothing to measure, gives NaN and no exception, unless the docstring says otherwise.
+- Results are Python floats, or dicts or tuples of floats. Of inputs on a GPU a number may be a tensor of no dimension
+  there: the host then waits once, when it copies all of them (devices.numbers).
+- A diagnostic must not end a long run: NaN or inf in the input, or nothing to measure, gives NaN and no exception,
+  unless the docstring says otherwise.
 - Where a docstring says so, inputs may have leading axes, such as S agents: then each number is a float64 tensor with
   these axes. `valid`, bool, marks the rows that count. What is measured of one agent has the same bits whatever the
   others are: no sum crosses the leading axes, and a product of matrices has two slices or more (`_products`).
@@ -32,13 +34,9 @@ SPECTRUM_FLOOR = 1e-13  # share of ||Phi||_F^2: above a float64 Gram matrix's ro
 THRESHOLD_SLACK = 1e-12  # relative: a tie (99 of 100 equal directions at tau = .99) must not depend on rounding
 
 
-def _finite(value: float) -> float:
-    return value if math.isfinite(value) else math.nan
-
-
 def as_number(x: Tensor) -> Any:
-    """A 0-d tensor as a float; with leading axes as it is."""
-    return x.item() if x.dim() == 0 else x
+    """A 0-d tensor as a float, unless it is on a GPU, for which the host would wait; with leading axes as it is."""
+    return x.item() if x.dim() == 0 and x.device.type == "cpu" else x
 
 
 def _products(x: Tensor) -> Tensor:
@@ -76,22 +74,25 @@ def _spectra(features: Tensor, *centerings: bool, valid: Any = None) -> List[Ten
     for chunk in (features if tall else features.mT).split(GRAM_CHUNK, -2):
         chunk = chunk.double()
         gram, total = gram + _products(chunk), total + chunk.sum(-2)
-    gram, total = gram.cpu(), total.cpu()  # at this size LAPACK is as fast as cuSOLVER, and it is deterministic
+    # at this size LAPACK is as fast as cuSOLVER, and it is deterministic; one copy from a GPU brings all
+    parts = [gram.flatten(-2), total] + ([] if valid is None else [valid.sum(-1, keepdim=True).double()])
+    flat, total, *counts = torch.cat(parts, -1).cpu().split([part.shape[-1] for part in parts], -1)
+    gram = flat.unflatten(-1, gram.shape[-2:])
     energy = gram.diagonal(dim1=-2, dim2=-1).sum(-1)
     defined = energy.isfinite()
     if valid is not None:
-        defined &= valid.any(-1).cpu()
+        defined &= counts[0][..., 0] > 0
     if not defined.any():
         return [undefined for _ in centerings]
     gram = torch.where(defined[..., None, None], gram, torch.zeros_like(gram))  # eigvalsh raises on NaN, or hangs
     total = torch.where(defined[..., None], total, torch.zeros_like(total))
-    counts = num_rows if valid is None else valid.sum(-1).clamp(min=1).cpu()[..., None, None]
+    count = num_rows if valid is None else counts[0].clamp(min=1)[..., None]
     spectra = []
     for centered in centerings:
         if not centered:
             centered_gram = gram
         elif tall:
-            centered_gram = gram - total[..., :, None] * total[..., None, :] / counts  # Phi^T Phi - N mu mu^T
+            centered_gram = gram - total[..., :, None] * total[..., None, :] / count  # Phi^T Phi - N mu mu^T
         else:  # rows and columns of Phi Phi^T are samples
             means = gram.mean(-2, keepdim=True)
             centered_gram = gram - means - gram.mean(-1, keepdim=True) + means.mean(-1, keepdim=True)
@@ -165,7 +166,7 @@ def feature_ranks(features: Tensor, tau: float = 0.99, delta: float = 0.01, vali
         "feature_rank/centered": _num_directions(centered_values.square(), tau),
         "feature_rank/srank": _num_directions(singular_values, 1.0 - delta),
         "feature_rank/effective_rank": _entropy_rank(singular_values),
-        "feature_rank/rows": float(features.shape[-2]) if valid is None else valid.sum(-1).double().cpu(),
+        "feature_rank/rows": float(features.shape[-2]) if valid is None else valid.sum(-1).double(),
     }
 
 
@@ -191,7 +192,7 @@ def percent_of_units(activities: Iterable[Tensor], is_dormant: Callable[[Tensor]
     for activity in activities:
         finite = activity.sum(-1).isfinite()  # comparisons with NaN are False: the unit would count as alive
         layer = is_dormant(activity).sum(-1).double()
-        dormant = dormant + torch.where(finite, layer, torch.full_like(layer, math.nan)).cpu()
+        dormant = dormant + torch.where(finite, layer, torch.full_like(layer, math.nan))
         units += activity.shape[-1]
     return as_number(100.0 * dormant / (units or math.nan))
 
@@ -231,14 +232,16 @@ def zero_fraction(activations: Iterable[Tensor]) -> float:
     the result is at least dormant_neurons_tau(activations, 0) / 100. For a batch in chunks, average the chunks'
     results weighted by their rows.
     """
-    zeros = units = 0.0
+    zeros, units = torch.zeros((), dtype=torch.float64), 0
     for activation in activations:
         h = activation.detach()
-        if h.numel() == 0 or not all(math.isfinite(extreme.item()) for extreme in torch.aminmax(h)):
+        if h.numel() == 0:
             return math.nan
-        zeros += h.shape[1] * torch.count_nonzero(h == 0).item() / h.numel()
+        low, high = torch.aminmax(h)
+        share = (h.shape[1] * torch.count_nonzero(h == 0)).double() / h.numel()
+        zeros = zeros + torch.where(low.isfinite() & high.isfinite(), share, torch.full_like(share, math.nan))
         units += h.shape[1]
-    return zeros / units if units > 0.0 else math.nan
+    return as_number(zeros / (units or math.nan))
 
 
 # ---- weight norm -----------------------------------------------------------------------------------------------------
@@ -249,7 +252,10 @@ def weight_norm(parameters: Iterable[Tensor]) -> float:
     2024.
     """
     flat = [parameter.detach().double().flatten() for parameter in parameters]
-    return _finite(math.sqrt(sum(torch.dot(p, p).item() for p in flat))) if any(map(len, flat)) else math.nan
+    if not any(map(len, flat)):
+        return math.nan
+    total: Any = sum(torch.dot(p, p) for p in flat)
+    return as_number(finite_or_nan(total.sqrt()))
 
 
 def _weight_norm_of_agents(parameters: Iterable[Tensor]) -> Tensor:
@@ -345,9 +351,9 @@ def gradient_zero_fraction(gradients: Iterable[Any]) -> float:
     return _zero_fraction(_magnitudes(gradients))
 
 
-def unclipped(gradients: Iterable[Any], norm: float, max_norm: float) -> List[Tensor]:
+def unclipped(gradients: Iterable[Any], norm: Any, max_norm: float) -> List[Tensor]:
     """The gradients as they were before clip_grad_norm_(…, max_norm), which found this norm, multiplied them."""
-    factor = max(1.0, (norm + 1e-6) / max_norm)
+    factor = ((torch.as_tensor(norm).double() + 1e-6) / max_norm).clamp(min=1.0)
     return [gradient * factor for gradient in gradients]
 
 
@@ -394,8 +400,8 @@ def effective_samples(log_weights: Tensor, valid: Any = None) -> Any:
     largest = log_weights.amax(-1)  # the max of anything with NaN is NaN
     weights = (log_weights - largest[..., None]).exp()  # cannot overflow
     ess = weights.sum(-1).square() / weights.square().sum(-1)
-    number = float(weights.shape[-1]) if valid is None else valid.sum(-1).double()
-    ess = ess.clamp(min=1.0).minimum(torch.as_tensor(number, dtype=ess.dtype, device=ess.device))  # rounding errors
+    number: Any = float(weights.shape[-1]) if valid is None else valid.sum(-1).double()
+    ess = ess.clamp(min=1.0).clamp(max=number)  # rounding errors
     return as_number(torch.where(largest.isfinite(), ess, torch.full_like(ess, math.nan)))
 
 
@@ -514,6 +520,13 @@ def gradient_noise(
     gradient: maps row numbers (M,) to the gradient (P,) of the mean loss over these rows. groups (K, M) int64. add:
     adds tensors over processes, in place, if each has groups of its own. NaN for fewer than 2 groups.
     """
+    signal, noise = _gradient_noise(gradient, groups, add)
+    return as_number(signal), as_number(noise)
+
+
+def _gradient_noise(
+    gradient: Callable[[Tensor], Tensor], groups: Tensor, add: Callable[[Sequence[Tensor]], None]
+) -> Tuple[Tensor, Tensor]:
     total, squares = 0.0, 0.0  # type: Any, Any
     for rows in groups:
         vector = gradient(rows).detach().double()
@@ -521,7 +534,7 @@ def gradient_noise(
     count = torch.full_like(squares, float(len(groups)))
     add([total, squares, count])
     s, q, k = total.square().sum(-1), squares, torch.where(count > 1.0, count, torch.full_like(count, math.nan))
-    return as_number((s - q) / (k * (k - 1.0))), as_number((q - s / k) / (k - 1.0))
+    return (s - q) / (k * (k - 1.0)), (q - s / k) / (k - 1.0)
 
 
 def gradient_noise_scales(
@@ -554,19 +567,19 @@ def gradient_noise_scales(
     num_envs = valid.shape[-1] // num_steps
     groups = environment_groups(num_steps, num_envs, max(1, NOISE_GROUPS // num_ranks))
     order = torch.randperm(groups.numel(), generator=torch.Generator().manual_seed(seed))
-    shuffled = groups.flatten()[order].view_as(groups).to(valid.device)
-    rows = valid[..., groups.to(valid.device).flatten()].sum(-1).double() / (len(groups) * num_ranks)  # in a group
+    groups, shuffled = torch.stack([groups, groups.flatten()[order].view_as(groups)]).to(valid.device)
+    rows = valid[..., groups.flatten()].sum(-1).double() / (len(groups) * num_ranks)  # in a group
     add([rows])
-    outer, inner = (gradient_noise(gradient, rows_of, add) for rows_of in (groups.to(valid.device), shuffled))
+    outer, inner = (_gradient_noise(gradient, rows_of, add) for rows_of in (groups, shuffled))
     per_group = num_envs // len(groups)
+    estimates = torch.stack([rows, *outer, *inner], -1).tolist()
     if valid.dim() == 1:
-        return _noise_scales(rows.item(), per_group, *outer, *inner)
-    columns = (column.tolist() for column in (rows, *outer, *inner))
-    return [_noise_scales(row, per_group, *estimates) for row, *estimates in zip(*columns)]
+        return _noise_scales(per_group, *estimates)
+    return [_noise_scales(per_group, *of_agent) for of_agent in estimates]
 
 
 def _noise_scales(
-    rows: float, num_envs: int, signal: float, noise: float, inner_signal: float, inner_noise: float
+    num_envs: int, rows: float, signal: float, noise: float, inner_signal: float, inner_noise: float
 ) -> Dict[str, float]:
     """The names of `gradient_noise_scales`, of groups of `num_envs` environments with `rows` rows on average."""
     if not math.isfinite(signal + noise):

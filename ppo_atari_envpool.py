@@ -433,16 +433,17 @@ def diagnose(agent, batch, workers, inds):
 
 
 def diagnose_batch(agent, prox, args, batch, workers, rows, probe, grad_norm):
-    """`diagnostics/` on all valid rows of a batch and `probe/` on some, by tag; and KL(old || new).
+    """`diagnostics/` on all valid rows of a batch, `probe/` on some of them, and `outer/kl_behavior`, by tag.
 
     rows, probe: from diagnostics.valid_and_probe. grad_norm: of the last minibatch, whose gradient the parameters have.
     """
     parameters = list(agent.parameters())
-    last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm.item(), args.max_grad_norm)
+    last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm, args.max_grad_norm)
     mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS], args.norm_adv)
     of_probe, _ = gradient(partial(ppo_loss, agent, prox, args), parameters, workers, mb, count)
     devices.add_over_ranks(of_probe)
-    return diagnostics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
+    scalars, kl = diagnostics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
+    return devices.numbers({**scalars, "outer/kl_behavior": kl})
 
 
 @torch.no_grad()
@@ -537,7 +538,7 @@ def main(args):
                 stats.gradient_steps += 1
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
-        explained = diagnostics.explained_variance(batch.values[batch.valid], batch.returns[batch.valid])
+        explained = diagnostics.explained_variance(batch.values, batch.returns, batch.valid)
         stats.add({"explained_variance": explained})
         # a number that is not finite reaches the parameters and stays: this check catches it before the checkpoint
         suspects = {"rewards": rewards, "logits": rollout.logits, "values": rollout.values, "advantages": advantages}
@@ -551,8 +552,9 @@ def main(args):
             means, scalars = stats.means(), {}
             rows, probe = diagnostics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
         if log_point and args.diagnostics:
-            scalars, kl = diagnose_batch(agent, prox, args, batch, workers, rows, probe, losses["grad_norm"])
-            stats.points.append((*devices.mean_over_ranks(len(rows), kl), means["grad_norm"], run.mean_new_return()))
+            scalars = diagnose_batch(agent, prox, args, batch, workers, rows, probe, losses["grad_norm"])
+            moved = devices.mean_over_ranks(len(rows), scalars["outer/kl_behavior"])
+            stats.points.append((*moved, means["grad_norm"], run.mean_new_return()))
             outer = {**noise_scales, **metrics.outer_loop(stats.points, window=max(10, args.num_logs // 10))}
             scalars.update({f"outer/{name}": value for name, value in outer.items()})
 

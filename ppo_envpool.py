@@ -247,8 +247,7 @@ def empty_rollout(shape, agent):
 def draw_noise(shape, continuous, generator):
     """What makes an action of the policy's outputs (`sample`): Gumbel or Gaussian noise, float32 of this shape."""
     noise = torch.empty(shape, device=generator.device)
-    noise = noise.normal_(generator=generator) if continuous else noise.exponential_(generator=generator).log_().neg_()
-    return noise.cpu().numpy()
+    return noise.normal_(generator=generator) if continuous else noise.exponential_(generator=generator).log_().neg_()
 
 
 def sample(outputs, noise, std):
@@ -291,7 +290,7 @@ def play_episodes(agent, args, device, seeds, episodes, bar, greedy=False, retir
 
     def act(obs, playing):
         outputs = agent(devices.to_device(obs.astype(agent.observation.dtype), device))[0].cpu().numpy()
-        noise = np.stack([draw_noise(shape, agent.continuous, generator) for generator in generators])
+        noise = torch.stack([draw_noise(shape, agent.continuous, generator) for generator in generators]).cpu().numpy()
         return sample(outputs, 0.0 if greedy else noise[:, episodes.start : episodes.stop], std)
 
     return run_episodes(envs, act, bar, tasks.eval_max_steps(args))
@@ -578,9 +577,9 @@ def train(run, device):
 
         # ---- rollout -------------------------------------------------------------------------------------------------
         if actor is not agent:
-            actor.load_state_dict(agent.state_dict())
+            devices.copy_state(agent, actor)
         noise = [draw_noise((num_steps, num_envs, agent.num_actions), agent.continuous, rng) for rng in rngs]
-        noise = np.stack([x[:, own.start : own.stop] for x in noise], 1)  # (T, S, N, A)
+        noise = torch.stack([x[:, own.start : own.stop] for x in noise], 1).cpu().numpy()  # (T, S, N, A)
         old_logstd = agent.actor_logstd.detach().clone() if agent.continuous else None
         next_obs, next_value = collect_steps(actor, rollout, noise, next_obs, envs)
         dones = rollout.terminations | rollout.truncations
@@ -630,7 +629,9 @@ def train(run, device):
         run.stop_diverged(suspects)
         if run.ended:
             break
-        for state in (optimizer.parameters, optimizer.mean, optimizer.square, *stats.sums.values()):
+        for state in (
+            (optimizer.parameters, optimizer.mean, optimizer.square, *stats.sums.values()) if run.diverged else ()
+        ):
             state[run.diverged] = 0.0  # these agents go on computing, but are not used
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
@@ -642,9 +643,10 @@ def train(run, device):
                 seen = agent(probe.obs)
         if log_point and args.diagnostics:
             scalars, kl = diagnose_batch(agent, prox, args, batch, probe, seen, old_logstd, last_gradients)
-            moved = [devices.mean_over_ranks(*pair) for pair in zip(batch.valid.sum(-1).tolist(), kl.tolist())]
-            for s, of_agent in enumerate(outer):
-                stats.points[s].append((*moved[s], means["grad_norm"][s].item(), run.members[s].mean_new_return()))
+            moved = torch.stack([batch.valid.sum(-1).double(), kl, means["grad_norm"].flatten().double()], 1).tolist()
+            for s, (of_agent, (number, divergence, norm)) in enumerate(zip(outer, moved)):
+                new_return = run.members[s].mean_new_return()
+                stats.points[s].append((*devices.mean_over_ranks(int(number), divergence), norm, new_return))
                 of_agent.update(metrics.outer_loop(stats.points[s], window=max(10, args.num_logs // 10)))
         if args.norm_obs:  # last: rollout, update and diagnostics have seen the same normalisation
             agent.add_obs(devices.sum_over_ranks(diagnostics.column_sums(batch.obs, batch.valid)))

@@ -468,18 +468,19 @@ def diagnose(agent, batch, workers, inds):
 
 
 def diagnose_batch(agent, rnd_model, args, batch, workers, rows, probe, stats, grad_norm):
-    """`diagnostics/` on all valid rows of a batch and `probe/` on some, by tag; and KL(old || new).
+    """`diagnostics/` on all valid rows of a batch, `probe/` on some of them, and `outer/kl_behavior`, by tag.
 
     rows, probe: from diagnostics.valid_and_probe. stats: has the frames' moments. grad_norm: of the last minibatch,
     whose gradient the parameters have.
     """
     parameters = list(agent.parameters())
-    last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm.item(), args.max_grad_norm)
+    last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm, args.max_grad_norm)
     own = probe[devices.RANK :: devices.NUM_RANKS]
     mb, *totals = minibatch(batch, own, args, stats.frame_moments, stats.gradient_steps)
     of_probe, _ = gradient(partial(ppo_loss, agent, rnd_model, args), parameters, workers, mb, *totals)
     devices.add_over_ranks(of_probe)
-    return diagnostics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
+    scalars, kl = diagnostics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
+    return devices.numbers({**scalars, "outer/kl_behavior": kl})
 
 
 @torch.no_grad()
@@ -569,8 +570,7 @@ def main(args):
             int_rewards = torch.stack([rnd_model(row, stats.frame_moments).sum(-1) / 2 for row in frames])
             stats.frame_moments = merge(stats.frame_moments, frames, valid)
             # the unit of the intrinsic rewards is of the environments of all processes
-            parts = zip(*devices.gather((int_rewards.cpu(), valid.cpu())))
-            all_rewards, all_valid = (torch.cat(part, 1).to(device) for part in parts)
+            all_rewards, all_valid = (devices.joined(x, dim=1) for x in (int_rewards, valid))
             mean_reward = masked_mean(all_rewards.flatten(), all_valid.flatten(), all_valid.sum())
             sums, stats.discounted = discounted_sums(all_rewards, all_valid, stats.discounted, args.int_gamma)
             stats.sum_moments = diagnostics.merge_moments(stats.sum_moments, sums[all_valid].double())
@@ -606,8 +606,8 @@ def main(args):
                 stats.gradient_steps += 1
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
-        explained = diagnostics.explained_variance(batch.values[batch.valid], batch.returns[batch.valid])
-        stats.add({"explained_variance": explained, "intrinsic_reward": mean_reward.item()})
+        explained = diagnostics.explained_variance(batch.values, batch.returns, batch.valid)
+        stats.add({"explained_variance": explained, "intrinsic_reward": mean_reward})
         # a number that is not finite reaches the parameters and stays: this check catches it before the checkpoint
         suspects = {"rewards": rewards, "int_rewards": int_rewards, "logits": rollout.logits, "values": rollout.values}
         suspects.update(int_values=rollout.int_values, advantages=advantages)
@@ -622,11 +622,8 @@ def main(args):
             means, scalars = stats.means(), {}
             rows, probe = diagnostics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
         if log_point and args.diagnostics:
-            scalars, kl = diagnose_batch(
-                agent, rnd_model, args, batch, workers, rows, probe, stats, losses["grad_norm"]
-            )
-            scalars["outer/kl_behavior"] = kl
-            scalars["outer/ddr"] = metrics.ddr(devices.NUM_RANKS * len(rows), kl)
+            scalars = diagnose_batch(agent, rnd_model, args, batch, workers, rows, probe, stats, losses["grad_norm"])
+            scalars["outer/ddr"] = metrics.ddr(devices.NUM_RANKS * len(rows), scalars["outer/kl_behavior"])
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:

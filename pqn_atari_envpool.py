@@ -390,14 +390,14 @@ def diagnose_batch(agent, args, batch, workers, rows, probe, grad_norm):
     rows, probe: from diagnostics.valid_and_probe. grad_norm: of the last minibatch, whose gradient the parameters have.
     """
     parameters = list(agent.parameters())
-    last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm.item(), args.max_grad_norm)
+    last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm, args.max_grad_norm)
     mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS])
     of_probe, _ = gradient(partial(td_loss, agent, args), parameters, workers, mb, count)
     devices.add_over_ranks(of_probe)
     measure = partial(diagnose, agent, batch, workers)
     scalars, greedy = diagnostics.native_and_probe(measure, rows, probe, last, of_probe)
-    scalars["outer/greedy_churn"] = (greedy != batch.q_values[rows].argmax(-1)).float().mean().item()
-    return scalars
+    churn = (greedy != batch.q_values[rows].argmax(-1)).float().mean()
+    return devices.numbers({**scalars, "outer/greedy_churn": churn})
 
 
 @torch.no_grad()
@@ -483,7 +483,7 @@ def main(args):
                 stats.add(losses)
                 stats.gradient_steps += 1
         values = batch.q_values.gather(-1, batch.actions[:, None]).squeeze(-1)
-        explained = diagnostics.explained_variance(values[batch.valid], batch.returns[batch.valid])
+        explained = diagnostics.explained_variance(values, batch.returns, batch.valid)
         stats.add({"explained_variance": explained})
         # a number that is not finite reaches the parameters and stays: this check catches it before the checkpoint
         suspects = {"rewards": rewards, "q_values": rollout.q_values, "returns": returns}

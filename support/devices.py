@@ -121,6 +121,38 @@ def to_device(array: Any, device: Any) -> Any:
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
+def numbers(values: Dict[str, Any]) -> Dict[str, Any]:
+    """{name: number} of numbers and tensors, without dimensions or (S,), which become floats or lists of S floats.
+
+    The host waits for a GPU once, for all tensors together.
+    """
+    import torch
+
+    far = [name for name, x in values.items() if isinstance(x, torch.Tensor) and x.device.type == "cuda"]
+    copies = torch.stack([values[name].double() for name in far]).cpu() if far else []
+    values = {**values, **dict(zip(far, copies))}
+    return {name: x.tolist() if isinstance(x, torch.Tensor) else x for name, x in values.items()}
+
+
+def copy_state(source: Any, target: Any) -> None:
+    """Copies the parameters and buffers of a module to another one on the CPU; from a GPU, all in one message."""
+    import torch
+
+    tensors, copies = ([*x.state_dict().values()] for x in (source, target))
+    flat = torch.cat([x.flatten().double() for x in tensors]).cpu()  # float32 is exact in float64
+    for copy, part in zip(copies, flat.split([x.numel() for x in copies])):
+        copy.copy_(part.view(copy.shape))
+
+
+def joined(tensor: Any, dim: int) -> Any:
+    """A tensor of this process and those of the others, side by side along `dim`; itself if there is one process."""
+    if not _in_a_group():
+        return tensor
+    import torch
+
+    return torch.cat(gather(tensor.cpu()), dim).to(tensor.device)
+
+
 def compiled(function: Callable, enabled: bool) -> Callable:
     """torch.compile of the function for fixed shapes, if enabled. Call it once, before the loop."""
     import torch

@@ -52,7 +52,7 @@ def diagnose_agents(layers: Sequence[Tensor], valid: Tensor, deviation: bool = F
     valid (S, M): the rows that count. All layers are in memory at once.
     """
     activities, zeros, units = [], 0.0, 0  # type: List[Tensor], Any, int
-    count = valid.sum(-1).double().cpu()  # rows
+    count = valid.sum(-1).double()  # rows
     for layer in layers:
         h = layer.detach().flatten(4) if layer.dim() > 4 else layer.detach()[..., None]  # (S, E, M, units, places)
         h = h.transpose(2, 3).flatten(3)  # (S, E, units, M * places): a row is one unit, as a sum wants it
@@ -62,9 +62,9 @@ def diagnose_agents(layers: Sequence[Tensor], valid: Tensor, deviation: bool = F
         activity = h.abs().sum(-1) / number
         if deviation:
             activity = (h.square().sum(-1) / number - (h.sum(-1) / number).square()).clamp(min=0.0).sqrt()
-        activities += list(activity.cpu().unbind(1))
+        activities += list(activity.unbind(1))
         zero = ((h == 0.0) & rows).sum(-1).double() / number
-        zeros = zeros + torch.where(h.sum(-1).isfinite(), zero, torch.full_like(zero, math.nan)).sum((1, 2)).cpu()
+        zeros = zeros + torch.where(h.sum(-1).isfinite(), zero, torch.full_like(zero, math.nan)).sum((1, 2))
         units += layer.shape[1] * layer.shape[3]
     features = layers[-1].detach().unbind(1)
     out = network_diagnostics(features, activities, 1e-3 if deviation else 1e-5, valid)

@@ -19,6 +19,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch import Tensor
 
+from support import devices
+
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 FEW = 16  # MKL takes up to six times as long for a matrix with fewer columns
 
@@ -201,8 +203,8 @@ class Adam:
         self.steps += 1
         self.mean.lerp_(gradient, 1 - 0.9)
         self.square.mul_(0.999).addcmul_(gradient, gradient, value=1 - 0.999)
-        root = (1 - 0.999**self.steps).sqrt().float().to(gradient.device)
-        rate = (-self.learning_rate / (1 - 0.9**self.steps)).float().to(gradient.device)
+        root, rate = (1 - 0.999**self.steps).sqrt(), -self.learning_rate / (1 - 0.9**self.steps)
+        root, rate = devices.to_device(torch.stack([root, rate]).float().numpy(), gradient.device)
         self.parameters.addcdiv_(self.mean * rate, (self.square.sqrt() / root).add_(self.eps))
 
     def state_dict(self) -> Dict[str, Any]:

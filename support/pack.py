@@ -183,7 +183,11 @@ class Pack:
         """Ends the runs in which a tensor is not finite. suspects: {name: tensor (S, ...)}, as for Run.all_finite."""
         import torch
 
-        finite = torch.stack([x.isfinite().flatten(1).all(1).cpu() for x in suspects.values()]).all(0)  # (S,)
+        # those on the CPU are looked at there: one copy from a GPU brings the answers of the others
+        places: Dict[Any, List[Any]] = {}
+        for x in suspects.values():
+            places.setdefault(x.device, []).append(x.isfinite().flatten(1).all(1))
+        finite = torch.stack([torch.stack(found).all(0).cpu() for found in places.values()]).all(0)  # (S,)
         for s, run in self.training:
             looks = not finite[s] or devices.NUM_RANKS > 1  # under torchrun all processes have to look
             if looks and not run.all_finite({name: x[s] for name, x in suspects.items()}):
@@ -204,9 +208,8 @@ class Pack:
         import torch
 
         number = len(self.members)
-        columns = {
-            tag: x.flatten().tolist() if isinstance(x, torch.Tensor) else [x] * number for tag, x in scalars.items()
-        }
+        flat = {tag: x.flatten() if isinstance(x, torch.Tensor) else x for tag, x in scalars.items()}
+        columns = {tag: x if isinstance(x, list) else [x] * number for tag, x in devices.numbers(flat).items()}
         for s, run in self.training:
             run.log({**{tag: column[s] for tag, column in columns.items()}, **of_agents[s], **run.charts()})
 

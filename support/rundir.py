@@ -139,7 +139,7 @@ class Stats(SimpleNamespace):
 
     def means(self) -> Dict[str, float]:
         """The mean of each name since the last call, which is at a log point. The sums begin anew."""
-        means = {name: float(total / self.counts[name]) for name, total in self.sums.items()}
+        means = devices.numbers({name: total / self.counts[name] for name, total in self.sums.items()})
         self.sums, self.counts = {}, {}
         return means
 

@@ -101,10 +101,10 @@ def environment(**extra):
 
 
 @functools.lru_cache(maxsize=None)
-def fork_server():
-    """The process of fork_server.py: one for all tests of this process."""
+def fork_server(*library):
+    """The process of fork_server.py: one for all tests of this process. library: what it loads before PyTorch."""
     server = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("fork_server.py"))],
+        [sys.executable, str(Path(__file__).with_name("fork_server.py")), *library],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -117,16 +117,16 @@ def fork_server():
 class Forked:
     """What the tests use of subprocess.Popen(words, …), without the seconds that the imports take."""
 
-    def __init__(self, words, cwd, env):
-        self.args, self.returncode = words, None
+    def __init__(self, words, cwd, env, *library):
+        self.args, self.returncode, self.library = words, None, library
         self.outputs = [tempfile.NamedTemporaryFile("r") for _ in range(2)]
         stdout, stderr = (output.name for output in self.outputs)
         self.pid = self.ask({"argv": words[1:], "cwd": str(cwd), "env": env, "stdout": stdout, "stderr": stderr})
 
-    @staticmethod
-    def ask(message):
-        print(json.dumps(message), file=fork_server().stdin, flush=True)
-        return json.loads(fork_server().stdout.readline())
+    def ask(self, message):
+        server = fork_server(*self.library)
+        print(json.dumps(message), file=server.stdin, flush=True)
+        return json.loads(server.stdout.readline())
 
     def poll(self):
         if self.returncode is None:

@@ -1,9 +1,11 @@
 """Runs Python programs in forks of a process that has imported what they import: that takes longer than most test runs.
 
-On stdin a JSON object a line. A program: argv, cwd, env, and the files that take stdout and stderr; the answer is its
-process id. {"wait": id}: the answer is its exit code (minus the signal that killed it), or null while it runs.
+An argument is a library that is loaded before all of them. On stdin a JSON object a line. A program: argv, cwd, env,
+and the files that take stdout and stderr; the answer is its process id. {"wait": id}: the answer is its exit code
+(minus the signal that killed it), or null while it runs.
 """
 
+import ctypes
 import gc
 import importlib
 import json
@@ -11,6 +13,8 @@ import os
 import runpy
 import sys
 
+for library in sys.argv[1:]:
+    ctypes.CDLL(library)
 for name in (
     "envpool",
     "torch._dynamo",  # the first optimiser imports it

@@ -71,7 +71,7 @@ PASSAGES = {  # passages of main, the same wherever they are
 OUTER = {  # passages of the scripts that P3's experiments use
     "noise of the outer loop": ("        log_point, noise_scales = ", "            noise_scales = "),
     "proximal policy": ("    prox = None if", "    devices.begin_average("),
-    "the outer loop": ("            stats.points.append(", '            scalars.update({f"outer/'),
+    "the outer loop": ("            scalars = diagnose_batch(", '            scalars.update({f"outer/'),
 }
 OUTER_SCRIPTS = ("ppo_atari_envpool.py", "ppo_isaacgym.py")
 PASSAGE_EXCEPT = {  # (passage, script): why it is not the same there
