@@ -217,7 +217,7 @@ class Run:
         elif self.checkpoint:
             kept = self.checkpoint["run"]
             self.global_step, self.episodes, self.latest = kept["global_step"], kept["episodes"], kept["games"]
-            self._finished = kept["finished"].numpy()
+            self._finished = kept["finished"].cpu().numpy()
             self.new_returns, self.earned = kept["new_returns"], kept.get("earned", (0.0, 0))
             wall_seconds, self._wandb_id = kept["wall_seconds"], kept["wandb_id"]
             print(f"{self.path}: resumes at step {self.global_step:,}", flush=True)

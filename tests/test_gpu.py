@@ -72,7 +72,6 @@ CASES = {
     "proximal": ("ppo_atari_envpool.py", "--prox-com 3 --no-shared-encoder --bf16", {**ACTIONS, **FINITE}, 14),
     "pqn": ("pqn_atari_envpool.py", "--bf16", {**ACTIONS, **FINITE}, 10),
     "procgen": ("ppo_procgen.py", "--env-id bigfish --no-shared-encoder", {**ACTIONS, **FINITE}, 12),
-    "levels": ("ppo_procgen.py", "--env-id bigfish --num-levels 3 --eval-envs 0", {**ACTIONS, **FINITE}, 10),
     "rnd": ("ppo_rnd_envpool.py", RND + "--no-shared-encoder", {**ACTIONS, **MOMENTS, **FINITE}, 12),
     "ant": ("ppo_isaacgym.py", "--env-id Ant --prox-com 2 --norm-obs", {SIMULATOR: 2 * T, **EPISODES, **FINITE}, 14),
     "cartpole": ("ppo_envpool.py", "--prox-com 3 --norm-obs --norm-reward --eval-episodes 2", ACTOR, 16),
@@ -94,7 +93,7 @@ def library(tmp_path_factory):
 
 def start(library, folder, script, words, **env):
     """Starts a script on the stand-in; its waits go to waits.json in the folder."""
-    words = [*SIZE.split(), *words.split(), "--runs-dir", str(folder)]
+    words = [*SIZE.split(), "--runs-dir", str(folder), *words.split()]
     program = [str(STAND_IN / "gpu.py"), library, str(folder / "waits.json"), str(ROOT / script), *words]
     return Forked([sys.executable, *program], folder, environment(MUJOCO_GL="disable", **env), library)
 
@@ -144,13 +143,12 @@ def test_the_same_numbers_as_on_the_cpu(library, script, words, tmp_path):
         assert steps == expected_steps and values == pytest.approx(expected, rel=1e-2, abs=1e-4, nan_ok=True), tag
 
 
-@pytest.mark.parametrize("script", ["ppo_atari_envpool.py", "ppo_rnd_envpool.py", "ppo_envpool.py"])
-def test_a_run_goes_on(library, script, tmp_path):
+@pytest.mark.parametrize(
+    "script,words", [("ppo_rnd_envpool.py", RND), ("ppo_envpool.py", "--norm-obs --norm-reward --prox-com 2 ")]
+)
+def test_a_run_goes_on(library, script, words, tmp_path):
     """From a checkpoint of the GPU, and from one of the CPU, whose generator is of another kind."""
-    words = (
-        RND if script == "ppo_rnd_envpool.py" else "--norm-reward --prox-com 2" if script == "ppo_envpool.py" else ""
-    )
-    words += " --checkpoint-minutes 0 --num-logs 3"
+    words += "--checkpoint-minutes 0 --num-logs 3"
     run(library, tmp_path, script, words)
     run_dir = tmp_path / "run"
 

@@ -22,7 +22,6 @@ import collections
 import ctypes
 import json
 import linecache
-import os
 import runpy
 import subprocess
 import sys
@@ -295,7 +294,7 @@ def watch(rundir):
 
 if __name__ == "__main__":
     _, library, waits_path, *sys.argv = sys.argv
-    sys.path.insert(0, os.path.dirname(sys.argv[0]))
+    sys.path.insert(0, str(ROOT))
     sys.modules["isaacgym"] = types.ModuleType("isaacgym")  # it refuses to be imported after torch, as Isaac Gym does
     install()
     if any("Mjlab-" in word for word in sys.argv):
