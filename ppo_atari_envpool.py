@@ -553,7 +553,7 @@ def main(args):
             rows, probe = diagnostics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
         if log_point and args.diagnostics:
             scalars = diagnose_batch(agent, prox, args, batch, workers, rows, probe, losses["grad_norm"])
-            moved = devices.mean_over_ranks(len(rows), scalars["outer/kl_behavior"])
+            moved = devices.mean_over_ranks(len(rows), scalars.pop("outer/kl_behavior"))
             stats.points.append((*moved, means["grad_norm"], run.mean_new_return()))
             outer = {**noise_scales, **metrics.outer_loop(stats.points, window=max(10, args.num_logs // 10))}
             scalars.update({f"outer/{name}": value for name, value in outer.items()})
