@@ -169,7 +169,7 @@ def test_a_run_goes_on(library, script, words, tmp_path):
     assert [step for step, _ in curves(run_dir)["losses/grad_norm"]] == [16, 32, 48]
 
 
-def test_a_child_of_another_run_and_a_schedule(library, tmp_path):
+def test_a_child_of_another_run(library, tmp_path):
     words = "--num-envs 4 --update-epochs 1 --checkpoint-minutes 0 --num-logs 1000 "
     run(library, tmp_path, "ppo_envpool.py", words)
     child = words + f"--resume-from {tmp_path}/run --run-name child --total-timesteps 80 --learning-rate 1e-3"
