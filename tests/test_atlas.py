@@ -1,20 +1,14 @@
 """results/atlas: the draw, the plan, and the claims on planted tasks. The draw and the plan have no look at a score."""
 
-import importlib
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT, refusal
-from planted_runs import write_run  # puts scripts/ on the path
+from analysis import experiment
+from conftest import ROOT, refusal, study
+from planted_runs import write_run
 from scipy import stats
 
-# isort: split
-from analysis import experiment
-
-sys.path.append(str(ROOT / "results" / "atlas"))
-atlas, plan, tasks = (importlib.import_module(name) for name in ("claims", "plan", "tasks"))
+atlas, plan, tasks = (study("atlas", name) for name in ("claims", "plan", "tasks"))
 BEST = {(8, 128): 4e-3, (32, 32): 2e-3, (128, 8): 1e-3}
 
 

@@ -16,7 +16,7 @@ import ppo_envpool
 from support import reading
 
 plasticity = study("plasticity", "plasticity")
-CHEAP = "--states 64 --steps 40 --learning-rate 0.01 --targets 2 --fresh 2 --reps 200".split()
+CHEAP = "--states 64 --steps 40 --learning-rate 0.01 --targets 2 --fresh 2".split()
 COMMON = dict(shared_encoder=False, bf16=True, hidden_sizes=[32], activation="relu", norm_obs=True)
 
 
@@ -52,7 +52,7 @@ def test_networks_with_dead_units_are_slow_and_what_follows_the_damage_correlate
     assert table["loss"][0] == pytest.approx(np.prod(losses) ** 0.5)
     assert table["slowdown"][0] == pytest.approx(1, abs=0.2) and table["slowdown_critic"].between(0.8, 1.2).all()
     assert table["slowdown"].is_monotonic_increasing and table["loss"].iloc[-1] > 0.98
-    found = plasticity.correlations(table, args)
+    found = plasticity.correlations(table)
     rows = found[found["kind"] == "all runs"].set_index("diagnostic")
     assert rows["rho"]["diagnostics/weight_norm"] == 1 and rows["verdict"]["diagnostics/weight_norm"] == "supported"
     assert rows["rho"]["probe/feature_rank"] == 1 and rows["verdict"]["probe/feature_rank"] == "contradicted"
@@ -93,8 +93,7 @@ def test_within_configurations_nothing_is_left_of_their_differences():
     sample = [np.array([x, y, configuration])]
     assert spearman(sample) == pytest.approx(scipy.stats.spearmanr(x, y).statistic)
     assert spearman(sample) > 0.8 and abs(spearman_within(sample)) < 0.25
-    args = SimpleNamespace(reps=300, seed=0)
-    low, high = plasticity.evidence_of(spearman_within, sample, args).estimate[1:]
+    low, high = plasticity.evidence_of(spearman_within, sample).estimate[1:]
     assert -0.5 < low < 0 < high < 0.5
     y = y + 3 * (x - 5 * configuration)
     assert spearman_within([np.array([x, y, configuration])]) > 0.8

@@ -346,7 +346,7 @@ CLAIMS = (
 
 
 # ---- verdicts --------------------------------------------------------------------------------------------------------
-def seed_evidence(statistic, samples, resamples, null=0.0):
+def seed_evidence(statistic, samples, null=0.0):
     """The Evidence of statistic(*samples) - null. samples: arrays (..., seeds)."""
     if not all(array.size for array in samples):
         return nothing("no pair is that far apart")
@@ -365,7 +365,7 @@ def find(args, tables):
     rows = []
     for claim in CLAIMS:
         for quantity, samples in claim.measure(args, tables):
-            found = seed_evidence(claim.statistic, samples, args.resamples, claim.null)
+            found = seed_evidence(claim.statistic, samples, claim.null)
             value, low, high = (float(bound) + claim.null for bound in found.estimate)
             tested = claim.side and not needed([[array] for array in samples])
             verdict = judge(found, claim.side, claim.margin).verdict if tested else ""

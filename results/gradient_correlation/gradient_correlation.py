@@ -89,7 +89,6 @@ class Args:
     clip_coef: NonNegative = 0.2  # the clipping coefficient of the policy ratio
     vf_coef: NonNegative = 0.5  # the coefficient of the value loss
     max_grad_norm: Positive = 0.5  # the gradient's norm is clipped to this
-    resamples: Count = 4000  # bootstrap draws for an interval
     workers: Annotated[int, Range(1, 1024)] = 2  # processes, of one thread each
     redraw: bool = False  # makes findings and figures from the tables in --out, without training
 

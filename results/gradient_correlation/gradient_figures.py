@@ -259,7 +259,7 @@ def draw_bias(args, tables):
             (difference, [moments(lam, T, "sample_variance")[0] for lam in lambdas]),
         )
         for ax, (statistic, samples) in zip(axes, panels):
-            found = np.array([seed_evidence(statistic, [values], args.resamples).estimate for values in samples]).T
+            found = np.array([seed_evidence(statistic, [values]).estimate for values in samples]).T
             found[~np.isfinite(found)] = np.nan  # noise hides the true gradient: not drawn
             bars, style = np.abs(found[1:] - found[0]), {"color": color, "marker": marker}
             ax.errorbar(x + (k - 1.5) * 0.07, found[0], bars, elinewidth=0.8, label=f"T = {T}", **style)

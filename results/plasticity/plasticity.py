@@ -19,9 +19,8 @@ itself, as Lyle et al. 2022 (arXiv 2204.09560, target-fitting capacity) do: how 
    above 1 it is slower.
 5. Spearman's rank correlation of the slowdown with the last value of each diagnostic is taken over the runs of a task
    and averaged over tasks. `within` takes the ranks less their mean in each configuration, so that neither N, T nor the
-   learning rate explains the correlation. Intervals are 95 % bootstraps over runs within tasks (n - 1 of n). A verdict
-   says whether the sign is P1's. On 200 simulated tables without any relation (10 to 60 runs, 1 or 3 tasks), 3 to 7 %
-   of the intervals excluded 0.
+   learning rate explains the correlation. Intervals are 95 %, by Student's t over the runs of each task. A verdict says
+   whether the sign is P1's.
 
 What it does not measure: whether the network could learn the later values and actions of its own task; what a new
 optimiser would repair or spoil (the run's own Adam is not used); generalisation (the loss is on the states that are
@@ -90,7 +89,6 @@ class Args:
     fresh: Annotated[int, Range(1, 1000)] = 3  # freshly initialised networks for each target
     learning_rate: Positive = 1e-3  # Adam's learning rate
     frequency: Positive = 1.0  # frequency of the cosines: larger ones make targets that are harder to fit
-    reps: Annotated[int, Range(1, 10**6)] = 2000  # bootstrap resamples
     num_threads: Threads = 1  # CPU threads of PyTorch; 0 takes every core
     seed: Seed = 1  # seeds the bank, the targets and the fresh networks
 
@@ -283,7 +281,7 @@ def sample_of(table, tag):
     return arrays
 
 
-def correlations(table, args):
+def correlations(table):
     """A table with one row per diagnostic, on all rows and on the probe, over all runs and within configurations.
 
     Holm's correction is over the rows of one kind.
@@ -294,7 +292,7 @@ def correlations(table, args):
         for place in MARKS:
             for name, (label, sign) in DIAGNOSTICS.items():
                 sample, side = sample_of(table, f"{place}/{name}"), SIDES[sign]
-                claims.append(Claim(label, f"{place}/{name}", judge(evidence_of(statistic, sample, args), side), side))
+                claims.append(Claim(label, f"{place}/{name}", judge(evidence_of(statistic, sample), side), side))
                 row = {"diagnostic": f"{place}/{name}", "label": label, "kind": kind}
                 row.update(zip(("rho", "ci_low", "ci_high"), claims[-1].estimate))
                 row.update(games=len(sample), runs=sum(x.shape[-1] for x in sample), P1=side)
@@ -304,7 +302,7 @@ def correlations(table, args):
     return pd.DataFrame(rows)
 
 
-def evidence_of(statistic, sample, args):
+def evidence_of(statistic, sample):
     """The Evidence of a correlation, without an interval if the runs are too few or their values constant."""
     if not sample:
         return nothing("not logged")
@@ -377,7 +375,7 @@ def main(args):
     if args.runs:
         table = measure(finished_runs(args), args)
         table.to_csv(args.out / "plasticity.csv", index=False, float_format="%.9g")
-        correlations(table, args).to_csv(args.out / "plasticity_correlations.csv", index=False, float_format="%.9g")
+        correlations(table).to_csv(args.out / "plasticity_correlations.csv", index=False, float_format="%.9g")
     try:
         table, found = (pd.read_csv(args.out / name) for name in ("plasticity.csv", "plasticity_correlations.csv"))
     except OSError as error:
