@@ -248,7 +248,7 @@ def film_world(agent, args, module, greedy, seeds, video):
     while not over and steps != limit:
         steps += 1
         outputs = agent(torch.from_numpy(obs.astype(agent.observation.dtype)[None]))[0][0].numpy()
-        noise = module.draw_noise((len(seeds), outputs.shape[-1]), std is not None, generator)[:1]
+        noise = module.draw_noise((len(seeds), outputs.shape[-1]), std is not None, generator)[:1].numpy()
         obs, reward, terminated, truncated, _ = envs.step(module.sample(outputs, 0.0 if greedy else noise, std))
         video.append_data(envs.frame())
         score += float(reward[0])

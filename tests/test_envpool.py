@@ -694,10 +694,10 @@ def test_the_actions_follow_the_policy():
     """argmax(logits + Gumbel noise) has the policy's probabilities; mean + std * noise its mean and deviation."""
     generator = torch.Generator().manual_seed(1)
     logits = np.log(np.array([0.5, 0.3, 0.2], np.float32))
-    actions = ppo.sample(logits, ppo.draw_noise((20000, 3), False, generator), None)
+    actions = ppo.sample(logits, ppo.draw_noise((20000, 3), False, generator).numpy(), None)
     assert np.bincount(actions) / 20000 == pytest.approx([0.5, 0.3, 0.2], abs=0.02)
     std = np.array([[2.0, 0.1]], np.float32)
-    actions = ppo.sample(np.array([[1.0, -1.0]]), ppo.draw_noise((20000, 2), True, generator), std)
+    actions = ppo.sample(np.array([[1.0, -1.0]]), ppo.draw_noise((20000, 2), True, generator).numpy(), std)
     assert actions.mean(0) == pytest.approx([1.0, -1.0], abs=0.05) and actions.std(0) == pytest.approx(std[0], rel=0.03)
     logprobs, entropy = ppo.gaussian(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2))
     normal = torch.distributions.Normal(torch.zeros(1, 2), torch.ones(1, 2))
