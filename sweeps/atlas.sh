@@ -18,8 +18,8 @@ commands() {
     local game N T rate seed STEPS points
     while read -r game N T rate seed STEPS; do
         points=20 && [ "$seed" -lt 1000 ] || points=18 # of a pilot: one every 50,000 steps
-        run ppo_envpool.py "_lr${rate}_$STEPS" --learning-rate "$rate" --minibatch-size 256 --update-epochs 4 \
-            --num-logs "$points"
+        FLAGS="--num-logs $points ${FLAGS:-}" run ppo_envpool.py "_lr${rate}_$STEPS" --learning-rate "$rate" \
+            --minibatch-size 256 --update-epochs 4
     done
 }
 
