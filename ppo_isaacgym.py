@@ -27,7 +27,7 @@ algorithm, defaults and names. Departures, each with its reason:
     over the batch; each epoch shuffles the rows anew; Adam's eps is 1e-5, not 1e-8; the statistics of `--norm-obs`
     change once an iteration, not at every step, which keeps the first ratios at 1; the gradients of actor and critic
     are clipped together; the deviation is learnt as its logarithm; a time limit bootstraps from the observation after
-    the step, not before it. results/mjlab_cartpole has both programs' returns.
+    the step, not before it. results/small/README.md has both programs' returns.
 11. Threads compute pieces of each minibatch, whose gradients are added: beside a busy program PyTorch's own threads
     wait for each other. The result does not depend on their number.
 12. torchrun, `--bf16`, `--orthogonal-init`, `--hidden-sizes`, `--activation`, `--shared-encoder`,

@@ -1,9 +1,9 @@
 """Judges experiments of results/ and draws them, from the runs in results/runs.csv.gz.
 
     python scripts/judge.py all                               # every table and picture of final scores in results/
-    python scripts/judge.py shape                             # one experiment: verdicts, means, picture
-    python scripts/judge.py shape --runs runs/shape_rate      # takes these runs into the table of all runs first
-    python scripts/judge.py shape --first-seed 6              # prints what the later seeds say alone, writes nothing
+    python scripts/judge.py data_reuse                        # one experiment: verdicts, means, picture
+    python scripts/judge.py data_reuse --runs runs/data_reuse # takes these runs into the table of all runs first
+    python scripts/judge.py data_reuse --first-seed 6         # prints what the later seeds say alone, writes nothing
 
 results/NAME/claims.py says what the experiment claims, and how it is tested and drawn. Writes verdicts.csv (a row a
 number: of each claim over all games, and in each game), means.csv (the mean of each configuration in each game),

@@ -17,7 +17,7 @@ varies num_envs num_steps learning_rate total_timesteps
 # Prints the commands of what is still missing: `missing STEPS GAMES SEEDS`.
 missing() {
     local STEPS=$1 game rate seed
-    "$PYTHON" scripts/map_rates.py --steps "$1" --games $2 --seeds $3 | while read -r game N T rate seed; do
+    "$PYTHON" results/map/map_rates.py --steps "$1" --games $2 --seeds $3 | while read -r game N T rate seed; do
         run "$(script_of "$game")" "_lr${rate}_$STEPS" --minibatch-size 256 --learning-rate "$rate"
     done
 }

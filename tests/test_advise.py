@@ -5,15 +5,15 @@ import importlib
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT
+from conftest import ROOT, study
 from planted_runs import write_run  # puts scripts/ on the path
 
 # isort: split
 import advise
-import replay_advise
 from analysis import prior
 from launching import jobs
 
+replay_advise = study("advise", "replay_advise")
 WORDS = "--env-id CartPole-v1 --steps 2e5"
 
 

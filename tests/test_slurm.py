@@ -1,4 +1,4 @@
-"""`--slurm` on a real Slurm of one node, which scripts/slurm_local.sh starts: real runs in a real job array."""
+"""`--slurm` on a real Slurm of one node, which launching/slurm_local.sh starts: real runs in a real job array."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from test_launch import LONG, attempts, finish, line, raw_steps, refused, short,
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):
     """The environment that reaches a running Slurm. With REQUIRE_SLURM, as in .ci/run, not having one is a failure."""
-    folder, script = tmp_path_factory.mktemp("slurm"), str(ROOT / "scripts/slurm_local.sh")
+    folder, script = tmp_path_factory.mktemp("slurm"), str(ROOT / "scripts/launching/slurm_local.sh")
     started = subprocess.run(["bash", script, "start", str(folder)], capture_output=True, text=True)
     if started.returncode:
         reason = f"no Slurm here: {(started.stdout + started.stderr).strip()}"

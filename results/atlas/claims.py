@@ -288,7 +288,7 @@ BESIDE = {  # estimates beside the claims: the numbers of the sheet
 
 
 def claims(scores):
-    """A1 to A5 as CLAIMS.md registers them; A6 is by scripts/replay_advise.py."""
+    """A1 to A5 as CLAIMS.md registers them; A6 is by results/advise/replay_advise.py."""
     found, runs = ExperimentClaims(scores), scores.table
     counted, of_best = (atlas(runs, references)[1] for references in (True, False))
     area = atlas(runs, column="mean_return")[1]

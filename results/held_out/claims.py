@@ -1,4 +1,4 @@
-"""Does the rule of scripts/map_rule.py find good settings of tasks that it was not fitted to?"""
+"""Does the rule of results/held_out/map_rule.py find good settings of tasks that it was not fitted to?"""
 
 import csv
 

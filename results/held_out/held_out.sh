@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The runs that judge the rule of scripts/map_rule.py on the two held-out tasks of results/CLAIMS.md.
+# The runs that judge the rule of results/held_out/map_rule.py on the two held-out tasks of results/CLAIMS.md.
 # Grid:  the default at 100,000 steps with ten seeds; then, once predictions.csv is there, its cells at each budget, with
 #        ten seeds, at 2,700,000 steps with three. Those that ran are skipped.
 # Cost:  200 runs of 100,000 and of 300,000 steps, 180 of 900,000 and 54 of 2,700,000, 390 million steps: some two hours
 #        of two cores.
-#   bash results/held_out/held_out.sh && python scripts/map_rule.py --runs runs/held_out --predict 300000 900000 2700000
+#   bash results/held_out/held_out.sh && python results/held_out/map_rule.py --runs runs/held_out --predict 300000 900000 2700000
 #   bash results/held_out/held_out.sh
 given=${SEEDS:-} # default: ten, or three in the longest runs
 predictions="$(dirname "$0")/predictions.csv"

@@ -7,7 +7,7 @@ SEEDS=${SEEDS:-1 2 3} STEPS=${STEPS:-10000000} EVAL_EPISODES=50 FLAGS=${FLAGS:--
 GAMES=${GAMES:-LunarLander-v3 CartpoleSwingup-v1}
 . "$(dirname "$0")/../../sweeps/lib.sh"
 
-"$PYTHON" scripts/map_rates.py --games $GAMES --steps 900000 --best 2 | while read -r game N T rate; do
+"$PYTHON" results/map/map_rates.py --games $GAMES --steps 900000 --best 2 | while read -r game N T rate; do
     case ${N}x$T in
         8x128 | 32x32 | 128x8)
             for seed in $SEEDS; do

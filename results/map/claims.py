@@ -1,6 +1,6 @@
 """Where do many environments win, where do long rollouts, and does it depend on the budget?
 
-The plan of the runs is here too (`missing`): scripts/map_rates.py prints it for sweeps/map.sh.
+The plan of the runs is here too (`missing`): results/map/map_rates.py prints it for sweeps/map.sh.
 """
 
 import itertools

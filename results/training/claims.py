@@ -1,7 +1,7 @@
 """How much of the score is learning rate x gradient steps? All configurations of six experiments on three games.
 
 Read from runs that were made for other questions; nothing was claimed before. The runs with a fixed shape of shape,
-schedule, trend, outer_loop, rates and reuse. A fit is of the mean score of a configuration, least squares.
+schedule, trend, outer_loop, rates and data_reuse. A fit is of the mean score of a configuration, least squares.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from analysis.look import PAGE, plt
 
 VARIES = ("num_envs", "num_steps", "minibatch_size", "update_epochs", "learning_rate", "total_timesteps")
 FIXED = {}
-ALSO = ("shape", "schedule", "trend", "outer_loop", "rates", "reuse")
+ALSO = ("shape", "schedule", "trend", "outer_loop", "rates", "data_reuse")
 
 
 def steps_of(config):

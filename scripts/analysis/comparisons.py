@@ -1,4 +1,4 @@
-"""What a claim compares, and the tests whose rates of wrong verdicts are known (scripts/calibration.py).
+"""What a claim compares, and the tests whose rates of wrong verdicts are known (results/calibration/calibration.py).
 
 The statistics take samples (estimates.py), one a configuration, and work on all draws of a bootstrap at once. A test
 gives a `Tested`: the number, its interval, the verdict, and the p-values of the claim and of its opposite.

@@ -1,6 +1,6 @@
 """The experiments of results/: their runs, and the claims that rest on them.
 
-`load("shape")` is the module results/shape/claims.py. It has
+`load("map")` is the module results/map/claims.py. It has
 
     VARIES                 the columns that tell its configurations apart
     FIXED                  what its runs have in place of ARGUMENTS: {argument: value, or a tuple of several}

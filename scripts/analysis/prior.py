@@ -33,7 +33,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
 SETTING = ("num_envs", "num_steps", "learning_rate", "total_timesteps", "minibatch_size", "update_epochs")
-EXPERIMENTS = ("map", "shape", "advise", "schedule", "trend", "outer_loop", "rates", "reuse")  # with runs of one shape
+EXPERIMENTS = ("map", "shape", "advise", "schedule", "trend", "outer_loop", "rates", "data_reuse")  # one N x T each
 CENTER, SPREAD = 0.5, 1.0  # a score before any data; the deviation of log a, b, e and l around START
 START = np.log([0.3, 0.2, 0.2, 0.1, 4.0, 4.0, 3.0, 3.0])  # a_m, a_d, b, e and the l, in doublings
 DEGREES, LEAST_NOISE = 2.0, 0.1  # nu, and the least q

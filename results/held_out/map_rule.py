@@ -1,7 +1,7 @@
 """A rule for N, T and the learning rate, fitted to the tasks of results/map, and what it predicts for other tasks.
 
-    python scripts/map_rule.py      # how far the rule is right on each task and at each budget, fitted to the others
-    python scripts/map_rule.py --predict 300000    # predictions for the other tasks of the table of all runs
+    python results/held_out/map_rule.py      # the rule's regret on each task and budget, fitted to the other tasks
+    python results/held_out/map_rule.py --predict 300000    # predictions for the other tasks of the table of all runs
 
 The mean score of task k at budget B with N environments, T steps and the learning rate r is, with
 x = (log2 N, log2 T, log2 r) and t = log2 B minus its mean,
@@ -22,12 +22,14 @@ regret, its neighbours (half and twice the rate, and the other shapes), the cons
 budgets stay as they are.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT  # noqa: F401
 
 import itertools
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Tuple
 
 import numpy as np

@@ -1,19 +1,21 @@
 """The runs that results/map still needs, of what results/map/scores.csv has.
 
-    python scripts/map_rates.py --games CartPole-v1 --steps 100000    # prints GAME N T RATE SEED, a run a line
-    python scripts/map_rates.py --games CartPole-v1 --steps 100000 --seeds 1 2
-    python scripts/map_rates.py --games CartPole-v1 --steps 900000 --best 2    # the best rates so far: GAME N T RATE
+    python results/map/map_rates.py --games CartPole-v1 --steps 100000    # prints GAME N T RATE SEED, a run a line
+    python results/map/map_rates.py --games CartPole-v1 --steps 100000 --seeds 1 2
+    python results/map/map_rates.py --games CartPole-v1 --steps 900000 --best 2    # the best rates: GAME N T RATE
 
 The plan is in results/map/claims.py: six shapes at five learning rates, or at the three around the best one of the next
 smaller budget; and, once all seeds of them have run, the next rate where the best one is an edge. sweeps/map.sh runs
 what this prints.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT  # noqa: F401
 
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Optional, Tuple
 
 import pandas as pd

@@ -1,7 +1,7 @@
 """How often each kind of claim is wrong, and how often it finds what is there: simulated sweeps with known answers.
 
-    python scripts/calibration.py                        # the table of docs/reproducing.md, ten minutes of one core
-    python scripts/calibration.py --kinds "the best of"  # the kinds whose name has these words
+    python results/calibration/calibration.py                   # the table of README.md, ten minutes of one core
+    python results/calibration/calibration.py --kinds "best of" # the kinds whose name has these words
 
 Every kind of claim that a program of this repository judges is tried with its own functions, on scores that are drawn
 from results/runs.csv.gz. In a null all configurations of a game get their scores from one common pool:
@@ -14,9 +14,12 @@ Power, with ten seeds: the share that supports a claim which is true by 0.1 and 
 by so much from the margin; of a correlation: of the range of the quantity), the mean over the pools and their range.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT
 
-import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
@@ -33,12 +36,11 @@ from analysis.estimates import (
     UNDECIDED,
     bootstrap,
     distribution,
-    evidence,
     iqm,
     mean,
     p_values,
 )
-from analysis.statistics import bias_difference, spearman, spearman_within
+from analysis.statistics import bias_difference
 from umap_coverage import slope_against_log2
 
 from support import arguments
@@ -50,6 +52,15 @@ CHUNK = 50  # sweeps that are simulated at once
 LEVELS = (4, 8, 16, 32, 64, 128, 256)  # N of shape's seven configurations
 MARGIN = 0.05  # in results/
 SHARE = 0.1  # share of the base's score: the margin in the papers' figures
+EXPERIMENTS = {  # whose runs are drawn from, and the columns that tell their settings apart
+    "shape": ("num_envs", "num_steps", "learning_rate"),
+    "masks": ("num_envs", "num_steps", "mask_resets"),
+    "outer_loop": ("num_envs", "minibatch_size", "learning_rate"),
+    "trend": ("num_envs", "minibatch_size"),
+    "schedule": ("num_envs", "num_steps", "schedule"),
+    "switch": ("com_before", "prox_com"),
+    "data_reuse": ("num_envs", "num_steps", "update_epochs"),
+}
 DIAGNOSTICS = ("feature_rank", "weight_norm", "gradient_kurtosis", "policy_variance", "ess")  # no one has dormant units
 
 
@@ -63,12 +74,12 @@ class Args:
 
 # ---- pools of scores -------------------------------------------------------------------------------------------------
 def read_rows(name):
-    """{game: {configuration: its rows}} of the own runs of an experiment of results/, sorted as text."""
-    code, found = experiment.load(name), defaultdict(dict)
+    """{game: {setting: its rows}} of the runs of one of EXPERIMENTS, sorted as text."""
+    varies, found = EXPERIMENTS[name], defaultdict(dict)
     runs = experiment.read_dataset(experiment.DATASET)
     runs = runs[[name in words.split() for words in runs["experiment"]]]
-    runs = runs.sort_values(["game", "seed", *code.VARIES], key=lambda column: column.astype(str).where(column != ""))
-    for (game, *config), rows in runs.groupby(["game", *code.VARIES], sort=False):
+    runs = runs.sort_values(["game", "seed", *varies], key=lambda column: column.astype(str).where(column != ""))
+    for (game, *config), rows in runs.groupby(["game", *varies], sort=False):
         found[game][tuple(config)] = rows
     return found
 
@@ -76,7 +87,7 @@ def read_rows(name):
 def read_pools():
     """{name: function(rng) -> one array of scores a game}."""
     cells = {}
-    for name in ("shape", "masks", "outer_loop", "trend", "schedule", "switch", "reuse"):
+    for name in EXPERIMENTS:
         cells[name] = [
             [rows["score"].to_numpy() for rows in of_game.values()] for _, of_game in sorted(read_rows(name).items())
         ]
@@ -292,34 +303,6 @@ class Diagnostics:
         return judge(comparisons.partial_correlation(levels, values, given), "more").verdict
 
 
-class Plasticity:
-    """The slowdown of runs and a diagnostic that has nothing to do with it, drawn each on its own, in a game or, with
-    `within`, in each of its configurations, of which a sweep has four."""
-
-    def __init__(self, within):
-        self.within, table = within, pd.read_csv(ROOT / "results/plasticity/plasticity.csv")
-        pair = ["probe/weight_norm", "slowdown"]
-        self.games = [
-            [rows[pair].to_numpy().T for _, rows in of_game.groupby("configuration")]
-            for _, of_game in table.dropna(subset=pair).groupby("game")
-        ]
-
-    def __call__(self, trials, effect):
-        return [self.verdict(trials, effect) for _ in range(trials.size)]
-
-    def verdict(self, trials, effect):
-        sample = []
-        for cells in self.games:
-            chosen = [cells[i] for i in trials.rng.permutation(len(cells))[:4]]
-            pools = chosen if self.within else [np.concatenate(chosen, axis=1)] * 4
-            drawn = [np.stack([trials.rng.choice(values, trials.seeds) for values in pool]) for pool in pools]
-            x, y = np.concatenate(drawn, axis=1)
-            y = y + effect * np.ptp(np.percentile(y, [5, 95])) * x.argsort().argsort() / x.size
-            sample.append(np.stack([x, y, np.repeat(np.arange(4), trials.seeds)]))
-        statistic = spearman_within if self.within else spearman
-        return judge(evidence(statistic, [sample]), "more").verdict
-
-
 class Gradients:
     """The squares of bias and gradient of results/gradient_correlation; a seed is a mean over as many policies."""
 
@@ -386,8 +369,6 @@ KINDS = {  # name: (function, pools). A claim "not below by 0.05" is a differenc
     "rank correlation over 3 games": (partial(noise_against_best, games=3), ["shape"]),
     "rank correlation over 8 games": (noise_against_best, ["shape"]),
     "partial correlation given the score": (Diagnostics(), ["shape"]),
-    "Spearman's correlation over runs": (Plasticity(within=False), ["shape"]),
-    "the same within configurations": (Plasticity(within=True), ["shape"]),
     "mean of a logarithm (gradients)": (gradients.mean, ["shape"]),
     "less bias of the gradient": (gradients.less_bias, ["shape"]),
     "interval of the share of solved runs": (share, ["one game"]),

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Starts a real Slurm of one node on this machine, for tests. Needs root; installs Debian's packages if they are missing.
 #
-#     bash scripts/slurm_local.sh start FOLDER
+#     bash scripts/launching/slurm_local.sh start FOLDER
 #     export SLURM_CONF=FOLDER/slurm.conf    # for sbatch, squeue and scancel
-#     bash scripts/slurm_local.sh stop FOLDER
+#     bash scripts/launching/slurm_local.sh stop FOLDER
 #
 # It has no accounting, as on many clusters, and uses no cgroups, so that it also runs in a container.
 set -euo pipefail

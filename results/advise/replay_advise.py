@@ -1,7 +1,7 @@
 """How good is scripts/advise.py on a new task? Replays its search on recorded runs, one task left out at a time.
 
-    python scripts/replay_advise.py                   # from results/runs.csv.gz, into results/advise
-    python scripts/replay_advise.py --replays 10      # a quick look
+    python results/advise/replay_advise.py                   # from results/runs.csv.gz, into results/advise
+    python results/advise/replay_advise.py --replays 10      # a quick look
 
 For each task and budget of --steps with enough settings (minibatches of 256 rows, the map's epochs, at least five seeds
 each): the model of analysis/prior.py is fitted to the other tasks. The seeds of each setting are split at random, in a
@@ -24,12 +24,14 @@ perfect forecast would not lie on the diagonal: the share is too low where score
 Writes replays.csv (a row per replay), regret.csv, reliability.csv, brier.csv and reliability.png.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT  # noqa: F401
 
-import sys
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Tuple
 
 import numpy as np
