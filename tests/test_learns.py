@@ -36,12 +36,12 @@ def test_the_return_rises(script, words, level, tmp_path):
 
 
 class TwoLooks:
-    """A make_envs of Breakout with a reward that networks learn in seconds: 1 for RIGHT in the first half of the games,
-    1 for LEFT in the other half, whose frames are inverted. Who does not look gets half of it, who does not learn a
-    quarter."""
+    """A make_envs whose rewards networks learn in seconds: 1 for one action in half of the environments, 1 for
+    another in the others, whose frames are inverted. A policy that does not look gets half of them.
+    """
 
-    def __init__(self, make_envs):
-        self.make_envs, self.calls = make_envs, 0
+    def __init__(self, make_envs, actions):
+        self.make_envs, self.actions, self.calls = make_envs, actions, 0
 
     def __call__(self, args, seeds):
         envs, inverted = self.make_envs(args, seeds), self.calls % 2
@@ -53,7 +53,7 @@ class TwoLooks:
 
         def step_of_the_task(actions):
             obs, _, terminated, truncated, info = step(actions)
-            reward = ((actions == 2 + inverted) & ~done).astype(np.float32)  # none in a reset row
+            reward = ((actions == self.actions[inverted]) & ~done).astype(np.float32)  # none in an autoreset step
             np.logical_or(terminated, truncated, out=done)
             return look(obs), reward, terminated, truncated, {**info, "reward": reward}
 
@@ -62,20 +62,24 @@ class TwoLooks:
 
 
 @pytest.mark.parametrize(
-    "script,words",
+    "script,actions,words",
     [
         # seeds 1 to 4 end at 0.82 to 0.94
-        ("ppo_atari_envpool", "--total-timesteps 1536"),
+        ("ppo_atari_envpool", (2, 3), "--total-timesteps 1536"),
         # 0.87 to 0.90 at this step of longer runs
-        ("pqn_atari_envpool", "--total-timesteps 768 --end-e 0.1 --exploration-fraction 0.5"),
+        ("pqn_atari_envpool", (2, 3), "--total-timesteps 768 --end-e 0.1 --exploration-fraction 0.5"),
+        # 0.92 to 0.97
+        ("ppo_rnd_envpool", (2, 3), "--env-id Breakout-v5 --total-timesteps 1536 --num-iterations-obs-norm-init 1"),
+        # 0.99 to 1.00; one of 15 actions is paid
+        ("ppo_procgen", (7, 1), "--env-id bigfish --total-timesteps 3072"),
     ],
 )
-def test_from_pixels(script, words, tmp_path, monkeypatch):
+def test_from_pixels(script, actions, words, tmp_path, monkeypatch):
     """The reward of a step at the last of the points, 256 steps apart."""
     module = importlib.import_module(script)
     words += " --num-envs 16 --num-steps 16 --update-epochs 2 --minibatch-size 64 --learning-rate 1e-3 --gamma 0.5"
-    words += f" --no-diagnostics --num-logs 6 --num-threads 1 --runs-dir {tmp_path} --run-name run"
-    monkeypatch.setattr(module, "make_envs", TwoLooks(module.make_envs))
+    words += f" --no-diagnostics --num-logs 12 --num-threads 1 --runs-dir {tmp_path} --run-name run"
+    monkeypatch.setattr(module, "make_envs", TwoLooks(module.make_envs, actions))
     monkeypatch.setattr(signal, "signal", lambda *handler: None)  # those of this process stay
     monkeypatch.setattr(sys, "argv", [script])
     with pytest.raises(SystemExit) as end:
