@@ -446,8 +446,12 @@ def test_what_a_reset_row_pays_belongs_to_no_game(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "env_id,says",
     [
-        ("Breakout-v5", "observes pixels: expected ppo_atari_envpool.py, which plays it"),
-        ("BigfishEasy-v0", "observes pixels: expected ppo_procgen.py, which plays it"),
+        ("Breakout-v5", "is not for ppo_envpool.py: expected python ppo_atari_envpool.py --env-id Breakout-v5"),
+        ("ALE/Breakout-v5", "expected python ppo_atari_envpool.py --env-id Breakout-v5"),
+        ("BreakoutNoFrameskip-v4", "expected python ppo_atari_envpool.py --env-id Breakout-v5"),
+        ("BigfishHard-v0", "expected python ppo_procgen.py --env-id BigfishHard-v0"),
+        ("procgen:procgen-coinrun-v0", "expected python ppo_procgen.py --env-id coinrun"),
+        ("Mjlab-Cartpole-Balance", "expected python ppo_isaacgym.py --env-id Mjlab-Cartpole-Balance"),
         ("CarRacing-v3", "observes pixels, and no script here plays it"),
         ("Hoper-v5", "is not a task of EnvPool; near: Hopper-v5"),
         ("MiniGrid-DoorKey-5x5", "near: MiniGrid-DoorKey-5x5-v0"),

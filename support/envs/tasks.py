@@ -5,6 +5,7 @@ in gymnasium. Python 3.8.
 """
 
 import difflib
+import re
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
 
@@ -24,8 +25,10 @@ def spaces(env_id: str) -> Tuple[Any, Any]:
         return gymnasium.spaces(env_id)
     module = families().get(env_id)
     family = catalog.FAMILIES.get(module or "")
-    if family and family.script != "ppo_envpool":
-        raise Unplayable(f"observes pixels: expected {family.script}.py, which plays it")
+    if not family or family.script != "ppo_envpool":
+        command = of_another_script(env_id)
+        if command:
+            raise Unplayable(f"is not for ppo_envpool.py: expected python {command}")
     if module is None:
         names = [name for name, module in families().items() if module in TRAINED]
         near = difflib.get_close_matches(env_id.split("/")[-1], names, 3, 0.3) or ["CartPole-v1"]
@@ -33,6 +36,19 @@ def spaces(env_id: str) -> Tuple[Any, Any]:
     if not family:
         raise Unplayable(f"is one of {module}, which has not been tried here: expected {', '.join(TRAINED.values())}")
     return envpool.spaces(env_id)
+
+
+def of_another_script(env_id: str) -> str:
+    """The command that trains on a task of Atari, Procgen or mjlab, whichever package's name it has; "" for others."""
+    if env_id.startswith("Mjlab-"):
+        return f"ppo_isaacgym.py --env-id {env_id}"
+    family = catalog.FAMILIES.get(families().get(env_id, ""))
+    if family and family.script != "ppo_envpool":
+        return f"{family.script}.py --env-id {env_id}"
+    game = catalog.game_name(re.sub("^(procgen:)?procgen-", "", env_id))
+    if game in catalog.PROCGEN_SCORES:
+        return f"ppo_procgen.py --env-id {game}"
+    return f"ppo_atari_envpool.py --env-id {game}-v5" if families().get(f"{game}-v5") == "envpool.atari" else ""
 
 
 def observation(env_id: str) -> Observation:
