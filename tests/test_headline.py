@@ -132,6 +132,21 @@ def test_what_ten_seeds_find():
     assert said in README
 
 
+def test_the_verdicts_beside_the_registered_claims_are_those_of_the_tables():
+    """Those of outer_loop, data_reuse, advise and held_out; fewer than ten seeds give none."""
+    checked = []
+    for section in re.split(r"^##+ ", (ROOT / "results" / "CLAIMS.md").read_text(), flags=re.M)[1:]:
+        table = ROOT / "results" / re.match(r"\w+", section)[0] / "verdicts.csv"
+        if "| verdict |" not in section or not table.exists():
+            continue
+        tested = list(csv.DictReader(table.read_text().splitlines()))
+        for name, said in re.findall(r"^\| ([A-Z]\d)\*?(?:, \w+)? \|.*\| (\w+)[^|]*\|$", section, re.M):
+            rows = [row for row in tested if row["name"] == name and row["family"] in ("primary", "secondary")]
+            assert {row["verdict"] or "none" for row in rows} == {said}, name
+            checked.append(name)
+    assert {"O1", "O5", "R2", "R3", "V1"} <= set(checked)
+
+
 SHOWN = re.compile(r"([+-]?[\d.]+)( times| %)? \[(-?[\d.]+), (-?[\d.]+)\]")
 
 

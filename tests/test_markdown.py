@@ -13,7 +13,7 @@ from launching import sweep_table
 ROOT = Path(__file__).resolve().parent.parent
 FILES = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
 PAGES = {name: (ROOT / name).read_text() for name in FILES}
-RECORD = "results/CLAIMS.md"  # is never changed, so other pages may quote it
+RECORD = "results/CLAIMS.md"  # what was registered: other pages may quote it
 SHORTEST = 6  # words of a sentence that may not stand twice
 LAUNCHER = "scripts/launching/options.py"  # the options of scripts/launch.py, and so of every sweep
 ASSIGNMENT = re.compile(r"([A-Z_]+)=")
