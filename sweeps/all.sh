@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# All sweeps, one after the other, in an order that yields figures early: first the sweeps that share runs with others,
-# with the seeds as the outermost loop; last the large grids. Options and variables as in any sweep, for all of them.
+# Runs all sweeps, one after the other. Those that share runs with others come first and the large grids last, so that
+# figures can be drawn early. Options and variables are those of any sweep, and hold for all of them. For one seed of
+# every figure first, and then the other four:
 #     SEEDS=1 bash sweeps/all.sh --gpus 0,1,2,3,4,5,6,7; bash sweeps/all.sh --gpus 0,1,2,3,4,5,6,7
-# draws every figure from one seed first, and then adds the other four seeds.
 cd "$(dirname "$0")/.." || exit 1
 result=0
 for sweep in fixed_budget scaling_data coverage hard_exploration procgen isaacgym pqn decoupled learning_rate data_reuse \

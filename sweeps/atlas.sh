@@ -2,18 +2,18 @@
 # results/atlas: over forty tasks, what does tuning the learning rate buy, and what does tuning N x T buy beside it?
 # Claim: A1 to A6 in results/CLAIMS.md.
 # Grid:  a pilot sets the budget of each task (16x64, 2 rates, 2 seeds); step 1 chooses a rate for 8x128, 32x32 and 128x8
-#        (7 rates, the same for all, 3 seeds); step 2 judges six or seven settings with ten fresh seeds. Minibatches of 256
+#        (7 rates, the same for all, 3 seeds); step 2 trains six or seven settings with ten fresh seeds. Minibatches of 256
 #        rows and 4 epochs for every task, continuous ones too. Our choice.
 # Cost:  160 pilots and some 5000 runs, 1.2 to 1.6 billion steps: some 15 hours of two cores.
 # Draws: `python scripts/judge.py atlas`.
-# A task that has ended is a file in results/atlas/blocks; what is started again goes on from there. STAGE: pilot, or
-# tasks. AFTER: a command that runs after each block, such as a commit.
+# A finished task is a file in results/atlas/blocks; the same command goes on from there. STAGE: pilot, or tasks. AFTER: a
+# command that runs after each block, such as a commit.
 EVAL_EPISODES=${EVAL_EPISODES:-20}
 . "$(dirname "$0")/lib.sh"
 AFTER=${AFTER:-true}
 plan() { "$PYTHON" results/atlas/plan.py "$@"; }
 
-# Turns what plan.py prints into commands: TASK N T RATE SEED STEPS, a run a line.
+# Turns what plan.py prints into commands: TASK N T RATE SEED STEPS, one run per line.
 commands() {
     local game N T rate seed STEPS points
     while read -r game N T rate seed STEPS; do
@@ -23,7 +23,7 @@ commands() {
     done
 }
 
-# Runs what the plan says, in blocks of some runs, and keeps what has ended: `block RUNS WORD [TASK]`.
+# Runs what the plan says, in blocks, and keeps the runs that are done: `block RUNS WORD [TASK]`.
 block() {
     local lines i
     mapfile -t lines < <(plan "${@:2}" | commands)

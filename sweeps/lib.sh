@@ -1,14 +1,21 @@
-# Sourced by every sweep. A sweep is a loop that prints one command a line, each a training run, into scripts/launch.py.
+# Sourced by every sweep. A sweep is a loop that prints the command of each training run, one per line, into
+# scripts/launch.py.
 #
-# Environment variables of all sweeps: GAMES and SEEDS (lists), STEPS (environment steps of each run: 100M, 500k for the
-# small tasks; GAMES=SMALL, in the sweeps of PPO, takes five tasks that ppo_envpool.py learns in minutes), FULL=1 (a larger
-# grid, if the sweep has one), BASE (N x T of the base), EVAL_EPISODES (evaluation episodes of each final network, for
-# the final scores: 100), RUNS_DIR (runs), FLAGS (added to every command, for example FLAGS="--bf16 --track"), PYTHON;
-# and the lists that the sweep defines in capitals. Options, such as --dry-run, go to scripts/launch.py. The steps in the
-# headers are those of training: the evaluation episodes come on top, and --dry-run counts them.
+# All sweeps read these environment variables, besides the lists that a sweep defines in capitals:
 #
-# In the headers, "our choice" marks values that the paper does not give, and A100-hours at P1's speed are those of P1's
-# own runs of 100M steps (60 hours each).
+#     GAMES           tasks; in the sweeps of PPO, GAMES=SMALL takes five that ppo_envpool.py learns in minutes
+#     SEEDS           seeds
+#     STEPS           environment steps of each run: 100M, 500k for small tasks
+#     FULL=1          a larger grid, if the sweep has one
+#     BASE            N x T of the base
+#     EVAL_EPISODES   evaluation episodes of each final network, for the final scores: 100
+#     RUNS_DIR        where the runs go: runs
+#     FLAGS           added to every command, for example FLAGS="--bf16 --track"
+#     PYTHON          the interpreter
+#
+# Options such as --dry-run go to scripts/launch.py. The headers count the steps of training. Evaluation episodes come on
+# top, and --dry-run counts them. "Our choice" marks values that the paper does not give. A100-hours at P1's speed are
+# those of P1's own runs of 100M steps, 60 hours each.
 set -euo pipefail
 set -f # GAMES='*' is no list of files
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -27,7 +34,7 @@ expect '[1-9][0-9]{0,17}' "whole numbers above 0 with spaces between them" STEPS
 expect '[1-9][0-9]{0,8}(/[1-9][0-9]{0,8})?' "factors such as 2 4 with spaces between them" FACTORS
 expect '([0-9]+\.?|[0-9]*\.[0-9]+)(e-?[0-9]{1,2})?' "numbers with spaces between them" RATES RATE GAMMAS CLIPS COMS
 expect '[1-9][0-9]{0,8}x[1-9][0-9]{0,8}' "N x T, such as 8x128, with spaces between several" BASE SHAPES
-expect '\$?SMALL|[A-Za-z0-9][A-Za-z0-9_./:-]*' "names of games with spaces between them" GAMES
+expect '\$?SMALL|[A-Za-z0-9][A-Za-z0-9_./:-]*' "names of tasks with spaces between them" GAMES
 for name in BASE STEPS EVAL_EPISODES RATE NUM_LEVELS; do
     [[ ${!name:-} != *[[:space:]]* ]] || { echo "error: $name=${!name}: expected one, not several" >&2 && exit 2; }
 done
@@ -45,7 +52,7 @@ FULL=${FULL:-}
 ATARI_5="BattleZone-v5 DoubleDunk-v5 NameThisGame-v5 Phoenix-v5 Qbert-v5"
 ATARI_10="Amidar-v5 BattleZone-v5 Bowling-v5 DoubleDunk-v5 Frostbite-v5 KungFuMaster-v5 NameThisGame-v5 Phoenix-v5
     Qbert-v5 Riverraid-v5"
-# a pole that falls soon; a reward of -1 until the end; dense rewards; a sparse grid; continuous actions for 1000 steps
+# short episodes; a reward of -1 until the goal; dense rewards; a sparse reward; continuous actions for 1000 steps
 SMALL="CartPole-v1 Acrobot-v1 LunarLander-v3 MiniGrid-DoorKey-5x5-v0 CheetahRun-v1"
 PHYSICS="Mjlab-Cartpole-Balance Mjlab-Velocity-Flat-Unitree-Go1 Mjlab-Velocity-Flat-Unitree-G1"
 
@@ -56,13 +63,13 @@ GAMES=${GAMES:-}
 case $GAMES in SMALL | '$SMALL') GAMES=$SMALL ;; esac
 case $(script_of "${GAMES%% *}") in ppo_envpool.py) STEPS=${STEPS:-500000} ;; *) STEPS=${STEPS:-100000000} ;; esac
 
-# Sets N and T from a shape such as 8x128, multiplied by two factors: `shape 8x128 2 1` is 16x128.
+# Sets N and T from an N x T such as 8x128, each multiplied by a factor: `shape 8x128 2 1` is 16x128.
 shape() {
     N=$((${1%x*} * ${2:-1})) T=$((${1#*x} * ${3:-1}))
 }
 
 # Prints the command of one run of $game with $seed at $N x $T: `run SCRIPT SUFFIX FLAG…`. SUFFIX is added to the run's
-# name, to tell it from others of the same shape. With --schedule, whose first shape is N x T, the command names no shape.
+# name and tells it from others of the same N x T. With --schedule, which begins with its own, the command names no N x T.
 run() {
     local eval_episodes=$EVAL_EPISODES flags=${FLAGS:-} shape="--num-envs $N --num-steps $T"
     case "${*:3}" in *--schedule*) shape="" ;; esac
@@ -72,14 +79,14 @@ run() {
         "--eval-episodes $eval_episodes --run-name $SWEEP/${game}__n${N}_t$T${2}__s$seed --runs-dir $QUOTED_RUNS_DIR ${*:3} $flags"
 }
 
-# States the base, with which the figures compare: `base_is SCRIPT SHAPE FLAG…`, once a script.
+# States the base that the figures compare with: `base_is SCRIPT NxT FLAG…`, once per script.
 STATEMENT=""
 base_is() {
     shape "$2"
     STATEMENT+="# base $1 --num-envs $N --num-steps $T ${*:3} ${FLAGS:-}"$'\n'
 }
 
-# States that base for each script that plays one of $GAMES: `bases_are SHAPE FLAG…`.
+# States the same base for each script that plays one of $GAMES: `bases_are NxT FLAG…`.
 bases_are() {
     local script
     for script in $(for game in $GAMES; do script_of "$game"; done | sort -u); do
@@ -87,12 +94,12 @@ bases_are() {
     done
 }
 
-# States the arguments that the sweep varies, as in manifest.json: `varies num_envs num_steps`.
+# States the arguments that the sweep varies, by their names in manifest.json: `varies num_envs num_steps`.
 varies() {
     STATEMENT+="# varies $*"$'\n'
 }
 
-# Pipes what the sweep states, and then its commands, into the launcher, which keeps it beside the runs (sweep.json).
+# Pipes base and varied arguments, and then the commands, into the launcher, which keeps the former in sweep.json.
 launch() {
     "$PYTHON" scripts/launch.py "$@" < <(printf %s "$STATEMENT" && cat)
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # results/map: where do many environments win, where do long rollouts, and how does it depend on the budget?
 # Claim: K1 to K6 in results/CLAIMS.md.
-# Grid:  six tasks x 6 shapes x 8 learning rates x 10 seeds at 100k and 300k steps; the runs of 900k are those of an older
+# Grid:  six tasks x 6 N x T x 8 learning rates x 10 seeds at 100k and 300k steps; the runs of 900k are those of an older
 #        plan. Minibatches of 256 rows, 4 epochs (10 for continuous actions, the script's default). Our choice.
 # Cost:  7000 runs, 2.3 billion steps, in blocks of a task and a budget: some fifteen hours of two cores.
 # Draws: `python scripts/judge.py map`.
-# A block ends with its rows in results/map/scores.csv and in results/runs.csv.gz. Runs that have a row in the first are
-# not made again, so what is started on another machine goes on where the table ends. BUDGETS: some of the three.
+# Each block adds its rows to results/map/scores.csv and results/runs.csv.gz. Runs that have a row in the first are not
+# made again, so another machine can go on where the table ends. BUDGETS: some of the three.
 SEEDS=${SEEDS:-1 2 3 4 5 6 7 8 9 10} EVAL_EPISODES=${EVAL_EPISODES:-50} FLAGS=${FLAGS:---num-logs 20}
 GAMES=${GAMES:-CartPole-v1 Acrobot-v1 MiniGrid-DoorKey-5x5-v0 PendulumSwingup-v1 CartpoleSwingup-v1 LunarLander-v3}
 . "$(dirname "$0")/lib.sh"
@@ -14,7 +14,7 @@ BUDGETS=${BUDGETS:-100000 300000 900000}
 bases_are 8x128 --minibatch-size 256
 varies num_envs num_steps learning_rate total_timesteps
 
-# Prints the commands of what is still missing: `missing STEPS GAMES SEEDS`.
+# Prints the commands of the runs that are missing: `missing STEPS GAMES SEEDS`.
 missing() {
     local STEPS=$1 game rate seed
     "$PYTHON" results/map/map_rates.py --steps "$1" --games $2 --seeds $3 | while read -r game N T rate seed; do

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# A miniature of every sweep, to see that all of it works here: two games (with short episodes), one seed, a few
-# iterations of a few environments, two final games. 133 runs; the 72 of an earlier version took 8 min 46 s on two idle
-# cores without the final games, with them it is not measured yet. The curves are too short to show anything. Options as
-# in any sweep.
+# A miniature of every sweep, to see that all of it works on this machine: two games with short episodes, one seed, a few
+# iterations of a few environments, two evaluation episodes. 133 runs; the 72 of an earlier version took 8 min 46 s on two
+# idle cores without evaluation episodes. The curves are too short to show anything. Options are those of any sweep.
 cd "$(dirname "$0")/.." || exit 1
 export EVAL_EPISODES=${EVAL_EPISODES:-2} # of games that a random policy ends early: none with Pitfall
 export RUNS_DIR=${RUNS_DIR:-runs/smoke} SEEDS=1 STEPS=1024 BASE=2x32 GAMES="Breakout-v5 RoadRunner-v5" FLAGS="--num-logs 4"

@@ -69,12 +69,20 @@ def pytest_collection_modifyitems(items):
 
 
 def study(name, program):
-    """A module of results/NAME/, with that folder on the path, as when Python runs a program there."""
+    """A module of results/NAME/, imported with that folder first on the path, as when Python runs a program there.
+
+    Every study has a claims.py: that of another one makes way.
+    """
     folder = ROOT / "results" / name
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-    module = importlib.import_module(program)
+    if folder not in Path(getattr(sys.modules.get(program), "__file__", folder / program)).parents:
+        del sys.modules[program]
+    sys.path.insert(0, str(folder))
+    try:
+        module = importlib.import_module(program)
+    finally:
+        sys.path.remove(str(folder))
     assert Path(module.__file__).parent == folder, f"{program} is also the name of {module.__file__}"
+    sys.path.append(str(folder))  # for what the module imports later
     return module
 
 

@@ -180,7 +180,7 @@ def test_scaling_a_sweep():
         ("RUNS_DIR", "-x", "a directory without a quote or a - before it"),
         ("SEEDS", "1,2", "whole numbers with spaces between them"),
         ("SHAPES", "8", "N x T, such as 8x128, with spaces between several"),
-        ("GAMES", "*.md", "names of games with spaces between them"),
+        ("GAMES", "*.md", "names of tasks with spaces between them"),
         ("STEPS", "10 20", "one, not several"),
     ],
 )

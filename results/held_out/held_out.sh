@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The runs that judge the rule of results/held_out/map_rule.py on the two held-out tasks of results/CLAIMS.md.
-# Grid:  the default at 100,000 steps with ten seeds; then, once predictions.csv is there, its cells at each budget, with
-#        ten seeds, at 2,700,000 steps with three. Those that ran are skipped.
+# The runs that test the rule of map_rule.py on the two held-out tasks of results/CLAIMS.md.
+# Grid:  the default at 100,000 steps with ten seeds; then, once predictions.csv exists, its settings at each budget, with
+#        ten seeds, at 2,700,000 steps with three. Finished runs are skipped.
 # Cost:  200 runs of 100,000 and of 300,000 steps, 180 of 900,000 and 54 of 2,700,000, 390 million steps: some two hours
 #        of two cores.
 #   bash results/held_out/held_out.sh && python results/held_out/map_rule.py --runs runs/held_out --predict 300000 900000 2700000
@@ -13,7 +13,7 @@ GAMES=${GAMES:-MiniGrid-DoorKey-8x8-v0 Catch-v0}
 BUDGETS=${BUDGETS:-100000 300000 900000 2700000}
 . "$(dirname "$0")/../../sweeps/lib.sh"
 
-cells() { # of $game at $STEPS: N,T,RATE lines
+settings() { # of $game at $STEPS: N,T,RATE lines
     [[ $STEPS != 100000 ]] || echo 8,128,0.00025
     [[ ! -f $predictions ]] || grep "^${game%-v0},$STEPS," "$predictions" | cut -d, -f4-6
 }
@@ -24,8 +24,8 @@ for STEPS in $BUDGETS; do
     [[ $STEPS != 2700000 ]] || seeds="1 2 3"
     seeds=${given:-$seeds}
     for game in $GAMES; do
-        for cell in $(cells); do
-            IFS=, read -r N T rate <<<"$cell"
+        for setting in $(settings); do
+            IFS=, read -r N T rate <<<"$setting"
             for seed in $seeds; do
                 run ppo_envpool.py "${name}_lr$rate" --minibatch-size 256 --learning-rate "$rate"
             done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ten million steps: does a shape fall behind, or come back, in a run that is eleven times as long as the map's longest?
-# Grid:  2 tasks x 3 shapes of 1024 steps x their two best learning rates at 900,000 steps (results/map/scores.csv) x 3
+# Ten million steps: does an N x T fall behind, or catch up, in runs eleven times as long as the map's longest?
+# Grid:  2 tasks x 3 N x T of 1024 steps x their two best learning rates at 900,000 steps (results/map/scores.csv) x 3
 #        seeds, 10,000,000 steps, as in sweeps/map.sh.
 # Cost:  36 runs, 360 million steps: some 2 hours of two cores.
 SEEDS=${SEEDS:-1 2 3} STEPS=${STEPS:-10000000} EVAL_EPISODES=50 FLAGS=${FLAGS:---num-logs 100}

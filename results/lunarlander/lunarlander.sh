@@ -7,7 +7,7 @@ SEEDS=${SEEDS:-1 2 3 4 5 6 7 8 9 10} STEPS=300000 EVAL_EPISODES=50 FLAGS=${FLAGS
 . "$(dirname "$0")/../../sweeps/lib.sh"
 game=LunarLander-v3
 
-# `runs SHAPE RATE FLAG…`: one run a seed.
+# `runs NxT RATE FLAG…`: one run per seed.
 runs() {
     local seed
     shape "$1"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The numbers that CleanRL and RL Zoo publish for small tasks, at their budgets and settings.
+# The small tasks for which CleanRL and RL Zoo publish returns, at their budgets and settings.
 # Grid:  20 seeds of each, in one process; Hopper 10 seeds.
 # Cost:  42 million steps: 75 minutes of one core.
 cd "$(dirname "$0")/../.." || exit

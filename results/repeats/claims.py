@@ -1,4 +1,4 @@
-"""Are the map's numbers those of other seeds? Ten of its cells, drawn by chance and repeated."""
+"""Are the map's numbers those of other seeds? Ten of its settings, drawn by chance and repeated."""
 
 from analysis.comparisons import Tested, difference
 from analysis.estimates import evidence
