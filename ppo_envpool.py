@@ -1,4 +1,4 @@
-"""PPO on small tasks, whose observation is a vector or a small grid: results in seconds to minutes.
+"""PPO on small tasks, from vectors, grids or images to any of gymnasium's actions: results in seconds to minutes.
 
     python ppo_envpool.py --env-id CartPole-v1
     python ppo_envpool.py --env-id CartPole-v1 --num-seeds 20       # seeds 1 to 20 at once
@@ -29,17 +29,17 @@ Departures, each with its reason:
 6. For speed, with the same mathematics: actor and critic compute side by side, actions are drawn by the Gumbel-max
    trick, an epoch's minibatches are cut from one shuffled copy, a grid's convolution adds rows of a table.
 7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
-8. A run is a directory that can be killed at any time and is resumed by the same command. Each environment has its own
-   seed.
-9. Integers are one-hot. So are a grid's cells and direction; a small convolution sees it first. MiniGrid's mission, a
-   sentence that most of its tasks do not need, is left out.
+8. A run is a directory that survives a kill and is resumed by the same command. Each environment has its own seed.
+9. Observations are flattened as in gymnasium, integers one-hot. Images go through convolutions first: CleanRL's from
+   36 x 36 on, MinAtar's below. So does MiniGrid's grid; its mission, a sentence that few tasks need, is left out.
+   MultiDiscrete and MultiBinary actions are independent categorical ones.
 10. torchrun, `--num-seeds`, `--runs`, `--compile`, `--hidden-sizes`, `--activation`, `--shared-encoder`,
     `--minibatch-size`, `--scaling`, `--prox-com`, `--schedule`, `--resume-from`, `--eval-episodes` are additions.
 """
 
+import itertools
 import math
 import os
-import re
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
@@ -51,12 +51,14 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import metrics
-from support import arguments, command_lines, devices, diagnostics, layers, pack, recipe, rundir
+from support import arguments, command_lines, devices, diagnostics, layers, pack, rundir
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
 from support.envs import tasks
 from support.envs.episodes import Episodes, env_seeds, run_episodes
 
 GRID_VALUES = (11, 6, 3)  # MiniGrid's objects, colours and states: what a cell is
+NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # kernels, their size and stride: Mnih et al. 2015, from 36 x 36 on
+MINATAR = ((16, 3, 1),)  # Young and Tian 2019
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
 
 
@@ -84,6 +86,7 @@ class Args:
     env_workers: Threads = 0  # processes that step gymnasium's environments; 0: one per core if a step takes 0.2 ms
     # Algorithm specific arguments
     env_id: str = "CartPole-v1"  # the id of EnvPool's task, or gymnasium:MODULE:ID, a task that MODULE registers
+    env_kwargs: str = "{}"  # the task's own options, a JSON object: '{"size": 3}'
     total_timesteps: Steps = 500000  # environment steps of the whole run, over all environments
     learning_rate: NonNegative = 2.5e-4  # the learning rate of Adam
     num_envs: Count = 8  # the number of parallel environments, over all processes: N_envs
@@ -118,8 +121,7 @@ class Args:
 
 def parse_args(argv):
     """Returns checked Args of one run; exits 2 with one line on bad input. Touches no file."""
-    env_id = ([Args.env_id] + re.findall(r"--env[-_]id[= ](\S+)", " ".join(argv)))[-1]
-    default = Args(**recipe.CONTINUOUS) if tasks.has_continuous_actions(env_id) else Args()
+    default = Args(**tasks.defaults_of_command(argv, Args.env_id))
     args = arguments.parse(Args, argv, __doc__, default=default)
     args.num_threads = args.num_threads or devices.default_threads()
     return arguments.check(args, argv, row_bytes=100 + tasks.check(args), default=default)
@@ -128,7 +130,7 @@ def parse_args(argv):
 # ---- environments ----------------------------------------------------------------------------------------------------
 def make_envs(args, seeds):
     """An environment for each of the seeds (integers below 2**31), which are (N,) or (S, N): support/envs."""
-    return tasks.make(args.env_id, seeds, args.num_threads, env_workers=args.env_workers)
+    return tasks.make(args.env_id, seeds, args.num_threads, env_workers=args.env_workers, env_kwargs=args.env_kwargs)
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -141,57 +143,71 @@ def layer_init(layer, std=2**0.5, bias_const=0.0):
 class Agent(nn.Module):
     """S actors and critics, each pair with an encoder of its own (E = 2) or with a shared one (E = 1).
 
-    observation: what tasks.observation says. With `continuous` there are num_actions real numbers in an action. seeds:
-    of the first weights, one for each of the S agents.
+    observation, actions: what tasks.rows_of says. seeds: of the first weights, one for each of the S agents.
     """
 
-    def __init__(self, observation, num_actions, continuous, args, seeds):
+    def __init__(self, observation, actions, args, seeds):
         super().__init__()
-        self.observation, self.num_actions, self.continuous = observation, num_actions, continuous
+        self.observation, self.actions, self.continuous = observation, actions, actions.continuous
         self.norm_obs, self.num_encoders = args.norm_obs, 1 if args.shared_encoder else 2
         self.activation = {"tanh": layers.tanh, "elu": layers.elu, "relu": F.relu}[args.activation]
         grid = observation.kind == "grid"
-        sizes = (16 * 3 * 3 + 4 if grid else observation.values or observation.width, *args.hidden_sizes)
-        shapes = [(self.num_encoders, *pair, 2**0.5) for pair in zip(sizes, sizes[1:])]
-        shapes += [(1, sizes[-1], num_actions, 0.01), (1, sizes[-1], 1, 1.0)]
-        if grid:  # a convolution with 16 kernels of 3 x 3 cells
-            shapes.insert(0, (self.num_encoders, sum(GRID_VALUES) * 3 * 3, 16, 2**0.5))
+        chains = [layers.Convolution.chain(x.image, NATURE if x.image.large else MINATAR) for x in observation.images]
+        inputs = 16 * 3 * 3 + 4 if grid else observation.values or observation.vector
+        sizes = (inputs + sum(size for _, size in chains), *args.hidden_sizes)
+        # a grid's convolution has 16 kernels of 3 x 3 cells
+        kernels = [(sum(GRID_VALUES) * 3 * 3, 16)] if grid else [layer[:2] for chain, _ in chains for layer in chain]
+        shapes = [(self.num_encoders, *pair, 2**0.5) for pair in (*kernels, *zip(sizes, sizes[1:]))]
+        shapes += [(1, sizes[-1], actions.outputs, 0.01), (1, sizes[-1], 1, 1.0)]
         stacked = layers.stacked(shapes, seeds, layer_init)
         self.convolution = layers.GridConvolution(stacked.pop(0), GRID_VALUES) if grid else None
+        convolutions = [[layers.Convolution(stacked.pop(0), *layer[2:]) for layer in chain] for chain, _ in chains]
+        self.convolutions = nn.ModuleList(map(nn.ModuleList, convolutions))  # a list for each image
         *network, self.actor, self.critic = stacked
         self.network = nn.ModuleList(network)
-        self.actor_logstd = nn.Parameter(torch.zeros(len(seeds), 1, num_actions)) if continuous else None
+        self.actor_logstd = nn.Parameter(torch.zeros(len(seeds), 1, actions.outputs)) if self.continuous else None
         # for --norm-obs: count, sum and sum of squares of each column; at first as of a row with mean 0 and variance 1
-        sums = torch.tensor([[1.0], [0.0], [1.0]]).double().repeat(len(seeds), 1, observation.width)
+        self.register_buffer("real", torch.tensor(observation.real, dtype=torch.bool), persistent=False)
+        sums = torch.tensor([[1.0], [0.0], [1.0]]).double().repeat(len(seeds), 1, observation.vector)
         for name, rows in (("obs_sums", sums), ("obs_mean", sums[:, 1:2].float()), ("obs_std", sums[:, 2:].float())):
             self.register_buffer(name, rows, persistent=args.norm_obs)
 
     @torch.no_grad()
     def add_obs(self, sums):
-        """Adds the columns' (count, sum, sum of squares), (S, 3, D) float64, to those that normalise observations."""
+        """Adds the vectors' (count, sum, sum of squares), (S, 3, D) float64, to those that normalise real numbers."""
         self.obs_sums += sums
         count, total, squares = self.obs_sums.split(1, 1)
         mean = total / count
-        self.obs_mean.copy_(mean)
-        self.obs_std.copy_(((squares / count - mean.square()).clamp(min=0) + 1e-8).sqrt())
+        std = ((squares / count - mean.square()).clamp(min=0) + 1e-8).sqrt()
+        self.obs_mean.copy_(torch.where(self.real, mean, 0.0))
+        self.obs_std.copy_(torch.where(self.real, std, 1.0))
 
     def slices(self):
         """The weights of all layers as forward takes them: made once for many calls between two updates."""
-        first = self.convolution.slices() if self.convolution else None
-        return first, [layer.slices() for layer in (*self.network, self.actor, self.critic)]
+        convolutions = [self.convolution] if self.convolution else itertools.chain(*self.convolutions)
+        return [x.slices() for x in convolutions], [x.slices() for x in (*self.network, self.actor, self.critic)]
 
-    def inputs(self, obs, convolution):
+    def inputs(self, obs, convolutions):
         """What the hidden layers get, (S E, B, inputs), and a list of the layers before them."""
         if self.observation.kind == "grid":
             cells = obs[..., 1:].unflatten(-1, (7 * 7, len(GRID_VALUES)))
-            x = self.activation(self.convolution(cells, convolution))
+            x = self.activation(self.convolution(cells, *convolutions))
             direction = F.one_hot(obs[..., 0].long(), 4).float()[:, None].expand(-1, self.num_encoders, -1, -1)
             return torch.cat([x.flatten(3), direction], -1).flatten(0, 1), [x]
+        vector, images, hiddens = obs[..., : self.observation.vector].float(), [], []
         if self.observation.kind == "index":
-            obs = F.one_hot(obs[..., 0].long(), self.observation.values).float()
+            vector = F.one_hot(obs[..., 0].long(), self.observation.values).float()
         elif self.norm_obs:
-            obs = ((obs - self.obs_mean) / self.obs_std).clamp(-10.0, 10.0)
-        return obs.repeat_interleave(self.num_encoders, 0), []
+            vector = ((vector - self.obs_mean) / self.obs_std).clamp(-10.0, 10.0)
+        slices = iter(convolutions)
+        for entry, chain in zip(self.observation.images, self.convolutions):
+            x = obs[..., entry.start : entry.stop].unflatten(-1, entry.image[:3]).float() / entry.image.scale
+            for layer in chain:
+                x = self.activation(layer(x, next(slices)))  # (S, B, E kernels, H, W)
+                hiddens.append(x.unflatten(2, (self.num_encoders, -1)).transpose(1, 2))
+            images.append(hiddens[-1].flatten(3).flatten(0, 1))
+        vector = vector.repeat_interleave(self.num_encoders, 0)
+        return torch.cat([*images, vector], -1) if images else vector, hiddens
 
     def forward(self, obs, slices=None):
         """Maps obs (S, B, width) to logits, or means (S, B, A), to value (S, B) and to the hidden layers.
@@ -199,8 +215,8 @@ class Agent(nn.Module):
         Each layer is (S, E, B, units, ...), after its activation: of the actor's encoder and of the critic's. The last
         is the representation. slices: what slices() returns.
         """
-        convolution, (*network, actor, critic) = slices or self.slices()
-        x, hiddens = self.inputs(obs, convolution)
+        convolutions, (*network, actor, critic) = slices or self.slices()
+        x, hiddens = self.inputs(obs, convolutions)
         for layer in network:
             x = self.activation(layers.linear(x, *layer))
             hiddens.append(x.view(len(obs), -1, *x.shape[1:]))
@@ -209,12 +225,15 @@ class Agent(nn.Module):
 
     def distribution(self, outputs, actions):
         """Log-probabilities of actions under outputs, logits or means, and the policies' entropies: both (S, B)."""
-        return gaussian(outputs, self.actor_logstd, actions) if self.continuous else categorical(outputs, actions)
+        if self.continuous:
+            return gaussian(outputs, self.actor_logstd, actions)
+        sizes = self.actions.parts
+        return categoricals(outputs, sizes, actions) if sizes else categorical(outputs, actions)
 
 
 def make_agent(args, seeds=(0,)):
     """An agent for each of the seeds, for the task and the network of args."""
-    return Agent(tasks.observation(args.env_id), *tasks.num_actions(args.env_id), args, seeds)
+    return Agent(*tasks.rows_of(args.env_id, args.env_kwargs), args, seeds)
 
 
 # ---- rollout ---------------------------------------------------------------------------------------------------------
@@ -222,7 +241,7 @@ class Rollout(NamedTuple):
     """What S agents did in T steps of N environments each, in NumPy. Row t of the last three follows actions[t]."""
 
     obs: np.ndarray  # (T, S, N, width), of the observation's dtype
-    actions: np.ndarray  # (T, S, N) int64, or (T, S, N, A) float32
+    actions: np.ndarray  # (T, S, N) or (T, S, N, K) int64, or (T, S, N, A) float32
     outputs: np.ndarray  # (T, S, N, A) float32: the logits, or means, that the actions were drawn from
     values: np.ndarray  # (T, S, N) float32
     rewards: np.ndarray  # (T, S, N) float32
@@ -232,11 +251,10 @@ class Rollout(NamedTuple):
 
 def empty_rollout(shape, agent):
     """A rollout of zeros. shape: (T, S, N)."""
-    width, actions = (agent.observation.width,), (agent.num_actions,)
     return Rollout(
-        obs=np.zeros((*shape, *width), agent.observation.dtype),
-        actions=np.zeros((*shape, *actions), np.float32) if agent.continuous else np.zeros(shape, np.int64),
-        outputs=np.zeros((*shape, *actions), np.float32),
+        obs=np.zeros((*shape, agent.observation.width), agent.observation.dtype),
+        actions=np.zeros((*shape, *agent.actions.shape), agent.actions.dtype),
+        outputs=np.zeros((*shape, agent.actions.outputs), np.float32),
         values=np.zeros(shape, np.float32),
         rewards=np.zeros(shape, np.float32),
         terminations=np.zeros(shape, bool),
@@ -250,9 +268,12 @@ def draw_noise(shape, continuous, generator):
     return noise.normal_(generator=generator) if continuous else noise.exponential_(generator=generator).log_().neg_()
 
 
-def sample(outputs, noise, std):
-    """Samples actions: argmax(logits + noise), (..., N) of (..., N, A), or mean + std * noise, (..., N, A)."""
-    return (outputs + noise).argmax(-1) if std is None else outputs + std * noise
+def sample(outputs, noise, std, sizes=()):
+    """Samples actions: mean + std * noise, (..., N, A), or argmax(logits + noise), (..., N), with sizes (..., N, K)."""
+    if std is not None:
+        return outputs + std * noise
+    parts = [x.argmax(-1) for x in np.split(outputs + noise, np.cumsum(sizes[:-1], dtype=int), -1)]
+    return np.stack(parts, -1) if sizes else parts[0]
 
 
 def action_std(agent):
@@ -271,7 +292,7 @@ def collect_steps(agent, rollout, noise, next_obs, envs):
         rollout.obs[t] = next_obs
         outputs, values, _ = agent(torch.from_numpy(rollout.obs[t]), slices)
         rollout.outputs[t], rollout.values[t] = outputs.numpy(), values.numpy()
-        rollout.actions[t] = action = sample(rollout.outputs[t], noise[t], std)
+        rollout.actions[t] = action = sample(rollout.outputs[t], noise[t], std, agent.actions.parts)
         next_obs, rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], _ = envs.step(action)
     return next_obs, agent(torch.from_numpy(next_obs.astype(rollout.obs.dtype)))[1].numpy()
 
@@ -286,12 +307,12 @@ def play_episodes(agent, args, device, seeds, episodes, bar, greedy=False, retir
     envs = make_envs(args, [of_agent[episodes.start : episodes.stop] for of_agent in seeds])
     envs.retired = list(retired)
     generators = [torch.Generator(device).manual_seed(of_agent[0]) for of_agent in seeds]
-    shape, std = (len(seeds[0]), agent.num_actions), action_std(agent)
+    shape, std = (len(seeds[0]), agent.actions.outputs), action_std(agent)
 
     def act(obs, playing):
         outputs = agent(devices.to_device(obs.astype(agent.observation.dtype), device))[0].cpu().numpy()
         noise = torch.stack([draw_noise(shape, agent.continuous, generator) for generator in generators]).cpu().numpy()
-        return sample(outputs, 0.0 if greedy else noise[:, episodes.start : episodes.stop], std)
+        return sample(outputs, 0.0 if greedy else noise[:, episodes.start : episodes.stop], std, agent.actions.parts)
 
     return run_episodes(envs, act, bar, tasks.eval_max_steps(args))
 
@@ -302,7 +323,7 @@ class Batch(NamedTuple):
 
     obs: torch.Tensor  # (S, B, width)
     outputs: torch.Tensor  # (S, B, A) float32, of the policy that acted, as logprobs and values
-    actions: torch.Tensor  # (S, B) int64, or (S, B, A) float32
+    actions: torch.Tensor  # (S, B) or (S, B, K) int64, or (S, B, A) float32
     logprobs: torch.Tensor  # (S, B) float32
     values: torch.Tensor  # (S, B) float32
     returns: torch.Tensor  # (S, B) float32
@@ -365,6 +386,14 @@ def categorical(logits, actions):
     """Log-probabilities of actions (...) int64 under logits (..., A), and the entropy of each policy: both (...)."""
     logprobs = F.log_softmax(logits, dim=-1)
     return logprobs.gather(-1, actions[..., None]).squeeze(-1), -(logprobs.exp() * logprobs).sum(-1)
+
+
+def categoricals(logits, sizes, actions):
+    """The same of K independent policies: actions (..., K), and their logits side by side, sizes[k] of policy k."""
+    if len(set(sizes)) == 1:  # one call for all
+        return tuple(x.sum(-1) for x in categorical(logits.unflatten(-1, (len(sizes), -1)), actions))
+    parts = [categorical(*part) for part in zip(logits.split(sizes, -1), actions.unbind(-1))]
+    return tuple(map(sum, zip(*parts)))
 
 
 def gaussian(means, logstd, actions):
@@ -505,11 +534,11 @@ def diagnose(agent, batch, seen, old_logstd):
     outputs, _, hiddens = seen
     values = diagnostics.diagnose_agents(hiddens, batch.valid, agent.activation is layers.tanh)
     if agent.continuous:
-        policy, kl = diagnostics.gaussian_policy_diagnostics(
-            batch.outputs, old_logstd, outputs, agent.actor_logstd, batch.actions, batch.valid
-        )
+        policies = batch.outputs, old_logstd, outputs, agent.actor_logstd
+        policy, kl = diagnostics.gaussian_policy_diagnostics(*policies, batch.actions, batch.valid)
     else:
-        policy, kl = diagnostics.policy_diagnostics(batch.outputs, outputs, batch.actions, batch.valid)
+        taken = batch.actions, batch.valid, agent.actions.parts
+        policy, kl = diagnostics.policy_diagnostics(batch.outputs, outputs, *taken)
     return {**values, **policy, **metrics.weight_norms(agent, agents=True)}, kl
 
 
@@ -541,12 +570,10 @@ def train(run, device):
     """Trains the agents of one pack (pack.Pack)."""
     # ---- setup -------------------------------------------------------------------------------------------------------
     args = run.args
-    gamma, gae_lambda = (x.cpu().numpy() for x in (args.gamma, args.gae_lambda))  # (S, 1)
+    gamma, lam = (x.cpu().numpy() for x in (args.gamma, args.gae_lambda))  # (S, 1)
     agent = make_agent(args, run.seeds).to(device)
     optimizer = layers.Adam(agent, args.learning_rate)
-    rngs = [
-        torch.Generator(device).manual_seed(2**32 - 1 - seed) for seed in run.seeds
-    ]  # draw everything but the initial weights
+    rngs = [torch.Generator(device).manual_seed(2**32 - 1 - seed) for seed in run.seeds]  # of all but initial weights
     prox = None if args.prox_com is None else devices.averaged(agent, args.prox_com)  # the proximal policies
     # noise_due: the step from which the gradient's noise is measured again; points: what metrics.outer_loop gets of
     # each agent; led: of --schedule noise, doublings of the smallest N, and sums of what was measured with this N
@@ -578,7 +605,7 @@ def train(run, device):
         # ---- rollout -------------------------------------------------------------------------------------------------
         if actor is not agent:
             devices.copy_state(agent, actor)
-        noise = [draw_noise((num_steps, num_envs, agent.num_actions), agent.continuous, rng) for rng in rngs]
+        noise = [draw_noise((num_steps, num_envs, agent.actions.outputs), agent.continuous, rng) for rng in rngs]
         noise = torch.stack([x[:, own.start : own.stop] for x in noise], 1).cpu().numpy()  # (T, S, N, A)
         old_logstd = agent.actor_logstd.detach().clone() if agent.continuous else None
         next_obs, next_value = collect_steps(actor, rollout, noise, next_obs, envs)
@@ -599,9 +626,7 @@ def train(run, device):
             rewards = rewards[:, :, own.start : own.stop]
         # after a done, obs[t + 1] is still the true last observation: the next episode shows one row later
         next_values = np.concatenate([rollout.values[1:], next_value[None]])
-        advantages, returns = gae(
-            rewards, rollout.values, terminations, truncations, next_values, valid, gamma, gae_lambda
-        )
+        advantages, returns = gae(rewards, rollout.values, terminations, truncations, next_values, valid, gamma, lam)
         batch = batch_of(agent, rollout, returns, advantages, valid, device)
 
         # ---- update --------------------------------------------------------------------------------------------------
@@ -624,15 +649,15 @@ def train(run, device):
                 break
         stats.add({"explained_variance": diagnostics.explained_variance(batch.values, batch.returns, batch.valid)})
         # a number that is not finite reaches the parameters and stays: this check catches it before the checkpoint
-        suspects = {"rewards": torch.from_numpy(rewards).transpose(0, 1), **dict(zip(batch._fields, batch[:-1]))}
+        suspects = {"rewards": torch.from_numpy(rewards).transpose(0, 1), **agent.observation.named(batch.obs)}
+        suspects.update(zip(batch._fields[1:], batch[1:-1]))
         suspects.update({name: stats.sums[name] for name in losses}, parameters=optimizer.parameters)
         run.stop_diverged(suspects)
         if run.ended:
             break
-        for state in (
-            (optimizer.parameters, optimizer.mean, optimizer.square, *stats.sums.values()) if run.diverged else ()
-        ):
-            state[run.diverged] = 0.0  # these agents go on computing, but are not used
+        if run.diverged:  # these agents go on computing, but are not used
+            for state in (optimizer.parameters, optimizer.mean, optimizer.square, *stats.sums.values()):
+                state[run.diverged] = 0.0
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
         if log_point:
@@ -649,7 +674,8 @@ def train(run, device):
                 stats.points[s].append((*devices.mean_over_ranks(int(number), divergence), norm, new_return))
                 of_agent.update(metrics.outer_loop(stats.points[s], window=max(10, args.num_logs // 10)))
         if args.norm_obs:  # last: rollout, update and diagnostics have seen the same normalisation
-            agent.add_obs(devices.sum_over_ranks(diagnostics.column_sums(batch.obs, batch.valid)))
+            vector = batch.obs[..., : agent.observation.vector]
+            agent.add_obs(devices.sum_over_ranks(diagnostics.column_sums(vector, batch.valid)))
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if log_point:

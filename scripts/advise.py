@@ -4,6 +4,7 @@
     python scripts/advise.py --env-id CartPole-v1 --steps 2e5 --workers 2         # the same line again resumes it
     python scripts/advise.py --env-id CartPole-v1 --steps 2e5 --gamma 0.95        # arguments of the script for all runs
     python scripts/advise.py --env-id CartPole-v1 --steps 2e5 --one-run           # a hint
+    python scripts/advise.py --env-id gymnasium:my_module:MyTask-v0 --steps 2e5 --env-kwargs '{"size": 3}'
 
 A setting is (N, T, learning rate): six shapes around the script's default at six rates, or --shapes and --rates. All
 have minibatches of the same size. A run makes --steps, as the learning rate is annealed over a run and a short one says
@@ -23,6 +24,7 @@ one shape share a process. Writes advise_GAME.png, .csv (a row for each setting)
 from launching.root import ROOT
 
 import dataclasses
+import functools
 import hashlib
 import importlib
 import os
@@ -90,8 +92,10 @@ def parse_args(argv):
     if not re.fullmatch(r"[\w:./-]{1,150}", args.env_id, re.ASCII):
         fail(f"--env-id {args.env_id!r}: expected the name of a task")
     args.script = f"{catalog.script_of(args.env_id)}.py"
+    args.env_kwargs = tasks.options_of_command(flags)
+    args.default_arguments = functools.partial(tasks.default_arguments, env_kwargs=args.env_kwargs)
     if args.script == "ppo_envpool.py":
-        tasks.check_env_id(args.env_id)
+        tasks.check_env_id(args.env_id, args.env_kwargs)
     taken = sorted(OURS & parse_flags(flags).keys())
     if taken:
         fail(
@@ -144,7 +148,7 @@ def settings_of(args):
     Default shapes whose runs would be shorter than MIN_ITERATIONS, or that the minibatches do not divide, are left out.
     Ends the program with one line if a given shape is such a one, or if there are not two settings.
     """
-    args.defaults = {**tasks.default_arguments(str(ROOT / args.script), args.env_id), **parse_flags(args.flags)}
+    args.defaults = {**args.default_arguments(str(ROOT / args.script), args.env_id), **parse_flags(args.flags)}
     number, length, rate = (args.defaults[name] for name in ("num_envs", "num_steps", "learning_rate"))
     rows = args.defaults.get("minibatch_size") or number * length // args.defaults["num_minibatches"]
     args.defaults["minibatch_size"] = rows
@@ -293,7 +297,7 @@ def chosen_options(args):
 
 def carry_out(lines, args):
     """Makes the runs of these commands, as launch.py does. Returns the jobs; ends the program if a signal has come."""
-    jobs = read_jobs(lines, tasks.default_arguments)
+    jobs = read_jobs(lines, args.default_arguments)
     machine = this_machine(chosen_options(args), jobs)
     check_before_start(jobs, machine)
     with writable("runs-dir", jobs[0].runs_dir):
@@ -365,7 +369,7 @@ def plan_lines(args):
         f"exhaustive grid's {grid} runs ({len(args.settings)} settings x {GRID_SEEDS} seeds)"
     )
     places = [round(i * len(args.settings) / args.runs) % len(args.settings) for i in range(args.runs)]
-    jobs = read_jobs([line_of(args, place, args.seed + i) for i, place in enumerate(places)], tasks.default_arguments)
+    jobs = read_jobs([line_of(args, place, args.seed + i) for i, place in enumerate(places)], args.default_arguments)
     chosen = chosen_options(args)
     machine = this_machine(chosen, jobs)
     threads = int(machine.slots[0]["OMP_NUM_THREADS"])

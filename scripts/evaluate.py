@@ -3,6 +3,7 @@
     python scripts/evaluate.py runs/my_run --episodes 100
     python scripts/evaluate.py runs/my_run --episodes 1 --video episode.mp4
     python scripts/evaluate.py runs/my_run --envpool           # Atari on the emulator of the training
+    python scripts/evaluate.py runs/my_run --export policy.onnx    # the actor as a file, of ppo_envpool.py
 
 Atari is played on ale-py through gymnasium. The training used EnvPool: if both give the same score, both are likely to
 be right (example: results/evaluation). Procgen is played on EnvPool, on all levels (the test set of Cobbe et al. 2020)
@@ -60,6 +61,7 @@ class Args:
     envpool: bool = False  # Atari: plays on EnvPool, as the training did, not on ale-py
     seed: Annotated[int, Range(0, 2**30 - 1)] = 1000  # the seed of the games and of the actions
     video: Optional[Path] = None  # records the first game, in colour: a .mp4 or .gif file
+    export: Optional[Path] = None  # writes the actor to this .onnx file, with a .json beside it, and plays nothing
 
 
 def parse_args(argv):
@@ -69,6 +71,8 @@ def parse_args(argv):
         fail(f"--video {args.video}: expected a .mp4 or .gif file")
     if args.video and not os.access(args.video.parent, os.W_OK):
         fail(f"--video {args.video}: expected a file in a directory that can be written to")
+    if args.export and (args.export.suffix != ".onnx" or not os.access(args.export.parent, os.W_OK)):
+        fail(f"--export {args.export}: expected a .onnx file in a directory that can be written to")
     return args
 
 
@@ -240,7 +244,7 @@ def film_world(agent, args, module, greedy, seeds, video):
     steps, limit = 0, module.tasks.eval_max_steps(args)
     std = None if agent.actor_logstd is None else agent.actor_logstd[0].exp().numpy()
     try:
-        envs = module.tasks.make(args.env_id, seeds[:1], 1, film=True)
+        envs = module.tasks.make(args.env_id, seeds[:1], 1, film=True, env_kwargs=args.env_kwargs)
         obs, _ = envs.reset()
         video.append_data(envs.frame())
     except Exception as error:  # each renderer has its own
@@ -249,7 +253,8 @@ def film_world(agent, args, module, greedy, seeds, video):
         steps += 1
         outputs = agent(torch.from_numpy(obs.astype(agent.observation.dtype)[None]))[0][0].numpy()
         noise = module.draw_noise((len(seeds), outputs.shape[-1]), std is not None, generator)[:1].numpy()
-        obs, reward, terminated, truncated, _ = envs.step(module.sample(outputs, 0.0 if greedy else noise, std))
+        action = module.sample(outputs, 0.0 if greedy else noise, std, agent.actions.parts)
+        obs, reward, terminated, truncated, _ = envs.step(action)
         video.append_data(envs.frame())
         score += float(reward[0])
         over = terminated[0] or truncated[0]
@@ -263,7 +268,7 @@ def play_world(weights, args, episodes, num_envs, greedy, seed, video):
         with contextlib.suppress(ImportError):
             import mujoco  # noqa: F401 - before EnvPool, or it finds no OpenGL
     module = importlib.import_module("ppo_envpool")
-    module.tasks.check_env_id(args.env_id)
+    module.tasks.check_env_id(args.env_id, args.env_kwargs)
     agent = trained_agent(weights, "ppo_envpool", args)
     seeds = env_seeds(seed, "evaluate", 0, range(episodes))
     scores = [film_world(agent, args, module, greedy, seeds, video)] if video else []
@@ -272,6 +277,19 @@ def play_world(weights, args, episodes, num_envs, greedy, seed, video):
             games = range(len(scores), min(episodes, len(scores) + num_envs))
             scores += module.play_episodes(agent, args, torch.device("cpu"), [seeds], games, bar, greedy)[0]
     return scores
+
+
+def export_network(checkpoint, args, run_dir, path):
+    """Writes the actor of a run of ppo_envpool.py to an ONNX file, and a JSON about it."""
+    from support import export
+    from support.envs import tasks
+
+    tasks.check_env_id(args.env_id, args.env_kwargs)
+    agent = trained_agent(checkpoint["agent"], "ppo_envpool", args)
+    about = {"env_id": args.env_id, "env_kwargs": json.loads(args.env_kwargs), "run_dir": str(run_dir)}
+    about["global_step"] = checkpoint["run"]["global_step"]
+    export.write(agent, tasks.spaces(args.env_id, args.env_kwargs)[1], path, about)
+    print(json.dumps({**about, "export": str(path), "about": str(path.with_suffix(".json"))}))
 
 
 def use_gl():
@@ -348,6 +366,10 @@ def main(options):
     atari = script not in ("ppo_procgen", "ppo_isaacgym", "ppo_envpool")
     if options.train_levels and not getattr(args, "num_levels", 0):
         fail("--train-levels: expected a run of ppo_procgen.py with --num-levels")
+    if options.export:
+        if script != "ppo_envpool":
+            fail(f"--export: {options.run_dir} is a run of {script}.py: expected one of ppo_envpool.py")
+        return export_network(checkpoint, args, options.run_dir, options.export)
     if options.envpool and (not atari or options.video):
         fail("--envpool: expected a run of one of the Atari scripts, and no --video")
     if script == "ppo_procgen" and not options.train_levels:

@@ -9,12 +9,13 @@ import contextlib
 import difflib
 import io
 import itertools
+import json
 import os
 import re
 import sys
 import time
 from pathlib import Path
-from typing import Any, Iterator, List, NamedTuple, NoReturn, Set, Tuple, Union
+from typing import Any, Iterator, List, NamedTuple, NoReturn, Sequence, Set, Tuple, Union
 
 from typing_extensions import Annotated, get_args, get_type_hints
 
@@ -28,7 +29,8 @@ PACK = frozenset({"num_seeds", "runs"})  # which runs a command asks for: no arg
 SCALARS = ("learning_rate", "gamma", "gae_lambda", "clip_coef", "ent_coef", "vf_coef", "max_grad_norm")
 OWN = PACK | {"seed", "run_name", "runs_dir", "resume_from", *SCALARS}
 ALONE = {"target_kl": None, "compile": False}  # what only a run without company may have, and its value in company
-NETWORK = ("env_id", "hidden_sizes", "activation", "shared_encoder", "norm_obs")  # what --resume-from may not change
+# what --resume-from may not change
+NETWORK = ("env_id", "env_kwargs", "hidden_sizes", "activation", "shared_encoder", "norm_obs")
 
 
 class Range(NamedTuple):
@@ -143,6 +145,25 @@ def parse(args_class: type, argv: List[str], description: str, default: Any = No
             if limit.objection(value):
                 fail(f"--{name.replace('_', '-')} {value}{limit.objection(value)}")
     return args
+
+
+def json_object(text: str) -> str:
+    """A JSON object in the one way in which manifests keep it. Raises ValueError for any other text."""
+    with contextlib.suppress(ValueError, RecursionError):
+        value = json.loads(text)
+        if isinstance(value, dict):
+            return json.dumps(value, sort_keys=True)
+    raise ValueError(f"--env-kwargs {text}: expected a JSON object in quotes, such as '{{\"size\": 3}}'")
+
+
+def value_of(argv: Sequence[str], flag: str, default: str) -> str:
+    """The value of the last `--flag VALUE` or `--flag=VALUE` of a command line, before it is parsed."""
+    value = default
+    for word, following in zip(argv, [*argv[1:], default]):
+        name, equals, text = word.partition("=")
+        if name.replace("_", "-") == flag:
+            value = text if equals else following
+    return value
 
 
 def check_run_name(name: str) -> None:

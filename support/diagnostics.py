@@ -165,22 +165,28 @@ def join_moments(first: Tuple[Any, Any, float], second: Tuple[Any, Any, float]) 
 
 
 def policy_diagnostics(
-    logits: Tensor, new_logits: Tensor, actions: Tensor, valid: Any = None
+    logits: Tensor, new_logits: Tensor, actions: Tensor, valid: Any = None, sizes: Sequence[int] = ()
 ) -> Tuple[Dict[str, Any], Any]:
     """ESS and policy variance of a categorical policy, by the names under which the scripts log them; and its KL.
 
     logits, new_logits (..., M, A): of the policy that acted and of the updated one. actions (..., M) int64, valid
-    (..., M). The second result is `metrics.categorical_kl`.
+    (..., M). The second result is `metrics.categorical_kl`. With `sizes` a policy is K independent categorical ones,
+    whose numbers of logits these are, and actions are (..., M, K): the probability of an action is the product, the KL
+    the sum, and the policy variance is that of the probabilities of all A values.
     """
-    old, new = (torch.log_softmax(x.detach().double(), -1) for x in (logits, new_logits))
-    ess, percent = _ess((new - old).gather(-1, actions[..., None]).squeeze(-1), valid)
+    inds = actions if sizes else actions[..., None]
+    sizes = list(sizes) or [logits.shape[-1]]
+    firsts = torch.tensor([sum(sizes[:k]) for k in range(len(sizes))], device=actions.device)
+    policies = [x.detach().double().split(sizes, -1) for x in (logits, new_logits)]
+    old, new = (torch.cat([torch.log_softmax(x, -1) for x in parts], -1) for parts in policies)
+    ess, percent = _ess((new - old).gather(-1, inds + firsts).sum(-1), valid)
     values = {
         "ess": percent,
         "ess/samples": ess,
         "policy_variance": metrics.policy_variance(new.exp(), valid),
         "policy_variance/normalized": metrics.policy_variance_normalized(new.exp(), valid),
     }
-    return values, metrics.categorical_kl(logits, new_logits, valid)
+    return values, sum(metrics.categorical_kl(logits, new_logits, valid) for logits, new_logits in zip(*policies))
 
 
 def _ess(log_ratio: Tensor, valid: Any) -> Tuple[Any, Any]:

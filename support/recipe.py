@@ -6,7 +6,7 @@ P3 is Beukman et al. 2026, arXiv 2603.06009. Pure arithmetic. Python 3.8.
 import math
 import re
 from fractions import Fraction
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from support import catalog, devices
 
@@ -23,6 +23,10 @@ CONTINUOUS: Dict[str, Any] = dict(
     norm_obs=True,
     norm_reward=True,
 )
+
+# Defaults of ppo_envpool.py where an image is observed: CleanRL's network for Atari, or that of MinAtar
+IMAGES: Dict[str, Any] = dict(hidden_sizes=(512,), activation="relu", shared_encoder=True)
+SMALL_IMAGES: Dict[str, Any] = {**IMAGES, "hidden_sizes": (128,)}
 
 # Defaults of ppo_isaacgym.py for the tasks whose names begin so, later entries first: those of mjlab's own
 # configurations of rsl_rl. Total steps are its iterations x steps x 4096 environments, as in its documented commands.
@@ -47,6 +51,16 @@ TASKS: Dict[str, Dict[str, Any]] = {
     "Mjlab-Velocity-Flat-Unitree-G1": dict(total_timesteps=2_949_120_000),
     "Mjlab-Velocity-Rough-Unitree-G1": dict(total_timesteps=2_949_120_000),
 }
+
+
+def of_spaces(continuous: bool, has_reals: bool, images: Sequence[bool]) -> Dict[str, Any]:
+    """The defaults of ppo_envpool.py for a task.
+
+    continuous: its actions are real numbers; has_reals: so is a part of its observations that is no image; images: of
+    each of its images whether it is large.
+    """
+    found = {**CONTINUOUS, "norm_obs": has_reals} if continuous else {}
+    return {**found, **(IMAGES if any(images) else SMALL_IMAGES if images else {})}
 
 
 def task_defaults(env_id: str) -> Dict[str, Any]:

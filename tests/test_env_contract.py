@@ -318,8 +318,8 @@ def test_the_environments_give_what_step_gives(name):
     """It calls EnvPool's C++ functions itself: the same games, observations in the order of their sorted names."""
     games, envs = tasks.make(name, [5, 6], 1), small_world(name, [5, 6])
     obs, (first, _) = games.reset()[0], envs.reset()
-    rng, (number, continuous) = np.random.default_rng(0), tasks.num_actions(name)
-    observation, ends = tasks.observation(name), 0
+    rng, ends, (observation, actions) = np.random.default_rng(0), 0, tasks.rows_of(name)
+    number, continuous = actions.outputs, actions.continuous
     for _ in range(120):
         parts = [first[key] for key in sorted(first) if key != "mission"] if isinstance(first, dict) else [first]
         assert np.array_equal(obs, np.concatenate([part.reshape(2, -1) for part in parts], 1))

@@ -452,7 +452,6 @@ def test_what_a_reset_row_pays_belongs_to_no_game(tmp_path, monkeypatch):
         ("BigfishHard-v0", "expected python ppo_procgen.py --env-id BigfishHard-v0"),
         ("procgen:procgen-coinrun-v0", "expected python ppo_procgen.py --env-id coinrun"),
         ("Mjlab-Cartpole-Balance", "expected python ppo_isaacgym.py --env-id Mjlab-Cartpole-Balance"),
-        ("CarRacing-v3", "observes pixels, and no script here plays it"),
         ("Hoper-v5", "is not a task of EnvPool; near: Hopper-v5"),
         ("MiniGrid-DoorKey-5x5", "near: MiniGrid-DoorKey-5x5-v0"),
         ("MetaWorld/Assembly-v3", "is one of envpool.mujoco.metaworld, which has not been tried here"),
@@ -596,16 +595,14 @@ BOX, INTEGER = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(3)
 SPACES = {  # by their names in README.md's table, with what an observation and what an action of it is refused with
     "Box": (BOX, "", ""),
     "Discrete": (INTEGER, "", ""),
-    "Dict of Box": (gymnasium.spaces.Dict(a=BOX, b=BOX), "", "has the actions Dict"),
-    "images": (gymnasium.spaces.Box(0, 255, (84, 84, 3), np.uint8), "observes pixels", "has the actions Box"),
-    "MultiDiscrete": (
-        gymnasium.spaces.MultiDiscrete([2, 2]),
-        "observes MultiDiscrete",
-        "has the actions MultiDiscrete",
-    ),
-    "MultiBinary": (gymnasium.spaces.MultiBinary(4), "observes MultiBinary", "has the actions MultiBinary"),
-    "Tuple": (gymnasium.spaces.Tuple([INTEGER, INTEGER]), "observes Tuple", "has the actions Tuple"),
+    "Dict": (gymnasium.spaces.Dict(a=BOX, b=BOX), "", "has the actions Dict"),
+    "images": (gymnasium.spaces.Box(0, 255, (84, 84, 3), np.uint8), "", "has the actions Box"),
+    "MultiDiscrete": (gymnasium.spaces.MultiDiscrete([2, 2]), "", ""),
+    "MultiBinary": (gymnasium.spaces.MultiBinary(4), "", ""),
+    "Tuple": (gymnasium.spaces.Tuple([INTEGER, INTEGER]), "", "has the actions Tuple"),
     "Text": (gymnasium.spaces.Text(5), "observes Text", "has the actions Text"),
+    "Sequence": (gymnasium.spaces.Sequence(INTEGER), "observes Sequence", "has the actions Sequence"),
+    "Graph": (gymnasium.spaces.Graph(BOX, None), "observes Graph", "has the actions Graph"),
 }
 
 
@@ -627,7 +624,7 @@ def test_the_spaces_are_played_or_refused_as_the_readme_says(name, capsys):
             assert end.value.code == 2 and error.count("\n") == 1 and f"{env_id} {says}" in error
         else:
             assert name in own.split(" | ")[column - 1]
-            tasks.observation(f"gymnasium::{env_id}"), tasks.num_actions(f"gymnasium::{env_id}")
+            tasks.rows_of(f"gymnasium::{env_id}")
 
 
 def test_defaults_by_the_kind_of_actions():
@@ -667,7 +664,7 @@ def test_a_run_of_each_family(env_id, tmp_path, capsys):
     for tag, values in scalars.items():
         assert np.isfinite(values).all() or tag == "losses/explained_variance", tag
     assert scalars["diagnostics/dormant_neurons"][0] < 100 and scalars["losses/grad_norm"][0] > 0
-    observation = tasks.observation(env_id)
+    observation, _ = tasks.rows_of(env_id)
     with np.load(tmp_path / "r/coverage.npz") as coverage:
         assert coverage["obs"].dtype == observation.dtype and coverage["obs"].shape[1] == observation.width
         assert coverage["feature"].shape[1] == 64

@@ -174,7 +174,7 @@ def measure_network(script, setting, precision, seconds):
     device = devices.set_up(args)
     num_rows, axis = max(setting.num_envs, args.minibatch_size), 0
     if script == SMALL:
-        observation, axis = module.tasks.observation(args.env_id), 1  # axis 0 is of agents
+        (observation, _), axis = module.tasks.rows_of(args.env_id), 1  # axis 0 is of agents
         agent = module.make_agent(args).to(device)
         obs = torch.zeros((1, num_rows, observation.width), dtype=getattr(torch, observation.dtype), device=device)
     else:

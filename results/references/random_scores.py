@@ -37,7 +37,7 @@ def parse_args(argv):
     args = arguments.parse(Args, argv, __doc__)
     for env_id in args.games:
         try:
-            tasks.observation(env_id), tasks.num_actions(env_id)
+            tasks.rows_of(env_id)
         except Unplayable as error:
             arguments.fail(f"--games {env_id} {error}")
     return args

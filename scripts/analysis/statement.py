@@ -10,6 +10,7 @@ sweep with runs of several scripts has a base for each.
 """
 
 import json
+import shlex
 from pathlib import Path
 
 from support import reading
@@ -23,8 +24,10 @@ def parse(lines, parse_flags):
     parse_flags: the function that reads the flags of a command, words to {argument: value}.
     """
     stated = {}
-    for words in (line.split() for line in lines):
+    for line in lines:
+        words = line.split()
         if words[:2] == ["#", "base"] and len(words) > 2:
+            words = shlex.split(line)
             stated.setdefault("base", {})[Path(words[2]).stem] = parse_flags(words[3:])
         elif words[:2] == ["#", "varies"]:
             stated.setdefault("varies", []).extend(words[2:])

@@ -14,17 +14,19 @@ from pathlib import Path
 
 from launching.machines import too_large
 from support import recipe
-from support.arguments import PLACE, check_run_name, fail
+from support.arguments import PLACE, check_run_name, fail, json_object
 from support.reading import default_arguments, difference, read_json, state
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
 def parse_value(text):
-    """The number, boolean or None that a word of a command means, else the word itself."""
+    """The number, boolean or None that a word of a command means, a JSON object as manifests have it, or the word."""
     with contextlib.suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError, OverflowError):
         value = ast.literal_eval(text)
         if value is None or isinstance(value, (bool, int, float)) and float(value) == value:
             return value
+    with contextlib.suppress(ValueError):
+        return json_object(text)
     return text
 
 
@@ -69,6 +71,10 @@ class Job:
         if "run_name" not in self.flags:
             fail(f"stdin: `{line}` has no --run-name: expected a name of its own for each run")
         env_id = str(self.flags.get("env_id"))
+        try:
+            json_object(str(self.flags.get("env_kwargs", "{}")))
+        except ValueError as error:
+            fail(f"{error} (in the command of {self.flags['run_name']})")
         self.defaults = defaults(self.script, env_id)
         self.guesses = env_id.startswith("gymnasium:") and defaults is default_arguments
         self.args = {**self.defaults, **self.flags}

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import json
 import re
 import tempfile
 import warnings
@@ -9,7 +10,12 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Tuple
 
 from support import catalog
-from support.envs.spaces import Envs
+from support.envs.spaces import Envs, Unplayable
+
+OURS = frozenset(  # options of EnvPool that are no task's own, or that a run sets
+    """num_envs batch_size num_threads max_num_players thread_affinity_offset base_path seed env_seed
+    gym_reset_return_info reward_threshold""".split()
+)
 
 
 def families() -> Dict[str, str]:
@@ -20,14 +26,30 @@ def families() -> Dict[str, str]:
 
 
 @functools.lru_cache(maxsize=None)
-def spaces(env_id: str) -> Tuple[Any, Any]:
-    """The observation space and the action space of a task, of gymnasium."""
-    import envpool
+def spaces(env_id: str, env_kwargs: str = "{}") -> Tuple[Any, Any]:
+    """The observation space and the action space of a task with these options, of gymnasium. Raises Unplayable.
 
+    env_kwargs: JSON, an object. A dict's keys are sorted.
+    """
+    import envpool
+    from gymnasium.spaces import Dict
+
+    options = json.loads(env_kwargs)
+    known = set(envpool.make_spec(env_id)._config_keys if options else ()) - OURS
+    wrong = sorted(options.keys() - known)
+    if wrong:
+        raise Unplayable(f"with --env-kwargs {env_kwargs}: it has no {wrong[0]}: expected {' '.join(sorted(known))}")
     with warnings.catch_warnings():  # gymnasium's, about the precision of bounds
         warnings.simplefilter("ignore")
-        spec = envpool.make_spec(env_id)
-        return spec.gymnasium_observation_space, spec.gymnasium_action_space
+        try:
+            spec = envpool.make_spec(env_id, **options)
+        except Exception as error:  # of its bindings to C++, over many lines
+            first = str(error).partition(".")[0]
+            raise Unplayable(
+                f"with --env-kwargs {env_kwargs} cannot be made ({type(error).__name__}: {first})"
+            ) from error
+        space = spec.gymnasium_observation_space
+        return Dict(dict(space.spaces)) if isinstance(space, Dict) else space, spec.gymnasium_action_space
 
 
 def make_envpool(env_id: str, seeds: List[int], num_threads: int, **options: Any) -> Any:
@@ -74,17 +96,18 @@ def _small_textures() -> Iterator[Dict[str, str]]:
 class EnvPoolEnvs(Envs):
     """EnvPool, without the Python around its C++ functions, which takes as long as a step of a small task."""
 
-    def __init__(self, env_id: str, seeds: Any, num_threads: int, film: bool) -> None:
+    def __init__(self, env_id: str, env_kwargs: str, seeds: Any, num_threads: int, film: bool) -> None:
         if film and families()[env_id].startswith("envpool.mujoco"):  # it draws in a context that it does not make
             import mujoco  # type: ignore
 
             self.context = mujoco.GLContext(640, 480)
             self.context.make_current()
-        super().__init__(spaces(env_id), seeds)
-        self.envs = make_envpool(env_id, self.seeds, num_threads, render_mode="rgb_array" if film else None)
+        super().__init__(spaces(env_id, env_kwargs), seeds)
+        options = {"render_mode": "rgb_array" if film else None, **json.loads(env_kwargs)}
+        self.envs = make_envpool(env_id, self.seeds, num_threads, **options)
         self.ids, self.action_type = self.envs.all_env_ids, self.envs.spec.action_array_spec["action"].dtype
         names = self.envs._state_keys
-        self.obs = [names.index(f"obs:{key}") for key in self.keys] or [names.index("obs")]
+        self.obs = [names.index(":".join(["obs", *entry.path])) for entry in self.observation.entries]
         self.others = [names.index(name) for name in ("reward", "done", "trunc")]
 
     def reset(self) -> Tuple[Any, Dict[str, Any]]:

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import importlib.util
 import io
+import json
 import os
 import sys
 import time
@@ -16,10 +17,11 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Tuple
 
 from support import arguments
-from support.envs.spaces import Envs, Unplayable
+from support.envs.spaces import Envs, Unplayable, observation_of
 from support.reading.files import read_json
 
 ROOT = Path(__file__).parents[2]
+SMALLEST_FRAME = 160  # the least height and width of a film
 
 
 def modules(env_id: str) -> List[str]:
@@ -41,8 +43,11 @@ def _check_module(name: str) -> None:
                 raise Unplayable(f"is code in the run directory {folder}: expected a module outside of it")
 
 
-def make_one(env_id: str, film: bool = False) -> Any:
-    """One environment, whose module is found in the working directory too. Raises Unplayable."""
+def make_one(env_id: str, env_kwargs: str = "{}", film: bool = False) -> Any:
+    """One environment, whose module is found in the working directory too. Raises Unplayable.
+
+    env_kwargs: JSON, an object: what gymnasium.make gets beside the name.
+    """
     import gymnasium
 
     if env_id.count(":") < 2:
@@ -55,7 +60,8 @@ def make_one(env_id: str, film: bool = False) -> Any:
             _check_module(module)
             with contextlib.redirect_stdout(io.StringIO()):
                 importlib.import_module(module)
-        return gymnasium.make(name, render_mode="rgb_array") if film else gymnasium.make(name)
+        options = {"render_mode": "rgb_array"} if film else {}
+        return gymnasium.make(name, **{**options, **json.loads(env_kwargs)})
     except Unplayable:
         raise
     except Exception as error:  # whatever the user's module raises
@@ -64,17 +70,18 @@ def make_one(env_id: str, film: bool = False) -> Any:
         )
         places = ", ".join(dict.fromkeys([os.getcwd(), str(ROOT), "PYTHONPATH"]))
         looked = f"; looked in {places} and the installed packages" if missing else ""
+        given = "" if env_kwargs == "{}" else f"with --env-kwargs {env_kwargs} "
         raise Unplayable(
-            f"cannot be made ({type(error).__name__}: {error}){looked}: expected gymnasium:MODULE:ID"
+            f"{given}cannot be made ({type(error).__name__}: {error}){looked}: expected gymnasium:MODULE:ID"
         ) from error
 
 
 @functools.lru_cache(maxsize=None)
-def spaces(env_id: str) -> Tuple[Any, Any]:
-    """The observation space and the action space of a task. Raises Unplayable."""
+def spaces(env_id: str, env_kwargs: str = "{}") -> Tuple[Any, Any]:
+    """The observation space and the action space of a task with these options. Raises Unplayable."""
     with warnings.catch_warnings():  # gymnasium's, about the precision of bounds and old versions of tasks
         warnings.simplefilter("ignore")
-        env = make_one(env_id)
+        env = make_one(env_id, env_kwargs)
         env.close()
         return env.observation_space, env.action_space
 
@@ -89,27 +96,27 @@ def _raised(env_id: str, error: Exception) -> str:
 
 
 @functools.lru_cache(maxsize=None)
-def step_seconds(env_id: str) -> float:
+def step_seconds(env_id: str, env_kwargs: str = "{}") -> float:
     """The median time of a step of a task: up to 20 random actions, for about a second at most.
 
     Ends the program with one line if the task raises an error, or observes another shape than it declares.
     """
     import numpy as np
 
-    space = spaces(env_id)[0]
+    entries = observation_of(spaces(env_id, env_kwargs)[0]).entries
 
     def check_shape(obs: Any) -> None:
-        parts = getattr(space, "spaces", None)
-        for key, part in parts.items() if isinstance(parts, dict) else [("", space)]:
-            shape = np.shape(obs[key] if key else obs)
-            if part.shape is not None and shape != part.shape:
-                raise ValueError(f"an observation {key} has the shape {shape}, and {part.shape} was declared")
+        for entry in entries:
+            part, declared = entry.of(obs), entry.space.shape
+            shape = declared if declared is None else np.shape(part)
+            if shape != declared:
+                raise ValueError(f"an observation{entry.name} has the shape {shape}, and {declared} was declared")
 
     seconds: List[float] = []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            env, over = make_one(env_id), True
+            env, over = make_one(env_id, env_kwargs), True
             env.action_space.seed(0)
             while len(seconds) < 20 and sum(seconds) < 1:
                 if over:
@@ -130,29 +137,31 @@ def step_seconds(env_id: str) -> float:
 class GymnasiumEnvs(Envs):
     """gymnasium's SyncVectorEnv: one environment after the other, in the thread that calls."""
 
-    def __init__(self, env_id: str, seeds: Any, film: bool = False) -> None:
+    def __init__(self, env_id: str, env_kwargs: str, seeds: Any, film: bool = False) -> None:
         from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-        super().__init__(spaces(env_id), seeds)
+        super().__init__(spaces(env_id, env_kwargs), seeds)
         self.env_id = env_id
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            makers = [functools.partial(make_one, env_id, film)] * len(self.seeds)
+            makers = [functools.partial(make_one, env_id, env_kwargs, film)] * len(self.seeds)
             self.envs = SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
         assert self.envs.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
-
-    def parts(self, obs: Any) -> List[Any]:
-        return [obs[key] for key in self.keys] or [obs]
 
     def reset(self) -> Tuple[Any, Dict[str, Any]]:
         with self.one_line():
             obs, _ = self.envs.reset(seed=self.seeds)
-        return self.rows(self.parts(obs)), {}
+            return self.rows([entry.of(obs) for entry in self.observation.entries]), {}
 
     def advance(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
+        import numpy as np
+
         with self.one_line():
-            obs, reward, terminated, truncated, _ = self.envs.step(action)
-        return self.rows(self.parts(obs)), reward, terminated, truncated, {}
+            # a list of arrays, since an array of numbers would be taken apart into scalars
+            actions = action if action.ndim > 1 or not self.actions.continuous else [*map(np.asarray, action)]
+            obs, reward, terminated, truncated, _ = self.envs.step(actions)
+            rows = self.rows([entry.of(obs) for entry in self.observation.entries])
+            return rows, reward, terminated, truncated, {}
 
     @contextlib.contextmanager
     def one_line(self) -> Iterator[None]:
@@ -163,5 +172,13 @@ class GymnasiumEnvs(Envs):
             sys.exit("error: " + _raised(self.env_id, error))
 
     def frame(self) -> Any:
-        """The picture of the first environment, (H, W, 3) uint8, if they were made with `film`."""
-        return self.envs.envs[0].render()
+        """The picture of the first environment, (H, W, 3) uint8, if they were made with `film`; small ones enlarged."""
+        import numpy as np
+
+        frame = np.asarray(self.envs.envs[0].render())
+        if frame.ndim != 3:
+            raise ValueError("its render() returns no picture")
+        if frame.dtype.kind == "f":  # 0 to 1, as MinAtar's
+            frame = (255 * frame).astype(np.uint8)
+        times = -(-SMALLEST_FRAME // min(frame.shape[:2]))
+        return frame.repeat(times, 0).repeat(times, 1)

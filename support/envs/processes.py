@@ -43,10 +43,10 @@ class EnvsInProcesses(Envs):
     closed, which they see even if this process is killed. Signals that stop a run are for this process alone.
     """
 
-    def __init__(self, env_id: str, seeds: Any, number: int) -> None:
+    def __init__(self, env_id: str, env_kwargs: str, seeds: Any, number: int) -> None:
         import numpy as np
 
-        super().__init__(gymnasium.spaces(env_id), seeds)
+        super().__init__(gymnasium.spaces(env_id, env_kwargs), seeds)
         self.env_id, shares = env_id, np.array_split(self.seeds, number)
         self.ends = np.cumsum([len(share) for share in shares])[:-1]
         self.pipes: List[multiprocessing.connection.Connection] = []
@@ -63,7 +63,7 @@ class EnvsInProcesses(Envs):
                 )
                 there.close()
                 self.pipes.append(here)
-                here.send((env_id, share.tolist()))
+                here.send((env_id, env_kwargs, share.tolist()))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
@@ -115,8 +115,8 @@ def _end(pipes: List[Any], processes: List[Any]) -> None:
 def serve(descriptor: int) -> None:
     """Steps environments for EnvsInProcesses until its end of the pipe is closed.
 
-    The first message is the task and its seeds. Then None asks for a reset, an array of actions for a step. An answer
-    that is a text says what the task has raised.
+    The first message is the task, its options and its seeds. Then None asks for a reset, an array of actions for a
+    step. An answer that is a text says what the task has raised.
     """
     for signum in STOPS:
         signal.signal(signum, signal.SIG_IGN)

@@ -7,70 +7,268 @@ or (S, N), and the object has these methods:
     reset() -> obs, info
     step(action) -> obs, reward (N,), terminated (N,), truncated (N,), info
 
-action: (N,) integers, or (N, A) floats, which are clipped to the bounds of the action space. obs: (N, width), of what
+action: (N, ...), of what `Actions` says; floats are clipped to the bounds of the action space. obs: (N, width), of what
 `Observation` says. The step after an end is an autoreset step: its action is ignored, and its reward belongs to no
 episode.
 
 The actions, observations and rewards of the agents in `retired` are 0: theirs may not be finite any more.
 """
 
-from typing import Any, Dict, List, NamedTuple, Tuple
+import sys
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 IMAGE, MISSION = (7, 7, 3), "mission"  # MiniGrid's image, and what is left out of its observation
-MAX_WIDTH = 4096  # numbers in an observation; the largest here is DeepMind Control's dog with a ball, 239
+MAX_WIDTH = 4096  # numbers in an observation without its images; EnvPool's largest is a dog with a ball, 239
+MAX_SCALE = 65535.0  # an image whose bounds are wider is taken as it is
+ADVICE = {  # what would help where a space is refused
+    "Text": "its words as numbers, or gymnasium.wrappers.FilterObservation, which leaves it out",
+    "Sequence": "a Box of a fixed length, with a mask of what is there",
+    "Graph": "its nodes and links as Boxes of a fixed size",
+}
 
 
 class Unplayable(ValueError):
     """Why a task cannot be trained here; the text goes on after `--env-id NAME`."""
 
 
+# ---- observations ----------------------------------------------------------------------------------------------------
+class Image(NamedTuple):
+    """An entry of three dimensions. In a row its channels come first."""
+
+    channels: int
+    height: int
+    width: int
+    channels_last: bool  # in the environment
+    scale: float  # the network sees the image divided by this number
+
+    @property
+    def large(self) -> bool:
+        """Whether the convolutions of Mnih et al. 2015 fit in it."""
+        return min(self.height, self.width) >= 36
+
+
+class Entry(NamedTuple):
+    """A part of an observation that is neither a dict nor a tuple: columns `start` to `stop` of a row."""
+
+    path: Tuple[Any, ...]  # the keys and places that lead to it
+    space: Any
+    start: int
+    stop: int
+    image: Optional[Image] = None
+
+    @property
+    def name(self) -> str:
+        """As in Python after the observation: ["a"][1]; "" for an observation that is one entry."""
+        return "".join(f'["{key}"]' if isinstance(key, str) else f"[{key}]" for key in self.path)
+
+    def of(self, obs: Any) -> Any:
+        """This entry of an observation, or of many."""
+        for key in self.path:
+            obs = obs[key]
+        return obs
+
+
 class Observation(NamedTuple):
-    """What an observation is as a row of numbers, before any network has seen it."""
+    """What an observation is as a row of numbers, before any network has seen it.
+
+    A row of a vector begins with all entries but the images, as gymnasium.spaces.utils.flatten gives them, in its
+    order; the images follow.
+    """
 
     kind: str  # vector; index (one integer below `values`); grid (MiniGrid's direction, then its image, row by row)
     width: int  # numbers in a row
     dtype: str
     values: int = 0  # how many values an index has
+    entries: Tuple[Entry, ...] = ()  # in the order of a row
+
+    @property
+    def images(self) -> List[Any]:
+        """Those of the entries that have an image."""
+        return [entry for entry in self.entries if entry.image]
+
+    @property
+    def vector(self) -> int:
+        """The numbers before the images."""
+        return sum(entry.stop - entry.start for entry in self.entries if not entry.image)
+
+    def named(self, rows: Any) -> Dict[str, Any]:
+        """The columns of rows (..., width) by the entries' names: obs, or obs["a"] and so on."""
+        return {f"obs{entry.name}": rows[..., entry.start : entry.stop] for entry in self.entries}
+
+    @property
+    def real(self) -> List[bool]:
+        """Which numbers of the vector are real, not one-hot or bits: those that --norm-obs normalises."""
+        from gymnasium.spaces import Box, OneOf
+
+        return [
+            isinstance(entry.space, (Box, OneOf))
+            for entry in self.entries
+            for _ in range(0 if entry.image else entry.stop - entry.start)
+        ]
 
 
 def observation_of(space: Any) -> Observation:
     """What the observations of a space are as rows. Raises Unplayable."""
-    from gymnasium.spaces import Box, Discrete
+    from gymnasium.spaces import Box, Dict, Discrete, flatdim
 
     if isinstance(space, Discrete):
-        return Observation("index", 1, "int32", int(space.n))
-    parts = getattr(space, "spaces", {"": space})
-    if isinstance(parts, dict) and parts.keys() - {MISSION} == {"direction", "image"} and parts["image"].shape == IMAGE:
-        return Observation("grid", 1 + 7 * 7 * 3, "uint8")
-    boxes = list(parts.values()) if isinstance(parts, dict) else [space]
-    if not all(isinstance(box, Box) for box in boxes):
-        raise Unplayable(f"observes {space}: expected a vector, an integer, MiniGrid's grid or a dict of vectors")
-    if any(len(box.shape) > 2 for box in boxes):
-        raise Unplayable("observes pixels, and no script here plays it: expected a vector or MiniGrid's grid")
-    width = sum(_size(box) for box in boxes)
-    if width > MAX_WIDTH:
-        raise Unplayable(f"observes {width:,} numbers: expected at most {MAX_WIDTH:,}")
-    return Observation("vector", width, "float32")
+        return Observation("index", 1, "int32", int(space.n), (Entry((), space, 0, 1),))
+    if isinstance(space, Dict) and space.keys() - {MISSION} == {"direction", "image"} and space["image"].shape == IMAGE:
+        direction, image = Entry(("direction",), space["direction"], 0, 1), Entry(("image",), space["image"], 1, 148)
+        return Observation("grid", 148, "uint8", entries=(direction, image))
+    entries: List[Entry] = []
+    width = 0
+    for path, leaf in sorted(_leaves(space, "observes"), key=lambda part: _image_of(part[1]) is not None):  # stable
+        stop = width + flatdim(leaf)
+        entries.append(Entry(path, leaf, width, stop, _image_of(leaf)))
+        width = stop
+        if not entries[-1].image and width > MAX_WIDTH:
+            shape = "" if len(leaf.shape or ()) != 2 else ", or an image, which has three dimensions"
+            raise Unplayable(f"observes {_where(path)}{width:,} numbers: expected at most {MAX_WIDTH:,}{shape}")
+    if not width:
+        raise Unplayable(f"observes {space}, which has no numbers: expected one at least")
+    small = all(not isinstance(x.space, Box) or x.space.dtype in ("uint8", "bool") for x in entries)
+    has_images = any(entry.image for entry in entries)
+    return Observation("vector", width, "uint8" if small and has_images else "float32", entries=tuple(entries))
 
 
-def _size(box: Any) -> int:
-    size = 1
-    for length in box.shape:
-        size *= int(length)
-    return size
+def _leaves(space: Any, verb: str, path: Tuple[Any, ...] = ()) -> Iterator[Tuple[Tuple[Any, ...], Any]]:
+    """(path, space) of the parts of a space that are neither dicts nor tuples, in gymnasium's order.
+
+    Raises Unplayable, whose text begins with the verb, at one that cannot be flattened.
+    """
+    from gymnasium import spaces
+
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for key, part in parts:
+            yield from _leaves(part, verb, (*path, key))
+        return
+    if isinstance(space, spaces.OneOf):
+        for _ in _leaves(spaces.Tuple(space.spaces), verb, path):
+            pass
+    elif not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        kind = type(space).__name__
+        text = f"Text({space.max_length})" if isinstance(space, spaces.Text) else kind
+        raise Unplayable(f"{verb} {_where(path)}{text}: expected {ADVICE.get(kind, 'a space of gymnasium')}")
+    yield path, space
 
 
-def num_actions_of(space: Any) -> Tuple[int, bool]:
-    """The number of actions, or of an action's dimensions, and whether it is the latter. Raises Unplayable."""
-    from gymnasium.spaces import Box, Discrete
-
-    if isinstance(space, Discrete) and space.start == 0:
-        return int(space.n), False
-    if isinstance(space, Box) and len(space.shape) == 1 and space.dtype.kind == "f":
-        return space.shape[0], True
-    raise Unplayable(f"has the actions {space}: expected Discrete, or a vector of real numbers")
+def _where(path: Tuple[Any, ...]) -> str:
+    """Where in nested dicts and tuples an entry is, in words, before what it is."""
+    parts = [f'a dict whose "{key}" is ' if isinstance(key, str) else f"a tuple whose entry {key} is " for key in path]
+    return "".join(parts)
 
 
+def _image_of(space: Any) -> Optional[Image]:
+    """The Image that an entry is; None if it is none: it has not three dimensions, or less than 3 x 3 places.
+
+    The channels are on the side of the axis that differs from two equal ones, else on that of the shorter one.
+    """
+    import numpy as np
+    from gymnasium.spaces import Box
+
+    if not isinstance(space, Box) or len(space.shape) != 3:
+        return None
+    first, middle, last = space.shape
+    channels_last = first == middle or (middle != last and last <= first)
+    channels, height, width = (last, first, middle) if channels_last else (first, middle, last)
+    if min(height, width) < 3:
+        return None
+    largest = float(np.maximum(np.abs(space.low.astype(float)), np.abs(space.high.astype(float))).max())
+    return Image(channels, height, width, channels_last, largest if 0 < largest <= MAX_SCALE else 1.0)
+
+
+def is_as_it_is(entry: Entry) -> bool:
+    """Whether the numbers of an entry stand in a row as they are in the environment, in their order."""
+    from gymnasium.spaces import Box, MultiBinary
+
+    return isinstance(entry.space, (Box, MultiBinary)) and not (entry.image and entry.image.channels_last)
+
+
+def columns(entry: Entry, parts: Any, number: int) -> Any:
+    """What a number of observations have as an entry that is not as it is, as columns: (number, stop - start).
+
+    Raises ValueError for a value that the space does not have.
+    """
+    import numpy as np
+    from gymnasium.spaces import Discrete, MultiDiscrete, OneOf, utils
+
+    space = entry.space
+    if isinstance(space, OneOf):
+        return np.stack([utils.flatten(space, part) for part in parts])
+    if isinstance(space, (Discrete, MultiDiscrete)):
+        sizes = np.ravel(getattr(space, "nvec", getattr(space, "n", 0)))
+        values = (parts - space.start).reshape(number, -1)
+        _refuse_outside(values, sizes, space, f"an observation{entry.name}")
+        rows: Any = np.zeros((number, entry.stop - entry.start), np.uint8)
+        rows[np.arange(number)[:, None], values + (np.cumsum(sizes) - sizes)] = 1
+        return rows
+    return np.moveaxis(parts, -1, 1).reshape(number, -1)  # an image's channels come first
+
+
+def _refuse_outside(values: Any, sizes: Any, space: Any, what: str) -> None:
+    """Raises ValueError unless each of the values, (N, K) integers without their start, is one of the K sizes."""
+    wrong = ((values < 0) | (values >= sizes)).any(-1)
+    if wrong.any():
+        import numpy as np
+
+        found = (values[wrong][0] + np.ravel(getattr(space, "start", 0))).tolist()
+        raise ValueError(f"{what} is {found[0] if len(found) == 1 else found}, which {space} does not have")
+
+
+# ---- actions ---------------------------------------------------------------------------------------------------------
+class Actions(NamedTuple):
+    """What an action is as numbers: the outputs of a policy that it is drawn from, and itself."""
+
+    kind: str  # categorical: one integer below sizes[0]; categoricals: K integers; gaussian: sizes[0] real numbers
+    sizes: Tuple[int, ...]  # outputs for each categorical variable; for all Gaussian ones
+
+    @property
+    def outputs(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def continuous(self) -> bool:
+        return self.kind == "gaussian"
+
+    @property
+    def shape(self) -> Tuple[int, ...]:
+        """Of one action: (), (K,) or (A,)."""
+        return {"categorical": (), "categoricals": (len(self.sizes),), "gaussian": self.sizes}[self.kind]
+
+    @property
+    def parts(self) -> Tuple[int, ...]:
+        """The sizes of K categorical variables; () for a single one, and for Gaussian ones."""
+        return self.sizes if self.kind == "categoricals" else ()
+
+    @property
+    def dtype(self) -> str:
+        return "float32" if self.continuous else "int64"
+
+
+def actions_of(space: Any) -> Actions:
+    """What the actions of a space are. Raises Unplayable."""
+    import numpy as np
+    from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+
+    size = int(np.prod(space.shape or ()))
+    if isinstance(space, Discrete):
+        return Actions("categorical", (int(space.n),))
+    if isinstance(space, MultiDiscrete) and size:
+        return Actions("categoricals", tuple(np.ravel(space.nvec).tolist()))
+    if isinstance(space, MultiBinary) and size:
+        return Actions("categoricals", (2,) * size)
+    if isinstance(space, Box) and space.dtype.kind == "f" and size:
+        return Actions("gaussian", (size,))
+    advice = (
+        "MultiDiscrete for whole numbers" if isinstance(space, Box) else "a wrapper that joins them in one of these"
+    )
+    expected = f"expected Discrete, MultiDiscrete, MultiBinary or a Box of real numbers; {advice} would help"
+    raise Unplayable(f"has the actions {space}: {expected}")
+
+
+# ---- environments ----------------------------------------------------------------------------------------------------
 class Envs:
     """Environments whose observations are rows of numbers and whose actions stay within their bounds.
 
@@ -80,19 +278,19 @@ class Envs:
     def __init__(self, spaces: Tuple[Any, Any], seeds: Any) -> None:
         import numpy as np
 
-        self.observation_space, self.action_space = space, actions = spaces
+        self.observation_space, self.action_space = spaces
         self.shape = np.shape(seeds)
         self.seeds: List[int] = np.ravel(seeds).tolist()
         self.envs: Any = None  # the maker's environments
-        self.keys = [key for key in sorted(getattr(space, "spaces", ())) if key != MISSION]  # a dict's keys
-        self.start = int(getattr(space, "start", 0))  # the lowest index
-        self.bounds = (actions.low, actions.high) if num_actions_of(actions)[1] else None
+        self.observation, self.actions = observation_of(spaces[0]), actions_of(spaces[1])
         self.retired: List[int] = []
+        entries = self.observation.entries
+        self.as_they_are = self.observation.kind == "grid" or all(map(is_as_it_is, entries))
 
     def step(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
         if self.retired:
             action[self.retired] = 0
-        obs, reward, terminated, truncated, info = self.advance(self.clipped(action))
+        obs, reward, terminated, truncated, info = self.advance(self.taken(action))
         reward, terminated, truncated = (x.reshape(self.shape) for x in (reward, terminated, truncated))
         if self.retired:
             obs[self.retired] = reward[self.retired] = 0
@@ -106,17 +304,31 @@ class Envs:
         raise NotImplementedError
 
     def rows(self, parts: List[Any]) -> Any:
-        """The observations (N, ...), or the parts of a dict in the order of their sorted names, as (N, width)."""
+        """The observations as (N, width). parts: what the environments have as each of observation.entries."""
         import numpy as np
 
+        entries, number = self.observation.entries, len(self.seeds)
+        if self.observation.kind == "index":
+            parts = [parts[0] - entries[0].space.start]
+            _refuse_outside(parts[0].reshape(-1, 1), self.observation.values, entries[0].space, "an observation")
+        elif not self.as_they_are:
+            parts = [
+                part if is_as_it_is(entry) else columns(entry, part, number) for entry, part in zip(entries, parts)
+            ]
         rows = [part.reshape(*self.shape, -1) for part in parts]
-        if len(rows) > 1:
-            return np.concatenate(rows, axis=-1)
-        return rows[0] - self.start if self.start else rows[0]
+        return np.concatenate(rows, axis=-1) if len(rows) > 1 else rows[0]
 
     def close(self) -> None:
         self.envs.close()
 
-    def clipped(self, action: Any) -> Any:
-        """The actions as the maker takes them: one after the other, and within their bounds."""
-        return action.reshape(-1, action.shape[-1]).clip(*self.bounds) if self.bounds else action.ravel()
+    def taken(self, action: Any) -> Any:
+        """The actions as the maker takes them: one after the other, in the space's shape, dtype and range."""
+        space = self.action_space
+        if self.actions.continuous:
+            return action.reshape(-1, *space.shape).clip(space.low, space.high).astype(space.dtype, copy=False)
+        if self.actions.kind == "categoricals":
+            try:
+                _refuse_outside(action.reshape(-1, action.shape[-1]), self.actions.sizes, space, "an action")
+            except ValueError as error:
+                sys.exit(f"error: {error}")
+        return (action.reshape(-1, *space.shape) + getattr(space, "start", 0)).astype(space.dtype, copy=False)

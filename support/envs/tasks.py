@@ -7,22 +7,25 @@ in gymnasium. Python 3.8.
 import difflib
 import re
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 from support import arguments, catalog, recipe
 from support.envs import envpool, gymnasium, processes
 from support.envs.envpool import families
-from support.envs.spaces import Observation, Unplayable, num_actions_of, observation_of
+from support.envs.spaces import Actions, Observation, Unplayable, actions_of, observation_of
 from support.reading import manifests
 
 TRAINED = {module: family.words for module, family in catalog.FAMILIES.items() if family.script == "ppo_envpool"}
 EVAL_MAX_STEPS = 27000  # ends an evaluation episode of a task without a time limit, as an Atari game
 
 
-def spaces(env_id: str) -> Tuple[Any, Any]:
-    """The observation space and the action space of a task, of gymnasium. Raises Unplayable."""
+def spaces(env_id: str, env_kwargs: str = "{}") -> Tuple[Any, Any]:
+    """The observation space and the action space of a task, of gymnasium. Raises Unplayable.
+
+    env_kwargs, here and below: the options of the task, JSON as arguments.json_object returns it.
+    """
     if env_id.startswith("gymnasium:"):
-        return gymnasium.spaces(env_id)
+        return gymnasium.spaces(env_id, env_kwargs)
     module = families().get(env_id)
     family = catalog.FAMILIES.get(module or "")
     if not family or family.script != "ppo_envpool":
@@ -35,7 +38,7 @@ def spaces(env_id: str) -> Tuple[Any, Any]:
         raise Unplayable(f"is not a task of EnvPool; near: {' '.join(near)}")
     if not family:
         raise Unplayable(f"is one of {module}, which has not been tried here: expected {', '.join(TRAINED.values())}")
-    return envpool.spaces(env_id)
+    return envpool.spaces(env_id, env_kwargs)
 
 
 def of_another_script(env_id: str) -> str:
@@ -51,35 +54,45 @@ def of_another_script(env_id: str) -> str:
     return f"ppo_atari_envpool.py --env-id {game}-v5" if families().get(f"{game}-v5") == "envpool.atari" else ""
 
 
-def observation(env_id: str) -> Observation:
-    """What the observations of a task are as rows of numbers. Raises Unplayable."""
-    return observation_of(spaces(env_id)[0])
+def rows_of(env_id: str, env_kwargs: str = "{}") -> Tuple[Observation, Actions]:
+    """What the observations and the actions of a task are as rows of numbers. Raises Unplayable."""
+    space, actions = spaces(env_id, env_kwargs)
+    return observation_of(space), actions_of(actions)
 
 
-def num_actions(env_id: str) -> Tuple[int, bool]:
-    """The number of actions, or of an action's dimensions, and whether it is the latter. Raises Unplayable."""
-    return num_actions_of(spaces(env_id)[1])
-
-
-def has_continuous_actions(env_id: str) -> bool:
-    """Whether a task's actions are real numbers; False for a task that cannot be trained."""
+def defaults(env_id: str, env_kwargs: str = "{}") -> Dict[str, Any]:
+    """The defaults of ppo_envpool.py that a task has of its own; {} for a task that cannot be trained."""
     try:
-        return num_actions(env_id)[1]
+        seen, acts = rows_of(env_id, env_kwargs)
     except Unplayable:
-        return False
+        return {}
+    return recipe.of_spaces(acts.continuous, any(seen.real), [entry.image.large for entry in seen.images])
 
 
-def default_arguments(script: str, env_id: str = "") -> Dict[str, Any]:
+def defaults_of_command(argv: Sequence[str], env_id: str) -> Dict[str, Any]:
+    """`defaults` of the task that a command line names, or of env_id. Ends the program if --env-kwargs is no object."""
+    return defaults(arguments.value_of(argv, "--env-id", env_id), options_of_command(argv))
+
+
+def options_of_command(argv: Sequence[str]) -> str:
+    """The --env-kwargs of a command line, as a manifest keeps them. Ends the program with one line if they are none."""
+    try:
+        return arguments.json_object(arguments.value_of(argv, "--env-kwargs", "{}"))
+    except ValueError as error:
+        arguments.fail(error)
+
+
+def default_arguments(script: str, env_id: str = "", env_kwargs: str = "{}") -> Dict[str, Any]:
     """reading.default_arguments, with those of a task of gymnasium too: this imports the module that it names."""
     values = manifests.default_arguments(script, env_id)
-    asks = Path(script).stem == "ppo_envpool" and env_id.startswith("gymnasium:")
-    return {**values, **recipe.CONTINUOUS} if asks and has_continuous_actions(env_id) else values
+    asks = Path(script).stem == "ppo_envpool" and (env_id.startswith("gymnasium:") or env_kwargs != "{}")
+    return {**values, **defaults(env_id, env_kwargs)} if asks else values
 
 
-def check_env_id(env_id: str) -> None:
+def check_env_id(env_id: str, env_kwargs: str = "{}") -> None:
     """Ends the program with one line if ppo_envpool.py cannot train on the task."""
     try:
-        observation(env_id), num_actions(env_id)
+        rows_of(env_id, env_kwargs)
     except Unplayable as error:
         arguments.fail(f"--env-id {env_id} {error}")
 
@@ -91,20 +104,23 @@ def check(args: Any) -> int:
     """
     import numpy as np
 
-    check_env_id(args.env_id)
+    args.env_kwargs = options_of_command(["--env-kwargs", args.env_kwargs])
+    check_env_id(args.env_id, args.env_kwargs)
     if args.env_id.startswith("gymnasium:"):
-        gymnasium.step_seconds(args.env_id)
+        gymnasium.step_seconds(args.env_id, args.env_kwargs)
     elif args.env_workers:
         arguments.fail(
             f"--env-workers {args.env_workers}: EnvPool steps {args.env_id} in threads: expected no such flag"
         )
-    seen = observation(args.env_id)
-    if args.norm_obs and seen.kind != "vector":
+    seen, _ = rows_of(args.env_id, args.env_kwargs)
+    if args.norm_obs and not any(seen.real):
         arguments.fail(f"--norm-obs: {args.env_id} observes no vector of real numbers: expected --no-norm-obs")
     return seen.width * np.dtype(seen.dtype).itemsize
 
 
-def make(env_id: str, seeds: Any, num_threads: int, film: bool = False, env_workers: int = 1) -> Any:
+def make(
+    env_id: str, seeds: Any, num_threads: int, film: bool = False, env_workers: int = 1, env_kwargs: str = "{}"
+) -> Any:
     """An environment for each of the seeds (N,) or (S, N), integers below 2**31, in `num_threads` threads on EnvPool.
 
     env_workers: processes of gymnasium's environments, at most; 0: as num_workers says. What the environments do does
@@ -112,14 +128,16 @@ def make(env_id: str, seeds: Any, num_threads: int, film: bool = False, env_work
     For MuJoCo's, mujoco has to be imported before EnvPool, or it finds no OpenGL.
     """
     if not env_id.startswith("gymnasium:"):
-        return envpool.EnvPoolEnvs(env_id, seeds, num_threads, film)
+        return envpool.EnvPoolEnvs(env_id, env_kwargs, seeds, num_threads, film)
     import numpy as np
 
-    number, seconds = min(env_workers, np.size(seeds)), gymnasium.step_seconds
-    number = number or processes.num_workers(seconds(env_id), np.size(seeds), processes.share_of_cores())
+    number = min(env_workers, np.size(seeds))
+    if not number:
+        seconds = gymnasium.step_seconds(env_id, env_kwargs)
+        number = processes.num_workers(seconds, np.size(seeds), processes.share_of_cores())
     if number > 1:
-        return processes.EnvsInProcesses(env_id, seeds, number)
-    return gymnasium.GymnasiumEnvs(env_id, seeds, film)
+        return processes.EnvsInProcesses(env_id, env_kwargs, seeds, number)
+    return gymnasium.GymnasiumEnvs(env_id, env_kwargs, seeds, film)
 
 
 def eval_max_steps(args: Any) -> Optional[int]:
@@ -127,7 +145,7 @@ def eval_max_steps(args: Any) -> Optional[int]:
     gymnasium that is registered without a limit; None: the task's own limit ends each episode."""
     if args.eval_max_steps or not args.env_id.startswith("gymnasium:"):
         return args.eval_max_steps
-    env = gymnasium.make_one(args.env_id)
+    env = gymnasium.make_one(args.env_id, args.env_kwargs)
     limit = env.spec.max_episode_steps
     env.close()
     return None if limit else EVAL_MAX_STEPS

@@ -1,0 +1,390 @@
+"""support/envs/spaces.py, and ppo_envpool.py in every space of gymnasium: flattened, acted in, learnt."""
+
+import json
+import math
+import sys
+
+import gymnasium
+import matching_tasks
+import numpy as np
+import pytest
+import torch
+from conftest import curves, load_checkpoint, refusal
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_envpool import run_here
+from test_pack import OWN, TINY, check_same, train, train_together
+
+import metrics
+import ppo_envpool as ppo
+from support import diagnostics, layers
+from support.envs import tasks
+from support.envs.gymnasium import GymnasiumEnvs
+from support.envs.spaces import Envs, Unplayable, actions_of, observation_of
+
+OBSERVE = [f"Observe-{name}-v0" for name in matching_tasks.OBSERVATIONS]
+ACT = [f"Act-{name}-v0" for name in matching_tasks.ACTIONS]
+
+
+def task(name):
+    return f"gymnasium:matching_tasks:{name}"
+
+
+# ---- observations ----------------------------------------------------------------------------------------------------
+SIDES = st.one_of(st.lists(st.integers(1, 4), max_size=2), st.lists(st.integers(1, 2), max_size=4)).map(tuple)
+FLOATS = st.sampled_from([np.float16, np.float32, np.float64])
+INTEGERS = st.sampled_from([np.int8, np.int32, np.int64])
+
+
+@st.composite
+def multi_discretes(draw):
+    shape = draw(SIDES.filter(len))
+    size = math.prod(shape)
+    numbers = st.integers(1, 4), st.integers(-3, 3)
+    nvec, start = (np.reshape(draw(st.lists(x, min_size=size, max_size=size)), shape) for x in numbers)
+    return spaces.MultiDiscrete(nvec, start=start, dtype=draw(INTEGERS))
+
+
+LEAVES = st.one_of(
+    st.builds(lambda shape, dtype: spaces.Box(-9, 9, shape, dtype), SIDES, FLOATS),
+    st.builds(lambda shape, dtype: spaces.Box(0, 9, shape, dtype), SIDES, INTEGERS),
+    st.builds(lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 5), st.integers(-5, 5)),
+    st.builds(spaces.MultiBinary, st.one_of(st.integers(1, 4), SIDES.filter(len))),
+    multi_discretes(),
+)
+NESTED = st.recursive(
+    LEAVES,
+    lambda parts: st.one_of(
+        st.lists(parts, min_size=1, max_size=3).map(spaces.Tuple),
+        st.dictionaries(st.sampled_from("dacb"), parts, min_size=1).map(spaces.Dict),
+        st.lists(LEAVES, min_size=1, max_size=3).map(spaces.OneOf),
+    ),
+    max_leaves=5,
+)
+
+
+class Shown(Envs):
+    """Gives observations as SyncVectorEnv does."""
+
+    def rows_of(self, samples):
+        out = gymnasium.vector.utils.create_empty_array(self.observation_space, len(samples))
+        obs = gymnasium.vector.utils.concatenate(self.observation_space, samples, out)
+        return self.rows([entry.of(obs) for entry in self.observation.entries])
+
+
+@settings(max_examples=150, deadline=None)
+@given(space=NESTED, seed=st.integers(0, 99))
+def test_rows_are_what_gymnasium_flattens(space, seed):
+    space.seed(seed)
+    envs, samples = Shown((space, spaces.Discrete(2)), [[1, 2], [3, 4], [5, 6]]), [space.sample() for _ in range(6)]
+    rows, seen = envs.rows_of(samples), envs.observation
+    expected = np.stack([spaces.flatten(space, sample) for sample in samples]).reshape(3, 2, -1)
+    if seen.kind == "index":
+        assert np.array_equal(np.eye(seen.values)[rows[..., 0]], expected)
+        return
+    assert not seen.images and rows.shape == (3, 2, seen.width)
+    assert np.array_equal(rows.astype(seen.dtype), expected.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels", "large"),
+    [
+        ((84, 84, 3), 3, True),
+        ((4, 84, 84), 4, True),
+        ((10, 10, 16), 16, False),
+        ((16, 10, 10), 16, False),
+        ((3, 64, 48), 3, True),
+        ((35, 90, 1), 1, False),
+        ((36, 36, 36), 36, True),
+    ],
+)
+def test_which_axis_the_channels_are(shape, channels, large):
+    (entry,) = observation_of(spaces.Box(0, 255, shape, np.uint8)).images
+    assert (entry.image.channels, entry.image.large) == (channels, large)
+
+
+def test_images_follow_the_vector_with_their_channels_first():
+    space = spaces.Dict(
+        a=spaces.Box(0, 255, (4, 5, 2), np.uint8),
+        b=spaces.Discrete(3, start=1),
+        c=spaces.Box(0, 1, (2, 3, 3), np.uint8),
+    )
+    envs = Shown((space, spaces.Discrete(2)), [1, 2])
+    samples, seen = [space.sample(), space.sample()], envs.observation
+    rows = envs.rows_of(samples)
+    assert (seen.vector, seen.width, seen.dtype) == (3, 3 + 40 + 18, "uint8") and not any(seen.real)
+    assert [x.image[:3] for x in seen.images] == [(2, 4, 5), (2, 3, 3)]
+    for row, sample in zip(rows, samples):
+        images = [row[x.start : x.stop].reshape(x.image[:3]) for x in seen.images]
+        assert np.array_equal(row[:3], np.eye(3)[sample["b"] - 1])
+        assert np.array_equal(images[0], np.moveaxis(sample["a"], -1, 0)) and np.array_equal(images[1], sample["c"])
+    assert [x.image.scale for x in seen.images] == [255, 1]
+    whole = observation_of(spaces.Dict(a=space["a"], x=spaces.Box(-1, 1, (2,)), y=spaces.MultiBinary(2)))
+    assert whole.dtype == "float32" and whole.real == [True, True, False, False]
+    floats = [spaces.Box(low, high, (9, 9, 1)) for low, high in ((0, 1), (-1, 1), (0, 255), (-np.inf, np.inf))]
+    assert [observation_of(x).images[0].image.scale for x in floats] == [1, 1, 255, 1]
+
+
+@pytest.mark.parametrize(
+    ("space", "says"),
+    [
+        (spaces.Dict(a=spaces.Box(0, 1, (2,)), b=spaces.Text(10)), 'observes a dict whose "b" is Text(10): expected '),
+        (
+            spaces.Tuple([spaces.Discrete(2), spaces.Dict(x=spaces.Sequence(spaces.Discrete(2)))]),
+            'observes a tuple whose entry 1 is a dict whose "x" is Sequence: expected a Box of a fixed length',
+        ),
+        (spaces.Graph(spaces.Discrete(2), None), "observes Graph: expected its nodes"),
+        (spaces.Box(0, 255, (84, 84), np.uint8), "observes 7,056 numbers: expected at most 4,096, or an image"),
+        (spaces.Dict(), "which has no numbers"),
+    ],
+)
+def test_refused_observations(space, says):
+    with pytest.raises(Unplayable) as error:
+        observation_of(space)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("space", "says"),
+    [
+        (spaces.Box(0, 3, (2,), np.int64), "MultiDiscrete for whole numbers would help"),
+        (spaces.Dict(a=spaces.Discrete(2)), "a wrapper that joins them in one of these would help"),
+    ],
+)
+def test_refused_actions(space, says):
+    with pytest.raises(Unplayable) as error:
+        actions_of(space)
+    assert says in str(error.value)
+
+
+# ---- actions ---------------------------------------------------------------------------------------------------------
+class Mirror(gymnasium.Env):
+    """Keeps the actions that it gets; the last one is what it observes."""
+
+    observation_space = spaces.Box(-99, 99, (1,))
+
+    def __init__(self, action_space):
+        self.action_space, self.got = action_space, []
+
+    def reset(self, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.got.append(action)
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+def mirrors(space):
+    """GymnasiumEnvs of two Mirrors, and these."""
+    name = f"Mirror{len(gymnasium.registry)}-v0"
+    gymnasium.register(name, Mirror, kwargs={"action_space": space}, disable_env_checker=True)
+    envs = GymnasiumEnvs(f"gymnasium::{name}", "{}", [1, 2])
+    envs.reset()
+    return envs, [env.unwrapped for env in envs.envs.envs]
+
+
+@pytest.mark.parametrize("name", matching_tasks.ACTIONS)
+def test_actions_reach_the_environment_in_its_own_dtype_shape_and_range(name):
+    space = matching_tasks.ACTIONS[name]
+    (envs, played), acts = mirrors(space), actions_of(space)
+    rng, seen = np.random.default_rng(0), []
+    for _ in range(40):
+        outputs = 3 * rng.normal(size=(2, acts.outputs)).astype(np.float32)
+        action = ppo.sample(outputs, 0.0, np.float32(0) if acts.continuous else None, acts.parts)
+        envs.step(action)
+        seen.append(action)
+    for i, env in enumerate(played):
+        for action, got in zip(seen, env.got):
+            assert got.dtype == space.dtype and got.shape == space.shape and np.shape(got) == space.shape
+            assert space.contains(got if got.shape or acts.continuous is False else np.asarray(got))
+            if acts.continuous:
+                expected = action[i].clip(space.low.ravel(), space.high.ravel()).astype(space.dtype)
+            else:
+                expected = action[i] + np.ravel(getattr(space, "start", 0))
+            assert np.array_equal(np.ravel(got), np.ravel(expected))
+    values = np.stack([np.ravel(x) for x in played[0].got])
+    if not acts.continuous:  # each value of each part has come
+        sizes = [len(set(column)) for column in values.T]
+        assert sizes == list(acts.sizes) and (values.min(0) == np.ravel(getattr(space, "start", 0))).all()
+
+
+def test_an_action_outside_its_range_is_one_line():
+    envs, _ = mirrors(spaces.MultiDiscrete([3, 2], start=[1, 0]))
+    envs.step(np.array([[0, 1], [2, 0]]))
+    for wrong in ([[0, 2], [0, 0]], [[0, 0], [-1, 0]]):
+        with pytest.raises(SystemExit, match=r"^error: an action is \[.*, which MultiDiscrete.* does not have$"):
+            envs.step(np.array(wrong))
+
+
+def test_log_probabilities_of_independent_parts_add_up():
+    torch.manual_seed(0)
+    for sizes in ((3, 2, 4), (2, 2, 2)):
+        logits, new = torch.randn(2, 7, 5, sum(sizes))[:, 0], torch.randn(2, 5, sum(sizes))
+        actions = torch.stack([torch.randint(size, (2, 5)) for size in sizes], -1)
+        policies = [torch.distributions.Categorical(logits=x) for x in logits.split(sizes, -1)]
+        logprobs, entropy = ppo.categoricals(logits, sizes, actions)
+        torch.testing.assert_close(logprobs, sum(p.log_prob(a) for p, a in zip(policies, actions.unbind(-1))))
+        torch.testing.assert_close(entropy, sum(p.entropy() for p in policies))
+        news = [torch.distributions.Categorical(logits=x) for x in new.split(sizes, -1)]
+        values, kl = diagnostics.policy_diagnostics(logits, new, actions, None, sizes)
+        expected = sum(torch.distributions.kl_divergence(*pair) for pair in zip(policies, news)).mean(-1)
+        torch.testing.assert_close(kl.float(), expected)
+        ratio = sum(p.log_prob(a) for p, a in zip(news, actions.unbind(-1))) - logprobs
+        assert values["ess/samples"].tolist() == pytest.approx([metrics.effective_sample_size(x) for x in ratio])
+        probs = torch.cat([p.probs for p in news], -1)
+        assert values["policy_variance"].tolist() == pytest.approx(metrics.policy_variance(probs.double()).tolist())
+
+
+def test_one_part_is_the_plain_policy():
+    torch.manual_seed(0)
+    logits, new, actions = torch.randn(2, 9, 4), torch.randn(2, 9, 4), torch.randint(4, (2, 9))
+    (plain, kl), (one, same) = (
+        diagnostics.policy_diagnostics(logits, new, actions),
+        diagnostics.policy_diagnostics(logits, new, actions[..., None], None, (4,)),
+    )
+    assert torch.equal(kl, same) and all(torch.equal(plain[name], one[name]) for name in plain)
+    for x, y in zip(ppo.categorical(logits, actions), ppo.categoricals(logits, (4,), actions[..., None])):
+        assert torch.equal(x, y)
+
+
+# ---- the network -----------------------------------------------------------------------------------------------------
+def test_an_images_convolutions_are_pytorchs():
+    """For each encoder of two agents, and so are their gradients."""
+    torch.manual_seed(0)
+    linears = layers.stacked([(2, 3 * 9, 5, 1.0), (2, 5 * 4, 4, 1.0)], [1, 2], lambda layer, gain: layer)
+    convolutions = [layers.Convolution(linears[0], 3, 2), layers.Convolution(linears[1], 2, 1)]
+    images = torch.randn(2, 7, 3, 9, 11)
+    x = images
+    for layer in convolutions:
+        x = layer(x, layer.slices()).relu()
+    x = x.unflatten(2, (2, -1))
+    for s in range(2):
+        for e in range(2):
+            expected = images[s]
+            for layer, size in zip(convolutions, (3, 2)):
+                kernels = layer.weight[s, e].t().unflatten(1, (-1, size, size))
+                expected = torch.nn.functional.conv2d(expected, kernels, layer.bias[s, e, 0], layer.stride).relu()
+            torch.testing.assert_close(x[s, :, e], expected)
+            ours, theirs = (
+                torch.autograd.grad(y.square().sum(), linears[0].weight, retain_graph=True)[0]
+                for y in (x[s, :, e], expected)
+            )
+            torch.testing.assert_close(ours, theirs)
+    found, numbers = layers.Convolution.chain((3, 9, 11), ((5, 3, 2), (4, 2, 1)))
+    assert found == [(27, 5, 3, 2), (20, 4, 2, 1)] and numbers == x[0, 0, 0].numel()
+
+
+@pytest.mark.parametrize(("name", "units"), [("SmallBits", [16, 128]), ("LargeBytes", [32, 64, 64, 512])])
+def test_the_diagnostics_see_the_convolutions(name, units):
+    agent = ppo.make_agent(ppo.parse_args(["--env-id", task(f"Observe-{name}-v0")]), [1, 2])
+    obs = tasks.make(task(f"Observe-{name}-v0"), [[1, 2, 3], [4, 5, 6]], 1).reset()[0]
+    with torch.no_grad():
+        _, _, hiddens = agent(torch.from_numpy(obs.astype(agent.observation.dtype)))
+        assert [x.shape[3] for x in hiddens] == units and all(x.shape[:3] == (2, 1, 3) for x in hiddens)
+        agent.convolutions[0][0].bias.fill_(-1e9)  # the first layer is silent
+        hiddens = agent(torch.from_numpy(obs.astype(agent.observation.dtype)))[2]
+        share = diagnostics.diagnose_agents(hiddens, torch.ones(2, 3, dtype=torch.bool))["dormant_neurons"]
+    assert (share >= 100 * units[0] / sum(units)).all()
+
+
+def test_only_real_numbers_are_normalised(tmp_path):
+    run_here(tmp_path, f"--env-id {task('Observe-MixedDict-v0')} --norm-obs --num-minibatches 1 --update-epochs 1")
+    agent = load_checkpoint(tmp_path / "r")["agent"]
+    mean, std = agent["obs_mean"][0, 0], agent["obs_std"][0, 0]
+    assert mean.shape == (2 + 4 + 3 + 2,)  # b, m, n, x
+    real = torch.arange(11) >= 9
+    assert ((mean != 0) == real).all() and ((std != 1) == real).all()
+
+
+# ---- whole runs ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", [*OBSERVE, *ACT])
+def test_a_run_in_every_space(name, tmp_path, monkeypatch):
+    """One iteration, with diagnostics and an evaluation episode; a film's size does not matter here."""
+    run_here(
+        tmp_path,
+        f"--env-id {task(name)} --num-envs 2 --num-steps 16 --total-timesteps 32 --num-minibatches 2 --update-epochs 1 "
+        "--eval-episodes 2 --probe-size 8",
+    )
+    scalars = {tag: [value for _, value in points] for tag, points in curves(tmp_path / "r").items()}
+    for tag, values in scalars.items():
+        assert np.isfinite(values).all() or tag == "losses/explained_variance" or "noise" in tag, tag
+    assert 0 <= json.loads((tmp_path / "r/done.json").read_text())["final_return"] <= matching_tasks.EPISODE
+
+
+@pytest.mark.parametrize("name", ["Observe-SmallBytes-v0", "Observe-NestedDict-v0", "Act-MultiDiscrete-v0"])
+def test_what_is_shown_is_learnt(name, tmp_path):
+    """A random policy gets a quarter, or what its parts are worth; 1 is perfect."""
+    run_here(
+        tmp_path,
+        f"--env-id {task(name)} --num-envs 8 --num-steps 128 --total-timesteps 8192 --learning-rate 2e-3 "
+        "--eval-episodes 20 --no-diagnostics",
+    )
+    assert json.loads((tmp_path / "r/done.json").read_text())["final_return"] > 0.6 * matching_tasks.EPISODE
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["Observe-LargeFloats-v0 --hidden-sizes 9", "Observe-MixedDict-v0 --no-shared-encoder", "Act-MultiDiscrete-v0"],
+)
+def test_the_same_bits_alone_and_in_company(words, tmp_path):
+    """As in test_pack.py, for convolutions and for actions of several parts."""
+    lines = [f"{TINY} --env-id {task(words)} {own} --runs-dir {tmp_path} --run-name" for own in OWN]
+    train_together(tmp_path / "four", [f"{line} four/{i}" for i, line in enumerate(lines[:4])])
+    train(*f"{lines[2]} alone/2".split())
+    check_same(tmp_path / "alone/2", tmp_path / "four/2")
+
+
+BAD = """
+import gymnasium, numpy
+class Task(gymnasium.Env):
+    observation_space = gymnasium.spaces.Dict(
+        a=gymnasium.spaces.Box(-1, 1, (2,)),
+        image=gymnasium.spaces.Box(0, 1, (10, 10, 3)),
+        k=gymnasium.spaces.Discrete(3),
+    )
+    action_space = gymnasium.spaces.MultiDiscrete([2, 3])
+    def __init__(self, what=""):
+        self.what = what
+    def look(self):
+        obs = {"a": numpy.zeros(2, numpy.float32), "image": numpy.zeros((10, 10, 3), numpy.float32), "k": 1}
+        if self.what == "shape":
+            obs["image"] = obs["image"][..., :2]
+        elif self.what == "nan":
+            obs["a"][1] = numpy.nan
+        elif self.what == "value":
+            obs["k"] = 3
+        return obs
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.look(), {}
+    def step(self, action):
+        return self.look(), 1.0, False, False, {}
+gymnasium.register("Bad-v0", Task, max_episode_steps=8)
+"""
+
+
+@pytest.fixture
+def bad_task(tmp_path, monkeypatch):
+    (tmp_path / "bad_task.py").write_text(BAD)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "bad_task", raising=False)
+    monkeypatch.chdir(tmp_path)
+    tasks.gymnasium.spaces.cache_clear(), tasks.gymnasium.step_seconds.cache_clear()
+    return "--env-id gymnasium:bad_task:Bad-v0"
+
+
+def test_a_wrong_entry_of_an_observation_is_named(bad_task, tmp_path, capsys):
+    says = refusal(capsys, ppo.parse_args, [*bad_task.split(), "--env-kwargs", '{"what": "shape"}'])
+    assert 'an observation["image"] has the shape (10, 10, 2), and (10, 10, 3) was declared' in says
+    words = f"{bad_task} --num-envs 2 --num-steps 8 --total-timesteps 16 --num-minibatches 1 --runs-dir {tmp_path}"
+    ends = {}
+    for what in ("value", "nan"):
+        with pytest.raises(SystemExit) as end, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["ppo_envpool.py"])
+            ppo.main(ppo.parse_args([*words.split(), "--run-name", what, "--env-kwargs", json.dumps({"what": what})]))
+        ends[what] = end.value.code
+    assert ends["nan"] == 3 and 'ValueError: an observation["k"] is 3, which Discrete(3) does not have' in ends["value"]
+    assert json.loads((tmp_path / "nan/failed.json").read_text())["tensor"] == 'obs["a"]'
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and 'obs["a"] is not finite' in error
