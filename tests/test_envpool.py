@@ -286,7 +286,7 @@ def test_grids_and_integers_are_one_hot():
     assert layer[0, 0, 0, 4].nonzero().tolist() == [[4]]  # place (1, 1): row 2 = 2 * 1 + 0, column 3 = 2 * 1 + 1
     assert x[0, 0, -4:].tolist() == [0, 0, 0, 1]
     lake = make_agent("FrozenLake-v1")
-    x, _ = lake.inputs(torch.tensor([[[0], [15]]], dtype=torch.int32), None)
+    x, _ = lake.inputs(torch.tensor([[[0], [15]]], dtype=torch.int32), [])
     assert torch.equal(x[0], torch.eye(16)[[0, 15]])
 
 
