@@ -30,7 +30,7 @@ from typing import Literal, Optional, Tuple
 
 import numpy as np
 from analysis import page, statement, sweep_claims, training_runs
-from analysis.claims import SweepClaims
+from analysis.claims import Claims
 from analysis.drawing import (
     DYNAMICS,
     POLICY,
@@ -48,7 +48,7 @@ from analysis.look import BLUE, BLUES, DASH_DOTTED, DASHED, GREEN, VERMILLION, r
 from analysis.sheets import BLACK, N_LINE, T_LINE, styles
 from analysis.suite import Suite, short
 from analysis.sweep_claims import BIGGER, BIGGER_SQRT, MORE_MINIBATCHES, settings_of
-from analysis.tables import report, verdicts
+from analysis.tables import claims_csv, report, verdicts
 from analysis.training_runs import RETURN
 from tyro.conf import Positional
 
@@ -371,10 +371,10 @@ def judge(sweep, runs, stated, args):
         of_script = [run for run in runs if run.script == script]
         shown = [game for game in args.games if game in {run.game for run in of_script}]
         suite = Suite(sweep, script, of_script, args.base, args.reps, args.seed, args.x, stated, shown)
-        claims = SweepClaims(suite, args.by_game)
+        claims = Claims(suite, args.by_game)
         sweep_claims.CLAIMS.get(sweep, sweep_claims.any_sweep)(suite, claims)
         judged.append((suite, claims))
-    games = {game for suite, _ in judged for game in suite.games}
+    games = {game for suite, _ in judged for game in suite.all_games}
     if not games >= set(args.games):
         arguments.fail(f"--games {' '.join(args.games)}: expected some of {' '.join(sorted(games))}")
     return judged
@@ -441,7 +441,7 @@ def main(args):
     for sweep, (folder, runs, unread) in found.items():
         judged = judge(sweep, runs, statement.read(folder), args)
         drawn = draw(sweep, judged, unread, args)
-        rows += [row for _, claims in judged for row in claims.as_rows()]
+        rows += [row for suite, claims in judged for row in claims_csv(suite, claims)]
         if sweep == "coverage" and args.images:
             draw_umap(folder, args.out)
         if args.sweep == ALL:

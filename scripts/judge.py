@@ -27,6 +27,7 @@ import tyro
 from analysis import experiment, look
 from analysis.claims import BY_GAME, PRIMARY
 from analysis.estimates import ALPHA
+from analysis.scores import Scores
 from typing_extensions import Annotated
 
 from support import arguments, reading
@@ -96,7 +97,7 @@ def judge(args, code, out):
     runs = runs[runs["seed"] >= args.first_seed]
     if runs.empty:
         arguments.fail(f"--first-seed {args.first_seed}: expected a seed that has runs")
-    scores = experiment.Scores(runs, code.VARIES, folder=out)
+    scores = Scores(runs, code.VARIES, folder=out)
     if args.draw_only:
         draw(code, scores, out)
         return
@@ -107,7 +108,7 @@ def judge(args, code, out):
     if args.first_seed:
         return
     experiment.write_csv(rows, out / "verdicts.csv")
-    experiment.write_csv(scores.means(), out / "means.csv")
+    experiment.write_csv(pd.DataFrame(scores.means()), out / "means.csv")
     if hasattr(code, "draw"):
         draw(code, scores, out)
 

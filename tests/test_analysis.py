@@ -326,7 +326,7 @@ def test_scores_of_each_kind_of_script(tmp_path):
     assert procgen.finals(procgen.base, "bigfish") == pytest.approx([9 / 39, 29 / 39])
     cartpole = Suite("any", "ppo_atari_envpool", by_game["CartPole-v1"])
     assert cartpole.finals(cartpole.configs[1], "CartPole-v1") == pytest.approx([1.0, 3.0])
-    assert not cartpole.human and cartpole.common == ["CartPole-v1"]
+    assert not cartpole.human and cartpole.games == ["CartPole-v1"]
 
 
 def test_before_the_first_finished_game_a_run_counts_as_the_random_policy(tmp_path):

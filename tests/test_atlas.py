@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from analysis import experiment
+from analysis.scores import Scores
 from conftest import ROOT, refusal, study
 from planted_runs import write_run
 from scipy import stats
@@ -52,7 +52,7 @@ def planted(gain_of_rate=0.3, gain_of_many=lambda i: 0.0, noise=0.02):
 
 
 def claims_of(runs):
-    rows = atlas.claims(experiment.Scores(runs, atlas.VARIES)).rows()
+    rows = atlas.claims(Scores(runs, atlas.VARIES)).rows()
     return {(row["name"], row["claim"]): row for row in rows}
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from analysis import experiment
+from analysis.scores import Scores
 from conftest import refusal, study
 from planted_runs import write_run
 
@@ -55,7 +56,7 @@ def judged(name, plant, seeds=10):
     first = table.drop_duplicates(["game", *code.VARIES]).to_dict("records")
     rows = [{**row, "seed": seed} for row in first for seed in range(1, seeds + 1)]
     planted = pd.DataFrame([{**row, **plant(row)} for row in rows])
-    scores = experiment.Scores(planted, code.VARIES, folder=experiment.RESULTS / name)
+    scores = Scores(planted, code.VARIES, folder=experiment.RESULTS / name)
     found = {}
     for row in code.claims(scores).rows():
         found.setdefault(row["name"], (float(row["value"]), row["verdict"]))
@@ -243,15 +244,15 @@ def test_a_claim_over_shapes_refuses_unequal_sets_of_rates(capsys):
     """The map once tried LunarLander's 8 x 128 up to 4e-3, others up to 1.6e-2, and missed its best rate."""
     code = experiment.load("map")
     table = map_table(lambda k, n, t, rate: 0.5)
-    view = experiment.Scores(table, code.VARIES).in_game("Catch")
+    view = Scores(table, code.VARIES).in_game("Catch")
     assert code.searched(view, code.SHAPES, 100_000) == list(code.COMMON)
     fewer = table[(table["num_envs"] != 8) | (table["learning_rate"] < 8e-3)]
-    view = experiment.Scores(fewer, code.VARIES).in_game("Catch")
+    view = Scores(fewer, code.VARIES).in_game("Catch")
     with pytest.raises(SystemExit) as end:
         code.at_best(view, (8, 128), 100_000, shapes=[(128, 8)])
     assert end.value.code == 2
     assert "Catch at 100,000 steps has [0.008, 0.016] with some N x T only" in capsys.readouterr().err
-    assert "Catch" not in code.finished(experiment.Scores(fewer, code.VARIES), 100_000)
+    assert "Catch" not in code.finished(Scores(fewer, code.VARIES), 100_000)
 
 
 def test_each_half_of_the_seeds_chooses_for_the_other():
@@ -292,7 +293,7 @@ def test_the_claims_of_the_map_on_tasks_with_best_rates_of_their_own():
 
     short, middle = at(100_000, 5e-4, 0.0), at(300_000, 2.5e-4, 0.0)
     long = at(900_000, 2.5e-4, 0.1, lambda k: [2.5e-4 * 2.0 ** (k + i) for i in (-1, 0, 1)])
-    rows = list(code.claims(experiment.Scores(pd.concat([short, middle, long]), code.VARIES)).rows())
+    rows = list(code.claims(Scores(pd.concat([short, middle, long]), code.VARIES)).rows())
     words = {row["name"]: row["verdict"] for row in rows if not row["game"]}
     assert [words[name] for name in ("K1", "K2", "K4", "K6")] == ["supported", "undecided", "supported", "supported"]
     shifts = [float(row["value"]) for row in rows if row["name"] == "K4"]
@@ -306,14 +307,14 @@ def test_the_claims_of_the_map_on_tasks_with_best_rates_of_their_own():
         """Those of a claim on a budget if every run of Acrobot is at the ceiling at one of the budgets."""
         table = pd.concat([short, middle, long])
         table.loc[(table["game"] == "Acrobot-v1") & (table["total_timesteps"] == solved_at), "score"] = 0.97
-        rows = code.claims(experiment.Scores(table, code.VARIES)).rows()
+        rows = code.claims(Scores(table, code.VARIES)).rows()
         return {row["game"] for row in rows if row["name"] == name and f"{budget:,}" in row["claim"]}
 
     assert tasks("K1", 900_000, 300_000) == {"", "Acrobot-v1", "LunarLander-v3"}
     assert tasks("K1", 900_000, 100_000) == tasks("K4", 900_000, 900_000) == {"LunarLander-v3"}
     assert tasks("K3", 300_000, 300_000) == {"", "LunarLander-v3", "Catch"}
     for table in (short, short[short["seed"] <= 3]):
-        view = experiment.Scores(table, code.VARIES).in_game("Catch")
+        view = Scores(table, code.VARIES).in_game("Catch")
         rate, found, enough = code.best_cell(view, (8, 128), 100_000)
         cell = table[(table["game"] == "Catch") & (table["num_envs"] == 8) & (table["num_steps"] == 128)]
         shown = cell[np.isclose(cell["learning_rate"], rate)]
@@ -327,7 +328,7 @@ def test_what_tuning_buys_is_cross_fitted_and_its_interval_is_over_tasks():
     def score(k, n, t, rate):
         return 0.2 + 0.05 * k + 0.3 * (rate == 4e-3) + 0.1 * (rate == 4e-3) * ((n, t) == (128, 8))
 
-    found = code.what_tuning_buys(experiment.Scores(map_table(score), code.VARIES))
+    found = code.what_tuning_buys(Scores(map_table(score), code.VARIES))
     base = 0.2 + 0.05 * np.arange(5)
     for values, gain in zip(found.values(), (0, 0, 0.3, 0.4), strict=True):
         assert np.sort(values) == pytest.approx(base + gain, abs=0.02)
@@ -343,7 +344,7 @@ def test_the_sign_of_a_shape_belongs_to_the_task_or_to_the_rate():
             sign = -1 if k % 2 or (turns and k == 0 and rate > 1e-3) else 1
             return 0.5 + size * sign * ((n, t) == (128, 8))
 
-        scores = experiment.Scores(map_table(score), code.VARIES)
+        scores = Scores(map_table(score), code.VARIES)
         tested = code.sign_belongs_to_task(100_000)(scores)
         assert (tested.verdict, tested.estimate.value) == (word, tasks)
 

@@ -3,8 +3,9 @@
 import csv
 
 import numpy as np
+from analysis.claims import Claims
 from analysis.comparisons import judge_choice
-from analysis.experiment import REPS, SMALLEST_EFFECT, ExperimentClaims
+from analysis.experiment import REPS, SMALLEST_EFFECT
 from analysis.panels import facets
 
 VARIES = ("num_envs", "num_steps", "learning_rate")
@@ -30,11 +31,13 @@ def regret(view):
 
 
 def claims(scores):
-    found = ExperimentClaims(scores)
+    found = Claims(scores)
     text = f"the recommended cell is less than {SMALLEST_EFFECT} below the best cell of the grid"
     quantity = "score, the recommended cells minus the cell that half of the grid's seeds choose"
     for name, games in (("V1", TASKS), ("V2", TASKS[:1]), ("V3", TASKS[1:])):
-        found.add(name, text, regret, scores.configs, name == "V1", games, by_game=False, quantity=quantity)
+        found.add(
+            text, regret, scores.configs, name=name, primary=name == "V1", games=games, by_game=False, quantity=quantity
+        )
     return found
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from analysis.claims import SECONDARY
+from analysis.claims import ESTIMATE, SECONDARY, Claims
 from analysis.comparisons import Tested, difference, judge
 from analysis.estimates import (
     ALPHA,
@@ -23,7 +23,7 @@ from analysis.estimates import (
     percentile_interval,
     verdict,
 )
-from analysis.experiment import ESTIMATE, REPS, ExperimentClaims
+from analysis.experiment import REPS
 from analysis.look import BLUE, PAGE, SKY, VERMILLION, plt
 from scipy import stats
 
@@ -289,14 +289,14 @@ BESIDE = {  # estimates beside the claims: the numbers of the sheet
 
 def claims(scores):
     """A1 to A5 as CLAIMS.md registers them; A6 is by results/advise/replay_advise.py."""
-    found, runs = ExperimentClaims(scores), scores.table
+    found, runs = Claims(scores), scores.table
     counted, of_best = (atlas(runs, references)[1] for references in (True, False))
     area = atlas(runs, column="mean_return")[1]
     games = [catalog.game_name(task.name) for task in counted]
 
     def add(name, text, tested, family="", **more):
         claim = {"games": games, "by_game": False, "primary": not family, "family": family, **more}
-        found.add(name, text, lambda view: tested, scores.configs, **claim)
+        found.add(text, lambda view: tested, scores.configs, name=name, **claim)
 
     def gain_of_many(task):
         return many_gain(task)[0]

@@ -2,7 +2,7 @@
 
 import pandas as pd
 from analysis import panels
-from analysis.experiment import ESTIMATE, ExperimentClaims
+from analysis.claims import ESTIMATE, Claims
 from analysis.look import BLUE, GREEN, PAGE, VERMILLION, plt
 
 from support import catalog
@@ -62,7 +62,7 @@ def table(runs):
 
 
 def claims(scores):
-    found = ExperimentClaims(scores)
+    found = Claims(scores)
     configs = {config["program"]: config for config in scores.configs}
     for game in scores.games:
         for column, quantity in MEASURES.items():
@@ -71,7 +71,7 @@ def claims(scores):
                 if all(scores.in_game(game).has(config) for config in pair):
                     text = f"{one} minus {other}"
                     more = {"games": [game], "column": column, "quantity": quantity, "family": ESTIMATE}
-                    found.compare(f"{game} {column}", text, *pair, **more)
+                    found.compare(text, *pair, name=f"{game} {column}", **more)
     return found
 
 

@@ -1,6 +1,6 @@
 """Do more environments undo the harm of more epochs? 4 and 8 epochs at 8x128, with N x 2 and with T x 2."""
 
-from analysis.experiment import ExperimentClaims
+from analysis.claims import Claims
 from analysis.panels import facets
 
 VARIES = ("num_envs", "num_steps", "update_epochs")
@@ -13,12 +13,12 @@ def of(scores, shape, epochs):
 
 
 def claims(scores):
-    found = ExperimentClaims(scores)
+    found = Claims(scores)
     base, more_envs, more_steps = (of(scores, shape, 8) for shape in SHAPES)
     fewer_epochs = of(scores, BASE, 4)
-    found.compare("R1", "at 8x128 8 epochs are worse than 4", base, fewer_epochs, side="less", primary=True)
-    found.compare("R2", "at 8 epochs 16x128 is better than 8x128", more_envs, base, primary=True)
-    found.compare("R3", "at 8 epochs 16x128 is better than 8x256", more_envs, more_steps, primary=True)
+    found.compare("at 8x128 8 epochs are worse than 4", base, fewer_epochs, name="R1", side="less", primary=True)
+    found.compare("at 8 epochs 16x128 is better than 8x128", more_envs, base, name="R2", primary=True)
+    found.compare("at 8 epochs 16x128 is better than 8x256", more_envs, more_steps, name="R3", primary=True)
     return found
 
 

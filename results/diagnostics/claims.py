@@ -1,7 +1,7 @@
 """Do P1's six diagnostics move with N at equal rows and equal gradient steps? The runs of shape."""
 
 from analysis import probes
-from analysis.experiment import ExperimentClaims
+from analysis.claims import Claims
 
 VARIES = ("num_envs", "num_steps", "learning_rate")
 FIXED = {}
@@ -13,7 +13,7 @@ def rates(scores):
 
 
 def claims(scores):
-    found = ExperimentClaims(scores)
+    found = Claims(scores)
     names = [f"D{i}" for i in range(1, 13)]
     for i, (rate, configs) in enumerate(rates(scores).items()):
         probes.add(found, names[6 * i : 6 * i + 6], configs, f" at a rate of {rate:g}", primary=i == 0)

@@ -2,9 +2,10 @@
 
 import csv
 
+from analysis.claims import Claims
 from analysis.comparisons import difference, judge, judge_each, over_each
 from analysis.estimates import evidence, several
-from analysis.experiment import SMALLEST_EFFECT, ExperimentClaims
+from analysis.experiment import SMALLEST_EFFECT
 
 VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps")
 FIXED = {"minibatch_size": 256}
@@ -30,7 +31,7 @@ def predicted(scores):
 
 
 def claims(scores):
-    found = ExperimentClaims(scores)
+    found = Claims(scores)
     for budget, cells in predicted(scores).items():
         names, where = (("R1", "R2", "R3"), "") if budget == SHORT else (("R4", "R5", "R6"), f", {budget:,} steps")
         _add(found, scores, cells, names, where, budget)
@@ -50,7 +51,7 @@ def _add(found, scores, cells, names, where, budget):
         def gains(view, other=other):
             return judge(evidence(difference, [samples(view, "predicted"), samples(view, other)]), "more")
 
-        found.add(name, f"the predicted cell beats {words}{where}", gains, configs, primary=budget == SHORT)
+        found.add(f"the predicted cell beats {words}{where}", gains, configs, name=name, primary=budget == SHORT)
 
     def level(view):
         others = [name for name in cells[view.games[0]] if name != "predicted"]
@@ -59,4 +60,4 @@ def _add(found, scores, cells, names, where, budget):
 
     text = f"no cell that was tried is more than {SMALLEST_EFFECT} above the predicted one{where}"
     for game in scores.games:
-        found.add(names[2], text, level, configs, games=[game], by_game=False)
+        found.add(text, level, configs, name=names[2], games=[game], by_game=False)

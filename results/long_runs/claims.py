@@ -1,9 +1,10 @@
 """Does a shape fall behind, or come back, in ten million steps? Three shapes of one batch at two rates; no claims."""
 
 import numpy as np
+from analysis.claims import ESTIMATE, Claims
 from analysis.comparisons import Tested
 from analysis.estimates import evidence
-from analysis.experiment import ESTIMATE, ExperimentClaims, load
+from analysis.experiment import load
 
 MAP, of_peaks = load("map"), load("lunarlander").of_peaks
 VARIES, FIXED, ALSO = MAP.VARIES, MAP.FIXED, ("map",)
@@ -24,7 +25,7 @@ def at(view, shape, budget):
 
 
 def claims(scores):
-    found = ExperimentClaims(scores)
+    found = Claims(scores)
 
     def compare(text, first, second):
         """Adds the larger mean of the first configurations minus that of the second."""
@@ -34,7 +35,7 @@ def claims(scores):
             return Tested(evidence(of_peaks(len(first)), samples).estimate)
 
         if first and second:
-            found.add("long", text, peaks, [*first, *second], games=[game], family=ESTIMATE)
+            found.add(text, peaks, [*first, *second], name="long", games=[game], family=ESTIMATE)
 
     for game in scores.games:
         view = scores.in_game(game)

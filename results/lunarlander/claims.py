@@ -3,9 +3,10 @@
 import copy
 
 import numpy as np
+from analysis.claims import ESTIMATE, Claims
 from analysis.comparisons import Tested
 from analysis.estimates import evidence, mean
-from analysis.experiment import ESTIMATE, ExperimentClaims, load
+from analysis.experiment import load
 from analysis.look import BLUE, PAGE, plt
 
 MAP = load("map")
@@ -70,14 +71,14 @@ def of_peaks(number):
 
 
 def claims(scores):
-    found, cells = ExperimentClaims(scores), collapse(scores)
+    found, cells = Claims(scores), collapse(scores)
     base = cells["128×8"]
 
     def estimated(name, text, statistic, configs, quantity=UNIT):
         def test(view):
             return Tested(evidence(statistic, [view.sample(config) for config in configs]).estimate)
 
-        found.add(name, text, test, configs, family=ESTIMATE, quantity=quantity)
+        found.add(text, test, configs, name=name, family=ESTIMATE, quantity=quantity)
 
     for words, config in cells.items():
         estimated("return", f"{words}, 2e-3, 300,000 steps", mean, [config])

@@ -7,7 +7,7 @@ import itertools
 import re
 
 import numpy as np
-from analysis.claims import BY_GAME
+from analysis.claims import BY_GAME, ESTIMATE, Claims
 from analysis.comparisons import SEEDS_FOR_A_VERDICT, Tested, difference, gain_difference, judge, judge_each
 from analysis.estimates import (
     ALPHA,
@@ -20,7 +20,7 @@ from analysis.estimates import (
     mean,
     resampled,
 )
-from analysis.experiment import ESTIMATE, REPS, ExperimentClaims
+from analysis.experiment import REPS
 from analysis.look import BLUE, COLORS, DASHED, DOTTED, PAGE, plt
 from analysis.suite import short
 
@@ -190,7 +190,7 @@ def configs_of(scores, shape, *budgets):
 
 def claims(scores):
     """K1 to K6, each on the tasks that have run at its budgets. K5 is registered at MIDDLE, at SHORT an estimate."""
-    found = ExperimentClaims(scores)
+    found = Claims(scores)
     unsaturated_ends = games = unsaturated(scores.in_games(finished(scores, SHORT, LONG)), (SHORT, LONG))
     if games:
         ends = (("K1", "N", (128, 32)), ("K2", "T", (8, 128)))
@@ -203,11 +203,11 @@ def claims(scores):
 
             text = f"a larger {factor} helps more at {LONG:,} steps than at {SHORT:,}, each cell at its best rate"
             configs = [config for cell in cells for config in configs_of(scores, *cell)]
-            found.add(name, text, effect_grows, configs, primary=True, games=games)
+            found.add(text, effect_grows, configs, name=name, primary=True, games=games)
         text = f"the shapes' order at {SHORT:,} steps is kept at {LONG:,}"
         more = {"primary": True, "games": games, "by_game": False, "quantity": "Kendall's tau"}
         configs = [config for shape in ORDERED for config in configs_of(scores, shape, SHORT, LONG)]
-        found.add("K6", text, order_is_kept, configs, **more)
+        found.add(text, order_is_kept, configs, name="K6", **more)
     for budget in (SHORT, MIDDLE):
         games = unsaturated(scores.in_games(finished(scores, budget, rates=RATES)), (budget,))  # equal rates are enough
         if not games:
@@ -231,18 +231,18 @@ def claims(scores):
         text = f"at {budget:,} steps and equal rates the shapes are level with 8x128"
         configs = [config for shape in ORDERED for config in configs_of(scores, shape, budget)]
         more = {"primary": True, "games": games, "quantity": "score, the farthest shape"}
-        found.add("K3", text, level, configs, **more)
+        found.add(text, level, configs, name="K3", **more)
         family = "" if budget == MIDDLE else ESTIMATE
         text, quantity = f"at {budget:,} steps the sign of 128x8 - 8x128 belongs to the task, not to the rate", "tasks"
         both = [config for shape in ((128, 8), (8, 128)) for config in configs_of(scores, shape, budget)]
         more = {"games": games, "by_game": False, "family": family, "quantity": quantity}
-        found.add("K5", text, sign_belongs_to_task(budget), both, **more)
+        found.add(text, sign_belongs_to_task(budget), both, name="K5", **more)
         for game in games:
             view = scores.in_game(game)
             for rate in common_rates(view, budget):
                 text = f"at {budget:,} steps and a rate of {rate:g} 128x8 is above 8x128"
                 more = {"by_game": False, "family": BY_GAME, "games": [game]}
-                found.add("K5", text, sign_at(rate, budget), pair(view, rate, budget), **more)
+                found.add(text, sign_at(rate, budget), pair(view, rate, budget), name="K5", **more)
     for shape in ORDERED if unsaturated_ends else ():
 
         def moves(view, shape=shape):
@@ -255,7 +255,7 @@ def claims(scores):
 
         text = f"the best rate of {shape[0]}x{shape[1]} falls from {SHORT:,} to {LONG:,} steps"
         more = {"games": unsaturated_ends, "by_game": False, "quantity": "log2 of the rate"}
-        found.add("K4", text, moves, configs_of(scores, shape, SHORT, LONG), **more)
+        found.add(text, moves, configs_of(scores, shape, SHORT, LONG), name="K4", **more)
     for shape, budget in itertools.product(BATCH_1024 if unsaturated_ends else (), (SHORT, LONG)):
 
         def top(view, shape=shape, budget=budget):
@@ -264,7 +264,7 @@ def claims(scores):
 
         text = f"the best rate of {shape[0]}x{shape[1]} at {budget:,} steps, beside K4"
         more = {"games": unsaturated_ends, "family": ESTIMATE, "quantity": "log2 of the rate"}
-        found.add("best rate", text, top, configs_of(scores, shape, budget), **more)
+        found.add(text, top, configs_of(scores, shape, budget), name="best rate", **more)
     return found
 
 

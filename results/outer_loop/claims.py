@@ -1,9 +1,10 @@
 """Three ways to use 1/4, 4 or 16 times the environments of a base of 8 x 32 with minibatches of 64 rows (P3)."""
 
 import numpy as np
+from analysis.claims import Claims
 from analysis.comparisons import curvature, judge, judge_ranks
 from analysis.estimates import evidence, resampled
-from analysis.experiment import REPS, ExperimentClaims
+from analysis.experiment import REPS
 from analysis.panels import facets
 
 VARIES = ("num_envs", "minibatch_size", "learning_rate")
@@ -97,24 +98,24 @@ def noise_and_best(view):
 
 
 def claims(scores):
-    found = ExperimentClaims(scores)
+    found = Claims(scores)
     numbers = sorted({config["num_envs"] for config in scores.configs})
     fewest, most = numbers[0], numbers[-1]
 
     def beats(name, text, first, second, num_envs):
         pair = [way(scores, one, num_envs) for one in (first, second)]
-        found.compare(name, f"at N = {num_envs} {text}", *pair, primary=True)
+        found.compare(f"at N = {num_envs} {text}", *pair, name=name, primary=True)
 
     beats("O1", "more minibatches beat bigger ones", MORE, BIGGER, most)
     beats("O2", "more minibatches beat bigger ones with the square-root rule", MORE, SQRT, most)
     text, quantity = "the score is an inverted U in log DDR", "coefficient of the square of log10 DDR"
-    found.add("O3", text, inverted_u, scores.configs, primary=True, quantity=quantity)
+    found.add(text, inverted_u, scores.configs, name="O3", primary=True, quantity=quantity)
     beats("O5", "minibatches of the base's size beat smaller ones", MORE, BIGGER, fewest)
     text = "the top of the U is at a higher DDR at the end than at a quarter of the steps"
-    found.add("O4", text, top_moves, scores.configs, quantity="log10 DDR")
+    found.add(text, top_moves, scores.configs, name="O4", quantity="log10 DDR")
     text, quantity = "the noise scale predicts the best N", "rank correlation over games and quarters"
     more = [way(scores, MORE, n) for n in numbers]
-    found.add("O6", text, lambda view: judge_ranks(*noise_and_best(view)), more, by_game=False, quantity=quantity)
+    found.add(text, lambda view: judge_ranks(*noise_and_best(view)), more, name="O6", by_game=False, quantity=quantity)
     return found
 
 

@@ -1,8 +1,8 @@
 """The numbers that CleanRL and RL Zoo publish for small tasks, made again with ppo_envpool.py."""
 
+from analysis.claims import ESTIMATE, Claims
 from analysis.comparisons import Tested
 from analysis.estimates import evidence, mean
-from analysis.experiment import ESTIMATE, ExperimentClaims
 
 VARIES = ("num_envs", "num_steps", "minibatch_size", "update_epochs", "learning_rate", "total_timesteps")
 FIXED = {}
@@ -10,7 +10,7 @@ SOURCES = {1: "CleanRL's", 4: "CleanRL's", 8: "RL Zoo's"}  # by N
 
 
 def claims(scores):
-    found = ExperimentClaims(scores)
+    found = Claims(scores)
     for config in scores.configs:
         games = [game for game in scores.games if scores.in_game(game).has(config)]
         for game in games:
@@ -23,5 +23,5 @@ def claims(scores):
                     return Tested(evidence(mean, [view.sample(config, column)]).estimate)
 
                 text = f"{game} at {SOURCES[config['num_envs']]} settings"
-                found.add("reference", text, test, [config], games=[game], family=ESTIMATE, quantity=quantity)
+                found.add(text, test, [config], name="reference", games=[game], family=ESTIMATE, quantity=quantity)
     return found

@@ -1,8 +1,8 @@
 """Are the map's numbers those of other seeds? Ten of its settings, drawn by chance and repeated."""
 
+from analysis.claims import ESTIMATE, Claims
 from analysis.comparisons import Tested, difference
 from analysis.estimates import evidence
-from analysis.experiment import ESTIMATE, ExperimentClaims
 
 VARIES = ("num_envs", "num_steps", "learning_rate")
 FIXED = {"minibatch_size": 256}
@@ -11,7 +11,7 @@ FIRST_FRESH = 101  # seed
 
 
 def claims(scores):
-    found = ExperimentClaims(scores)
+    found = Claims(scores)
     for game in scores.games:
         for config in scores.configs:
             view = scores.in_game(game)
@@ -25,5 +25,5 @@ def claims(scores):
 
             text = f"{config['num_envs']}x{config['num_steps']} at {config['learning_rate']:g}"
             quantity = "score, fresh seeds minus the map's"
-            found.add("repeat", text, repeated, [config], games=[game], family=ESTIMATE, quantity=quantity)
+            found.add(text, repeated, [config], name="repeat", games=[game], family=ESTIMATE, quantity=quantity)
     return found

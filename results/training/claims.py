@@ -5,9 +5,9 @@ schedule, trend, outer_loop, rates and data_reuse. A fit is of the mean score of
 """
 
 import numpy as np
+from analysis.claims import ESTIMATE, Claims
 from analysis.comparisons import judge
 from analysis.estimates import evidence, mean
-from analysis.experiment import ESTIMATE, ExperimentClaims
 from analysis.look import PAGE, plt
 
 VARIES = ("num_envs", "num_steps", "minibatch_size", "update_epochs", "learning_rate", "total_timesteps")
@@ -48,7 +48,7 @@ def predictors(configs):
 
 
 def claims(scores):
-    found = ExperimentClaims(scores)
+    found = Claims(scores)
     configs = [config for config in scores.configs if scores.has(config)]
 
     def share(columns):
@@ -56,7 +56,7 @@ def claims(scores):
 
     for i, (words, columns) in enumerate(predictors(configs).items(), 1):
         text = f"explained by {words}, {len(configs)} configurations"
-        found.add(f"F{i}", text, share(columns), configs, family=ESTIMATE, quantity="R² of the mean score")
+        found.add(text, share(columns), configs, name=f"F{i}", family=ESTIMATE, quantity="R² of the mean score")
     return found
 
 

@@ -1,7 +1,7 @@
-"""The claims of a sweep or of an experiment, with their numbers and verdicts.
+"""The claims on scores, with their numbers and verdicts.
 
-`Claims` collects rows, whatever they were read from, and corrects them for their number. `SweepClaims` makes them from
-the runs of a sweep (sweep_claims.py fills it, tables.py prints it); experiment.py from results/runs.csv.gz.
+`Claims` collects rows, whatever the scores were read from, and corrects them for their number. sweep_claims.py and
+results/STUDY/claims.py fill it; tables.py prints it for figures.py, judge.py writes it into verdicts.csv.
 
 Every row has the verdict of its own test. A second one, and the p-values beside it, are adjusted by Holm's method
 within its family: the primary rows, which say what was claimed before the runs; the other rows; those of single games.
@@ -16,29 +16,23 @@ from analysis.comparisons import Tested, effect, gain_difference, judge, judge_e
 from analysis.estimates import (
     ALPHA,
     CONTRADICTED,
-    MARGIN,
     NO_ESTIMATE,
     SUPPORTED,
     UNDECIDED,
     Estimate,
     Evidence,
-    bootstrap,
-    enough_seeds,
+    detectable,
     equivalence_power,
-    evidence,
     holm,
-    improvement,
-    iqm,
     kendall,
     nothing,
-    percentile_interval,
-    resampled,
 )
 from analysis.suite import DIAGNOSTICS, SHOWN, as_shown
+from analysis.training_runs import Configuration
 
 NO_FINAL_SCORES = "no final scores of these configurations"
-SMALLEST_MARGIN = 0.01  # in scores: a tenth of the base's score says nothing where that is nearly 0
 PRIMARY, SECONDARY, BY_GAME = "primary", "secondary", "by game"
+ESTIMATE = "estimate"  # the family of numbers about which nothing was claimed
 
 
 # ---- claims ----------------------------------------------------------------------------------------------------------
@@ -47,9 +41,9 @@ class Claim:
     """A row of the table."""
 
     text: str  # the claim; indented if it is part of the one above
-    quantity: str  # what the number is
     tested: Tested
-    side: str  # what is claimed of the number, as for estimates.verdict
+    quantity: str = "score"  # what the number is
+    side: str = ""  # what is claimed of the number, as for estimates.verdict
     margin: float = 0.0
     improvement: Estimate = NO_ESTIMATE  # P(improvement), where two sides are compared
     family: str = SECONDARY
@@ -57,6 +51,11 @@ class Claim:
     name: str = ""  # as "S1"
     seeds: int = 0  # in each game
     game: str = ""  # that of a row in one game
+
+    @property
+    def words(self):
+        """The text, with the game of a row in one game."""
+        return f"  {self.text.strip()}: {self.game}" if self.family == BY_GAME else self.text
 
     @property
     def estimate(self):
@@ -86,8 +85,152 @@ class Claim:
 
 
 class Claims(list):
-    """Collects claims, and corrects their verdicts for their number."""
+    """Collects claims on scores, and corrects their verdicts for their number."""
 
+    def __init__(self, scores=None, by_game=True):
+        """scores: Scores. by_game: whether each claim is followed by the same in each game."""
+        super().__init__()
+        self.scores, self.by_game = scores, by_game
+
+    # ---- adding ------------------------------------------------------------------------------------------------------
+    def add(self, text, test, configs, *, games=None, by_game=None, primary=False, family="", **more):
+        """Adds a claim, and its versions without diverged runs and in each game. Returns the first row.
+
+        test: a function of Scores, gives the Tested of the configurations; not called where they cannot be compared.
+        games: those of the claim; None: all. by_game: whether the numbers of each game follow, if not as for all
+        claims. family: if neither PRIMARY nor SECONDARY. more: as for `row`, and `pairs`, as for Scores.improvement.
+        """
+        view, place = self.scores.in_games(games) if games else self.scores, len(self)
+        self._test(view, text, test, configs, family or (PRIMARY if primary else SECONDARY), **more)
+        if view.any_diverged(configs):
+            words = f"  {text}, without the diverged runs"
+            self._test(view.without_diverged(), words, test, configs, SECONDARY, **more)
+        if (self.by_game if by_game is None else by_game) and len(view.games) > 1:
+            for game in view.games:
+                self._test(view.in_game(game), text, test, configs, BY_GAME, **more)
+        return self[place]
+
+    def _test(self, view, text, test, configs, family, side="", column="score", pairs=(), **more):
+        if not view.can_compare(configs):
+            self.row(text, judge(nothing(NO_FINAL_SCORES), "more"), (), view, family=family, side=side, **more)
+            return
+        margin = view.margin(side, column)
+        configs = [*configs, view.base] if margin else configs
+        more |= {"family": family, "side": side, "column": column, "margin": margin}
+        self.row(text, test(view), configs, view, improvement=view.improvement(pairs) if pairs else NO_ESTIMATE, **more)
+
+    def row(self, text, tested, configs, view=None, *, column="score", **more):
+        """Adds one row. tested: its Tested. configs: those whose scores the number rests on; it has no interval if they
+        decide nothing. view: their Scores, if not those of all claims. more: further fields of Claim.
+        """
+        view = view or self.scores
+        doubt = view.reason_to_doubt(configs, column)
+        if doubt:
+            more["improvement"] = NO_ESTIMATE
+            tested = judge(Evidence(tested.estimate.value, np.zeros(0), doubt), "more")
+        more.setdefault("needs", view.needs(configs) if configs else "")
+        more.setdefault("game", view.games[0] if len(view.games) == 1 else "")
+        more.setdefault("seeds", view.seeds(configs))
+        self.append(Claim(text, tested=tested, **more))
+        return self[-1]
+
+    def compare(self, text, better, worse, quantity="score", side="more", column="score", **more):
+        """Adds the mean score of the configurations in `better` minus that of those in `worse`; or of one and another.
+
+        With as many of one as of the other also P(improvement), pair by pair, where the rows show it. `little` and `not
+        less` have the margin of the scores.
+        """
+        better, worse = ([x] if isinstance(x, Configuration) else list(x) for x in (better, worse))
+        configs = list(dict.fromkeys([*better, *worse]))  # one that occurs twice is resampled once
+
+        def test(view):
+            statistic = _difference(configs, better, worse, view.pool)
+            found = view.evidence(statistic, [view.sample(config, column) for config in configs])
+            return judge(found, side, view.margin(side, column))
+
+        pairs = list(zip(better, worse)) if len(better) == len(worse) and column == "score" else ()
+        able = configs if better and worse else []
+        return self.add(text, test, able, quantity=quantity, side=side, column=column, pairs=pairs, **more)
+
+    def compare_gains(self, text, pair, other_pair, quantity="score", side="more", **more):
+        """Adds the gain of a pair, the score of its first configuration minus that of its second, minus another's."""
+        configs = [*pair, *other_pair]
+
+        def test(view):
+            statistic = partial(gain_difference, pool=view.pool)
+            found = view.evidence(statistic, [view.sample(config) for config in configs])
+            return judge(found, side, view.margin(side))
+
+        return self.add(text, test, configs if len(configs) == 4 else [], quantity=quantity, side=side, **more)
+
+    def all_together(self, text, rows, side, primary=False):
+        """Adds a claim that holds if all of the rows, which are above it, hold (judge_each)."""
+        if not rows:
+            return
+        margin = rows[0].margin
+        tested = judge_each([row.tested.found for row in rows], side, margin)
+        more = {
+            "family": PRIMARY if primary else SECONDARY,
+            "needs": next((row.needs for row in rows if row.needs), ""),
+            "seeds": min(row.seeds for row in rows),
+        }
+        self.row(text, tested, (), quantity="the farthest, with its CI", side=side, margin=margin, **more)
+
+    def trend(self, text, tau, levels, groups, side, configs=(), quantity="Kendall's τ with N", **more):
+        """Adds Kendall's tau of levels with a quantity. A trend that turns back at its last level does not hold.
+
+        tau: as estimates.kendall gives it for levels and groups.
+        """
+        runs = [[group[i] for group in groups] for i in range(len(levels))]
+        tested = with_reversals(judge(tau, side), levels, groups, side)
+        return self.row(text, tested, configs, quantity=quantity, side=side, needs=needed(runs), **more)
+
+    def diagnostics(self):
+        """Adds P1's six claims on N-scaling, each on the native batch and on the probe."""
+        for row in correlations(self.scores):
+            if not np.isfinite(row.tau.value):
+                continue
+            place, name = row.tag.split("/")
+            label, sign = DIAGNOSTICS[name]
+            rows = "native batch" if place == "diagnostics" else "probe, equal rows"
+            shown = [[as_shown(name, x) for x in group] for group in row.groups]
+            moved = effect(row.levels, shown).estimate
+            ends = f"N = {min(row.levels)} to {max(row.levels)}"
+            self.trend(
+                f"{label} {'rises' if sign > 0 else 'falls'} with N ({rows})",
+                row.tau,
+                row.levels,
+                row.groups,
+                "more" if sign > 0 else "less",
+                quantity=f"Kendall's τ with N; {SHOWN[name]} from {ends}: {in_words(moved)}",
+            )
+
+    # ---- verdicts.csv ------------------------------------------------------------------------------------------------
+    def rows(self):
+        """The rows of verdicts.csv. A row in one game, an estimate, and a claim with too few seeds have no verdict."""
+        for claim, (holds, fails) in zip(self, self.chances()):
+            tested, word = claim.tested, claim.verdict
+            judged, least = claim.family in (PRIMARY, SECONDARY) and not claim.needs, detectable(tested.estimate)
+            if word == UNDECIDED and "at the edge" in tested.remark:
+                word = f"{UNDECIDED}: at the edge"
+            yield {
+                "name": claim.name,
+                "family": claim.family,
+                "claim": claim.text,
+                "game": claim.game,
+                "quantity": claim.quantity,
+                "seeds": claim.seeds,
+                "value": number(tested.estimate.value),
+                "low": number(tested.estimate.low),
+                "high": number(tested.estimate.high),
+                "verdict": word if judged else "",
+                "p_holm": f"{holds:.4f}" if judged and claim.is_tested else "",
+                "p_holm_opposite": f"{fails:.4f}" if judged and claim.is_tested else "",
+                "detectable": f"{least:.2g}" if judged and word == UNDECIDED and least > 1e-9 else "",
+                "remark": "" if claim.family == BY_GAME else "; ".join(filter(None, (tested.remark, tested.why))),
+            }
+
+    # ---- Holm's correction -------------------------------------------------------------------------------------------
     def chances(self):
         """Of each row the p-values of the claim and of its opposite after Holm's correction within its family."""
         adjusted = [(1.0, 1.0)] * len(self)
@@ -107,189 +250,6 @@ class Claims(list):
         ]
 
 
-# ---- claims of a sweep -----------------------------------------------------------------------------------------------
-class SweepClaims(Claims):
-    """Collects the claims of a suite. P1's sweeps pool runs into an IQM, all others into a mean over games."""
-
-    def __init__(self, suite, by_game=False):
-        """by_game: whether each comparison is followed by the same in each game."""
-        super().__init__()
-        self.suite, self.by_game = suite, by_game
-
-    def add(self, text, quantity, found, side, suite=None, configs=(), measure="final", margin=0.0, **more):
-        """found: Evidence, or Tested. configs: those of the final scores behind the number; it has no interval if they
-        judge nothing.
-
-        suite: the one that was judged, if not that of these claims. more: further fields of Claim.
-        """
-        suite = suite or self.suite
-        doubt = suite.reason_to_doubt(configs, measure)
-        if doubt:
-            value = found.estimate.value if isinstance(found, Tested) else found.value
-            found = Evidence(value, np.zeros(0), doubt)
-            more["improvement"] = NO_ESTIMATE
-        samples = [suite.sample(config, measure) for config in configs]
-        more.setdefault("needs", needed(samples) if samples else "")
-        more["seeds"] = min((len(scores) for sample in samples for scores in sample), default=0)
-        tested = found if isinstance(found, Tested) else judge(found, side, margin)
-        self.append(Claim(text, quantity, tested, side, margin, **more))
-        return found
-
-    def versions(self, text, configs, primary, by_game):
-        """(suite, text, family) of a row, of its version without diverged runs, and of those in single games."""
-        suite = self.suite
-        yield suite, text, PRIMARY if primary else SECONDARY
-        if suite.any_diverged(configs):
-            yield suite.without_diverged(), f"  {text}, without the diverged runs", SECONDARY
-        if (self.by_game or by_game) and len(suite.common) > 1:
-            for game in suite.common:
-                yield suite.in_game(game), f"  {text.strip()}: {game}", BY_GAME
-
-    def compare(self, text, better, worse, quantity, side="more", measure="final", primary=False, by_game=False):
-        """Adds the mean score of the configurations in `better` minus that of those in `worse`.
-
-        With as many of one as of the other also P(improvement), pair by pair. `little` and `not less` have a margin of
-        MARGIN times the base's score. Returns the Evidence of the first row.
-        """
-        configs = list(dict.fromkeys([*better, *worse]))  # one that occurs twice is resampled once
-
-        def evidence_of(suite):
-            samples = [suite.sample(config, measure) for config in configs]
-            statistic = _difference(configs, better, worse, suite.pool)
-            return found_by(suite, statistic, samples)
-
-        def improvement_of(suite):
-            if len(better) != len(worse) or measure != "final":
-                return NO_ESTIMATE
-            return _paired_improvement(suite, configs, [suite.sample(config) for config in configs], better, worse)
-
-        able = configs if better and worse else []
-        return self.test(text, able, evidence_of, quantity, side, measure, primary, by_game, improvement_of)
-
-    def compare_gains(self, text, pair, other_pair, quantity, side, primary=False):
-        """Adds the gain of a pair, the score of its first configuration minus that of its second, over another pair's.
-
-        Returns the Evidence of the first row.
-        """
-        configs = [*pair, *other_pair]
-
-        def evidence_of(suite):
-            statistic = partial(gain_difference, pool=suite.pool)
-            return found_by(suite, statistic, [suite.sample(config) for config in configs])
-
-        return self.test(text, configs if len(configs) == 4 else [], evidence_of, quantity, side, primary=primary)
-
-    def test(
-        self,
-        text,
-        configs,
-        found_in,
-        quantity,
-        side,
-        measure="final",
-        primary=False,
-        by_game=False,
-        improvement_in=lambda suite: NO_ESTIMATE,
-    ):
-        """Adds a claim on final scores, and its versions; returns what the first of them rests on.
-
-        found_in: a function of a suite that gives the Evidence, or the Tested, of the configurations. It is not called
-        if they cannot be compared.
-        """
-        first = None
-        for suite, words, family in self.versions(text, configs, primary, by_game):
-            if suite.can_compare(configs):
-                found, judging = found_in(suite), self.judging(configs, side)
-                more = {"margin": self.margin(suite, side, measure), "improvement": improvement_in(suite)}
-            else:
-                found, judging, more = nothing(NO_FINAL_SCORES), (), {}
-            found = self.add(words, quantity, found, side, suite, judging, measure, family=family, **more)
-            first = first or found
-        return first
-
-    def all_together(self, text, rows, side, primary=False):
-        """Adds a claim that holds if all of the rows hold (judge_each). rows: [(Evidence, Claim)] of rows above."""
-        if not rows:
-            return
-        margin = rows[0][1].margin
-        tested = judge_each([found for found, _ in rows], side, margin)
-        more = {
-            "family": PRIMARY if primary else SECONDARY,
-            "needs": next((claim.needs for _, claim in rows if claim.needs), ""),
-            "seeds": min(claim.seeds for _, claim in rows),
-        }
-        self.append(Claim(text, "the farthest, with its CI", tested, side, margin, **more))
-
-    def trend(self, text, tau, levels, groups, side, configs=(), quantity="Kendall's τ with N", **more):
-        """Adds Kendall's tau of levels with a quantity. A trend that turns back at its last level does not hold.
-
-        tau: as estimates.kendall gives it for levels and groups.
-        """
-        runs = [[group[i] for group in groups] for i in range(len(levels))]
-        tested = with_reversals(judge(tau, side), levels, groups, side)
-        self.add(text, quantity, tested, side, None, configs, needs=needed(runs), **more)
-
-    def judging(self, configs, side):
-        """The configurations whose final scores a verdict rests on: with a margin also the base."""
-        has_margin = side in ("little", "not less") and self.suite.base in self.suite.scored
-        return [*configs, self.suite.base] if has_margin else configs
-
-    def margin(self, suite, side, measure="final"):
-        """MARGIN times the base's score for the sides that have a margin, else 0."""
-        if side not in ("little", "not less") or suite.base not in suite.scored:
-            return 0.0
-        return max(MARGIN * abs(float(suite.pool(suite.sample(suite.base, measure)))), SMALLEST_MARGIN)
-
-    def diagnostics(self):
-        """Adds P1's six claims on N-scaling, each on the native batch and on the probe."""
-        for row in correlations(self.suite):
-            if not np.isfinite(row.tau.value):
-                continue
-            place, name = row.tag.split("/")
-            label, sign = DIAGNOSTICS[name]
-            rows = "native batch" if place == "diagnostics" else "probe, equal rows"
-            shown = [[as_shown(name, x) for x in group] for group in row.groups]
-            moved = effect(row.levels, shown).estimate
-            ends = f"N = {min(row.levels)} to {max(row.levels)}"
-            self.trend(
-                f"{label} {'rises' if sign > 0 else 'falls'} with N ({rows})",
-                row.tau,
-                row.levels,
-                row.groups,
-                "more" if sign > 0 else "less",
-                quantity=f"Kendall's τ with N; {SHOWN[name]} from {ends}: {in_words(moved)}",
-            )
-
-    def as_rows(self):
-        """The rows of the CSV of claims, as dicts."""
-        return [
-            {
-                "sweep": self.suite.sweep,
-                "script": self.suite.script,
-                "claim": claim.text.strip(),
-                "family": claim.family,
-                "value": claim.estimate.value,
-                "ci_low": claim.estimate.low,
-                "ci_high": claim.estimate.high,
-                "p_improvement": claim.improvement.value,
-                "p_ci_low": claim.improvement.low,
-                "p_ci_high": claim.improvement.high,
-                "verdict": claim.verdict,
-                "holm_verdict": adjusted,
-                "p_value": claim.tested.p,
-                "power_if_equal": claim.power_if_equal,
-                "budget": self.suite.budget,
-                "seeds": claim.seeds,
-                "margin": claim.margin,
-                "no_ci": claim.tested.why,
-                "needs": claim.needs,
-                "remark": claim.remark,
-                "value_is": claim.quantity,
-            }
-            for claim, adjusted in zip(self, self.adjusted())
-        ]
-
-
 def _difference(configs, better, worse, pool):
     """The statistic of a comparison; its samples are those of `configs`."""
 
@@ -302,26 +262,9 @@ def _difference(configs, better, worse, pool):
     return difference
 
 
-def _paired_improvement(suite, configs, samples, better, worse):
-    """The Estimate of P(improvement), the mean over the pairs of `better` and `worse`; drawn as rliable does."""
-
-    def mean_improvement(*samples):
-        drawn = dict(zip(configs, samples))
-        by_pair = [improvement(drawn[one], drawn[other]) for one, other in zip(better, worse)]
-        return np.mean(by_pair, axis=0)
-
-    value = float(mean_improvement(*samples))
-    if not enough_seeds(samples):
-        return Estimate(value, np.nan, np.nan)
-    draws = bootstrap(mean_improvement, samples, min(suite.reps, 1000), suite.seed)
-    return Estimate(value, *map(float, percentile_interval(draws)))
-
-
-def found_by(suite, statistic, samples):
-    """The Evidence of a statistic of final scores: P1's interquartile mean keeps the bootstrap of n - 1 of n seeds."""
-    if suite.pool is iqm:
-        return resampled(statistic, samples, suite.reps, suite.seed)
-    return evidence(statistic, samples)
+def number(value):
+    """With four digits; nothing smaller than 1e-9."""
+    return f"{round(value, 9) + 0.0:.4g}"
 
 
 def in_words(estimate):
@@ -360,7 +303,7 @@ def correlations(suite):
     everything = list(dict.fromkeys([*n_family, *t_family, *same_batch]))
     rows = []
     for tag in [f"{place}/{name}" for name in DIAGNOSTICS for place in ("diagnostics", "probe")]:
-        if not any(suite.second_half_means(suite.base, game, tag).size for game in suite.games):
+        if not any(suite.second_half_means(suite.base, game, tag).size for game in suite.all_games):
             continue
         by_n, by_t, by_all = (_groups(suite, tag, configs) for configs in (n_family, t_family, everything))
         levels = [config["num_envs"] for config in n_family]
@@ -380,5 +323,5 @@ def correlations(suite):
 
 def _groups(suite, tag, configs):
     """Means over the second half of each run, in the games that all of the configurations have."""
-    groups = [[suite.second_half_means(config, game, tag) for config in configs] for game in suite.games]
+    groups = [[suite.second_half_means(config, game, tag) for config in configs] for game in suite.all_games]
     return [group for group in groups if all(values.size for values in group)]

@@ -22,6 +22,7 @@ from analysis.estimates import (
     SUPPORTED,
     UNDECIDED,
     Estimate,
+    Evidence,
     distribution,
     enough_seeds,
     evidence,
@@ -50,6 +51,7 @@ class Tested(NamedTuple):
     chances: tuple = (1.0, 1.0)  # the p-values of the claim and of its opposite
     why: str = ""  # why there is no interval
     remark: str = ""
+    found: Evidence = None  # of one number
 
     @property
     def p(self):
@@ -74,7 +76,7 @@ def judge(found, side, margin=0.0):
     """The Tested of an Evidence. side, margin: as for estimates.verdict."""
     estimate = found.estimate
     word = verdict(estimate.low, estimate.high, side, margin)
-    return Tested(estimate, word, tuple(map(float, p_values(found.draws, side, margin))), found.why)
+    return Tested(estimate, word, tuple(map(float, p_values(found.draws, side, margin))), found.why, found=found)
 
 
 def judge_each(found, side, margin=0.0):

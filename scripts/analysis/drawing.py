@@ -39,7 +39,7 @@ def curve_panels(suite, panels, finals=(), part="", axis=None):
         drawn = fewer(suite, configs)
         style = styles(suite, drawn, by)
         for config in drawn:
-            until = suite.dotted_until(config, suite.common, sheet.axis)
+            until = suite.dotted_until(config, suite.games, sheet.axis)
             sheet.curve(ax, config, "all", suite.pool_name, suite.aggregate(config, sheet.axis), style[config], until)
         ax.set_title(_with_count(title or _games_of(suite), drawn, configs))
         sheet.finish_curves(ax)
@@ -64,7 +64,7 @@ def curve_panels(suite, panels, finals=(), part="", axis=None):
 
 def _games_of(suite):
     """The games that a picture pools, in words."""
-    games = suite.common
+    games = suite.games
     return ", ".join(games) if 0 < len(games) < 3 else f"{len(games)} games"
 
 
@@ -138,7 +138,7 @@ def _points(suite, config):
     """The DDRs (R,) and final scores (R,) of the finished runs of a configuration."""
     found = [
         (run.mean_of_second_half("outer/ddr"), suite.score(run.final, game))
-        for game in suite.common
+        for game in suite.games
         for run in suite.of(config, game)
         if run.finished
     ]
@@ -151,8 +151,8 @@ def _sheet_of_games(suite, part, height, row_height, **options):
 
     Returns it, and of each panel (axes, game in the CSV, suite, whether it is the leftmost, whether the lowest).
     """
-    places = [("all games", "all", suite)] if len(suite.common) != 1 else []
-    places += [(game, game, suite.in_game(game)) for game in suite.common]
+    places = [("all games", "all", suite)] if len(suite.games) != 1 else []
+    places += [(game, game, suite.in_game(game)) for game in suite.games]
     columns = min(3, len(places))
     rows, panels = -(-len(places) // columns), []
     sheet = Sheet(suite, part, rows, columns, height + rows * row_height, **options)
@@ -174,7 +174,7 @@ def curves_by_game(suite, style, mark=None):
     sheet, panels = _sheet_of_games(suite, "", 1.0, 1.5, sharex=suite.axis != "steps")
     for ax, game, view, leftmost, lowest in panels:
         for config, line in style.items():
-            until = view.dotted_until(config, view.common, sheet.axis)
+            until = view.dotted_until(config, view.games, sheet.axis)
             sheet.curve(ax, config, game, suite.pool_name, view.aggregate(config, sheet.axis), line, until)
         if mark is not None:
             ax.axvline(mark, color=GRAY, lw=0.8, ls=DOTTED, zorder=1)
@@ -433,7 +433,7 @@ def diagnostics_panels(suite):
 def _draw_relative(sheet, ax, tag, configs, arg, style):
     """The mean over games of a tag in multiples of the base's, against the factor of one argument."""
     suite, base_values = sheet.suite, {}
-    for game in suite.games:
+    for game in suite.all_games:
         measured = all(suite.second_half_means(config, game, tag).size for config in configs)
         of_base = as_shown(tag, suite.second_half_means(suite.base, game, tag))
         if measured and of_base.any():  # nothing is a multiple of 0

@@ -10,7 +10,7 @@
     measure(run)           further columns of its runs: {name: number} (optional)
     rows(folder)           its runs, where its program writes tables of its own: dicts of columns (optional)
     table(runs)            its runs as its claims read them: with other columns, or without some rows (optional)
-    claims(scores)         its ExperimentClaims
+    claims(scores)         its Claims
     draw(scores)           its picture, scores.png, or several by name (optional)
 
 All runs are in one table, results/runs.csv.gz (docs/data.md). Final scores are read from there and nowhere else.
@@ -18,7 +18,6 @@ All runs are in one table, results/runs.csv.gz (docs/data.md). Final scores are 
 
 from launching.root import ROOT
 
-import copy
 import gzip
 import importlib.util
 import io
@@ -26,9 +25,6 @@ import io
 import pandas as pd
 
 from analysis import training_runs
-from analysis.claims import BY_GAME, PRIMARY, SECONDARY, Claim, Claims
-from analysis.comparisons import SEEDS_FOR_A_VERDICT, difference, judge, share_solved
-from analysis.estimates import UNDECIDED, detectable, evidence, mean
 from support import arguments, catalog, reading, recipe
 
 RESULTS = ROOT / "results"
@@ -54,8 +50,6 @@ ARGUMENTS = {  # what an experiment may set: ppo_envpool.py's defaults, but for 
     "total_timesteps": 100_000,
 }
 INTEGERS = [*("num_envs", "num_steps", "minibatch_size", "num_minibatches", "update_epochs"), "total_timesteps", "seed"]
-ESTIMATE = "estimate"  # the family of numbers about which nothing was claimed
-SOLVED_OR_NOT = ("MiniGrid-DoorKey-5x5",)  # games that a run solves or does not: a mean over runs hides that
 
 
 # ---- the table of runs -----------------------------------------------------------------------------------------------
@@ -220,137 +214,3 @@ def read(code, path):
 
 def write_csv(table, path):
     table.to_csv(path, index=False, lineterminator="\n")
-
-
-class Scores:
-    """Final scores by configuration, game and seed. `games`, `configs`: sorted; `varies`: what a configuration is."""
-
-    def __init__(self, table, varies, folder=None):
-        """table: a row a run; varies: the columns that tell configurations apart; folder: where other files are."""
-        self.table, self.varies, self.folder = table, tuple(varies), folder
-        self.games = sorted(table["game"].unique())
-        names = set(self.varies) - {"num_envs", "num_steps"}
-        keys = [training_runs.configuration(row, names) for row in table.to_dict("records")]
-        self._rows = {}  # {(configuration, game): its rows by seed}
-        for key, rows in table.groupby([pd.Series(keys, table.index), "game"], sort=False):
-            self._rows[key] = rows.sort_values("seed")
-        self.configs = sorted(set(keys), key=lambda config: [(isinstance(x, str), x) for _, x in config.items])
-
-    def where(self, **values):
-        """The configurations with these values, sorted."""
-        return [config for config in self.configs if all(config[name] == value for name, value in values.items())]
-
-    def one(self, **values):
-        """The only configuration with these values."""
-        found = self.where(**values)
-        if len(found) != 1:
-            words = " ".join(f"{name}={value}" for name, value in values.items())
-            arguments.fail(f"{words}: expected one configuration, found {len(found)}")
-        return found[0]
-
-    def sample(self, config, column="score"):
-        """A sample (estimates.py): an array (seeds,) a game."""
-        return [self._rows[config, game][column].to_numpy(float) for game in self.games]
-
-    def has(self, config):
-        """Whether the configuration has runs in each of the games."""
-        return all((config, game) in self._rows for game in self.games)
-
-    def seeds(self, configs):
-        """The fewest seeds that one of the configurations has in a game."""
-        pairs = [(config, game) for config in configs for game in self.games]
-        return min(len(self._rows[pair]) for pair in pairs if pair in self._rows)
-
-    def in_games(self, games):
-        """The same scores in some of the games."""
-        view = copy.copy(self)
-        view.games = list(games)
-        return view
-
-    def in_game(self, game):
-        return self.in_games([game])
-
-    def means(self):
-        """A row for each configuration and game: the mean score with its 95 % interval, and who solved the game."""
-        rows = []
-        for config in self.configs:
-            for game in self.games:
-                if (config, game) not in self._rows:
-                    continue
-                scores = self._rows[config, game]["score"].to_numpy(float)
-                found, solved = evidence(mean, [[scores]]).estimate, ["", "", ""]
-                if game in SOLVED_OR_NOT:
-                    solved = [f"{x:.2f}" for x in share_solved(scores)]
-                rows.append(
-                    {
-                        "game": game,
-                        **{name: config[name] for name in self.varies},
-                        "seeds": len(scores),
-                        **dict(zip(("mean", "low", "high"), (f"{x:.3f}" for x in found), strict=True)),
-                        **dict(zip(("solved", "solved_low", "solved_high"), solved, strict=True)),
-                    }
-                )
-        return pd.DataFrame(rows)
-
-
-def number(value):
-    """With four digits; nothing smaller than 1e-9."""
-    return f"{round(value, 9) + 0.0:.4g}"
-
-
-# ---- claims ----------------------------------------------------------------------------------------------------------
-class ExperimentClaims(Claims):
-    """Collects the claims of an experiment, each with its numbers in each game."""
-
-    def __init__(self, scores):
-        super().__init__()
-        self.scores = scores
-
-    def add(self, name, text, test, configs, primary=False, games=None, by_game=True, family="", quantity="score"):
-        """Adds one claim.
-
-        test: a function of Scores, gives a Tested of the configurations. games: those of the claim; None: all.
-        by_game: whether the number of each game follows. family: if neither PRIMARY nor SECONDARY.
-        """
-        view = self.scores.in_games(games or self.scores.games)
-        self._add(name, text, test, view, configs, family or (PRIMARY if primary else SECONDARY), quantity)
-        for game in view.games if by_game and len(view.games) > 1 else ():
-            self._add(name, text, test, view.in_game(game), configs, BY_GAME, quantity)
-
-    def _add(self, name, text, test, view, configs, family, quantity):
-        seeds, game = view.seeds(configs), view.games[0] if len(view.games) == 1 else ""
-        needs = "" if seeds >= SEEDS_FOR_A_VERDICT else f"{SEEDS_FOR_A_VERDICT} seeds"
-        claim = Claim(text, quantity, test(view), "", family=family, needs=needs, name=name, seeds=seeds, game=game)
-        self.append(claim)
-
-    def compare(self, name, text, first, second, side="more", column="score", **more):
-        """Adds a claim on the mean of a column of the first configuration minus that of the second."""
-
-        def test(view):
-            return judge(evidence(difference, [view.sample(config, column) for config in (first, second)]), side)
-
-        self.add(name, text, test, [first, second], **more)
-
-    def rows(self):
-        """The rows of verdicts.csv. A row in one game, an estimate, and a claim with too few seeds have no verdict."""
-        for claim, (holds, fails) in zip(self, self.chances()):
-            tested, word = claim.tested, claim.verdict
-            judged, least = claim.family in (PRIMARY, SECONDARY) and not claim.needs, detectable(tested.estimate)
-            if word == UNDECIDED and "at the edge" in tested.remark:
-                word = f"{UNDECIDED}: at the edge"
-            yield {
-                "name": claim.name,
-                "family": claim.family,
-                "claim": claim.text,
-                "game": claim.game,
-                "quantity": claim.quantity,
-                "seeds": claim.seeds,
-                "value": number(tested.estimate.value),
-                "low": number(tested.estimate.low),
-                "high": number(tested.estimate.high),
-                "verdict": word if judged else "",
-                "p_holm": f"{holds:.4f}" if judged and claim.is_tested else "",
-                "p_holm_opposite": f"{fails:.4f}" if judged and claim.is_tested else "",
-                "detectable": f"{least:.2g}" if judged and word == UNDECIDED and least > 1e-9 else "",
-                "remark": "" if claim.family == BY_GAME else "; ".join(filter(None, (tested.remark, tested.why))),
-            }

@@ -79,8 +79,8 @@ def claim_rows(claims):
         improvement = claim.improvement
         rows.append(
             {
-                "kind": "primary" if claim.family == PRIMARY else "part" if claim.text.startswith("  ") else "",
-                "text": claim.text.strip(),
+                "kind": "primary" if claim.family == PRIMARY else "part" if claim.words.startswith("  ") else "",
+                "text": claim.words.strip(),
                 "remark": claim.remark,
                 "verdict": claim.verdict,
                 "needs": claim.needs,
@@ -182,11 +182,11 @@ def origins(judged):
 # ---- the documents ---------------------------------------------------------------------------------------------------
 def what_was_run(suite):
     """A line on the games, the budget, the seeds and the runs of a suite."""
-    seeds = suite.seeds
+    seeds = suite.all_seeds
     consecutive = len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1))
     of_seeds = f"{seeds[0]} to {seeds[-1]}" if consecutive else ", ".join(map(str, seeds))
     return (
-        f"{suite.script}.py on {', '.join(suite.games)}; {suite.nominal_budget:,} environment steps a run; "
+        f"{suite.script}.py on {', '.join(suite.all_games)}; {suite.nominal_budget:,} environment steps a run; "
         f"seed{'s' * (len(seeds) > 1)} {of_seeds}; {len(suite.runs)} runs"
     )
 

@@ -7,9 +7,9 @@ percent of the rows: it is nearly 0, and what matters is how far from 0.
 import numpy as np
 from matplotlib.ticker import NullFormatter
 
+from analysis.claims import ESTIMATE
 from analysis.comparisons import effect, judge, judge_trend, partial_correlation
 from analysis.estimates import evidence, mean
-from analysis.experiment import ESTIMATE
 from analysis.look import COLORS, PAGE, plt
 from analysis.suite import DIAGNOSTICS
 
@@ -24,7 +24,7 @@ def of(view, config, name):
 
 
 def add(found, names, configs, words, primary=False):
-    """Adds to ExperimentClaims what P1 says of each diagnostic, and three estimates beside it.
+    """Adds to Claims what P1 says of each diagnostic, and three estimates beside it.
 
     names: of the claims. configs: the configurations, which differ in N. words: where, as " at a rate of 0.001".
     """
@@ -59,13 +59,13 @@ def add(found, names, configs, words, primary=False):
             return judge(partial_correlation(scores, values, numbers), "more")
 
         text = f"{label.removesuffix(' (%)')} {way} with N{words}"
-        found.add(name, text, trend, configs, primary, quantity="Kendall's tau with N")
+        found.add(text, trend, configs, name=name, primary=primary, quantity="Kendall's tau with N")
         for test, quantity in (
             (size, f"{ends}, {UNITS.get(diagnostic, 'in its own unit')}"),
             (given_score, "rank correlation with N, given the score"),
             (given_number, "rank correlation with the score, given N"),
         ):
-            found.add(name, text, test, configs, family=ESTIMATE, quantity=quantity)
+            found.add(text, test, configs, name=name, family=ESTIMATE, quantity=quantity)
 
 
 def draw(scores, lines, title):

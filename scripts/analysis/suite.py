@@ -9,16 +9,31 @@ from pathlib import Path
 import numpy as np
 
 from analysis import training_runs
-from analysis.estimates import Estimate, interval, iqm, mean
+from analysis.comparisons import needed
+from analysis.estimates import (
+    MARGIN,
+    Estimate,
+    bootstrap,
+    enough_seeds,
+    evidence,
+    improvement,
+    interval,
+    iqm,
+    mean,
+    percentile_interval,
+    resampled,
+)
+from analysis.scores import Scores
 from analysis.training_runs import RETURN
 from support import arguments, catalog, reading
 
 POINTS = 100  # points in a drawn curve
 BAND_REPS = 500  # resamples behind the band of a curve, at most
+SMALLEST_MARGIN = 0.01  # in scores: a tenth of the base's score says nothing where that is nearly 0
 THRESHOLD = 0.9  # share of the way from the random policy to the base's last score: "steps to the threshold"
 P1_GAMES = ("NameThisGame", "Phoenix", "BattleZone", "Qbert")  # P1 shows four games: it names the first two
 MEASURES = {  # numbers of a run, in words; all but the first come from its training curve
-    "final": "final score",
+    "score": "final score",
     "area": "mean score over the whole training",
     "half": "score at half the budget",
     "steps": f"share of the budget to {THRESHOLD:.0%} of the base's score",
@@ -115,15 +130,6 @@ def name_of_schedule(text):
     return "growing N" if first[0] < last[0] else "growing T"
 
 
-def multiple_of(letter, value, base):
-    """E.g. "N×2" or "N/2" for a value of N that is twice or half the base's; "" if neither divides the other."""
-    if value % base == 0:
-        return f"{letter}×{value // base}"
-    if base % value == 0:
-        return f"{letter}/{base // value}"
-    return ""
-
-
 def sort_key(config):
     """Orders configurations by their other arguments, then by batch size, then by N. Words come after numbers."""
     values = config.others().values()
@@ -143,17 +149,16 @@ def parents_of(runs):
     return found
 
 
-class Suite:
-    """The runs of one script in a sweep.
+class Suite(Scores):
+    """The runs of one script in a sweep, and their scores.
 
-    Attributes: `runs`, {(configuration, game, seed): TrainingRun}; `parents`, {name of a run: the run that it goes on
-    from}; `configs`, `games` and `seeds`, sorted; `base`, the configuration that the others are compared with;
-    `budget`, the step at which the longest runs are judged, and `nominal_budget`, the steps that they were to make;
-    `scored` and `common`, the configurations and the games of the aggregates; `shown`, the games of the images by game;
-    `scale`, what a score is, in words; `final_is`, what a final score is, in words; `too_few_games`, the configurations
-    whose final scores judge nothing; `notes`, what a reader has to know of the runs; `counts_diverged`, whether a
-    diverged run has the score of a random policy, or else none; `pool`, the statistic that makes one number of the runs
-    of all games, and `pool_name`, its name.
+    Attributes beside those of Scores: `runs`, {(configuration, game, seed): TrainingRun}; `parents`, {name of a run:
+    the run that it goes on from}; `all_games` and `all_seeds`, sorted; `budget`, the step at which the longest runs are
+    judged, and `nominal_budget`, the steps that they were to make; `scored` and `games`, the configurations and the
+    games of the aggregates; `shown`, the games of the images by game; `scale`, what a score is, in words; `final_is`,
+    what a final score is, in words; `too_few_games`, the configurations whose final scores judge nothing; `notes`, what
+    a reader has to know of the runs; `counts_diverged`, whether a diverged run has the score of a random policy, or
+    else none.
     """
 
     def __init__(self, sweep, script, runs, bases=(), reps=2000, seed=0, axis="steps", stated=None, shown=()):
@@ -182,8 +187,8 @@ class Suite:
                 self.notes.append(f"{self.runs[key].name}: left out, {run.name} has the same arguments")
             self.runs[key] = run
         self.configs = sorted({config for config, _, _ in self.runs}, key=sort_key)
-        self.games = sorted({game for _, game, _ in self.runs})
-        self.seeds = sorted({seed for _, _, seed in self.runs})
+        self.all_games = sorted({game for _, game, _ in self.runs})
+        self.all_seeds = sorted({seed for _, _, seed in self.runs})
         self.base = self._find_base(bases, stated["base"].get(script), varied)
         self._judge()
         self._note_missing()
@@ -333,8 +338,8 @@ class Suite:
                 self.notes.append(f"{where}: no game has ended; no score")
         for config in self.configs:
             missing = []
-            for game in self.games:
-                seeds = [str(seed) for seed in self.seeds if (config, game, seed) not in self.runs]
+            for game in self.all_games:
+                seeds = [str(seed) for seed in self.all_seeds if (config, game, seed) not in self.runs]
                 missing += [f"{game} seed {' '.join(seeds)}"] if seeds else []
             if missing:
                 self.notes.append(f"missing of {label_of(config)}: {', '.join(missing)}")
@@ -344,23 +349,23 @@ class Suite:
         """Sets `zero` and `unit` of each game, {game: return}: a score is (return - zero) / unit. And `random`."""
         modes = {catalog.procgen_mode(run.arguments) for run in self.runs.values()}
         known = catalog.scale(self.script, modes.pop() if len(modes) == 1 else "mixed")
-        if known and not set(self.games) & set(known.returns):
+        if known and not set(self.all_games) & set(known.returns):
             known = None
         self.human = bool(known) and known.units == "human-normalised"
         if known:
             ranges, self.scale, self.unit_words, _ = known
         else:
-            ranges = {game: (0.0, self._mean_final_of_base(game)) for game in self.games}
+            ranges = {game: (0.0, self._mean_final_of_base(game)) for game in self.all_games}
             self.scale = (
                 "returns over the base's mean final return in each task (there is no human reference); the CI holds "
                 "that constant"
             )
             self.unit_words = "return / base's"
-        self.zero = {game: ranges[game][0] if game in ranges else 0.0 for game in self.games}
-        self.unit = {game: ranges[game][1] - ranges[game][0] for game in self.games if game in ranges}
-        self.random = {game: self.zero[game] if known else self._mean_first_return(game) for game in self.games}
+        self.zero = {game: ranges[game][0] if game in ranges else 0.0 for game in self.all_games}
+        self.unit = {game: ranges[game][1] - ranges[game][0] for game in self.all_games if game in ranges}
+        self.random = {game: self.zero[game] if known else self._mean_first_return(game) for game in self.all_games}
         self.random_is = known.zero if known else "the mean of the runs' first returns"
-        for game in self.games:
+        for game in self.all_games:
             if game not in self.unit:
                 self.notes.append(f"{game}: not in the table of scores; drawn, in no aggregate")
 
@@ -381,19 +386,19 @@ class Suite:
         finished are left out. If that leaves less than half of the games, the configuration that has finished the
         fewest is left out instead.
         """
-        notes, ranked = [], [game for game in self.games if game in self.unit]
+        notes, ranked = [], [game for game in self.all_games if game in self.unit]
         scored_games = {config: {game for game in ranked if self.finals(config, game).size} for config in self.configs}
         self.scored = [config for config in self.configs if scored_games[config]]
         while True:
-            self.common = [game for game in ranked if all(game in scored_games[config] for config in self.scored)]
+            self.games = [game for game in ranked if all(game in scored_games[config] for config in self.scored)]
             counts = {config: len(scored_games[config]) for config in self.scored}
-            if 2 * len(self.common) >= max(counts.values(), default=0):
+            if 2 * len(self.games) >= max(counts.values(), default=0):
                 break
             self.scored.remove(min(counts, key=counts.get))
         for config in self.configs:
             if config not in self.scored:
                 notes.append(f"{label_of(config)}: in no aggregate, too few of its games have a final score")
-        left_out = [game for game in ranked if game not in self.common]
+        left_out = [game for game in ranked if game not in self.games]
         if left_out and self.scored:
             notes.append(f"in no aggregate, since a configuration has no final score there: {', '.join(left_out)}")
         return notes
@@ -401,12 +406,12 @@ class Suite:
     def _choose_shown(self, wanted):
         """The games of the images by game: those that are wanted, or four. Ends the program if one has no runs."""
         for game in wanted:
-            if game not in self.games:
-                arguments.fail(f"--games {game} has no runs of {self.script}.py: expected {' '.join(self.games)}")
-        if wanted or len(self.games) <= len(P1_GAMES):
-            return [game for game in self.games if not wanted or game in wanted]
-        first = [game for game in P1_GAMES if game in self.games]
-        return sorted([*first, *(game for game in self.games if game not in first)][: len(P1_GAMES)])
+            if game not in self.all_games:
+                arguments.fail(f"--games {game} has no runs of {self.script}.py: expected {' '.join(self.all_games)}")
+        if wanted or len(self.all_games) <= len(P1_GAMES):
+            return [game for game in self.all_games if not wanted or game in wanted]
+        first = [game for game in P1_GAMES if game in self.all_games]
+        return sorted([*first, *(game for game in self.all_games if game not in first)][: len(P1_GAMES)])
 
     # ---- views: the same runs, judged otherwise ----------------------------------------------------------------------
     def without_diverged(self):
@@ -416,15 +421,9 @@ class Suite:
         view._choose_games()
         return view
 
-    def in_game(self, game):
-        """The suite with one game in its aggregates."""
-        view = copy.copy(self)
-        view.common = [game]
-        return view
-
     def any_diverged(self, configs):
         """Whether a run of the configurations, in the games of the aggregates, has diverged."""
-        return any(run.diverged for config in configs for game in self.common for run in self.of(config, game))
+        return any(run.diverged for config in configs for game in self.games for run in self.of(config, game))
 
     # ---- values ------------------------------------------------------------------------------------------------------
     def records(self, metrics):
@@ -438,7 +437,7 @@ class Suite:
 
     def of(self, config, game):
         """The runs of a configuration in a game, by seed."""
-        return [self.runs[config, game, seed] for seed in self.seeds if (config, game, seed) in self.runs]
+        return [self.runs[config, game, seed] for seed in self.all_seeds if (config, game, seed) in self.runs]
 
     def missing_in(self, config, games):
         """Words on those of the games in which a configuration has no runs, e.g. " (not in Qbert)"; "" without one."""
@@ -455,16 +454,16 @@ class Suite:
         return self.score(np.array(returns, float), game)
 
     @lru_cache(maxsize=None)  # noqa: B019 - suites live as long as the program
-    def values(self, config, game, measure="final"):
+    def values(self, config, game, column="score"):
         """One of MEASURES of the judged runs, (seeds,)."""
-        if measure == "final":
+        if column == "score":
             return self.finals(config, game)
         curves = np.array([self._training_curve(run, game) for run in self.judged(config, game)])
         if not curves.size:
             return np.zeros(0)
-        if measure == "area":
+        if column == "area":
             return self.score(curves.mean(-1), game)
-        if measure == "half":
+        if column == "half":
             return self.score(curves[:, POINTS // 2 - 1], game)
         reached = curves >= self._threshold(game)
         return np.where(reached.any(-1), (reached.argmax(-1) + 1) / POINTS, 1.0)
@@ -488,32 +487,61 @@ class Suite:
         random = self.random[game]
         return random + THRESHOLD * max(0.0, float(np.mean(ends)) - random) if ends else np.inf
 
-    def sample(self, config, measure="final"):
-        """A measure in the games of the aggregates: one array (seeds,) a game."""
-        return [self.values(config, game, measure) for game in self.common]
+    def has_runs(self, config, game):
+        return bool(self.finals(config, game).size)
+
+    def margin(self, side, column="score"):
+        """MARGIN times the base's score for the sides that have a margin, else 0."""
+        if side not in ("little", "not less") or self.base not in self.scored:
+            return 0.0
+        return max(MARGIN * abs(float(self.pool(self.sample(self.base, column)))), SMALLEST_MARGIN)
+
+    def evidence(self, statistic, samples):
+        """The Evidence of a statistic: P1's interquartile mean keeps the bootstrap of n - 1 of n seeds."""
+        if self.pool is iqm:
+            return resampled(statistic, samples, self.reps, self.seed)
+        return evidence(statistic, samples)
+
+    def improvement(self, pairs):
+        """The Estimate of P(improvement), the mean over pairs of a configuration and another; drawn as rliable does."""
+        configs = list(dict.fromkeys([config for pair in zip(*pairs) for config in pair]))
+        samples = [self.sample(config) for config in configs]
+
+        def mean_improvement(*samples):
+            drawn = dict(zip(configs, samples))
+            return np.mean([improvement(drawn[one], drawn[other]) for one, other in pairs], axis=0)
+
+        value = float(mean_improvement(*samples))
+        if not enough_seeds(samples):
+            return Estimate(value, np.nan, np.nan)
+        draws = bootstrap(mean_improvement, samples, min(self.reps, 1000), self.seed)
+        return Estimate(value, *map(float, percentile_interval(draws)))
+
+    def needs(self, configs):
+        return needed([self.sample(config) for config in configs])
 
     def can_compare(self, configs):
         """Whether there are configurations, and all of them are in the aggregates."""
-        return bool(configs and self.common) and set(configs) <= set(self.scored)
+        return bool(configs and self.games) and set(configs) <= set(self.scored)
 
     @lru_cache(maxsize=None)  # noqa: B019
     def final_score(self, config):
         """The Estimate of the final score over the common games: P1's IQM, or the mean over games."""
         return Estimate(*map(float, interval(self.pool, [self.sample(config)], self.reps, self.seed)))
 
-    def reason_to_doubt(self, configs, measure="final"):
+    def reason_to_doubt(self, configs, column="score"):
         """Why a measure of the configurations judges nothing; "" if it does."""
-        doubtful = [label_of(config) for config in configs if self._is_doubtful(config, measure)]
+        doubtful = [label_of(config) for config in configs if self._is_doubtful(config, column)]
         if not doubtful:
             return ""
-        until = "" if measure == "final" else " by half the budget"
+        until = "" if column == "score" else " by half the budget"
         labels = ", ".join(dict.fromkeys(doubtful))
         return f"fewer than {training_runs.ENOUGH_GAMES} finished games an environment{until}: {labels}"
 
-    def _is_doubtful(self, config, measure):
-        if measure == "final":
+    def _is_doubtful(self, config, column):
+        if column == "score":
             return config in self.too_few_games
-        runs = [run for game in self.common for run in self.of(config, game)]
+        runs = [run for game in self.games for run in self.of(config, game)]
         return any(run.finished and run.enough_games_from() > run.target / 2 for run in runs)
 
     @lru_cache(maxsize=None)  # noqa: B019
@@ -521,42 +549,6 @@ class Suite:
         """The mean of a tag over the second half of each run that has come to its end, (seeds,)."""
         means = [run.mean_of_second_half(tag) for run in self.of(config, game) if not run.diverged]
         return np.array([value for value in means if np.isfinite(value)])
-
-    # ---- families of configurations ----------------------------------------------------------------------------------
-    def shape(self, config):
-        """N x T in multiples of the base's where one of the two is the base's: N×2, T/4, or else 16×64."""
-        (N, T), (base_N, base_T) = config.shape, self.base.shape
-        multiple = ""
-        if T == base_T and N != base_N:
-            multiple = multiple_of("N", N, base_N)
-        elif N == base_N and T != base_T:
-            multiple = multiple_of("T", T, base_T)
-        return multiple or f"{N}×{T}"
-
-    def family(self, name, at=None):
-        """The configurations that differ from `at` (the base) at most in one argument, in its order."""
-        at = at or self.base
-        found = [config for config in self.configs if config.replace(**{name: at[name]}) == at]
-        return sorted(found, key=lambda config: config[name])
-
-    def scaled(self, name):
-        """{factor: configuration} for N or T times more than the base's, all else equal."""
-        base = self.base[name]
-        return {config[name] / base: config for config in self.family(name) if config[name] > base}
-
-    def same_batch(self):
-        """The configurations with the base's batch size and other arguments, by N."""
-        base = self.base
-        found = [
-            config
-            for config in self.configs
-            if config.batch_size == base.batch_size and config.others() == base.others()
-        ]
-        return sorted(found, key=lambda config: config["num_envs"])
-
-    def shapes(self):
-        """The configurations that scale N alone or T alone."""
-        return list(dict.fromkeys([*self.family("num_envs"), *self.family("num_steps")]))
 
     # ---- curves ------------------------------------------------------------------------------------------------------
     def drawn(self, config, game):
@@ -597,12 +589,12 @@ class Suite:
     @lru_cache(maxsize=None)  # noqa: B019
     def aggregate(self, config, axis):
         """x (P,) and the Estimate of the score over the common games, where every run of the curve has a value."""
-        runs = {game: self.drawn(config, game) for game in self.common}
+        runs = {game: self.drawn(config, game) for game in self.games}
         all_runs = sum(runs.values(), [])
-        if not self.common or not all(run.end for run in all_runs):
+        if not self.games or not all(run.end for run in all_runs):
             return np.zeros(0), Estimate(*[np.zeros(0)] * 3)
         grid = self.grid(all_runs, RETURN, axis)
-        sample = [self.score(self.curves(runs[game], RETURN, grid, axis), game) for game in self.common]
+        sample = [self.score(self.curves(runs[game], RETURN, grid, axis), game) for game in self.games]
         keep = np.all([np.isfinite(x).all(-1) for x in sample], axis=0)
         return grid[keep], interval(self.pool, [[x[keep] for x in sample]], min(self.reps, BAND_REPS), self.seed)
 

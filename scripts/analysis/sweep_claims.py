@@ -1,6 +1,6 @@
 """What the papers claim of each sweep, as rows with numbers and verdicts (claims.py).
 
-    claims = SweepClaims(suite)
+    claims = Claims(suite)
     sweep_claims.fixed_budget(suite, claims)
 
 A function a sweep, with the same name as the function in figures.py that draws it. The first row is the primary one.
@@ -161,7 +161,7 @@ def num_envs_trend(suite, claims):
     family = suite.family("num_envs")
     groups = []
     if suite.can_compare(family):
-        groups = [[suite.finals(config, game) for config in family] for game in suite.common]
+        groups = [[suite.finals(config, game) for config in family] for game in suite.games]
     levels = [config["num_envs"] for config in family]
     text = "the final score rises with N (the reviewers' question: P1 claims no trend)"
     tau = kendall(levels, groups) if groups else nothing(NO_FINAL_SCORES)
@@ -243,15 +243,15 @@ def learning_rate(suite, claims):
     for setting in settings:
         default = setting["learning_rate"]
         for config in [config for config in families[setting] if config != setting]:
-            value, place = short(config["learning_rate"]), len(claims)
-            found = claims.compare(
+            value = short(config["learning_rate"])
+            row = claims.compare(
                 f"  lr {value} is no better than lr {short(default)} at {shape_of(setting)}",
                 [setting],
                 [config],
                 f"IQM({short(default)}) - IQM({value}) > -{MARGIN:.0%} of the base",
                 "not less",
             )
-            rows.append((found, claims[place]))
+            rows.append(row)
     claims.all_together(f"lr {short(suite.base['learning_rate'])} is about the best", rows, "not less", primary=True)
     _changes_little(suite, claims, "learning_rate")
 
@@ -288,12 +288,12 @@ def shape_rate(suite, claims):
         return judge_best(*samples_at_rates(view, pair).items())
 
     names = ["{}×{}".format(*shape) for shape in (wide, long)]
-    claims.test(
+    claims.add(
         f"N beats T at a fixed batch: {names[0]} beats {names[1]}, each at its own best rate",
-        configs if len(pair) == 2 else [],
         wide_over_long,
-        f"max over rates of mean({names[0]}) - max over rates of mean({names[1]})",
-        "more",
+        configs if len(pair) == 2 else [],
+        quantity=f"max over rates of mean({names[0]}) - max over rates of mean({names[1]})",
+        side="more",
         primary=True,
     )
     for rate in sorted(set.intersection(*map(set, pair.values()))) if len(pair) == 2 else []:
@@ -309,15 +309,14 @@ def _best_shape_stays(claims, grid, base):
     default = base["learning_rate"]
 
     def loss(view):
-        margin, samples = claims.margin(view, "not less"), samples_at_rates(view, grid)
-        return judge_default(samples, default, margin)
+        return judge_default(samples_at_rates(view, grid), default, view.margin("not less"))
 
-    claims.test(
+    claims.add(
         f"the best shape at the default rate ({short(default)}) is about the best at its own rate",
-        [config for rates in grid.values() for config in rates.values()] if len(grid) > 1 else [],
         loss,
-        f"that shape at its best rate - the best other shape > -{MARGIN:.0%} of the base",
-        "not less",
+        [config for rates in grid.values() for config in rates.values()] if len(grid) > 1 else [],
+        quantity=f"that shape at its best rate - the best other shape > -{MARGIN:.0%} of the base",
+        side="not less",
     )
 
 
@@ -327,15 +326,15 @@ def gamma(suite, claims):
     base, default, rows = suite.base, suite.base["gamma"], []
     for setting in [setting for setting in settings if setting != base]:
         for config in [config for config in families[base] if config["gamma"] != default]:
-            value, place = short(config["gamma"]), len(claims)
-            found = claims.compare_gains(
+            value = short(config["gamma"])
+            row = claims.compare_gains(
                 f"  the gain of {suite.shape(setting)} is the same at γ {value}",
                 [setting.replace(gamma=config["gamma"]), config],
                 [setting, base],
                 f"gain({value}) - gain({short(default)}) inside ±{MARGIN:.0%} of the base",
                 "little",
             )
-            rows.append((found, claims[place]))
+            rows.append(row)
     claims.all_together("the gain of a longer rollout does not depend on γ", rows, "little")
     _changes_little(suite, claims, "gamma")
 
@@ -356,15 +355,14 @@ def _changes_little(suite, claims, name):
     settings, families = settings_of(suite, name)
     for setting in settings:
         for config in [config for config in families[setting] if config[name] != default]:
-            place = len(claims)
-            found = claims.compare(
+            row = claims.compare(
                 f"  {SHORT_NAMES[name]} {short(config[name])} changes little at {shape_of(setting)}",
                 [config],
                 [setting],
                 f"IQM({short(config[name])}) - IQM({short(default)}) inside ±{MARGIN:.0%} of the base",
                 "little",
             )
-            rows.append((found, claims[place]))
+            rows.append(row)
     claims.all_together(f"{SHORT_NAMES[name]} changes little, all of these together", rows, "little")
 
 
@@ -425,12 +423,12 @@ def outer_loop(suite, claims):
 
 def log_ddr(suite, config):
     """log10 of the DDR (samples per unit of KL) of the runs in the games of the aggregates: one array a game."""
-    return [np.log10(np.maximum(suite.second_half_means(config, game, "outer/ddr"), 1e-9)) for game in suite.common]
+    return [np.log10(np.maximum(suite.second_half_means(config, game, "outer/ddr"), 1e-9)) for game in suite.games]
 
 
 def by_budget(suite):
     """{budget: its configurations with a final score and a DDR}, in the order of the budgets."""
-    with_ddr = [config for config in suite.scored if suite.common and all(x.size for x in log_ddr(suite, config))]
+    with_ddr = [config for config in suite.scored if suite.games and all(x.size for x in log_ddr(suite, config))]
     budgets = sorted({config["total_timesteps"] for config in suite.scored})
     return {budget: [config for config in with_ddr if config["total_timesteps"] == budget] for budget in budgets}
 
@@ -449,13 +447,8 @@ def step_size(suite, claims):
         edge = edge_of(*split(sample))
         if edge:
             tested = tested.undecided(f"at the edge: {edge}")
-        claims.add(
-            f"P3: at {short(budget)} steps the score is an inverted U in log DDR",
-            "curvature of the parabola",
-            tested,
-            "less",
-            configs=found[budget],
-        )
+        text = f"P3: at {short(budget)} steps the score is an inverted U in log DDR"
+        claims.row(text, tested, found[budget], quantity="curvature of the parabola", side="less")
 
 
 def edge_of(scores, ddrs):
@@ -483,12 +476,12 @@ def _best_ddr_moves(suite, claims, found, samples):
         ]
         if edges:
             tested = tested.undecided(f"at the edge: {'; '.join(edges)}")
-    claims.add(
+    claims.row(
         "P3: the best DDR (samples per unit of KL) rises with the budget",
-        "log10 of the best DDR, at the largest - at the smallest budget",
         tested,
-        "more",
-        configs=[config for configs in found.values() for config in configs],
+        [config for configs in found.values() for config in configs],
+        quantity="log10 of the best DDR, at the largest - at the smallest budget",
+        side="more",
         family=PRIMARY,
     )
 
@@ -509,12 +502,12 @@ def schedule(suite, claims):
             samples = [view.sample(x) for x in (config, *fixed)]
             return judge_each(several(over_each, samples), "more")
 
-        claims.test(
+        claims.add(
             f"{name} beats the best fixed shape",
-            [config, *fixed] if fixed else [],
             over_the_fixed,
-            "mean - mean of each fixed shape, the smallest",
-            "more",
+            [config, *fixed] if fixed else [],
+            quantity="mean - mean of each fixed shape, the smallest",
+            side="more",
             primary=True,
         )
     pair = [[scheduled[name]] if name in scheduled else [] for name in ("growing N", "growing T")]

@@ -32,13 +32,13 @@ def as_text(table):
 
 def scores_table(suite):
     """Final aggregates of each configuration, and its number of updates."""
-    weights = next((weights for weights in (ATARI_10, ATARI_5) if set(weights) <= set(suite.common)), None)
+    weights = next((weights for weights in (ATARI_10, ATARI_5) if set(weights) <= set(suite.games)), None)
     header, rows = ["configuration", "runs", suite.pool_name, "95 % CI", "median", "opt. gap"], []
     header += [f"57-game median (Atari-{len(weights)} regression), %"] if weights else []
     header += ["batch", "iterations", "gradient steps"]
 
     def aggregates(sample):
-        regression = [median_57(sample, suite.common, weights)] if weights else []
+        regression = [median_57(sample, suite.games, weights)] if weights else []
         return np.array([suite.pool(sample), median(sample), optimality_gap(sample), *regression])
 
     for config in suite.configs:
@@ -66,6 +66,36 @@ def _gradient_steps(runs):
     return " to ".join(f"{count:,.0f}" for count in sorted({min(counts), max(counts)})) if counts else "-"
 
 
+def claims_csv(suite, claims):
+    """The rows of the CSV of claims, as dicts."""
+    return [
+        {
+            "sweep": suite.sweep,
+            "script": suite.script,
+            "claim": claim.words.strip(),
+            "family": claim.family,
+            "value": claim.estimate.value,
+            "ci_low": claim.estimate.low,
+            "ci_high": claim.estimate.high,
+            "p_improvement": claim.improvement.value,
+            "p_ci_low": claim.improvement.low,
+            "p_ci_high": claim.improvement.high,
+            "verdict": claim.verdict,
+            "holm_verdict": adjusted,
+            "p_value": claim.tested.p,
+            "power_if_equal": claim.power_if_equal,
+            "budget": suite.budget,
+            "seeds": claim.seeds,
+            "margin": claim.margin,
+            "no_ci": claim.tested.why,
+            "needs": claim.needs,
+            "remark": claim.remark,
+            "value_is": claim.quantity,
+        }
+        for claim, adjusted in zip(claims, claims.adjusted())
+    ]
+
+
 def claims_table(claims):
     rows = []
     for claim, adjusted in zip(claims, claims.adjusted()):
@@ -76,7 +106,7 @@ def claims_table(claims):
             chance = number(claim.improvement.value)
             if np.isfinite(claim.improvement.low):
                 chance += f" {bounds(claim.improvement.low, claim.improvement.high)}"
-        text = f"* {claim.text}" if claim.family == PRIMARY else claim.text
+        text = f"* {claim.words}" if claim.family == PRIMARY else claim.words
         words = f"{claim.verdict}: needs {claim.needs}" if claim.needs else claim.verdict
         power = number(claim.power_if_equal) if np.isfinite(claim.power_if_equal) else ""
         rows.append([text, number(value), ci, chance, words, adjusted, power, claim.quantity])
@@ -86,7 +116,7 @@ def claims_table(claims):
 
 def verdicts(suite, claims):
     """Three lines for each primary claim: the verdict; games, budget and seeds; the number with its interval."""
-    games = ", ".join(suite.common) if len(suite.common) < 4 else f"{len(suite.common)} games"
+    games = ", ".join(suite.games) if len(suite.games) < 4 else f"{len(suite.games)} games"
     for claim in claims:
         if claim.family == PRIMARY:
             value, low, high = claim.estimate
@@ -99,7 +129,7 @@ def verdicts(suite, claims):
 
 def remarks(claims):
     """Lines on the rows that need a word more."""
-    return [f"{claim.text.strip()}: {claim.remark}" for claim in claims if claim.remark]
+    return [f"{claim.words.strip()}: {claim.remark}" for claim in claims if claim.remark]
 
 
 def correlations_table(rows):
@@ -125,8 +155,8 @@ def about(suite, reference):
     finished = sum(run.finished for run in runs)
     yield f"== {suite.sweep}: {reference}; {suite.script}.py"
     yield (
-        f"{len(runs)} runs, {finished} at their budget: {len(suite.configs)} configurations, {len(suite.games)} "
-        f"games, seeds {' '.join(map(str, suite.seeds))}; base {label_of(suite.base)}"
+        f"{len(runs)} runs, {finished} at their budget: {len(suite.configs)} configurations, {len(suite.all_games)} "
+        f"games, seeds {' '.join(map(str, suite.all_seeds))}; base {label_of(suite.base)}"
     )
     yield f"judged at {suite.budget:,.0f} environment steps: the order of configurations depends on the budget"
     yield f"scores: {suite.scale}; final: {suite.final_is}"
@@ -136,7 +166,7 @@ def about(suite, reference):
             "(charts/min_episodes): before that mostly short games have ended"
         )
     yield (
-        f"aggregates over {len(suite.common)} games: {', '.join(suite.common) or 'none'}; CIs: 95 % percentile "
+        f"aggregates over {len(suite.games)} games: {', '.join(suite.games) or 'none'}; CIs: 95 % percentile "
         f"bootstrap over seeds within games (rliable), {suite.reps} resamples; none below {MIN_SEEDS} seeds a game; of "
         "claims and correlations n - 1 of n seeds are drawn (Rao, Wu)"
     )

@@ -1,0 +1,179 @@
+"""Final scores by setting, game and seed: what claims are tested on, wherever the runs were read from.
+
+`Scores` has them from a table of runs, such as results/runs.csv.gz; suite.py's `Suite` from run directories.
+"""
+
+import copy
+
+import numpy as np
+
+from analysis import training_runs
+from analysis.comparisons import SEEDS_FOR_A_VERDICT, share_solved
+from analysis.estimates import NO_ESTIMATE, evidence, mean
+from support import arguments
+
+SOLVED_OR_NOT = ("MiniGrid-DoorKey-5x5",)  # tasks that a run solves or does not: a mean over runs hides that
+
+
+def multiple_of(letter, value, base):
+    """E.g. "N×2" or "N/2" for a value of N that is twice or half the base's; "" if neither divides the other."""
+    if value % base == 0:
+        return f"{letter}×{value // base}"
+    if base % value == 0:
+        return f"{letter}/{base // value}"
+    return ""
+
+
+class Scores:
+    """Scores of runs. `games`: those of a sample; `configs`: sorted; `base`: the one that others are compared with.
+
+    `pool`, the statistic that makes one number of a sample, and `pool_name`, its name.
+    """
+
+    pool, pool_name, base = staticmethod(mean), "mean", None
+
+    def __init__(self, table, varies, folder=None, base=None):
+        """table: a row per run; varies: the columns that tell configurations apart; folder: where other files are.
+
+        base: {column: value} of the base's, or None.
+        """
+        self.table, self.varies, self.folder = table, tuple(varies), folder
+        self.games = sorted(table["game"].unique())
+        names = set(self.varies) - {"num_envs", "num_steps"}
+        self._rows = {}  # {(configuration, game): its rows by seed}
+        for row in table.sort_values("seed", kind="stable").to_dict("records"):
+            self._rows.setdefault((training_runs.configuration(row, names), row["game"]), []).append(row)
+        configs = {config for config, _ in self._rows}
+        self.configs = sorted(configs, key=lambda config: [(isinstance(x, str), x) for _, x in config.items])
+        self.base = self.one(**base) if base else None
+
+    # ---- values ------------------------------------------------------------------------------------------------------
+    def values(self, config, game, column="score"):
+        """A number of each run of a configuration in a game, (seeds,)."""
+        return np.array([row[column] for row in self._rows[config, game]], float)
+
+    def sample(self, config, column="score"):
+        """A sample (estimates.py): an array (seeds,) per game."""
+        return [self.values(config, game, column) for game in self.games]
+
+    def has_runs(self, config, game):
+        """Whether a configuration has scores in a game."""
+        return (config, game) in self._rows
+
+    def has(self, config):
+        """Whether the configuration has scores in each of the games."""
+        return all(self.has_runs(config, game) for game in self.games)
+
+    def seeds(self, configs):
+        """The fewest seeds that one of the configurations has in a game in which it has any; 0 without one."""
+        pairs = [(config, game) for config in configs for game in self.games]
+        return min((len(self.values(*pair)) for pair in pairs if self.has_runs(*pair)), default=0)
+
+    def needs(self, configs):
+        """The seeds that a verdict on the configurations needs, e.g. "10 seeds"; "" if there are enough."""
+        return "" if self.seeds(configs) >= SEEDS_FOR_A_VERDICT else f"{SEEDS_FOR_A_VERDICT} seeds"
+
+    def evidence(self, statistic, samples):
+        """The Evidence of a statistic that is one number and moves smoothly with the scores."""
+        return evidence(statistic, samples)
+
+    # ---- what a claim asks of runs that were read from directories ---------------------------------------------------
+    def can_compare(self, configs):
+        """Whether there are configurations, and the claims may be tested on them."""
+        return bool(configs)
+
+    def any_diverged(self, configs):
+        """Whether a run of the configurations has diverged, so that the claims are also tested without such runs."""
+        return False
+
+    def margin(self, side, column="score"):
+        """What counts as little, for the sides that have a margin; else 0."""
+        return 0.0
+
+    def improvement(self, pairs):
+        """The Estimate of P(improvement), where the rows of the claims have it."""
+        return NO_ESTIMATE
+
+    def reason_to_doubt(self, configs, column="score"):
+        """Why the numbers of the configurations decide nothing; "" if they do."""
+        return ""
+
+    # ---- some of the configurations, some of the games ---------------------------------------------------------------
+    def where(self, **values):
+        """The configurations with these values, sorted."""
+        return [config for config in self.configs if all(config[name] == value for name, value in values.items())]
+
+    def one(self, **values):
+        """The only configuration with these values."""
+        found = self.where(**values)
+        if len(found) != 1:
+            words = " ".join(f"{name}={value}" for name, value in values.items())
+            arguments.fail(f"{words}: expected one configuration, found {len(found)}")
+        return found[0]
+
+    def in_games(self, games):
+        """The same scores in some of the games."""
+        view = copy.copy(self)
+        view.games = list(games)
+        return view
+
+    def in_game(self, game):
+        return self.in_games([game])
+
+    def shape(self, config):
+        """N x T in multiples of the base's where one of the two is the base's: N×2, T/4, or else 16×64."""
+        (N, T), (base_N, base_T) = config.shape, self.base.shape
+        multiple = ""
+        if T == base_T and N != base_N:
+            multiple = multiple_of("N", N, base_N)
+        elif N == base_N and T != base_T:
+            multiple = multiple_of("T", T, base_T)
+        return multiple or f"{N}×{T}"
+
+    def family(self, name, at=None):
+        """The configurations that differ from `at` (the base) at most in one argument, in its order."""
+        at = at or self.base
+        found = [config for config in self.configs if config.replace(**{name: at[name]}) == at]
+        return sorted(found, key=lambda config: config[name])
+
+    def scaled(self, name):
+        """{factor: configuration} for N or T times more than the base's, all else equal."""
+        base = self.base[name]
+        return {config[name] / base: config for config in self.family(name) if config[name] > base}
+
+    def same_batch(self):
+        """The configurations with the base's batch size and other arguments, by N."""
+        base = self.base
+        found = [
+            config
+            for config in self.configs
+            if config.batch_size == base.batch_size and config.others() == base.others()
+        ]
+        return sorted(found, key=lambda config: config["num_envs"])
+
+    def shapes(self):
+        """The configurations that scale N alone or T alone."""
+        return list(dict.fromkeys([*self.family("num_envs"), *self.family("num_steps")]))
+
+    # ---- the table ---
+    def means(self):
+        """A row, a dict, for each configuration and game: the mean score with its 95 % interval, and who solved it."""
+        rows = []
+        for config in self.configs:
+            for game in self.games:
+                if not self.has_runs(config, game):
+                    continue
+                scores = self.values(config, game)
+                found, solved = evidence(mean, [[scores]]).estimate, ["", "", ""]
+                if game in SOLVED_OR_NOT:
+                    solved = [f"{x:.2f}" for x in share_solved(scores)]
+                rows.append(
+                    {
+                        "game": game,
+                        **{name: config[name] for name in self.varies},
+                        "seeds": len(scores),
+                        **dict(zip(("mean", "low", "high"), (f"{x:.3f}" for x in found), strict=True)),
+                        **dict(zip(("solved", "solved_low", "solved_high"), solved, strict=True)),
+                    }
+                )
+        return rows
