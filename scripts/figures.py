@@ -35,19 +35,21 @@ from analysis.drawing import (
     DYNAMICS,
     POLICY,
     RETURNS,
+    against,
     curve_panels,
     curves_by_game,
     diagnostics_panels,
     game_grid,
+    games_at,
     map_of_scores,
     points_of_runs,
     profiles,
     scores_at_own_rates,
 )
-from analysis.look import BLUE, BLUES, DASH_DOTTED, DASHED, GREEN, VERMILLION, ramp
+from analysis.look import BLUES, DASH_DOTTED, DASHED, ramp
 from analysis.sheets import BLACK, N_LINE, T_LINE, styles
 from analysis.suite import Suite, short
-from analysis.sweep_claims import BIGGER, BIGGER_SQRT, MORE_MINIBATCHES, settings_of
+from analysis.sweep_claims import settings_of
 from analysis.tables import claims_csv, report, verdicts
 from analysis.training_runs import RETURN
 from tyro.conf import Positional
@@ -101,11 +103,6 @@ def one_batch(suite):
     return "one batch", suite.same_batch(), "shape"
 
 
-def against(name, family, style):
-    """A line of final IQM against the values of an argument."""
-    return family, [config[name] for config in family], style
-
-
 def against_factor(suite):
     """The panel of final IQM against the factor by which N or T is scaled, if one of them is."""
     lines = []
@@ -117,15 +114,6 @@ def against_factor(suite):
         ((family, factors, style),) = lines
         return [(f"factor of {style['label']}", "log", [(family, factors, {**style, "label": None})])]
     return [("factor of N or T", "log", lines)] if lines else []
-
-
-def games_at(suite, config, name):
-    """The image by game of the values of an argument at a configuration, which it names if that is not the base."""
-    if config == suite.base:
-        return game_grid(suite, "games", suite.family(name), RETURNS, name)
-    shape = suite.shape(config)
-    metrics = [(RETURN, f"return\nat {shape}")]
-    return game_grid(suite, f"games_{shape.replace('×', 'x')}", suite.family(name, config), metrics, name)
 
 
 def by_game(suite, metrics):
@@ -210,21 +198,6 @@ def num_envs_trend(suite):
     yield diagnostics_panels(suite)
 
 
-def data_reuse(suite):
-    base, name = suite.base, "update_epochs"
-    epochs = [config[name] for config in suite.family(name)]
-    more_envs = list(suite.scaled("num_envs").values())[:1]  # N x 2
-    more_steps = list(suite.scaled("num_steps").values())[:1]  # T x 2
-    style = styles(suite, [base, *more_envs, *more_steps])
-    lines = [against(name, suite.family(name, config), style[config]) for config in style]
-    panels = [
-        (f"{count} epochs", [config for config in suite.configs if config[name] == count], "shape") for count in epochs
-    ]
-    yield curve_panels(suite, panels, [("epochs", "log", lines)])
-    for config in style:
-        yield games_at(suite, config, name)
-
-
 def decoupled(suite):
     with_shared = [config for config in suite.configs if config["shared_encoder"] is True]
     with_separate = [config for config in suite.configs if config["shared_encoder"] is False]
@@ -261,33 +234,6 @@ def shape_rate(suite):
         suite, [(f"lr {short(suite.base['learning_rate'])}", suite.same_batch(), "shape")], part="curves"
     )
     yield diagnostics_panels(suite)
-
-
-RECIPES = {
-    MORE_MINIBATCHES: dict(color=BLUE, ls="-"),
-    BIGGER: dict(color=VERMILLION, ls=DASHED),
-    BIGGER_SQRT: dict(color=GREEN, ls=DASH_DOTTED),
-}
-
-
-def outer_loop(suite):
-    base, found = suite.base, sweep_claims.by_recipe(suite)
-    factors = sorted({c for configs in found.values() for c in configs})
-    style = {base: dict(color="black", label="base (c = 1)", zorder=3)}
-    for recipe, configs in found.items():
-        style.update({config: {**RECIPES[recipe], "label": recipe} for config in configs.values()})
-    panels = [
-        (f"c = {c:g}", [base, *(configs[c] for configs in found.values() if c in configs)], style) for c in factors
-    ]
-    lines = []
-    for recipe, configs in found.items():
-        if configs:
-            factors_of_line, configs_of_line = zip(*sorted({1.0: base, **configs}.items()))
-            lines.append((configs_of_line, factors_of_line, {**RECIPES[recipe], "label": recipe}))
-    panels, finals = panels or [("", [base], style)], [("factor c of N", "log", lines)] if lines else []
-    yield curve_panels(suite, panels, finals)
-    if suite.axis == "steps":
-        yield curve_panels(suite, panels, finals, part="hours", axis="hours")
 
 
 def step_size(suite):
@@ -341,10 +287,10 @@ def schedule(suite):
     yield game_grid(suite, "games", [*fixed, *scheduled.values()], [*RETURNS, ("charts/num_envs", "N")], style)
 
 
-FIGURES = {  # sweep: (the paper's figure, what draws it)
+FIGURES = {  # sweep: (the paper's figure, what draws it), or None: results/SWEEP/claims.py has both, and the claims
     "fixed_budget": ("P1, Fig. 1a", fixed_budget),
     "scaling_data": ("P1, Fig. 1b, 3, 4, 10, 17", scaling_data),
-    "data_reuse": ("P1, Fig. 1c", data_reuse),
+    "data_reuse": None,
     "coverage": ("P1, Fig. 2 and 9: the returns of their runs; scripts/umap_coverage.py draws the figures", coverage),
     "decoupled": ("P1, Fig. 5", decoupled),
     "learning_rate": ("P1, Fig. 11", learning_rate),
@@ -356,7 +302,7 @@ FIGURES = {  # sweep: (the paper's figure, what draws it)
     "hard_exploration": ("P1, Fig. 15", exploration),
     "rnd": ("P1, Fig. 16", exploration),
     "num_envs_trend": ("P1's reviewers", num_envs_trend),
-    "outer_loop": ("P3, Fig. 9", outer_loop),
+    "outer_loop": None,
     "step_size": ("P3, Fig. 5 and 8", step_size),
     "switch": ("P3, Fig. 3a", switch),
     "schedule": ("P1's future work: N and T that change in training", schedule),
@@ -366,13 +312,17 @@ FIGURES = {  # sweep: (the paper's figure, what draws it)
 # ---- main ------------------------------------------------------------------------------------------------------------
 def judge(sweep, runs, stated, args):
     """The suite and the claims of each script in a sweep: the script with the most runs first."""
-    judged = []
+    judged, study = [], study_of(sweep)
     for script, _ in Counter(run.script for run in runs).most_common():
         of_script = [run for run in runs if run.script == script]
         shown = [game for game in args.games if game in {run.game for run in of_script}]
-        suite = Suite(sweep, script, of_script, args.base, args.reps, args.seed, args.x, stated, shown)
-        claims = Claims(suite, args.by_game)
-        sweep_claims.CLAIMS.get(sweep, sweep_claims.any_sweep)(suite, claims)
+        suite = Suite(sweep, script, of_script, args.base, args.reps, args.seed, args.x, stated, shown, study)
+        suite.by_game = args.by_game
+        claims = Claims(suite)
+        if study:
+            claims = study.claims(suite)
+        else:
+            sweep_claims.CLAIMS.get(sweep, sweep_claims.any_sweep)(suite, claims)
         judged.append((suite, claims))
     games = {game for suite, _ in judged for game in suite.all_games}
     if not games >= set(args.games):
@@ -385,13 +335,24 @@ def sheets_of(sweep, judged, axis):
     suffix = "" if axis == "steps" else f"_{axis}"
     for i, (suite, _) in enumerate(judged):
         stem = sweep if i == 0 else f"{sweep}_{suite.script.split('_')[1]}"
-        for sheet in (*FIGURES.get(sweep, ("", any_sweep))[1](suite), profiles(suite)):
+        for sheet in (*figure_of(sweep)[1](suite), profiles(suite)):
             if sheet:  # there may be nothing to compare
                 yield stem + (f"_{sheet.part}" if sheet.part else "") + suffix, sheet
 
 
-def reference_of(sweep):
-    return FIGURES.get(sweep, ("a sweep of its own", any_sweep))[0]
+def study_of(sweep):
+    """The module of the study that has the claims and the figures of a sweep, or None."""
+    if FIGURES.get(sweep, any_sweep):
+        return None
+    from analysis import experiment  # pandas takes half a second: not for a report
+
+    return experiment.load(sweep)
+
+
+def figure_of(sweep):
+    """(the paper's figure, what draws the sweep: a function of a suite that gives sheets)."""
+    study = study_of(sweep)
+    return (study.FIGURE, study.sheets) if study else FIGURES.get(sweep, ("a sweep of its own", any_sweep))
 
 
 def draw(sweep, judged, unread, args):
@@ -404,7 +365,7 @@ def draw(sweep, judged, unread, args):
         sheet.close()
     lines = [f"! {line}" for line in unread]
     for suite, claims in judged:
-        lines += report(suite, claims, reference_of(sweep))
+        lines += report(suite, claims, figure_of(sweep)[0])
     text = "\n".join(lines)
     (args.out / f"{sweep}.txt").write_text(text + "\n")
     print(text)
@@ -446,7 +407,7 @@ def main(args):
             draw_umap(folder, args.out)
         if args.sweep == ALL:
             how = f"python scripts/figures.py all --runs {args.runs} --out {args.out}"
-            (args.out / f"{sweep}.html").write_text(page.html(sweep, reference_of(sweep), judged, unread, drawn, how))
+            (args.out / f"{sweep}.html").write_text(page.html(sweep, figure_of(sweep)[0], judged, unread, drawn, how))
     if args.sweep != "coverage":  # its claims are those of umap_coverage.py
         import pandas as pd  # half a second: not for a report
 

@@ -97,7 +97,7 @@ def judge(args, code, out):
     runs = runs[runs["seed"] >= args.first_seed]
     if runs.empty:
         arguments.fail(f"--first-seed {args.first_seed}: expected a seed that has runs")
-    scores = Scores(runs, code.VARIES, folder=out)
+    scores = Scores(runs, code.VARIES, folder=out, base=getattr(code, "BASE", None))
     if args.draw_only:
         draw(code, scores, out)
         return

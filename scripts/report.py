@@ -40,7 +40,7 @@ def main(args):
                 sheet.close()
             how = f"python scripts/report.py {sweep} --runs {folder} --out {args.out}"
             path = args.out / f"{sweep}.html"
-            text = page.html(sweep, figures.reference_of(sweep), judged, unread, drawn, how)
+            text = page.html(sweep, figures.figure_of(sweep)[0], judged, unread, drawn, how)
         path.write_text(text)
         print(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
 

@@ -24,7 +24,7 @@ from planted_runs import (  # puts scripts/ on the path
 # isort: split
 import figures
 import launch
-from analysis import drawing, sheets, statement, training_runs
+from analysis import drawing, experiment, sheets, statement, training_runs
 from analysis.suite import DIAGNOSTICS, Suite
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.summary.writer.record_writer import RecordWriter
@@ -94,8 +94,8 @@ def test_the_claims_of_the_other_sweeps_find_what_is_planted(tmp_path):
     assert claim(table, "lr 1e-4 changes little").verdict == "supported"
     assert claim(table, "lr 1e-3 changes little").verdict == "contradicted"
     table = draw("data_reuse", tmp_path / "r", tmp_path / "out")
-    assert claim(table, "8 epochs cost performance").verdict == "supported"
-    assert claim(table, "doubling N undoes the loss").verdict == "supported"
+    assert claim(table, "at 8x16 8 epochs are worse than 4").verdict == "supported"
+    assert claim(table, "at 8 epochs 16x16 is better than 8x16").verdict == "supported"
 
 
 # ---- what is missing -------------------------------------------------------------------------------------------------
@@ -553,7 +553,7 @@ def test_the_colours_of_a_panel_differ_for_everyone(deficiency):
         ["black", *sheets.ramp(sheets.BLUES, count)],
         ["black", *sheets.ramp(sheets.ORANGES, count)],
         ["black", *viridis],
-        ["black", *(line["color"] for line in figures.RECIPES.values())],
+        ["black", *(line["color"] for line in experiment.load("outer_loop").STYLES.values())],
         [sheets.N_LINE["color"], sheets.T_LINE["color"], "black"],
     ):
         points = [lab(color, deficiency) for color in colors]

@@ -1,24 +1,48 @@
-"""Three ways to use 1/4, 4 or 16 times the environments of a base of 8 x 32 with minibatches of 64 rows (P3)."""
+"""P3's three ways to use c times the environments of a base.
+
+Registered for c = 1/4, 4 and 16 times 8 x 32 with minibatches of 64 rows; figures.py tests the same claims on any base.
+"""
 
 import numpy as np
 from analysis.claims import Claims
 from analysis.comparisons import curvature, judge, judge_ranks
-from analysis.estimates import evidence, resampled
+from analysis.drawing import curve_panels
+from analysis.estimates import evidence, nothing, resampled
 from analysis.experiment import REPS
+from analysis.look import BLUE, DASH_DOTTED, DASHED, GREEN, VERMILLION
 from analysis.panels import facets
 
 VARIES = ("num_envs", "minibatch_size", "learning_rate")
 FIXED = {"num_steps": 32}
+BASE = {"num_envs": 8, "minibatch_size": 64, "learning_rate": 2.5e-4}
+FIGURE = "P3, Fig. 9"
 MORE, BIGGER, SQRT = WAYS = ("more minibatches", "bigger minibatches", "bigger, rate × √c")
-BASE = 8  # environments
+NOISE_AT = 4  # c of the runs whose noise scale is to predict the best N
 QUARTERS = (1, 2, 3, 4)
 
 
-def way(scores, name, num_envs):
-    """The configuration that uses so many environments in one of WAYS."""
-    c = num_envs / BASE
-    size = 64 if name == MORE else 64 * c
-    return scores.one(num_envs=num_envs, minibatch_size=size, learning_rate=2.5e-4 * (c**0.5 if name == SQRT else 1))
+def way_of(config, base):
+    """Which of WAYS makes a configuration of the base; None if none does (c scales N; T stays)."""
+    c = config["num_envs"] / base["num_envs"]
+    if c == 1 or config["num_steps"] != base["num_steps"]:
+        return None
+    count, base_count = (one.batch_size // one["minibatch_size"] for one in (config, base))
+    rate = config["learning_rate"] / base["learning_rate"]
+    if np.isclose(rate, 1, rtol=1e-3) and np.isclose(count / base_count, c):
+        return MORE
+    if np.isclose(rate, 1, rtol=1e-3) and count == base_count:
+        return BIGGER
+    return SQRT if np.isclose(rate, c**0.5, rtol=1e-3) and count == base_count else None
+
+
+def by_way(scores):
+    """{way: {c: configuration}}, without the base."""
+    found = {way: {} for way in WAYS}
+    for config in scores.configs:
+        way = way_of(config, scores.base)
+        if way:
+            found[way][config["num_envs"] / scores.base["num_envs"]] = config
+    return found
 
 
 def measure(run):
@@ -27,8 +51,9 @@ def measure(run):
     Up to each quarter q of a run also `return_q`, the mean of the points of the training return, and `signal_q` and
     `noise_q`, the sums of `outer/grad_noise_scale/signal` and `/noise`.
     """
-    ddr = run.curve("outer/ddr")[1]
-    columns = {"ddr": float(f"{ddr[-1]:.6g}"), "ddr_mean": float(f"{len(ddr) / (1 / ddr).sum():.6g}")}
+    ddr, columns = run.curve("outer/ddr")[1], {"ddr": np.nan, "ddr_mean": np.nan}
+    if len(ddr):
+        columns = {"ddr": float(f"{ddr[-1]:.6g}"), "ddr_mean": float(f"{len(ddr) / (1 / ddr).sum():.6g}")}
     for q in QUARTERS:
         last = run.arguments["total_timesteps"] * q / 4
         steps, returns = run.curve("charts/episodic_return")
@@ -44,9 +69,22 @@ def log_ddr(view, config, column):
     return [np.log10(values) for values in view.sample(config, column)]
 
 
-def inverted_u(view):
-    places = [log_ddr(view, config, "ddr") for config in view.configs]
-    samples = [view.sample(config) for config in view.configs]
+def tested_with_ddr(test):
+    """The test, a function of Scores and of its configurations, where there are enough with an `outer/ddr`."""
+
+    def checked(view):
+        configs = [config for config in view.configs if view.has(config)]
+        if not all(np.isfinite(values).all() for config in configs for values in view.sample(config, "ddr")):
+            return judge(nothing("a run has no outer/ddr"), "more")
+        return test(view, configs) if len(configs) > 3 else judge(nothing("fewer than four settings"), "more")
+
+    return checked
+
+
+@tested_with_ddr
+def inverted_u(view, configs):
+    places = [log_ddr(view, config, "ddr") for config in configs]
+    samples = [view.sample(config) for config in configs]
     return judge(evidence(curvature, [*samples, *places]), "less")
 
 
@@ -69,58 +107,96 @@ def move_of_the_top(*samples):
     return np.mean(by_game, axis=0)
 
 
-def top_moves(view):
+@tested_with_ddr
+def top_moves(view, configs):
     columns = ("return_1", "return_4", "ddr_mean")
     samples = [
-        [np.stack(arrays) for arrays in zip(*(view.sample(config, name) for name in columns))]
-        for config in view.configs
+        [np.stack(arrays) for arrays in zip(*(view.sample(config, name) for name in columns))] for config in configs
     ]
     return judge(resampled(move_of_the_top, samples, REPS), "more")
 
 
-def noise_and_best(view):
-    """Two tables (games, quarters): the noise scale at N = 32, in environments, and the N of the largest mean return.
+def noise_predicts(view):
+    """Whether the noise scale and the best N rise together, over all tasks and quarters of the runs.
 
-    The scale is `noise` by `signal`, each summed over the runs with more minibatches up to the end of the quarter, by
-    the 32 steps of a rollout; infinite where the noise hides the gradient.
+    The scale, in environments, is `noise` by `signal`, each summed over the runs with more minibatches at c = NOISE_AT
+    up to the end of the quarter, by the steps of a rollout; infinite where the noise hides the gradient. The best N has
+    the largest mean return up to there.
     """
-    config_of = {n: way(view, MORE, n) for n in sorted({config["num_envs"] for config in view.configs})}
+    configs = {1.0: view.base, **by_way(view)[MORE]}
+    configs = {c: config for c, config in configs.items() if view.has(config)}
+    if NOISE_AT not in configs:
+        return judge(nothing(f"no runs with more minibatches at N × {NOISE_AT}"), "more")
+    numbers = {config["num_envs"]: config for _, config in sorted(configs.items())}
     scales, best = np.zeros((2, len(view.games), len(QUARTERS)))
     for q in QUARTERS:
-        noise, signal = (view.sample(config_of[32], f"{part}_{q}") for part in ("noise", "signal"))
-        returns = {n: view.sample(config, f"return_{q}") for n, config in config_of.items()}
+        noise, signal = (view.sample(configs[NOISE_AT], f"{part}_{q}") for part in ("noise", "signal"))
+        returns = {n: view.sample(config, f"return_{q}") for n, config in numbers.items()}
         for game in range(len(view.games)):
             total = signal[game].sum()
-            scales[game, q - 1] = noise[game].sum() / total / 32 if total > 0 else np.inf
+            scales[game, q - 1] = noise[game].sum() / total / view.base["num_steps"] if total > 0 else np.inf
             means = {n: np.nanmean(of[game]) for n, of in returns.items() if not np.isnan(of[game]).all()}
+            if not means:
+                return judge(nothing(f"no episode has ended in {view.games[game]}"), "more")
             best[game, q - 1] = max(means, key=means.get)
-    return scales, best
+    return judge_ranks(scales, best)
 
 
 def claims(scores):
-    found = Claims(scores)
-    numbers = sorted({config["num_envs"] for config in scores.configs})
-    fewest, most = numbers[0], numbers[-1]
+    found, ways = Claims(scores), by_way(scores)
+    factors = sorted({c for configs in ways.values() for c in configs})
 
-    def beats(name, text, first, second, num_envs):
-        pair = [way(scores, one, num_envs) for one in (first, second)]
-        found.compare(f"at N = {num_envs} {text}", *pair, name=name, primary=True)
+    def beats(name, text, first, second, c):
+        pair = [[ways[way][c]] if c in ways[way] else [] for way in (first, second)]
+        found.compare(f"at N = {c * scores.base['num_envs']:g} {text}", *pair, name=name, primary=True)
 
+    most = factors[-1] if factors else 1
     beats("O1", "more minibatches beat bigger ones", MORE, BIGGER, most)
     beats("O2", "more minibatches beat bigger ones with the square-root rule", MORE, SQRT, most)
+    every = [config for config in scores.configs if scores.has(config)]
     text, quantity = "the score is an inverted U in log DDR", "coefficient of the square of log10 DDR"
-    found.add(text, inverted_u, scores.configs, name="O3", primary=True, quantity=quantity)
-    beats("O5", "minibatches of the base's size beat smaller ones", MORE, BIGGER, fewest)
+    found.add(text, inverted_u, every, name="O3", side="less", primary=True, quantity=quantity)
+    if factors and factors[0] < 1:
+        beats("O5", "minibatches of the base's size beat smaller ones", MORE, BIGGER, factors[0])
     text = "the top of the U is at a higher DDR at the end than at a quarter of the steps"
-    found.add(text, top_moves, scores.configs, name="O4", quantity="log10 DDR")
+    found.add(text, top_moves, every, name="O4", side="more", quantity="log10 DDR")
     text, quantity = "the noise scale predicts the best N", "rank correlation over games and quarters"
-    more = [way(scores, MORE, n) for n in numbers]
-    found.add(text, lambda view: judge_ranks(*noise_and_best(view)), more, name="O6", by_game=False, quantity=quantity)
+    more = [scores.base, *ways[MORE].values()]
+    found.add(text, noise_predicts, more, name="O6", side="more", by_game=False, quantity=quantity)
     return found
 
 
 def draw(scores):
-    numbers = sorted({config["num_envs"] for config in scores.configs})
-    rows = {name: [way(scores, name, n) for n in numbers] for name in WAYS}
+    ways = {way: {1.0: scores.base, **configs} for way, configs in by_way(scores).items()}
+    factors = sorted({c for configs in ways.values() for c in configs})
+    rows = {way: [configs[c] for c in factors] for way, configs in ways.items()}
     title = "Three ways to use N environments at T = 32, 100,000 steps"
-    return facets(scores, rows, [f"{n}" for n in numbers], "environments (N)", title)
+    return facets(scores, rows, [f"{c * scores.base['num_envs']:g}" for c in factors], "environments (N)", title)
+
+
+STYLES = {
+    MORE: dict(color=BLUE, ls="-"),
+    BIGGER: dict(color=VERMILLION, ls=DASHED),
+    SQRT: dict(color=GREEN, ls=DASH_DOTTED),
+}
+
+
+def sheets(suite):
+    """Curves of each way at each c, with the final scores; and the same against hours."""
+    base, found = suite.base, by_way(suite)
+    factors = sorted({c for configs in found.values() for c in configs})
+    style = {base: dict(color="black", label="base (c = 1)", zorder=3)}
+    for way, configs in found.items():
+        style.update({config: {**STYLES[way], "label": way} for config in configs.values()})
+    panels = [
+        (f"c = {c:g}", [base, *(configs[c] for configs in found.values() if c in configs)], style) for c in factors
+    ]
+    lines = []
+    for way, configs in found.items():
+        if configs:
+            factors_of_line, configs_of_line = zip(*sorted({1.0: base, **configs}.items()))
+            lines.append((configs_of_line, factors_of_line, {**STYLES[way], "label": way}))
+    panels, finals = panels or [("", [base], style)], [("factor c of N", "log", lines)] if lines else []
+    yield curve_panels(suite, panels, finals)
+    if suite.axis == "steps":
+        yield curve_panels(suite, panels, finals, part="hours", axis="hours")

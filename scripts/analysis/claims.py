@@ -25,6 +25,7 @@ from analysis.estimates import (
     equivalence_power,
     holm,
     kendall,
+    mean,
     nothing,
 )
 from analysis.suite import DIAGNOSTICS, SHOWN, as_shown
@@ -87,10 +88,9 @@ class Claim:
 class Claims(list):
     """Collects claims on scores, and corrects their verdicts for their number."""
 
-    def __init__(self, scores=None, by_game=True):
-        """scores: Scores. by_game: whether each claim is followed by the same in each game."""
+    def __init__(self, scores):
         super().__init__()
-        self.scores, self.by_game = scores, by_game
+        self.scores = scores
 
     # ---- adding ------------------------------------------------------------------------------------------------------
     def add(self, text, test, configs, *, games=None, by_game=None, primary=False, family="", **more):
@@ -105,7 +105,7 @@ class Claims(list):
         if view.any_diverged(configs):
             words = f"  {text}, without the diverged runs"
             self._test(view.without_diverged(), words, test, configs, SECONDARY, **more)
-        if (self.by_game if by_game is None else by_game) and len(view.games) > 1:
+        if (self.scores.by_game if by_game is None else by_game) and len(view.games) > 1:
             for game in view.games:
                 self._test(view.in_game(game), text, test, configs, BY_GAME, **more)
         return self[place]
@@ -134,7 +134,7 @@ class Claims(list):
         self.append(Claim(text, tested=tested, **more))
         return self[-1]
 
-    def compare(self, text, better, worse, quantity="score", side="more", column="score", **more):
+    def compare(self, text, better, worse, quantity="", side="more", column="score", **more):
         """Adds the mean score of the configurations in `better` minus that of those in `worse`; or of one and another.
 
         With as many of one as of the other also P(improvement), pair by pair, where the rows show it. `little` and `not
@@ -148,6 +148,7 @@ class Claims(list):
             found = view.evidence(statistic, [view.sample(config, column) for config in configs])
             return judge(found, side, view.margin(side, column))
 
+        quantity = quantity or ("score" if self.scores.pool is mean else f"difference of {self.scores.pool_name}s")
         pairs = list(zip(better, worse)) if len(better) == len(worse) and column == "score" else ()
         able = configs if better and worse else []
         return self.add(text, test, able, quantity=quantity, side=side, column=column, pairs=pairs, **more)

@@ -282,6 +282,20 @@ def _is_tied(suite, best, config):
     return bool(resampled(partial(difference, pool=suite.pool), samples, BAND_REPS, suite.seed).estimate.low <= 0)
 
 
+def against(name, family, style):
+    """A line of final IQM against the values of an argument."""
+    return family, [config[name] for config in family], style
+
+
+def games_at(suite, config, name):
+    """The image by game of the values of an argument at a configuration, which it names if that is not the base."""
+    if config == suite.base:
+        return game_grid(suite, "games", suite.family(name), RETURNS, name)
+    shape = suite.shape(config)
+    metrics = [(RETURN, f"return\nat {shape}")]
+    return game_grid(suite, f"games_{shape.replace('×', 'x')}", suite.family(name, config), metrics, name)
+
+
 def profiles(suite):
     """rliable's performance profiles: the share of runs, and of games' means, with a score above each tau."""
     in_order = dict.fromkeys([*suite.shapes(), *suite.configs])  # N-scaling, then T-scaling

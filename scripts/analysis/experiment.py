@@ -10,8 +10,10 @@
     measure(run)           further columns of its runs: {name: number} (optional)
     rows(folder)           its runs, where its program writes tables of its own: dicts of columns (optional)
     table(runs)            its runs as its claims read them: with other columns, or without some rows (optional)
+    BASE                   the values of the configuration that others are compared with (optional)
     claims(scores)         its Claims
     draw(scores)           its picture, scores.png, or several by name (optional)
+    FIGURE, sheets(suite)  what figures.py draws of the sweep with its name: the paper's figure, and sheets (optional)
 
 All runs are in one table, results/runs.csv.gz (docs/data.md). Final scores are read from there and nowhere else.
 """

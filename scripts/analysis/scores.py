@@ -27,10 +27,11 @@ def multiple_of(letter, value, base):
 class Scores:
     """Scores of runs. `games`: those of a sample; `configs`: sorted; `base`: the one that others are compared with.
 
-    `pool`, the statistic that makes one number of a sample, and `pool_name`, its name.
+    `pool`, the statistic that makes one number of a sample, and `pool_name`, its name. `by_game`: whether each claim is
+    followed by the same in each game.
     """
 
-    pool, pool_name, base = staticmethod(mean), "mean", None
+    pool, pool_name, by_game = staticmethod(mean), "mean", True
 
     def __init__(self, table, varies, folder=None, base=None):
         """table: a row per run; varies: the columns that tell configurations apart; folder: where other files are.

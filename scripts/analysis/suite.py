@@ -41,12 +41,10 @@ MEASURES = {  # numbers of a run, in words; all but the first come from its trai
 
 # What the figure of a sweep reads: part of its configurations even if neither sweep.json nor the runs so far vary it
 READS = {
-    "data_reuse": {"update_epochs"},
     "decoupled": {"shared_encoder"},
     "learning_rate": {"learning_rate"},
     "gamma": {"gamma"},
     "shape_rate": {"learning_rate"},
-    "outer_loop": {"learning_rate", "minibatch_size"},
     "step_size": {"clip_coef", "update_epochs", "total_timesteps"},
     "switch": {"prox_com", "total_timesteps", "resume_from"},
     "schedule": {"schedule"},
@@ -161,12 +159,16 @@ class Suite(Scores):
     else none.
     """
 
-    def __init__(self, sweep, script, runs, bases=(), reps=2000, seed=0, axis="steps", stated=None, shown=()):
+    def __init__(
+        self, sweep, script, runs, bases=(), reps=2000, seed=0, axis="steps", stated=None, shown=(), study=None
+    ):
         """bases: shapes (N, T), one of them the base's, or none. reps, seed: of bootstraps. axis: the x-axis of
         curves, one of training_runs.AXES. stated: as statement.read gives it, or None. shown: games, or none
-        for four of them."""
+        for four of them. study: the module of the study in results/ that has the sweep's claims (experiment.load), or
+        None.
+        """
         self.sweep, self.script, self.reps, self.seed, self.axis = sweep, script, reps, seed, axis
-        self.notes, self.counts_diverged = [], True
+        self.notes, self.counts_diverged, self.by_game, self.study, self._measured = [], True, False, study, {}
         self.pool, self.pool_name = (iqm, "IQM") if sweep in P1_SWEEPS else (mean, "mean")
         stated = stated or {"base": {}, "varies": []}
         self.parents, games = parents_of(runs), {run.game for run in runs}
@@ -177,7 +179,8 @@ class Suite(Scores):
         differing = training_runs.differing_arguments(
             [own[id(run)] for run in runs if run.game == game] for game in games
         )
-        varied = differing | READS.get(sweep, set()) | (set(stated["varies"]) - {"num_envs", "num_steps"})
+        varied = differing | (READS.get(sweep, set()) if study is None else {*study.VARIES} - {"num_envs", "num_steps"})
+        varied |= set(stated["varies"]) - {"num_envs", "num_steps"}
         self._note_mixed(differing, stated["varies"])
         self.names = ["num_envs", "num_steps", *sorted(varied)]
         self.runs = {}
@@ -455,9 +458,11 @@ class Suite(Scores):
 
     @lru_cache(maxsize=None)  # noqa: B019 - suites live as long as the program
     def values(self, config, game, column="score"):
-        """One of MEASURES of the judged runs, (seeds,)."""
+        """One of MEASURES of the judged runs, or what the study measures, (seeds,)."""
         if column == "score":
             return self.finals(config, game)
+        if column not in MEASURES:
+            return np.array([self._measures_of(run).get(column, np.nan) for run in self.judged(config, game)], float)
         curves = np.array([self._training_curve(run, game) for run in self.judged(config, game)])
         if not curves.size:
             return np.zeros(0)
@@ -467,6 +472,12 @@ class Suite(Scores):
             return self.score(curves[:, POINTS // 2 - 1], game)
         reached = curves >= self._threshold(game)
         return np.where(reached.any(-1), (reached.argmax(-1) + 1) / POINTS, 1.0)
+
+    def _measures_of(self, run):
+        """What the study measures of a run; of a diverged run nothing."""
+        if run.name not in self._measured:
+            self._measured[run.name] = {} if run.diverged else self.study.measure(run)
+        return self._measured[run.name]
 
     def _training_curve(self, run, game):
         """Returns at POINTS steps up to the run's target, (POINTS,).

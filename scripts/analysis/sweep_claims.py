@@ -25,9 +25,6 @@ from analysis.comparisons import (
 from analysis.estimates import MARGIN, evidence, kendall, nothing, resampled, several
 from analysis.suite import MEASURES, SHORT_NAMES, label_of, name_of_schedule, short
 
-# P3's three ways to spend a batch that is c times larger
-MORE_MINIBATCHES, BIGGER, BIGGER_SQRT = "more minibatches", "bigger minibatches", "bigger, lr × √c"
-
 
 # ---- parts of several sweeps -----------------------------------------------------------------------------------------
 def mean_over(factors):
@@ -176,32 +173,6 @@ def num_envs_trend(suite, claims):
             f"mean(N > {start}) - mean(N = {start}), mean over N = {' '.join(str(c['num_envs']) for c in above)}",
         )
     claims.diagnostics()
-
-
-def data_reuse(suite, claims):
-    """P1's claims at each larger number of epochs: what they cost at the base, and what N x 2 and T x 2 win back."""
-    base, base_count = suite.base, suite.base["update_epochs"]
-    more_envs = list(suite.scaled("num_envs").values())[:1]  # N x 2
-    more_steps = list(suite.scaled("num_steps").values())[:1]  # T x 2
-    for count in [config["update_epochs"] for config in suite.family("update_epochs")]:
-        if count <= base_count:
-            continue
-        base_after, envs_after, steps_after = (
-            [config.replace(update_epochs=count) for config in configs] for configs in ([base], more_envs, more_steps)
-        )
-        quantity = f"IQM(base, {count}) - IQM(base, {base_count})"
-        claims.compare(f"{count} epochs cost performance at the base", base_after, [base], quantity, "less")
-        claims.compare(
-            f"doubling N undoes the loss at {count} epochs",
-            envs_after,
-            [base],
-            f"IQM(N×2, {count}) - IQM(base, {base_count}) > -{MARGIN:.0%} of the base",
-            "not less",
-            primary=not any(claim.family == "primary" for claim in claims),
-        )
-        for text, other, other_name in (("the base", base_after, "base"), ("T×2", steps_after, "T×2")):
-            quantity = f"IQM(N×2, {count}) - IQM({other_name}, {count})"
-            claims.compare(f"  N×2 beats {text} at {count} epochs", envs_after, other, quantity)
 
 
 def decoupled(suite, claims):
@@ -367,60 +338,6 @@ def _changes_little(suite, claims, name):
 
 
 # ---- P3 --------------------------------------------------------------------------------------------------------------
-def recipe_of(config, base):
-    """Which of P3's recipes scales the base to the configuration; None if none does (c scales N; T stays)."""
-    c = config["num_envs"] / base["num_envs"]
-    if c == 1 or config["num_steps"] != base["num_steps"]:
-        return None
-    count, base_count = (one.batch_size // one["minibatch_size"] for one in (config, base))
-    rate = config["learning_rate"] / base["learning_rate"]
-    if np.isclose(rate, 1, rtol=1e-3) and np.isclose(count / base_count, c):
-        return MORE_MINIBATCHES
-    if np.isclose(rate, 1, rtol=1e-3) and count == base_count:
-        return BIGGER
-    if np.isclose(rate, c**0.5, rtol=1e-3) and count == base_count:
-        return BIGGER_SQRT
-    return None
-
-
-def by_recipe(suite):
-    """{recipe: {c: configuration}} of the configurations that one of P3's recipes makes from the base."""
-    found = {recipe: {} for recipe in (MORE_MINIBATCHES, BIGGER, BIGGER_SQRT)}
-    for config in suite.configs:
-        recipe = recipe_of(config, suite.base)
-        if recipe:
-            found[recipe][config["num_envs"] / suite.base["num_envs"]] = config
-    return found
-
-
-def outer_loop(suite, claims):
-    base, found = suite.base, by_recipe(suite)
-    for better, worse in ((MORE_MINIBATCHES, BIGGER), (MORE_MINIBATCHES, BIGGER_SQRT), (BIGGER_SQRT, BIGGER)):
-        above_one = sorted(c for c in set(found[better]) & set(found[worse]) if c > 1)
-        claims.compare(
-            f"P3: {better} beats {worse}",
-            [found[better][c] for c in above_one],
-            [found[worse][c] for c in above_one],
-            f"mean - mean, mean over c = {' '.join(f'{c:g}' for c in above_one)}",
-            primary=not claims,
-        )
-    for c in sorted(c for c in found[BIGGER] if c < 1):
-        claims.compare(
-            f"P3: going down to N × {c:g} with the number of minibatches fixed hurts",
-            [found[BIGGER][c]],
-            [base],
-            "mean(smaller minibatches) - mean(base)",
-            "less",
-        )
-        if c in found[MORE_MINIBATCHES]:
-            claims.compare(
-                f"  at N × {c:g} it is better to fix the minibatches' size",
-                [found[MORE_MINIBATCHES][c]],
-                [found[BIGGER][c]],
-                "mean(size fixed) - mean(number fixed)",
-            )
-
-
 def log_ddr(suite, config):
     """log10 of the DDR (samples per unit of KL) of the runs in the games of the aggregates: one array a game."""
     return [np.log10(np.maximum(suite.second_half_means(config, game, "outer/ddr"), 1e-9)) for game in suite.games]
@@ -575,7 +492,6 @@ def switch(suite, claims):
 CLAIMS = {  # the sweeps that have claims of their own
     "fixed_budget": fixed_budget,
     "scaling_data": scaling_data,
-    "data_reuse": data_reuse,
     "coverage": coverage,
     "decoupled": decoupled,
     "learning_rate": learning_rate,
@@ -587,7 +503,6 @@ CLAIMS = {  # the sweeps that have claims of their own
     "hard_exploration": hard_exploration,
     "rnd": scaling_data,
     "num_envs_trend": num_envs_trend,
-    "outer_loop": outer_loop,
     "step_size": step_size,
     "switch": switch,
     "schedule": schedule,
