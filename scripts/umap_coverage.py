@@ -43,7 +43,7 @@ import pandas as pd
 import torch
 from analysis import training_runs
 from analysis.comparisons import judge, needed
-from analysis.estimates import MIN_SEEDS, UNDECIDED, evidence, interval, mean
+from analysis.estimates import MIN_SEEDS, evidence, interval, mean
 from analysis.look import PAGE, plt
 from tqdm import tqdm
 from typing_extensions import Annotated
@@ -454,7 +454,7 @@ def find_claims(table, grid):
                     "estimate": float(value),
                     "ci_low": float(low),
                     "ci_high": float(high),
-                    "verdict": UNDECIDED if needed(samples) else tested.verdict,
+                    "verdict": "" if needed(samples) else tested.verdict,
                     "needs": needed(samples),
                     "games": len(games),
                     "seeds": min(len(values) for sample in samples for values in sample),
@@ -522,8 +522,8 @@ def print_tables(table, games, grid, claims):
             ci = f"no CI: {plural(row['seeds'], 'seed')}, {MIN_SEEDS} are needed"
         at = f"{row['measure']} G={row['grid']}" if row["grid"] else row["measure"]
         print(
-            f"  {row['claim']} | {at} | {row['unit']} {row['estimate']:+.4f}, {ci} | {row['verdict']}"
-            f"{row['needs'] and ': needs ' + row['needs']} | "
+            f"  {row['claim']} | {at} | {row['unit']} {row['estimate']:+.4f}, {ci} | "
+            f"{row['verdict'] or 'no verdict: needs ' + row['needs']} | "
             f"{plural(row['games'], 'game')}, {plural(row['seeds'], 'seed')}, {row['budget']}"
         )
     if not claims:

@@ -76,7 +76,7 @@ def test_the_claims_of_the_other_sweeps_find_what_is_planted(tmp_path):
     rank = next(line for line in text.split("\n") if line.startswith("diagnostics/feature_rank"))
     assert rank.split("  ")[1:] and "+1.00 [1, 1]" in rank  # with N and with T alike: the batch is what it follows
 
-    for seed in range(1, 6):
+    for seed in range(1, 11):
         noise = seed * 0.002
         for N, shared, score in ((8, True, 1.0), (8, False, 0.5), (16, True, 1.2), (16, False, 1.4)):
             write_run(
@@ -100,7 +100,7 @@ def test_the_claims_of_the_other_sweeps_find_what_is_planted(tmp_path):
 
 # ---- what is missing -------------------------------------------------------------------------------------------------
 def test_unequal_seeds_nan_divergence_short_curves_and_a_missing_game(tmp_path, capsys):
-    runs = plant(tmp_path / "runs", [(8, 16), (32, 4)], lambda shape: 1.0 + 0.5 * (shape[0] > 8), games=GAMES)
+    runs = plant(tmp_path / "runs", [(8, 16), (32, 4)], lambda shape: 1.0 + 0.5 * (shape[0] > 8), seeds=5)
     byname = {
         (m["env_id"][:-3], m["num_envs"], m["seed"]): path
         for path in runs.iterdir()
@@ -126,7 +126,7 @@ def test_unequal_seeds_nan_divergence_short_curves_and_a_missing_game(tmp_path, 
     table = draw("fixed_budget", runs, tmp_path / "out", images=True)
     text = capsys.readouterr().out
     beats = claim(table, "beats 8×16, without the diverged runs")
-    assert beats.verdict == "supported" and beats.value == pytest.approx(0.5, abs=0.06) and np.isfinite(beats.ci_low)
+    assert beats.needs == "10 seeds" and beats.value == pytest.approx(0.5, abs=0.06) and beats.ci_low > 0
     for words in (
         "missing of 8×16: Breakout seed 5",
         "(8×16, Breakout, seed 4): diverged at step 500",
@@ -147,7 +147,7 @@ def test_unequal_seeds_nan_divergence_short_curves_and_a_missing_game(tmp_path, 
 def test_one_seed_gets_no_interval_and_no_verdict(tmp_path, capsys):
     plant(tmp_path / "runs", [(8, 16), (32, 4)], lambda shape: float(shape[0]), seeds=1)
     table = draw("fixed_budget", tmp_path / "runs", tmp_path / "out", images=True)
-    assert set(table.verdict) <= {"undecided"} and claim(table, "beats").no_ci == "1 seed"
+    assert set(table.verdict) == {""} and claim(table, "beats").no_ci == "1 seed"
     assert "no CI: 1 seed" in capsys.readouterr().out
     drawn = pd.read_csv(tmp_path / "out" / "fixed_budget.csv")
     assert drawn.ci_low.isna().all() and not drawn[drawn.metric == "IQM"].empty
@@ -211,14 +211,14 @@ def test_the_final_score_is_that_of_the_final_games_if_all_runs_have_it(tmp_path
     assert beats.value == pytest.approx(0.5, abs=1e-6) and beats.verdict == "supported"
     assert "final: final_return, the mean of 20 whole games of the final network" in capsys.readouterr().out
     drawn = pd.read_csv(tmp_path / "out" / "fixed_budget.csv").query("metric == 'final score' and num_envs == 32")
-    assert drawn.value.tolist() == pytest.approx([1.5] * 7)
+    assert drawn.value.tolist() == pytest.approx([1.5] * 10)
 
     done = tmp_path / "runs" / "base1" / "done.json"
     done.write_text(json.dumps({"global_step": 1024}))  # one run without them: the curves' ends compare
     beats = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out"), "beats")
     assert beats.value == pytest.approx(-0.5, abs=1e-6) and beats.verdict == "contradicted"
     text = (tmp_path / "out" / "fixed_budget.txt").read_text()
-    assert "final: the mean of the last 100 finished games, for all runs: only 13 of 14 have a final_return" in text
+    assert "final: the mean of the last 100 finished games, for all runs: only 19 of 20 have a final_return" in text
 
 
 def test_final_games_count_where_no_game_has_ended_in_training(tmp_path):

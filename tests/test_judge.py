@@ -13,6 +13,7 @@ import pytest
 from analysis import experiment
 from analysis.scores import Scores
 from conftest import refusal, study
+from planted_runs import draw as figures_draw
 from planted_runs import write_run
 
 from support import arguments, reading
@@ -130,6 +131,49 @@ def test_advise_and_training_find_what_is_planted():
 def steps(row):
     batch = row["num_envs"] * row["num_steps"]
     return row["total_timesteps"] // batch * row["update_epochs"] * (batch // row["minibatch_size"])
+
+
+# ---- the same runs through figures.py --------------------------------------------------------------------------------
+@pytest.mark.parametrize("seeds", [9, 10])
+def test_figures_and_judge_say_the_same_of_the_same_runs(tmp_path, seeds):
+    """P3's three ways at 1/4 and 4 times 8 x 32 environments: the same numbers, intervals and verdicts."""
+    levels = {(8, 64, 1): 300, (2, 64, 1): 200, (2, 16, 1): 280, (2, 16, 0.5): 210}
+    levels |= {(32, 64, 1): 400, (32, 256, 1): 250, (32, 256, 2): 390}
+    rng = np.random.RandomState(0)
+    for game in ("CartPole-v1", "Acrobot-v1"):
+        for (n, size, factor), level in levels.items():
+            for seed in range(1, seeds + 1):
+                score, place = level + rng.normal(0, 40), -((level / 400 - 0.7) ** 2)
+                scalars = {"outer/ddr": 10 ** (place + rng.normal(0, 0.05)), "outer/grad_noise_scale/noise": 64.0 * n}
+                scalars["outer/grad_noise_scale/signal"] = 1.0
+                args = dict(seed=seed, num_envs=n, num_steps=32, minibatch_size=size, learning_rate=2.5e-4 * factor)
+                path = tmp_path / "runs" / f"{game}_{n}_{size}_{factor}_{seed}"
+                write_run(path, score, 100_000, "ppo_envpool", game, scalars=scalars, final=score, **args)
+    base = {"ppo_envpool": {"num_envs": 8, "num_steps": 32, "minibatch_size": 64, "learning_rate": 2.5e-4}}
+    (tmp_path / "runs" / "sweep.json").write_text(json.dumps({"base": base, "varies": []}))
+    words = [
+        "outer_loop",
+        "--runs",
+        str(tmp_path / "runs"),
+        "--out",
+        str(tmp_path),
+        "--dataset",
+        str(tmp_path / "runs.csv.gz"),
+    ]
+    judge.main(arguments.parse(judge.Args, words, ""))
+    by_judge = rows_of(tmp_path / "verdicts.csv")
+    by_figures = figures_draw("outer_loop", tmp_path / "runs", tmp_path / "figures", "--by-game").reset_index()
+    assert len(by_judge) == len(by_figures) > 12
+    for one, (_, other) in zip(by_judge, by_figures.iterrows()):
+        assert other.claim == (f"{one['claim']}: {one['game']}" if one["family"] == "by game" else one["claim"])
+        for name, value in (("value", other.value), ("low", other.ci_low), ("high", other.ci_high)):
+            assert float(one[name]) == pytest.approx(value, rel=1e-3, abs=1e-4, nan_ok=True)
+        assert one["family"] == other.family and int(one["seeds"]) == other.seeds == seeds
+        if one["family"] != "by game":
+            assert one["verdict"] == other.verdict and bool(other.needs) == (seeds < 10)
+    assert {row["verdict"] for row in by_judge} == (
+        {"", "supported", "contradicted", "undecided"} if seeds > 9 else {""}
+    )
 
 
 # ---- from runs to the table of runs ----------------------------------------------------------------------------------

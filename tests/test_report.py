@@ -56,11 +56,11 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """fixed_budget with six seeds; one run has diverged, and one has a name that is HTML."""
+    """fixed_budget with eleven seeds; one run has diverged, and one has a name that is HTML."""
     root = tmp_path_factory.mktemp("report") / "runs"
-    for seed in range(1, 7):
+    for seed in range(1, 12):
         for N, T, score in ((8, 16, 1.0), (16, 8, 1.5)):
-            failed = (N, seed) == (16, 6)
+            failed = (N, seed) == (16, 11)
             path = write_run(root / f"{N}<b>{seed}", score, seed=seed, num_envs=N, num_steps=T, done=not failed)
             manifest = json.loads((path / "manifest.json").read_text())
             manifest.update(
@@ -89,14 +89,14 @@ def test_the_page_holds_everything_and_asks_for_nothing(runs, tmp_path):
     assert page.fetched and all(link[0] == "#" and link[1:] in ids for link in page.fetched)
     assert not re.search(r"@import|url\((?!#)|fetch\(|XMLHttpRequest|importScripts", text)
     assert set(re.findall(r"url\(#([^)]+)\)", text)) <= ids
-    assert "ppo_atari_envpool.py on Breakout; 1,024 environment steps a run; seeds 1 to 6; 12 runs" in page.words
+    assert "ppo_atari_envpool.py on Breakout; 1,024 environment steps a run; seeds 1 to 11; 22 runs" in page.words
     assert page.words.count("interquartile mean") == 1 and {"N", "T", "IQM", "P1", "feature rank"} <= set(page.terms)
     assert len(page.captions) == page.tags.count("figure") >= 3 and all(". (fixed_budget" in x for x in page.captions)
     assert page.tags.count("svg") >= 3 and len(re.findall(r"<text", text)) > 20  # figures with text as text
     claims, scores, *runs_found = (i for i, row in enumerate(page.rows) if row[0] in ("claim", "configuration", "game"))
     assert claims < scores < runs_found[0]  # claims first
     first, second = page.rows[claims + 1][:3], page.rows[claims + 2][:2]
-    assert first == ["16×8 beats 8×16", "? undecided", "? undecided"]
+    assert first == ["16×8 beats 8×16", "✓ supported", "✓ supported"]
     assert second == ["16×8 beats 8×16, without the diverged runs", "✓ supported"]
 
 
@@ -105,14 +105,14 @@ def test_the_table_of_runs(runs, tmp_path):
     page = Page((tmp_path / "fixed_budget.html").read_text())
     header = next(row for row in page.rows if row[0] == "game")
     rows = {(row[1], row[3]): dict(zip(header, row)) for row in page.rows if row[0] == "Breakout"}
-    assert len(rows) == 12
-    done, failed = rows["8", "2"], rows["16", "6"]
+    assert len(rows) == 22
+    done, failed = rows["8", "2"], rows["16", "11"]
     assert (done["state"], done["step"], done["SPS"], done["failure"]) == ("done", "1,024", "100", "")
     assert done["return"] == "30.5"  # Breakout's human score
     assert done["command"] == "8<b>2python ppo_atari_envpool.py --seed 2 --num-envs 8"
     assert failed["state"] == "diverged" and failed["failure"] == "losses/value_loss is not finite at step 640"
     origin = page.rows[[row[0] for row in page.rows].index("runs") + 1 :]
-    assert ["10", "0123456789abcdef", "python 3.11.2, torch 2.9.0", "cpu x86_64"] in origin
+    assert ["20", "0123456789abcdef", "python 3.11.2, torch 2.9.0", "cpu x86_64"] in origin
     assert ["2", "0123456789abcdef and changes", "python 3.11.2, torch 2.9.0", "cpu x86_64"] in origin
 
 

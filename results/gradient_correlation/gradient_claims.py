@@ -10,7 +10,7 @@ from typing import Callable
 
 import numpy as np
 import pandas as pd
-from analysis.comparisons import RUNS_FOR_A_VERDICT, judge, needed
+from analysis.comparisons import SEEDS_FOR_A_VERDICT, judge, needed
 from analysis.estimates import evidence, nothing
 from analysis.statistics import bias_difference, relative_bias
 from gradient_measures import BATCH, SETTINGS, focus_iterations
@@ -360,7 +360,7 @@ def seed_evidence(statistic, samples, null=0.0):
 def find(args, tables):
     """The table of findings, a DataFrame: the quantities of every claim with their intervals and verdicts.
 
-    A claim with fewer than RUNS_FOR_A_VERDICT seeds, or without a side, has no verdict.
+    A claim with fewer than SEEDS_FOR_A_VERDICT seeds, or without a side, has no verdict.
     """
     rows = []
     for claim in CLAIMS:
@@ -387,7 +387,7 @@ def as_text(args, findings):
     """The table of findings as text to read."""
     lines = [
         f"{len(args.seeds)} seeds, lambda {args.main_lambda:g} unless named. Intervals: 95 %, Student's t over the",
-        f"seeds; verdicts need {RUNS_FOR_A_VERDICT} seeds. 6, 7, 10 to 12: all policies of both settings unless named.",
+        f"seeds; verdicts need {SEEDS_FOR_A_VERDICT}. 6, 7, 10 to 12: all policies of both settings unless named.",
         "",
     ]
     for (number, text), rows in itertools.groupby(findings.to_dict("records"), lambda row: (row["claim"], row["text"])):

@@ -50,7 +50,7 @@ class Claim:
     family: str = SECONDARY
     needs: str = ""  # the seeds without which there is no verdict; "" if there are enough
     name: str = ""  # as "S1"
-    seeds: int = 0  # in each game
+    seeds: int = 0  # in each game, at least
     game: str = ""  # that of a row in one game
 
     @property
@@ -64,7 +64,8 @@ class Claim:
 
     @property
     def verdict(self):
-        return UNDECIDED if self.needs else self.tested.verdict
+        """Of the row's own test; "" where there are too few seeds for one."""
+        return "" if self.needs else self.tested.verdict
 
     @property
     def is_tested(self):
@@ -182,9 +183,9 @@ class Claims(list):
 
         tau: as estimates.kendall gives it for levels and groups.
         """
-        runs = [[group[i] for group in groups] for i in range(len(levels))]
         tested = with_reversals(judge(tau, side), levels, groups, side)
-        return self.row(text, tested, configs, quantity=quantity, side=side, needs=needed(runs), **more)
+        more |= {"needs": needed(groups), "seeds": min((len(x) for group in groups for x in group), default=0)}
+        return self.row(text, tested, configs, quantity=quantity, side=side, **more)
 
     def diagnostics(self):
         """Adds P1's six claims on N-scaling, each on the native batch and on the probe."""
@@ -246,7 +247,7 @@ class Claims(list):
         """The verdict of each row after Holm's correction within its family."""
         pairs = [(claim.verdict, *pair) for claim, pair in zip(self, self.chances())]
         return [
-            word if {SUPPORTED: holds, CONTRADICTED: fails}.get(word, 1.0) < ALPHA else UNDECIDED
+            word if not word or {SUPPORTED: holds, CONTRADICTED: fails}.get(word, 1.0) < ALPHA else UNDECIDED
             for word, holds, fails in pairs
         ]
 

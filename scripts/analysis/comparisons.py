@@ -18,7 +18,6 @@ from scipy.stats import binomtest, rankdata
 from analysis.estimates import (
     ALPHA,
     CONTRADICTED,
-    MIN_SEEDS,
     SUPPORTED,
     UNDECIDED,
     Estimate,
@@ -37,8 +36,7 @@ from analysis.estimates import (
     verdict,
 )
 
-SEEDS_FOR_A_VERDICT = 10  # in each game, for results/: with fewer there is an estimate and its interval, no verdict
-RUNS_FOR_A_VERDICT = 5  # per configuration over all games, for the papers' figures, which have 3 or 5 seeds
+SEEDS_FOR_A_VERDICT = 10  # in each game: with fewer there is an estimate and its interval, no verdict
 SOLVED = 0.9  # the score from which a run counts as one that has solved its game
 NEIGHBOUR = 2.0  # the largest factor between a learning rate and its neighbour on the grid
 
@@ -65,10 +63,9 @@ class Tested(NamedTuple):
 
 
 def needed(samples):
-    """The seeds that a verdict on the samples needs, e.g. "5 seeds"; "" if each has RUNS_FOR_A_VERDICT runs."""
-    runs = min((sum(x.shape[-1] for x in sample) for sample in samples), default=0)
-    games = max(1, max((len(sample) for sample in samples), default=1))
-    return "" if runs >= RUNS_FOR_A_VERDICT or not runs else f"{max(MIN_SEEDS, -(-RUNS_FOR_A_VERDICT // games))} seeds"
+    """The seeds that a verdict on the samples needs, e.g. "10 seeds"; "" if there are so many in each game."""
+    fewest = min((x.shape[-1] for sample in samples for x in sample), default=0)
+    return "" if fewest >= SEEDS_FOR_A_VERDICT else f"{SEEDS_FOR_A_VERDICT} seeds"
 
 
 # ---- tests -----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from analysis import training_runs
-from analysis.comparisons import needed
 from analysis.estimates import (
     MARGIN,
     Estimate,
@@ -527,9 +526,6 @@ class Suite(Scores):
             return Estimate(value, np.nan, np.nan)
         draws = bootstrap(mean_improvement, samples, min(self.reps, 1000), self.seed)
         return Estimate(value, *map(float, percentile_interval(draws)))
-
-    def needs(self, configs):
-        return needed([self.sample(config) for config in configs])
 
     def can_compare(self, configs):
         """Whether there are configurations, and all of them are in the aggregates."""

@@ -6,7 +6,7 @@ A table is (header, rows): lists of words. `as_text` writes it.
 import numpy as np
 
 from analysis.claims import PRIMARY, correlations
-from analysis.comparisons import RUNS_FOR_A_VERDICT
+from analysis.comparisons import SEEDS_FOR_A_VERDICT
 from analysis.estimates import MIN_SEEDS, interval, median, optimality_gap
 from analysis.suite import label_of
 from analysis.training_runs import ATARI_5, ATARI_10, ENOUGH_GAMES, median_57
@@ -107,7 +107,7 @@ def claims_table(claims):
             if np.isfinite(claim.improvement.low):
                 chance += f" {bounds(claim.improvement.low, claim.improvement.high)}"
         text = f"* {claim.words}" if claim.family == PRIMARY else claim.words
-        words = f"{claim.verdict}: needs {claim.needs}" if claim.needs else claim.verdict
+        words = f"none: needs {claim.needs}" if claim.needs else claim.verdict
         power = number(claim.power_if_equal) if np.isfinite(claim.power_if_equal) else ""
         rows.append([text, number(value), ci, chance, words, adjusted, power, claim.quantity])
     header = ["claim", "value", "95 % CI", "P(improvement)", "verdict", "after Holm", "power if equal", "value is"]
@@ -120,9 +120,10 @@ def verdicts(suite, claims):
     for claim in claims:
         if claim.family == PRIMARY:
             value, low, high = claim.estimate
-            why = f" (needs {claim.needs})" if claim.needs else f" ({claim.remark})" if claim.remark else ""
+            word = f"no verdict, it needs {claim.needs}" if claim.needs else claim.verdict
+            why = f" ({claim.remark})" if claim.remark else ""
             ci = f"95 % CI {bounds(low, high)}" if np.isfinite(low) else f"no CI: {claim.tested.why}"
-            yield f"{claim.text}: {claim.verdict}{why}"
+            yield f"{claim.text}: {word}{why}"
             yield f"  {games or 'no game'}, {suite.budget:,.0f} steps, {claim.seeds} seeds"
             yield f"  {claim.quantity} = {number(value)}, {ci}"
 
@@ -183,7 +184,7 @@ def about(suite, reference):
 ABOUT_CLAIMS = (
     "*: the primary claim. After Holm: the verdicts corrected for their number, the primary ones, the other ones and "
     "those of games each on their own. Power if equal: the chance of *supported* if there is no difference. Verdicts "
-    f"need {RUNS_FOR_A_VERDICT} runs of a configuration"
+    f"need {SEEDS_FOR_A_VERDICT} seeds of a configuration in each game"
 )
 ABOUT_CORRELATIONS = (
     "rank correlation (Kendall's τ, mean over games) of each diagnostic, its mean over the second half of a run. "
