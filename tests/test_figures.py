@@ -395,7 +395,7 @@ def test_every_sweep_has_its_images(tmp_path, sweep):
 def test_a_sweep_without_a_figure_of_its_own(tmp_path, capsys):
     """Curves, final scores, diagnostics, claims and tables of any directory of runs: here of two precisions."""
     for bf16, score in ((False, 1.0), (True, 1.02)):
-        for seed in range(5):
+        for seed in range(10):
             scalars = {"diagnostics/ess": 90.0, "diagnostics/feature_rank": 100.0}
             write_run(tmp_path / "runs" / f"{bf16}{seed}", score + seed * 0.01, seed=seed, bf16=bf16, scalars=scalars)
     table = draw("precision", tmp_path / "runs", tmp_path / "out", images=True)
@@ -406,16 +406,16 @@ def test_a_sweep_without_a_figure_of_its_own(tmp_path, capsys):
     for name in ("precision", "precision_games", "precision_policy"):
         check_image(tmp_path / "out" / f"{name}.png")
     drawn = pd.read_csv(tmp_path / "out" / "precision.csv").query("metric == 'final mean'")
-    assert drawn.set_index("bf16").value.to_dict() == pytest.approx({False: 1.02, True: 1.04}, abs=1e-6)
+    assert drawn.set_index("bf16").value.to_dict() == pytest.approx({False: 1.045, True: 1.065}, abs=1e-6)
 
 
-def plant_switch(root, scores, games=GAMES[:2]):
-    """sweeps/switch.sh, three seeds of each. scores: {(com,): of a parent, (com before, com): of a child}.
+def plant_switch(root, scores, games=GAMES[:2], seeds=3):
+    """sweeps/switch.sh. scores: {(com,): of a parent, (com before, com): of a child}.
 
     The second game's are larger by 0.03.
     """
     for game in games:
-        for seed in (1, 2, 3):
+        for seed in range(1, seeds + 1):
             for coms, score in scores.items():
                 name, more = f"{game}_{'_'.join(map(str, coms))}_{seed}", dict(steps=512)
                 if coms[1:]:  # the directories have moved since
@@ -460,16 +460,16 @@ def test_parents_and_children_on_one_axis(tmp_path):
 
 def test_the_claims_on_a_switch(tmp_path):
     scores = {(8,): 0.5, (512,): 0.9, (8, 8): 0.6, (8, 512): 1.2, (512, 8): 0.6, (512, 512): 1.2}
-    table = draw("switch", plant_switch(tmp_path / "as in P3", scores), tmp_path / "out")
+    table = draw("switch", plant_switch(tmp_path / "as in P3", scores, seeds=10), tmp_path / "out")
     assert len(table) == 5 and set(table.verdict) == {"supported"}
     raising, lowering = claim(table, "raising the com from 8 to 512"), claim(table, "lowering the com from 512 to 8")
     assert raising.value == pytest.approx(0.6) and lowering.value == pytest.approx(-0.6)
     assert raising.family == "primary" and raising.budget == 1024
 
     scores.update({(8,): 1.0, (8, 512): 0.4, (512, 8): 1.4})  # each child ends where P3's other one does, and beyond
-    table = draw("switch", plant_switch(tmp_path / "other", scores), tmp_path / "out")
+    table = draw("switch", plant_switch(tmp_path / "other", scores, seeds=10), tmp_path / "out")
     assert len(table) == 5 and set(table.verdict) == {"contradicted"}
-    plant_switch(tmp_path / "begun", {(8,): 0.5, (512,): 0.9, (8, 8): 0.6})
+    plant_switch(tmp_path / "begun", {(8,): 0.5, (512,): 0.9, (8, 8): 0.6}, seeds=10)
     table = draw("switch", tmp_path / "begun", tmp_path / "out")
     assert dict(table.verdict.value_counts()) == {"undecided": 4, "supported": 1}
     plant_switch(tmp_path / "first", {(8,): 0.5})
@@ -486,7 +486,7 @@ def test_the_claims_on_schedules(tmp_path):
         "0:4x16,0.5:16x16": 1.4,
         "noise:4-16x16": 0.2,
     }
-    for seed in (1, 2, 3, 4, 5):
+    for seed in range(1, 11):
         for num_envs, score in ((8, 0.7), (16, 1.0)):
             shape = dict(num_envs=num_envs, num_steps=128 // num_envs, minibatch_size=16)
             write_run(tmp_path / "runs" / f"{num_envs}_{seed}", score + seed / 1000, seed=seed, **shape)
@@ -623,7 +623,7 @@ def test_from_real_runs_to_a_figure(tmp_path):
             4,
         )
     table = draw("fixed_budget", tmp_path / "sweep", tmp_path / "out", images=True)
-    assert claim(table, "8×16 beats 4×32").verdict == "undecided"
+    assert claim(table, "8×16 beats 4×32").verdict == ""
     for name in ("fixed_budget", "fixed_budget_games", "fixed_budget_diagnostics"):
         check_image(tmp_path / "out" / f"{name}.png")
     drawn = pd.read_csv(tmp_path / "out" / "fixed_budget.csv").query("metric == 'final episodic_return'")

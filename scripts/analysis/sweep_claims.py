@@ -378,7 +378,7 @@ def edge_of(scores, ddrs):
 
 def _best_ddr_moves(suite, claims, found, samples):
     """P3's claim that the best DDR rises with the budget."""
-    budgets, tested = sorted(samples), nothing(NO_FINAL_SCORES)
+    budgets, tested = sorted(samples), judge(nothing(NO_FINAL_SCORES), "more")
     if len(budgets) > 1:
         smallest, largest = samples[budgets[0]], samples[budgets[-1]]
 
