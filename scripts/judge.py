@@ -27,7 +27,6 @@ import tyro
 from analysis import experiment, look
 from analysis.claims import BY_GAME, PRIMARY
 from analysis.estimates import ALPHA
-from analysis.scores import Scores
 from typing_extensions import Annotated
 
 from support import arguments, reading
@@ -97,7 +96,7 @@ def judge(args, code, out):
     runs = runs[runs["seed"] >= args.first_seed]
     if runs.empty:
         arguments.fail(f"--first-seed {args.first_seed}: expected a seed that has runs")
-    scores = Scores(runs, code.VARIES, folder=out, base=getattr(code, "BASE", None))
+    scores = experiment.scores_of(code, runs, out)
     if args.draw_only:
         draw(code, scores, out)
         return

@@ -57,7 +57,7 @@ def judged(name, plant, seeds=10):
     first = table.drop_duplicates(["game", *code.VARIES]).to_dict("records")
     rows = [{**row, "seed": seed} for row in first for seed in range(1, seeds + 1)]
     planted = pd.DataFrame([{**row, **plant(row)} for row in rows])
-    scores = Scores(planted, code.VARIES, folder=experiment.RESULTS / name)
+    scores = experiment.scores_of(code, planted, experiment.RESULTS / name)
     found = {}
     for row in code.claims(scores).rows():
         found.setdefault(row["name"], (float(row["value"]), row["verdict"]))

@@ -27,6 +27,7 @@ import io
 import pandas as pd
 
 from analysis import training_runs
+from analysis.scores import Scores
 from support import arguments, catalog, reading, recipe
 
 RESULTS = ROOT / "results"
@@ -176,6 +177,11 @@ def runs_of(code, table):
     table = table[same].drop_duplicates(keys_of(code)).reset_index(drop=True)
     table = table.astype({name: int for name in INTEGERS if table[name].notna().all()})
     return code.table(table) if hasattr(code, "table") else table
+
+
+def scores_of(code, runs, folder=None):
+    """The Scores of an experiment's runs (runs_of). folder: where its other files are."""
+    return Scores(runs, code.VARIES, folder, getattr(code, "BASE", None))
 
 
 # ---- scores.csv of a growing experiment ------------------------------------------------------------------------------

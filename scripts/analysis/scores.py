@@ -57,18 +57,18 @@ class Scores:
         """A sample (estimates.py): an array (seeds,) per game."""
         return [self.values(config, game, column) for game in self.games]
 
-    def has_runs(self, config, game):
-        """Whether a configuration has scores in a game."""
-        return (config, game) in self._rows
+    def count(self, config, game):
+        """How many runs of a configuration have a score in a game."""
+        return len(self._rows.get((config, game), ()))
 
     def has(self, config):
         """Whether the configuration has scores in each of the games."""
-        return all(self.has_runs(config, game) for game in self.games)
+        return all(self.count(config, game) for game in self.games)
 
     def seeds(self, configs):
         """The fewest seeds that one of the configurations has in a game in which it has any; 0 without one."""
-        pairs = [(config, game) for config in configs for game in self.games]
-        return min((len(self.values(*pair)) for pair in pairs if self.has_runs(*pair)), default=0)
+        counts = [self.count(config, game) for config in configs for game in self.games]
+        return min(filter(None, counts), default=0)
 
     def needs(self, configs):
         """The seeds that a verdict on the configurations needs, e.g. "10 seeds"; "" if there are enough."""
@@ -162,7 +162,7 @@ class Scores:
         rows = []
         for config in self.configs:
             for game in self.games:
-                if not self.has_runs(config, game):
+                if not self.count(config, game):
                     continue
                 scores = self.values(config, game)
                 found, solved = evidence(mean, [[scores]]).estimate, ["", "", ""]

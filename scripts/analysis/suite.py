@@ -497,8 +497,8 @@ class Suite(Scores):
         random = self.random[game]
         return random + THRESHOLD * max(0.0, float(np.mean(ends)) - random) if ends else np.inf
 
-    def has_runs(self, config, game):
-        return bool(self.finals(config, game).size)
+    def count(self, config, game):
+        return self.finals(config, game).size
 
     def margin(self, side, column="score"):
         """MARGIN times the base's score for the sides that have a margin, else 0."""
