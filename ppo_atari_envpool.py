@@ -46,7 +46,7 @@ import torch.optim as optim
 import metrics
 from support import arguments, devices, diagnostics, rundir
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Seed, Steps, Threads
-from support.envs.envpool import make_envpool
+from support.envs.envpool import check_env_id, library, make_envpool
 from support.envs.episodes import Episodes, env_seeds, evaluate, run_episodes
 
 OBS_SHAPE = (84, 84, 4)  # channels last
@@ -106,7 +106,7 @@ class Args:
 def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
     args = arguments.parse(Args, argv, __doc__)
-    arguments.check_env_id(args.env_id, "envpool.atari", "an Atari game")
+    check_env_id(args.env_id, "envpool.atari", "an Atari game")
     return arguments.check(args, argv, row_bytes=math.prod(OBS_SHAPE))
 
 
@@ -176,9 +176,7 @@ class Agent(nn.Module):
 
 def make_agent(args, device="cpu"):
     """The network for the game of args, with the weights that PyTorch's generator gives first."""
-    import envpool
-
-    num_actions = int(envpool.make_spec(args.env_id).action_space.n)
+    num_actions = int(library().make_spec(args.env_id).action_space.n)
     return Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
 
 

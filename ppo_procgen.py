@@ -49,7 +49,7 @@ from typing_extensions import Annotated
 import metrics
 from support import arguments, devices, diagnostics, rundir
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Range, Seed, Steps, Threads
-from support.envs.envpool import make_envpool
+from support.envs.envpool import check_env_id, library, make_envpool
 from support.envs.episodes import Episodes, env_seeds, evaluate, run_episodes
 
 OBS_SHAPE = (64, 64, 3)  # channels last
@@ -114,15 +114,13 @@ def procgen_id(args):
 def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
     args = arguments.parse(Args, argv, __doc__)
-    arguments.check_env_id(args.env_id, "envpool.procgen", "a Procgen game", procgen_id(args))
+    check_env_id(args.env_id, "envpool.procgen", "a Procgen game", procgen_id(args))
     if (args.distribution_mode or "").capitalize() not in procgen_id(args):
         arguments.fail(f"--distribution-mode {args.distribution_mode} contradicts --env-id {args.env_id}: give one")
     if args.start_level and not args.num_levels:
         arguments.fail(f"--start-level {args.start_level} without --num-levels: expected --num-levels of 1 or more")
-    import envpool  # takes a second: not for --help
-
     try:
-        envpool.make_spec(procgen_id(args))
+        library().make_spec(procgen_id(args))
     except ImportError:  # Procgen draws with Qt, which EnvPool's wheel includes only from Python 3.12 on
         arguments.fail(f"--env-id {args.env_id} needs Qt 5: `sudo apt-get install -y libqt5gui5` installs it on Debian")
     return arguments.check(args, argv, row_bytes=math.prod(OBS_SHAPE))
@@ -216,9 +214,7 @@ class Agent(nn.Module):
 
 def make_agent(args, device="cpu"):
     """The network for the game of args, with the weights that PyTorch's generator gives first."""
-    import envpool
-
-    num_actions = int(envpool.make_spec(procgen_id(args)).action_space.n)
+    num_actions = int(library().make_spec(procgen_id(args)).action_space.n)
     return Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
 
 

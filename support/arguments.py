@@ -6,7 +6,6 @@ Python 3.8, for Isaac Gym.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import io
 import itertools
 import json
@@ -87,21 +86,6 @@ def writable(flag: str, folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         fail(f"--{flag} {folder} ({error.strerror or error}): expected a directory that can be written to")
-
-
-def check_env_id(env_id: str, family: str, what: str, full_name: str = "") -> None:
-    """Refuses a name that is no task of `family`, a module of EnvPool such as envpool.atari, and shows the nearest.
-
-    full_name: EnvPool's name of the task, if the user's is shorter.
-    """
-    import envpool
-
-    names = [name for name, (module, *_) in envpool.registration.registry.specs.items() if module == family]
-    name = full_name or env_id
-    if name not in names:
-        near = difflib.get_close_matches(name.replace("NoFrameskip-v4", "").split("/")[-1], names, 3, 0.3) or names[:3]
-        said = f"{env_id} ({full_name})" if full_name else env_id
-        fail(f"--env-id {said} is not {what} of EnvPool; near: {' '.join(near)}")
 
 
 def _limits(hint: Any) -> Iterator[Union[Range, Pattern]]:

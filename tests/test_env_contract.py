@@ -1,6 +1,8 @@
 """What the scripts take for granted about EnvPool, asserted on EnvPool itself: a new version may not break it."""
 
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -97,6 +99,16 @@ def test_the_registry_lists_the_atari_games():
     games = {name for name, spec in envpool.registration.registry.specs.items() if spec[0] == "envpool.atari"}
     assert len(games) >= 57 and {"Breakout-v5", "Pong-v5", "SpaceInvaders-v5", "Qbert-v5"} <= games
     assert "Pendulum-v1" in envpool.registration.registry.specs and "Pendulum-v1" not in games
+
+
+def test_envpool_is_imported_without_matplotlib_and_makes_its_jumanji_tasks_afterwards():
+    program = """
+import sys
+from support.envs.envpool import families, library
+assert families()["Game2048-v1"] == "envpool.jumanji" and not {"matplotlib", "envpool.jumanji"} & set(sys.modules)
+assert library().make("Game2048-v1", env_type="gymnasium", num_envs=2, num_threads=1).reset()
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parent.parent, check=True)
 
 
 def test_the_newest_frame_is_the_last(breakout):

@@ -1,15 +1,19 @@
 """EnvPool's environments: C++ threads that step many at once. Python 3.8."""
 
 import contextlib
+import difflib
 import functools
+import importlib.util
 import json
 import re
+import sys
 import tempfile
+import types
 import warnings
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Tuple
 
-from support import catalog
+from support import arguments, catalog
 from support.envs.spaces import Envs, Unplayable
 
 OURS = frozenset(  # options of EnvPool that are no task's own, or that a run sets
@@ -18,11 +22,38 @@ OURS = frozenset(  # options of EnvPool that are no task's own, or that a run se
 )
 
 
+def library() -> Any:
+    """EnvPool, imported in 0.4 s in place of 1.1: without the renderer of its Jumanji tasks, which imports matplotlib.
+
+    While EnvPool registers its tasks, an empty package stands in place of theirs, which is imported once one is made.
+    """
+    spec, name = importlib.util.find_spec("envpool"), "envpool.jumanji"
+    if "envpool" in sys.modules or not (spec and spec.submodule_search_locations):
+        return importlib.import_module("envpool")
+    empty = sys.modules[name] = types.ModuleType(name)
+    empty.__path__ = [str(Path(folder, "jumanji")) for folder in spec.submodule_search_locations]
+    try:
+        return importlib.import_module("envpool")
+    finally:
+        del sys.modules[name]
+
+
 def families() -> Dict[str, str]:
     """{name: module} of all tasks that EnvPool has registered, such as {"Breakout-v5": "envpool.atari"}."""
-    import envpool
+    return {name: module for name, (module, *_) in library().registration.registry.specs.items()}
 
-    return {name: module for name, (module, *_) in envpool.registration.registry.specs.items()}
+
+def check_env_id(env_id: str, family: str, what: str, full_name: str = "") -> None:
+    """Refuses a name that is no task of `family`, a module of EnvPool such as envpool.atari, and shows the nearest.
+
+    full_name: EnvPool's name of the task, if the user's is shorter.
+    """
+    names = [name for name, module in families().items() if module == family]
+    name = full_name or env_id
+    if name not in names:
+        near = difflib.get_close_matches(name.replace("NoFrameskip-v4", "").split("/")[-1], names, 3, 0.3) or names[:3]
+        said = f"{env_id} ({full_name})" if full_name else env_id
+        arguments.fail(f"--env-id {said} is not {what} of EnvPool; near: {' '.join(near)}")
 
 
 @functools.lru_cache(maxsize=None)
@@ -31,9 +62,9 @@ def spaces(env_id: str, env_kwargs: str = "{}") -> Tuple[Any, Any]:
 
     env_kwargs: JSON, an object. A dict's keys are sorted.
     """
-    import envpool
     from gymnasium.spaces import Dict
 
+    envpool = library()
     options = json.loads(env_kwargs)
     known = set(envpool.make_spec(env_id)._config_keys if options else ()) - OURS
     wrong = sorted(options.keys() - known)
@@ -57,14 +88,12 @@ def make_envpool(env_id: str, seeds: List[int], num_threads: int, **options: Any
 
     num_threads: at most. EnvPool's own default sees the cores of the host, not those of the job.
     """
-    import envpool  # takes a second: not for --help
-
     number = len(seeds)
     options = {"num_envs": number, "num_threads": min(num_threads, number), "seed": seeds, **options}
     with contextlib.ExitStack() as stack:
         if env_id in catalog.DMC and not options.get("render_mode"):
             options.update(stack.enter_context(_small_textures()))
-        return envpool.make(env_id, env_type="gymnasium", **options)
+        return library().make(env_id, env_type="gymnasium", **options)
 
 
 @contextlib.contextmanager
@@ -73,12 +102,11 @@ def _small_textures() -> Iterator[Dict[str, str]]:
 
     MuJoCo paints a sky of 800 x 800 x 6 pixels for each environment, 12 MB in 0.1 s, which only a picture shows.
     """
-    import envpool
 
     def small(texture: "re.Match[str]") -> str:
         return re.sub(r'(width|height)="\d+"', r'\1="2"', texture[0])
 
-    files = Path(envpool.make_spec("PendulumSwingup-v1").config.base_path, "mujoco", "assets_dmc")
+    files = Path(library().make_spec("PendulumSwingup-v1").config.base_path, "mujoco", "assets_dmc")
     with contextlib.ExitStack() as stack:
         options = {}
         with contextlib.suppress(OSError):  # without room for a copy, the files themselves
