@@ -56,10 +56,14 @@ demo: setup
 test: setup system mjlab lint
 	$(PY) -m pytest -n 2 --dist loadscope
 
-lint: setup
+lint: setup $(VENV)/.test
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+
+$(VENV)/.test: requirements-test.txt $(VENV)/.installed
+	$(PY) -m pip install --quiet -r requirements-test.txt -c constraints.txt
+	@touch $@
 
 # On Python 3.11 EnvPool's Procgen needs Debian's Qt 5. Without it everything else works.
 system: setup

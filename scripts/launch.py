@@ -1,8 +1,8 @@
-"""Runs the commands on stdin, one training run a line, on this machine or as one Slurm job array.
+"""Runs the commands on stdin, one training run per line, on this machine or as one Slurm job array.
 
 Every `sweeps/*.sh` pipes its commands into this program:
 
-    bash sweeps/fixed_budget.sh --dry-run                           # what would run, and for how long
+    bash sweeps/fixed_budget.sh --dry-run                           # what would run, and its price
     bash sweeps/fixed_budget.sh --gpus 0,1,2,3 --jobs-per-gpu 2     # on this machine
     bash sweeps/fixed_budget.sh --slurm --partition gpu --time 2-0 --gpus-per-task 1 --cpus-per-task 8
     bash sweeps/fixed_budget.sh --status                            # from any shell, also during the sweep
@@ -10,14 +10,14 @@ Every `sweeps/*.sh` pipes its commands into this program:
 
 After any failure, give the same command again: finished runs are skipped, interrupted runs resume from their
 checkpoint, and runs that another launcher or Slurm is working on are left to it. The state of a run is in its
-directory: `done.json`, `failed.json`, the script's own lock, and `log.txt`, which this program writes: the output of
-every attempt between two lines that begin with `[launch`. The log is locked during an attempt, so that two launchers
-never work on one run.
+directory: `done.json`, `failed.json`, the script's own lock, and `log.txt`. This program writes the log: the output of
+each attempt, between two lines that begin with `[launch`. It locks the log during an attempt, so that two launchers
+never work on the same run.
 
 Two sweeps that need the same run (the same script with the same arguments) share it. The first to start it owns the
-directory; the other gets a relative link to it. The owners' names are in `<runs dir>/.launch`.
+directory, and the other gets a relative link to it. The owners' names are in `<runs dir>/.launch`.
 
-A command with `--resume-from` another run of the same list waits until that run is done.
+A command that continues another run of the same list (`--resume-from`) waits until that run is done.
 """
 
 from launching.root import ROOT  # noqa: F401
@@ -64,7 +64,7 @@ def summary(pool, figure):
 
 
 def figure_commands(jobs):
-    """The commands that draw the figures of these runs, one for each sweep among them; SWEEP: a name to fill in."""
+    """The commands that draw the figures of these runs, one per sweep; SWEEP is a name to fill in."""
     runs_dir, sweeps = jobs[0].runs_dir, sorted({job.name.split("/")[0] for job in jobs if "/" in job.name})
     places = [(sweep, runs_dir / sweep) for sweep in sweeps]
     if not all("/" in job.name for job in jobs):
@@ -88,7 +88,7 @@ def status(runs):
             continue
         step, more = found.step, f"{found.step:,}/{total:,} steps"
         if word == "running":
-            if found.stalled and step < total:  # after the last step come final games
+            if found.stalled and step < total:  # after the last step come evaluation episodes
                 word = "stalled"
             else:
                 rate += found.speed
@@ -109,7 +109,7 @@ def status(runs):
 
 
 def runs_below(runs_dir):
-    """What `status` takes, of every run below a folder."""
+    """{name: (directory, first step, last step)} of every run below a folder, as for `status`."""
     if not os.path.isdir(runs_dir):  # Path.is_dir raises OSError if a name is too long
         fail(f"--runs-dir {runs_dir}: expected a directory with runs in it")
     begun = [log.parent for log in Path(runs_dir).rglob("log.txt") if not (log.parent / "manifest.json").exists()]
@@ -154,7 +154,7 @@ def main(argv):
     lines = [] if sys.stdin.isatty() else sys.stdin.readlines()
     if options.status and not any(map(str.strip, lines)):
         return status(runs_below(options.runs_dir))
-    starts = not (options.status or options.dry_run)  # else it reads only, and runs nobody's code
+    starts = not (options.status or options.dry_run)  # else nothing is written and no module of a task imported
     jobs = read_jobs(lines, tasks.default_arguments if starts else default_arguments)
     if options.status:
         status({job.name: (owner(job), job.first_step, job.final_step) for job in jobs})

@@ -52,7 +52,8 @@ def write_run(
 ):
     """A run with a human-normalised score that rises to `score` at the last point.
 
-    scalars: {tag: value at every point}. fewest: charts/min_episodes at each point. final: the score of 20 final games.
+    scalars: {tag: value at every point}. fewest: charts/min_episodes at each point. final: the mean of 20 evaluation
+    episodes.
     parent: (directory, last step) of the run that it goes on from.
     """
     path.mkdir(parents=True)

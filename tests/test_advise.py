@@ -190,7 +190,7 @@ def test_what_to_try_at_an_edge_of_the_grid():
 
 
 # ---- replays ---------------------------------------------------------------------------------------------------------
-def test_the_replay_leaves_one_task_out_and_judges_on_other_seeds(tmp_path, monkeypatch):
+def test_the_replay_leaves_one_task_out_and_tests_on_other_seeds(tmp_path, monkeypatch):
     for name, value in (("SHARES", (0.1,)), ("DRAWS", 200)):
         monkeypatch.setattr(replay_advise, name, value)
     table = table_of_tasks(games=3, seeds=6)

@@ -1,16 +1,13 @@
-"""scripts/analysis.py, estimates.py and suite.py: rliable is the reference for statistics, tensorboard for reading."""
+"""scripts/analysis.py, estimates.py and suite.py: SciPy is the reference for statistics, tensorboard for reading."""
 
 import os
 import subprocess
 import sys
-import warnings
 
 import numpy as np
 import pytest
 from conftest import ROOT
 from planted_runs import write_curves, write_run  # puts scripts/ on the path
-from rliable import library as rly
-from rliable import metrics as rliable_metrics
 from scipy import stats
 
 # isort: split
@@ -24,28 +21,28 @@ from support import reading
 
 # ---- statistics ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("seeds, games", [(4, 10), (6, 2), (8, 3), (1, 4)])
-def test_the_aggregates_are_rliables(seeds, games):
-    x, y = np.random.RandomState(seeds).lognormal(size=(2, seeds, games))
+def test_the_aggregates_are_those_of_rliable(seeds, games):
+    """Agarwal et al. 2021, in SciPy's and NumPy's words; the probability of improvement is Mann and Whitney's U."""
+    x, y = np.random.RandomState(seeds).lognormal(size=(2, seeds, games)).round(1)  # some scores are equal
     sample, other = list(x.T), list(y.T)
-    assert estimates.iqm(sample) == pytest.approx(rliable_metrics.aggregate_iqm(x), abs=1e-12)
-    assert estimates.median(sample) == pytest.approx(rliable_metrics.aggregate_median(x), abs=1e-12)
-    assert estimates.optimality_gap(sample) == pytest.approx(rliable_metrics.aggregate_optimality_gap(x), abs=1e-12)
-    expected = rliable_metrics.probability_of_improvement(x, y)
+    assert estimates.iqm(sample) == pytest.approx(stats.trim_mean(x, 0.25, axis=None), abs=1e-12)
+    assert estimates.median(sample) == pytest.approx(np.median(x.mean(0)), abs=1e-12)
+    assert estimates.optimality_gap(sample) == pytest.approx(np.mean(np.clip(1 - x, 0, None)), abs=1e-12)
+    expected = stats.mannwhitneyu(x, y, axis=0).statistic.mean() / seeds**2
     assert estimates.improvement(sample, other) == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_intervals_are_rliables():
+def test_the_intervals_are_those_of_a_bootstrap_within_games():
     """Both are percentiles of random draws, so they agree up to a part of their width."""
     x = np.random.RandomState(0).lognormal(size=(4, 10))
-    np.random.seed(3)  # rliable 1.2 draws from numpy's global generator
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        points, bounds = rly.get_interval_estimates(
-            {"": x}, lambda x: np.array([rliable_metrics.aggregate_iqm(x)]), reps=2000
-        )
+
+    def pooled(*games, axis):
+        return stats.trim_mean(np.concatenate(games, axis), 0.25, axis=axis)
+
+    expected = stats.bootstrap(tuple(x.T), pooled, n_resamples=4000, method="percentile", rng=3).confidence_interval
     value, low, high = estimates.interval(estimates.iqm, [list(x.T)], reps=4000, seed=3)
-    assert value == pytest.approx(points[""][0], abs=1e-12)
-    assert [low, high] == pytest.approx(bounds[""][:, 0].tolist(), abs=0.05 * (high - low))
+    assert value == pytest.approx(stats.trim_mean(x, 0.25, axis=None), abs=1e-12)
+    assert (low, high) == pytest.approx(tuple(expected), abs=0.05 * (high - low))
     several = estimates.interval(lambda sample: np.array([estimates.iqm(sample), estimates.mean(sample)]), [list(x.T)])
     assert [bound.shape for bound in several] == [(2,)] * 3
 

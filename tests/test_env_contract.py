@@ -141,7 +141,7 @@ def test_the_step_after_done_pays_nothing_and_ends_nothing(breakout):
 
 
 def test_the_step_after_done_ignores_its_action():
-    """Two pools with one seed: other actions in the reset rows, and in no other, lead to the same games."""
+    """Two pools with one seed: other actions in the autoreset steps, and nowhere else, lead to the same episodes."""
     plain, changed = make("Breakout-v5", 3), make("Breakout-v5", 3)
     plain.reset(), changed.reset()
     done, resets = np.zeros(3, bool), 0  # no step has come before the first: nothing to reset
@@ -161,7 +161,7 @@ def test_a_lost_life_ends_the_episode_but_not_the_game(breakout):
     lost = breakout["terminations"] & (lives > 0)
     assert lost.any() and not over[lost].any()
     steps, envs = np.nonzero(lost[:-1])
-    # the game goes on where it was: neither its lives nor its clock start again in the reset row
+    # the game goes on where it was: neither its lives nor its clock start again in the autoreset step
     assert (lives[steps + 1, envs] == lives[steps, envs]).all()
     assert (elapsed[steps + 1, envs] >= elapsed[steps, envs]).all() and (elapsed[steps, envs] > 0).all()
     assert (breakout["score"][steps + 1, envs] == breakout["score"][steps, envs]).all()
@@ -190,7 +190,7 @@ def test_the_time_limit_shows_in_truncated_alone():
     envs = make("Pong-v5", 2, max_episode_steps=limit)
     played, first = play(envs, random_actions(envs, 2 * limit + 2, 2))
     expected = np.zeros((2 * limit + 2, 2), bool)
-    expected[[limit - 1, 2 * limit]] = True  # the second game begins with its reset row
+    expected[[limit - 1, 2 * limit]] = True  # the second game begins with its autoreset step
     assert np.array_equal(played["truncations"], expected)
     assert not played["terminations"].any() and not played["info_terminated"].any()
     assert (played["info_elapsed_step"][limit - 1] == limit).all()
@@ -265,7 +265,7 @@ def test_games_of_one_pool_differ():
         assert len({played["obs"][:, i].tobytes() for i in range(4)}) > 1, f"seed {seed}: four times the same game"
 
 
-# ---- small worlds ----------------------------------------------------------------------------------------------------
+# ---- small tasks -----------------------------------------------------------------------------------------------------
 WORLDS = {  # one of each family: its time limit, and the steps of a game that random actions end before it, if they do
     "CartPole-v1": 500,
     "Acrobot-v1": 500,
@@ -277,7 +277,7 @@ WORLDS = {  # one of each family: its time limit, and the steps of a game that r
 }
 
 
-def play_world(envs, num_steps, num_envs, seed=0):
+def play_task(envs, num_steps, num_envs, seed=0):
     """Random actions; returns rewards, terminations, truncations, elapsed steps (T, N) and the observations."""
     envs.reset()
     rng, rows, space = np.random.default_rng(seed), [], envs.action_space
@@ -293,33 +293,33 @@ def play_world(envs, num_steps, num_envs, seed=0):
     return [np.stack(column) for column in zip(*rows)]
 
 
-def small_world(name, seeds, **options):
+def small_task(name, seeds, **options):
     return envpool.make(name, env_type="gymnasium", num_envs=len(seeds), num_threads=1, seed=seeds, **options)
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_a_small_worlds_time_limit_shows_in_truncated_alone(name):
+def test_a_small_tasks_time_limit_shows_in_truncated_alone(name):
     """…and the step after any end only resets: it ends nothing, and its clock is 0."""
     limit = 4
-    envs = small_world(name, [1, 2, 3], max_episode_steps=limit)
-    _, terminated, truncated, elapsed, obs = play_world(envs, 4 * limit, 3)
+    envs = small_task(name, [1, 2, 3], max_episode_steps=limit)
+    _, terminated, truncated, elapsed, obs = play_task(envs, 4 * limit, 3)
     done = terminated | truncated
     assert truncated.any() and not (terminated & truncated).any()
     assert (elapsed[truncated] == limit).all() and not (done & (elapsed < limit) & ~terminated).any()
     steps, games = np.nonzero(done[:-1])
     assert (elapsed[steps + 1, games] == 0).all() and not done[steps + 1, games].any()
-    assert small_world(name, [1]).spec.config.max_episode_steps == WORLDS[name]
+    assert small_task(name, [1]).spec.config.max_episode_steps == WORLDS[name]
     # the observation at the limit is the last of the game: with a later limit the game goes on from it
-    later = play_world(small_world(name, [1, 2, 3], max_episode_steps=50), limit + 1, 3)[-1]
+    later = play_task(small_task(name, [1, 2, 3], max_episode_steps=50), limit + 1, 3)[-1]
     same = ~terminated[: limit - 1].any(0)
     assert np.array_equal(obs[:limit, same], later[:limit, same])
 
 
-def test_only_deepmind_control_pays_in_the_reset_row():
+def test_only_deepmind_control_has_a_reward_in_the_autoreset_step():
     """ppo_envpool.py leaves that reward out of the returns."""
     paid = {}
     for name in WORLDS:
-        reward, terminated, truncated, _, _ = play_world(small_world(name, [1, 2, 3], max_episode_steps=7), 60, 3)
+        reward, terminated, truncated, _, _ = play_task(small_task(name, [1, 2, 3], max_episode_steps=7), 60, 3)
         after = np.concatenate([np.zeros((1, 3), bool), (terminated | truncated)[:-1]])
         paid[name] = bool((reward[after] != 0).any())
     assert paid == {name: name == "CheetahRun-v1" for name in WORLDS}
@@ -328,7 +328,7 @@ def test_only_deepmind_control_pays_in_the_reset_row():
 @pytest.mark.parametrize("name", WORLDS)
 def test_the_environments_give_what_step_gives(name):
     """It calls EnvPool's C++ functions itself: the same games, observations in the order of their sorted names."""
-    games, envs = tasks.make(name, [5, 6], 1), small_world(name, [5, 6])
+    games, envs = tasks.make(name, [5, 6], 1), small_task(name, [5, 6])
     obs, (first, _) = games.reset()[0], envs.reset()
     rng, ends, (observation, actions) = np.random.default_rng(0), 0, tasks.rows_of(name)
     number, continuous = actions.outputs, actions.continuous
@@ -353,10 +353,10 @@ def test_deepmind_control_is_the_same_without_its_textures(name, monkeypatch, tm
     plays = []
     for folder in (tmp_path, tmp_path / "none"):
         monkeypatch.setattr(tempfile, "tempdir", str(folder))
-        plays.append(play_world(make_envpool(name, [5, 6], 1, max_episode_steps=60), 150, 2))
+        plays.append(play_task(make_envpool(name, [5, 6], 1, max_episode_steps=60), 150, 2))
     assert not list(tmp_path.iterdir())
     for play in plays:
-        for mine, theirs in zip(play, play_world(small_world(name, [5, 6], max_episode_steps=60), 150, 2)):
+        for mine, theirs in zip(play, play_task(small_task(name, [5, 6], max_episode_steps=60), 150, 2)):
             assert np.array_equal(mine, theirs)
 
 
@@ -373,8 +373,8 @@ def test_a_game_of_deepmind_control_takes_less_than_a_megabyte():
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "MiniGrid-DoorKey-8x8-v0", "CheetahRun-v1"])
-def test_two_seeds_are_two_worlds_and_one_seed_is_one(name):
-    """Each game of a pool has the world of its seed, wherever it is."""
+def test_two_seeds_are_two_levels_and_one_seed_is_one(name):
+    """Each environment of a pool has the level of its seed, wherever it is."""
     rows = tasks.make(name, [7, 8, 7], 1).reset()[0]
     again = tasks.make(name, [8, 7], 1).reset()[0]
     assert np.array_equal(rows[0], rows[2]) and not np.array_equal(rows[0], rows[1])
@@ -385,7 +385,7 @@ def test_minigrids_values_are_those_that_the_network_knows():
     """11 objects, 6 colours, 3 states and 4 directions: ppo_envpool.py makes them one-hot."""
     highest = np.zeros(3, int)
     for name in ("DoorKey-8x8", "KeyCorridorS4R3", "Dynamic-Obstacles-6x6", "LavaCrossingS9N2", "ObstructedMaze-1Dlhb"):
-        envs = small_world(f"MiniGrid-{name}-v0", [1, 2])
+        envs = small_task(f"MiniGrid-{name}-v0", [1, 2])
         envs.reset()
         for action in random_actions(envs, 40, 2):
             obs, *_ = envs.step(action)

@@ -365,7 +365,7 @@ def test_ones_own_task(tmp_path, monkeypatch):
     run_here(tmp_path, words + " --update-epochs 1")
     games = played(recorder)
     rewards, values, terminations, truncations, next_values, valid = map(np.concatenate, zip(*seen))
-    time = np.arange(124) % 7  # six steps and a reset row, which the second rollout begins with
+    time = np.arange(124) % 7  # six steps and an autoreset step, which the second rollout begins with
     odd = np.array(recorder.pools[0].seeds[0]) % 2 == 1
     assert 0 < odd.sum() < 4
     after = (time + 1) % 7  # what the steps led to
@@ -424,13 +424,13 @@ def test_normalisers_survive_a_resume(tmp_path):
     gc.collect()  # the first run's lock
     run_here(tmp_path, words + " --checkpoint-minutes 0")
     whole = load_checkpoint(tmp_path / "r")
-    for checkpoint, rows in ((half, 4 * 55), (whole, 8 * 55)):  # each seventh of 64 steps is a reset row
+    for checkpoint, rows in ((half, 4 * 55), (whole, 8 * 55)):  # each seventh of 64 steps is an autoreset step
         assert checkpoint["agent"]["obs_sums"][0, 0].tolist() == [1 + rows] * 3
         assert checkpoint["log"]["reward_moments"][0, 2] == pytest.approx(rows)
     assert not torch.equal(half["agent"]["obs_mean"], torch.zeros(1, 1, 3))
 
 
-def test_what_a_reset_row_pays_belongs_to_no_game(tmp_path, monkeypatch):
+def test_the_reward_of_an_autoreset_step_is_discarded(tmp_path, monkeypatch):
     """DeepMind Control's Cartpole pays about 0.5 in it, which may not begin the return of the next game."""
     recorder, seen = record_games_and_targets(monkeypatch)
     words = "--env-id CartpoleBalance-v1 --num-steps 1002 --total-timesteps 4008 --num-minibatches 4 --update-epochs 1"

@@ -204,7 +204,7 @@ def test_unknown_scalars_and_the_records_of_arguments_change_nothing(tmp_path, c
     assert set(curves[0].curves) == {"charts/episodic_return", "charts/SPS", "charts/gradient_steps", "charts/unknown"}
 
 
-# ---- final games and unfinished games --------------------------------------------------------------------------------
+# ---- evaluation episodes, and episodes that have not ended -----------------------------------------------------------
 def test_the_final_score_is_that_of_the_final_games_if_all_runs_have_it(tmp_path, capsys):
     plant_pair(tmp_path / "runs", final=1.5)
     beats = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out", images=True), "beats")
@@ -350,7 +350,7 @@ def plant_sweep(root, sweep):
 
 
 def test_all_sweeps_are_drawn_into_files(tmp_path):
-    """Several sweeps, one seed a run, by one command. What has no runs is listed."""
+    """Several sweeps, one seed per run, by one command. What has no runs is listed."""
     for sweep in SAVED:
         plant_sweep(tmp_path / "runs" / sweep, sweep)
     words = ["all", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--reps", "50"]

@@ -119,7 +119,7 @@ def test_stacked_networks_are_the_single_ones():
         assert torch.allclose(together[i], measures.log_prob(agent, obs[i], actions[i]), atol=1e-5)
 
 
-def test_pairs_cross_neither_an_episode_nor_a_reset_row():
+def test_pairs_cross_neither_an_episode_nor_an_autoreset_step():
     T, N = 12, 3
     cuts, valid = np.zeros((T, N), bool), np.ones((T, N), bool)
     cuts[4], valid[5] = True, False  # all end with step 4; row 5 resets

@@ -75,18 +75,18 @@ MAP = read_map()
 
 def tuned(game, shapes=SHAPES, rates=None):
     """The mean score of the best setting of some, where either half of the seeds chooses for the other."""
-    cells = {key: x for key, x in MAP[game].items() if key[:2] in shapes and (rates is None or key[2] in rates)}
+    settings = {key: x for key, x in MAP[game].items() if key[:2] in shapes and (rates is None or key[2] in rates)}
     judged = []
     for half in (0, 1):
-        best = max(cells, key=lambda key: cells[key][half::2].mean())
-        judged.append(cells[best][1 - half :: 2].mean())
+        best = max(settings, key=lambda key: settings[key][half::2].mean())
+        judged.append(settings[best][1 - half :: 2].mean())
     return np.mean(judged)
 
 
 def test_every_shape_has_the_same_eight_rates_and_ten_seeds():
-    for cells in MAP.values():
-        assert len(cells) == 48 and {key[2] for key in cells} == {DEFAULT * 2.0**k for k in range(-1, 7)}
-        assert not np.isnan(list(cells.values())).any()
+    for settings in MAP.values():
+        assert len(settings) == 48 and {key[2] for key in settings} == {DEFAULT * 2.0**k for k in range(-1, 7)}
+        assert not np.isnan(list(settings.values())).any()
 
 
 def test_the_four_bars():

@@ -24,8 +24,8 @@ needs_mjlab = pytest.mark.skipif(importlib.util.find_spec("mjlab") is None, reas
 def run_here(monkeypatch, tmp_path, words):
     """Runs the script in this process.
 
-    Returns its agent, the arguments of `gae` (one list an iteration), and the observation that each step led to, before
-    any reset.
+    Returns its agent, the arguments of `gae` (one list per iteration), and the observation that each step led to,
+    before any reset.
     """
     calls, lasts, make_envs, gae = [], [], ppo.make_envs, ppo.gae
 
@@ -100,7 +100,7 @@ def test_late_resets_in_a_run(isaacgym, monkeypatch, tmp_path):
     with torch.no_grad():
         torch.testing.assert_close(next_values, torch.stack([agent(obs)[1] for obs in lasts]))
     scalars = curves(tmp_path / "run")
-    episodes = [9.0] * 8 + [20.0] * 5  # 2 + 3 + 4, and 2 + 3 + 4 + 5 + 6: raw rewards, without those of reset rows
+    episodes = [9.0] * 8 + [20.0] * 5  # 2 + 3 + 4, and 2 + 3 + 4 + 5 + 6: raw rewards, without those of autoreset steps
     assert scalars["charts/episodes"][-1][1] == len(episodes)
     assert scalars["charts/episodic_return"][-1][1] == pytest.approx(np.mean(episodes))
     assert scalars["charts/episodic_length"][-1][1] == pytest.approx((8 * 3 + 5 * 5) / 13)
@@ -116,7 +116,7 @@ def test_no_mask_resets_is_cleanrls(isaacgym, monkeypatch, tmp_path):
 
 @needs_mjlab
 def test_mjlab_bootstraps_from_the_true_last_observation(monkeypatch, tmp_path):
-    """Episodes of 5 steps, cut by the time limit: no row is lost. The final games are as short.
+    """Episodes of 5 steps, cut by the time limit: no row is lost. The evaluation episodes are as short.
 
     The next value of each cut row is V of the observation that mjlab's own reset would have replaced.
     """

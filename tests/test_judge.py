@@ -275,9 +275,9 @@ def test_bad_input_ends_in_one_line(words, message, tmp_path, monkeypatch, capsy
 def test_the_plan_of_the_map_has_the_same_rates_for_every_shape_and_runs_nothing_twice():
     code, columns = experiment.load("map"), ["num_envs", "num_steps", "learning_rate", "seed"]
     nothing = pd.DataFrame(columns=["game", "seed", *code.VARIES])
-    cells = code.missing(nothing, "Catch", 100_000)
-    assert len(cells) == len(set(cells)) == 6 * 8 * 10 and not code.missing(nothing, "Catch", 900_000)
-    table = pd.DataFrame(cells, columns=columns).assign(game="Catch", total_timesteps=100_000)
+    settings = code.missing(nothing, "Catch", 100_000)
+    assert len(settings) == len(set(settings)) == 6 * 8 * 10 and not code.missing(nothing, "Catch", 900_000)
+    table = pd.DataFrame(settings, columns=columns).assign(game="Catch", total_timesteps=100_000)
     assert not code.missing(table, "Catch", 100_000) and len(code.missing(table, "Catch", 300_000)) == 480
     one = (table.seed == 3) & (table.learning_rate == 1e-3) & (table.num_envs == 32)
     assert code.missing(table[~one], "Catch", 100_000) == [(32, 32, 1e-3, 3)]
@@ -300,7 +300,7 @@ def test_a_claim_over_shapes_refuses_unequal_sets_of_rates(capsys):
 
 
 def test_each_half_of_the_seeds_chooses_for_the_other():
-    """Of equal cells the best of five is 0.6 deviations too high; cross-fitted it is not."""
+    """Of equal settings the best of five is 0.6 deviations too high; cross-fitted it is not."""
     code, rng = experiment.load("map"), np.random.RandomState(0)
     names, scores = code.cross_fitted({"a": np.arange(10.0) % 2, "b": 1 - np.arange(10.0) % 2})
     assert names == ["b", "a"] and list(scores) == [0.0] * 10  # odd seeds choose b, even seeds a
@@ -359,9 +359,9 @@ def test_the_claims_of_the_map_on_tasks_with_best_rates_of_their_own():
     assert tasks("K3", 300_000, 300_000) == {"", "LunarLander-v3", "Catch"}
     for table in (short, short[short["seed"] <= 3]):
         view = Scores(table, code.VARIES).in_game("Catch")
-        rate, found, enough = code.best_cell(view, (8, 128), 100_000)
-        cell = table[(table["game"] == "Catch") & (table["num_envs"] == 8) & (table["num_steps"] == 128)]
-        shown = cell[np.isclose(cell["learning_rate"], rate)]
+        rate, found, enough = code.best_setting(view, (8, 128), 100_000)
+        setting = table[(table["game"] == "Catch") & (table["num_envs"] == 8) & (table["num_steps"] == 128)]
+        shown = setting[np.isclose(setting["learning_rate"], rate)]
         assert (rate, enough) == (2e-3, table is short) and found.value == pytest.approx(shown["score"].mean())
 
 
@@ -417,7 +417,7 @@ def test_the_rule_of_the_map_finds_a_rate_that_depends_on_the_length_of_a_game_a
     assert set(found["game"]) == {"MountainCar"}
     assert rates == pytest.approx({100_000: 5e-4, 300_000: 1e-3, 900_000: 2e-3})  # 1.25e-4 times 2^2.4, ^3.4, ^4.4
     measured = pd.DataFrame({"length": [1.0, 16.0], "noise_scale": 100.0}, index=["short", "long"])
-    table, known = map_rule.cells_of(table)
+    table, known = map_rule.settings_of(table)
     found = map_rule.predictions(table, known, 1.0, measured, [100_000]).set_index(["game", "cell"])["learning_rate"]
     assert found["short", "predicted"] <= 2.5e-4 < 1e-3 <= found["long", "predicted"]
     assert found["long", "half the rate"] == found["long", "predicted"] / 2

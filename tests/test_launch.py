@@ -507,9 +507,9 @@ def test_a_run_that_hangs(tmp_path, capsys):
     (hung / f"events.out.tfevents.{now - 1000}.host.1").touch()
     with open(hung / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        launch.status({"s/hung": (hung, 0, 100), "s/final games": (hung, 0, 9)})
+        launch.status({"s/hung": (hung, 0, 100), "s/evaluation": (hung, 0, 9)})
     out = capsys.readouterr().out
-    assert "stalled   s/hung  9/100 steps  last point 10:3" in out and "running   s/final games  9/9 steps" in out
+    assert "stalled   s/hung  9/100 steps  last point 10:3" in out and "running   s/evaluation  9/9 steps" in out
     (tmp_path / "s/run/curves.csv").mkdir(parents=True)  # which is for the run to complain about
     process = start([short(tmp_path, "s/run", "--until", "never")], "--timeout", 0.001)
     says = "failed    s/run  error: no new point of a curve and no output for 0.001 minutes (--timeout)"
@@ -521,7 +521,7 @@ def test_a_run_that_hangs(tmp_path, capsys):
     attempt.grown -= 1e9
     assert attempt.seconds_without_progress() > 1e8
     with open(tmp_path / "s/run/log.txt", "a") as log:
-        log.write("final games: 1 of 100")
+        log.write("evaluation: 1 of 100 episodes")
     assert attempt.seconds_without_progress() < 1e8
 
 

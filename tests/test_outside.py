@@ -102,7 +102,7 @@ def test_clipped_surrogate_loss(module):
 
 
 def test_lambda_returns():
-    """Each sequence has a discount a step: Q(lambda) with that discount, a step at a time from the end."""
+    """Each step has a discount of its own: Q(lambda) with it, one step at a time from the end."""
     rewards = [[1.0, 0.0, -1.0, 0.0, 1.0], [0.5, 0.8, -0.7, 0.0, 2.1]]
     discounts = [[0.5, 0.9, 1.0, 0.5, 0.8], [0.9, 0.5, 0.3, 0.8, 0.7]]
     values = [[3.0, 1.0, 5.0, -5.0, 3.0], [-1.7, 1.2, 2.3, 2.2, 2.7]]

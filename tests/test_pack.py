@@ -76,7 +76,7 @@ def leaves(state, name=""):
 
 
 def check_same(one, other):
-    """Two runs have the same checkpoint, curves, coverage and final games, bit for bit."""
+    """Two runs have the same checkpoint, curves, coverage and evaluation episodes, bit for bit."""
     states = [dict(leaves(load_checkpoint(run))) for run in (one, other)]
     assert states[0].keys() == states[1].keys()
     differ = []

@@ -21,7 +21,7 @@ def columns(*rows):
 def sequences():
     """Five steps in four environments; gamma = lambda = 0.5, so that each number below can be checked in the head.
 
-    0: terminated at t=1, reset row t=2.  1: truncated at t=1, reset row t=2.  2: no end.  3: terminated at t=4.
+    0: terminated at t=1, autoreset t=2.  1: truncated at t=1, autoreset t=2.  2: no end.  3: terminated at t=4.
     """
     F, T = False, True
     return dict(
@@ -51,7 +51,7 @@ def test_q_lambda_0_and_1():
     assert monte_carlo[0].tolist() == [1 + 2 / 2, 1 + 2 / 2 + 30 / 4, whole + 60 / 32, whole]
 
 
-def test_the_reset_row_reaches_no_other_row():
+def test_an_autoreset_step_reaches_no_other_row():
     s = sequences()
     before = pqn.q_lambda_returns(**s, gamma=0.99, q_lambda=0.65)
     s["rewards"][2, :2] = 1e6
@@ -230,7 +230,7 @@ def test_targets_are_made_from_what_the_games_gave(iterations):
         ended = done[-1:]
 
 
-def test_final_games_have_the_final_epsilon(monkeypatch, tmp_path):
+def test_evaluation_episodes_have_the_final_epsilon(monkeypatch, tmp_path):
     """With end_e 1/2 and 9 actions, 4/9 of the actions are not the greedy one. A game counts until it ends."""
     torch.manual_seed(0)
     args = pqn.parse_args(["--env-id", "Asterix-v5", "--end-e", "0.5", "--runs-dir", str(tmp_path)])

@@ -26,7 +26,7 @@ GAMES = (
 
 # ---- reward normalisation --------------------------------------------------------------------------------------------
 def test_normalize_rewards_by_hand():
-    """One game: 1, then 2 and the end; a reset row; 3. With gamma 1/2 the sums are 1, 2.5, and 3 in the new episode."""
+    """One game: 1, then 2 and the end, an autoreset step, 3. With gamma 1/2 the sums are 1, 2.5, and then 3."""
     rewards = np.array([[1.0], [2.0], [0.0], [3.0]], dtype=np.float32)
     ends = np.array([[False], [True], [False], [False]])
     valid = np.array([[True], [True], [False], [True]])

@@ -27,7 +27,7 @@ def test_discounted_sums_by_hand():
     rewards = columns([1.0, 2.0, 100.0, 4.0], [1.0, 2.0, 3.0, 4.0])
     valid = columns([True, True, False, True], [True] * 4)
     sums, running = rnd.discounted_sums(rewards, valid, torch.tensor([2.0, 0.0]), 0.5)
-    assert sums[:, 0].tolist() == [2.0, 3.0, 3.0, 5.5]  # 1 + 2/2, 2 + 2/2, no time in the reset row, 4 + 3/2
+    assert sums[:, 0].tolist() == [2.0, 3.0, 3.0, 5.5]  # 1 + 2/2, 2 + 2/2, no time in the autoreset step, 4 + 3/2
     assert sums[:, 1].tolist() == [1.0, 2.5, 4.25, 6.125]
     assert running.tolist() == [5.5, 6.125]
 
@@ -209,7 +209,7 @@ def test_the_intrinsic_stream_goes_on_through_the_ends(recorded):
     expected = torch.cat([torch.where(ends[:-1], int_after[1:], int_after[:-1]), int_after[-1:]])
     torch.testing.assert_close(next_values[valid], expected[valid], rtol=1e-4, atol=1e-5)
     assert ((expected - int_after)[valid].abs() > 1e-3).any(), "no difference to see: the test proves less"
-    # by the definition: sums of discounted errors over the valid rows that follow, as if there were no reset rows
+    # by the definition: sums of discounted errors over the valid rows that follow, as if there were no autoreset steps
     advantages = recorded.calls["gae"][1][1][0]
     for n in range(values.shape[1]):
         advantage = 0.0
@@ -341,7 +341,7 @@ def test_intrinsic_reward_and_predictor_loss_fall(tmp_path):
 
 
 def test_batches_without_a_valid_row(tmp_path):
-    """One game, one step an iteration: each end of a life gives a batch without a valid row. NaN, and on it goes."""
+    """One game, one step per iteration: each end of a life gives a batch without a valid row. NaN, and on it goes."""
     words = "--num-envs 1 --num-steps 1 --num-minibatches 1 --total-timesteps 36 --num-logs 36"
     run("ppo_rnd_envpool.py", tmp_path, *words.split())
     scalars = {tag: dict(points) for tag, points in curves(tmp_path / "run").items()}

@@ -304,7 +304,7 @@ def option(script, tmp_path_factory):
     return run_with
 
 
-def test_final_games(option, script, tmp_path):
+def test_evaluation_episodes(option, script, tmp_path):
     """--eval-episodes: whole games of the final network, the same when they were interrupted and are played again, and
     each the same alone as beside the others. Training has the same bits whether diagnostics look at it or not."""
     words = ("--total-timesteps", 256, "--no-diagnostics", "--eval-episodes", 2)

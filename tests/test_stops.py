@@ -245,7 +245,7 @@ def test_not_finite(script, tmp_path):
 
 
 def test_batches_without_a_valid_row(script, tmp_path):
-    """One game, one step an iteration: each end of a life gives a batch without a valid row. NaN, and on it goes."""
+    """One game, one step per iteration: each end of a life gives a batch without a valid row. NaN, and on it goes."""
     if script in ("ppo_procgen.py", "ppo_rnd_envpool.py"):
         pytest.skip("test_rnd.py has its own; Procgen's games are long, and its text is the same")
     words = ("--num-envs", 1, "--num-steps", 1, "--num-minibatches", 1, "--total-timesteps", 40)

@@ -38,7 +38,7 @@ def columns(*rows):
 def sequences():
     """Five steps in four environments; gamma = lambda = 0.5, so that each number below can be checked in the head.
 
-    0: terminated at t=1, reset row t=2.  1: truncated at t=1, reset row t=2.  2: no end.  3: reset row t=0, end at t=4.
+    0: terminated at t=1, autoreset t=2.  1: truncated at t=1, autoreset t=2.  2: no end.  3: autoreset t=0, end at t=4.
     """
     F, T = False, True
     return dict(
@@ -77,8 +77,8 @@ def test_gae_lambda_0_is_the_td_error_and_lambda_1_the_return(module):
 
 
 @MODULES
-def test_the_reset_row_reaches_no_other_row(module):
-    """Whatever value and reward stand in the reset row, and whatever follows it, the steps before it do not change."""
+def test_an_autoreset_step_reaches_no_other_row(module):
+    """Value and reward of an autoreset step, and whatever follows it, change nothing in the steps before it."""
     s = sequences()
     before, _ = module.gae(**s, gamma=0.99, gae_lambda=0.95)
     for name in ("rewards", "values"):
@@ -90,7 +90,7 @@ def test_the_reset_row_reaches_no_other_row(module):
 
 
 @MODULES
-def test_an_end_cuts_the_trace_without_a_reset_row_too(module):
+def test_an_end_cuts_the_trace_without_an_autoreset_step_too(module):
     """A simulator that resets within the step: the row after the end is the first of the next episode, and valid."""
     s = sequences()
     s["valid"] = torch.ones_like(s["valid"])
@@ -102,7 +102,7 @@ def test_an_end_cuts_the_trace_without_a_reset_row_too(module):
 @MODULES
 @pytest.mark.parametrize("steps,envs", [(1, 3), (7, 2), (128, 8)])
 def test_gae_is_the_forward_sum(module, steps, envs):
-    """Random ends, time limits and reset rows against the definition, sum_k (gamma lambda)^k delta_k up to the end."""
+    """Random ends, time limits and autoreset steps against the definition, sum_k (gamma lambda)^k delta_k."""
     generator = torch.Generator().manual_seed(steps)
     rewards, values = torch.randn(2, steps, envs, generator=generator)
     last = torch.randn(1, envs, generator=generator)
@@ -480,7 +480,7 @@ def test_rollout(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("module", [ppo, rnd])
-def test_final_games_are_played_by_the_policy(module, tmp_path, monkeypatch):
+def test_evaluation_episodes_are_played_by_the_policy(module, tmp_path, monkeypatch):
     """One of 9 actions has the probability 1/2. With the sign of the Gumbel noise flipped it would be played more.
 
     Who does nothing in Asterix earns points too: the game that ends first goes on to earn them, which must not count.

@@ -126,7 +126,7 @@ def test_two_processes_play_the_games_of_one(name, isaacgym, tmp_path):
     seeds, noise, before = begin(name, 0, 1, tmp_path)
     halves = [begin(name, rank, 2, tmp_path) for rank in (0, 1)]
     (first_seeds, second_seeds), (first_noise, second_noise), befores = zip(*halves)
-    if name == "ppo_isaacgym":  # one simulator a process
+    if name == "ppo_isaacgym":  # one simulator per process
         assert len({*first_seeds, *second_seeds}) == 2
     else:
         assert first_seeds + second_seeds == seeds and len(set(seeds)) == 4

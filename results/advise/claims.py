@@ -1,4 +1,4 @@
-"""Does a quarter of the steps find a good shape? What scripts/advise.py recommends against the exhaustive grid."""
+"""Does a quarter of the steps find a good N x T? What scripts/advise.py recommended, against the exhaustive grid."""
 
 import csv
 
@@ -10,7 +10,7 @@ from analysis.panels import facets
 
 VARIES = ("num_envs", "num_steps", "learning_rate")
 FIXED = {}
-ALSO = ("shape", "schedule")  # more seeds of some cells
+ALSO = ("shape", "schedule")  # more seeds of some settings
 TASKS = ["Acrobot-v1", "MiniGrid-DoorKey-5x5"]
 
 

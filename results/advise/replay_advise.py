@@ -169,7 +169,7 @@ def replay(table, replays, seed):
 
 
 def over_tasks(values):
-    """(mean, low, high) of one number a task, Student's t; no interval of one task."""
+    """(mean, low, high) of one number per task, Student's t; without an interval for a single task."""
     values = np.asarray(values, float)
     half = student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.nan
     return values.mean(), values.mean() - half, values.mean() + half

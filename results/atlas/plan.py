@@ -1,6 +1,6 @@
 """The runs that the atlas still needs, and what they have given: sweeps/atlas.sh asks for both.
 
-    python results/atlas/plan.py pilot             # the pilots that are missing: TASK N T RATE SEED STEPS, a run a line
+    python results/atlas/plan.py pilot             # the pilots that are missing: TASK N T RATE SEED STEPS, one per line
     python results/atlas/plan.py tasks             # the forty tasks, in the order in which they run
     python results/atlas/plan.py choose TASK       # step 1: the runs that choose, as above
     python results/atlas/plan.py judge TASK        # step 2: those that judge, once step 1 has chosen

@@ -86,16 +86,16 @@ def read_rows(name):
 
 def read_pools():
     """{name: function(rng) -> one array of scores a game}."""
-    cells = {}
+    settings = {}
     for name in EXPERIMENTS:
-        cells[name] = [
+        settings[name] = [
             [rows["score"].to_numpy() for rows in of_game.values()] for _, of_game in sorted(read_rows(name).items())
         ]
     pools = {}
-    for name, games in cells.items():
+    for name, games in settings.items():
         pools[name] = lambda rng, games=games: [np.concatenate(game) for game in games]
         pools[f"{name}, cells"] = lambda rng, games=games: [game[rng.randint(len(game))] for game in games]
-    every = [game for games in cells.values() for game in games]
+    every = [game for games in settings.values() for game in games]
 
     def some(rng, count):
         """A configuration of each of so many games, whichever experiment they are of."""
@@ -196,7 +196,7 @@ def best_of_peaks(trials, effect):
 
 
 def best_shape_stays(trials, effect):
-    """Seven shapes at four rates. The first is clearly the best at the default; the others pass it at the next one."""
+    """Seven N x T at four rates. The first is clearly the best at the default; the others pass it at the next one."""
     first = trials.samples(-0.5, effect - MARGIN, effect - MARGIN - 0.2, -0.5)
     others = [sample for _ in range(6) for sample in trials.samples(-0.5, -0.6, 0, -0.5)]
 
@@ -208,11 +208,11 @@ def best_shape_stays(trials, effect):
 
 
 def search(trials, effect):
-    """Of 21 cells all but the first are equal; the searches pick the first."""
+    """Of 21 settings all but the first are equal; the searches pick the first."""
 
-    def verdict(*cells):
-        picks = [np.zeros(trials.seeds, int) for _ in cells[0]]
-        return comparisons.judge_choice(cells, picks, MARGIN, trials.reps).verdict
+    def verdict(*settings):
+        picks = [np.zeros(trials.seeds, int) for _ in settings[0]]
+        return comparisons.judge_choice(settings, picks, MARGIN, trials.reps).verdict
 
     return trials.each(verdict, *trials.samples(effect - MARGIN, *[0] * 20))
 
@@ -395,18 +395,18 @@ def main(args):
     for name, (kind, names) in KINDS.items():
         if args.kinds and not any(word in name for word in args.kinds):
             continue
-        cells = []
+        row = []
         for seeds in SEEDS:
             worst = np.max([rates(kind, pools[pool], seeds, 0.0, args) for pool in names], axis=0)
-            cells.append("{:.1f} / {:.1f}".format(*worst))
+            row.append("{:.1f} / {:.1f}".format(*worst))
         for effect in EFFECTS:
             if kind is share:
-                cells.append("")
+                row.append("")
                 continue
             found = [rates(kind, pools[pool], 10, effect, args)[0] for pool in names]
             spread = f" ({min(found):.0f} to {max(found):.0f})" if len(found) > 1 else ""
-            cells.append(f"{np.mean(found):.0f}{spread}")
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+            row.append(f"{np.mean(found):.0f}{spread}")
+        print(f"| {name} | {' | '.join(row)} |", flush=True)
 
 
 if __name__ == "__main__":

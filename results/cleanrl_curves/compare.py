@@ -3,7 +3,7 @@
     python results/cleanrl_curves/compare.py --cleanrl /tmp/cleanrl
     python scripts/judge.py cleanrl_curves                              # what they say
 
-README.md says how CleanRL was ported. Both programs get one thread and the same shape. CleanRL plays gymnasium's copy
+README.md says how CleanRL was ported. Both programs get one thread and the same N x T. CleanRL plays gymnasium's copy
 of a game, ppo_envpool.py EnvPool's, and on two games gymnasium's too. A point is the mean return of the last 100 games,
 as both count them.
 """
@@ -26,7 +26,7 @@ import numpy as np
 from support import arguments, reading
 
 HERE = Path(__file__).resolve().parent
-GAMES = {  # game: (CleanRL's script, shape, steps)
+GAMES = {  # task: (CleanRL's script, N x T, steps)
     "CartPole-v1": ("ppo.py", (8, 128), 200000),
     "Acrobot-v1": ("ppo.py", (8, 128), 200000),
     "LunarLander-v3": ("ppo.py", (8, 128), 200000),
@@ -78,7 +78,7 @@ def train(cleanrl, game, program, seed):
     if program != CLEANRL:
         yield from zip(steps, returns, strict=True)
         return
-    for step in np.arange(1, POINTS + 1) * total // POINTS:  # from a point a game
+    for step in np.arange(1, POINTS + 1) * total // POINTS:  # from one point per episode
         games = np.searchsorted(steps, step, "right")
         if games:
             yield step, np.mean(returns[max(0, games - 100) : games])

@@ -14,37 +14,37 @@ WORDS = {"default": "the script's default", "constant": "the best constant cell 
 
 
 def predicted(scores):
-    """{budget: {game: {name of a cell: its configuration}}} of predictions.csv, of the budgets whose cells all ran."""
+    """{budget: {game: {name: configuration}}} of predictions.csv, of the budgets whose settings have all run."""
     with open(scores.folder / "predictions.csv") as file:
         rows = list(csv.DictReader(file))
     found = {}
     for budget in sorted({int(row["total_timesteps"]) for row in rows}):
         own = [row for row in rows if int(row["total_timesteps"]) == budget]
-        cells = {game: {} for game in scores.games}
+        settings = {game: {} for game in scores.games}
         for row in own:
             for config in scores.where(**{name: float(row[name]) for name in VARIES}):
                 if scores.in_game(row["game"]).has(config):
-                    cells[row["game"]][row["cell"]] = config
-        if sum(map(len, cells.values())) == len(own):
-            found[budget] = cells
+                    settings[row["game"]][row["cell"]] = config
+        if sum(map(len, settings.values())) == len(own):
+            found[budget] = settings
     return found
 
 
 def claims(scores):
     found = Claims(scores)
-    for budget, cells in predicted(scores).items():
+    for budget, settings in predicted(scores).items():
         names, where = (("R1", "R2", "R3"), "") if budget == SHORT else (("R4", "R5", "R6"), f", {budget:,} steps")
-        _add(found, scores, cells, names, where, budget)
+        _add(found, scores, settings, names, where, budget)
     return found
 
 
-def _add(found, scores, cells, names, where, budget):
-    """Adds the three claims on the cells of one budget, the first two primary at SHORT."""
+def _add(found, scores, settings, names, where, budget):
+    """Adds the three claims on the settings of one budget, the first two primary at SHORT."""
     configs = scores.where(total_timesteps=budget)
 
     def samples(view, name):
-        """The scores of a cell in each game: the rule may say another one for each."""
-        return [view.in_game(game).sample(cells[game][name])[0] for game in view.games]
+        """The scores of a setting in each game: the rule may say another one for each."""
+        return [view.in_game(game).sample(settings[game][name])[0] for game in view.games]
 
     for name, (other, words) in zip(names, WORDS.items()):
 
@@ -54,8 +54,8 @@ def _add(found, scores, cells, names, where, budget):
         found.add(f"the predicted cell beats {words}{where}", gains, configs, name=name, primary=budget == SHORT)
 
     def level(view):
-        others = [name for name in cells[view.games[0]] if name != "predicted"]
-        every = [samples(view, name) for name in ("predicted", *others) if all(name in cells[g] for g in view.games)]
+        others = [name for name in settings[view.games[0]] if name != "predicted"]
+        every = [samples(view, name) for name in ("predicted", *others) if all(name in settings[g] for g in view.games)]
         return judge_each(several(over_each, every), "not less", SMALLEST_EFFECT)
 
     text = f"no cell that was tried is more than {SMALLEST_EFFECT} above the predicted one{where}"

@@ -8,18 +8,18 @@ x = (log2 N, log2 T, log2 r) and t = log2 B minus its mean,
 
     s_kB(x) = a_kB + b·x + x·C x + t e·x + z_k·D x
 
-where z_k are two numbers that a user can read off runs of the default (8 x 128 at 2.5e-4) of 100,000 steps: log2 of the
-mean length of a game and log2 of the gradient noise scale, both of the second half of the run, over the tasks with mean
-0 and deviation 1. Least squares over the cells of all tasks and budgets, with the penalty p |D|². With p = inf z says
-nothing, and the rule is the same for all tasks. `constant` is the simpler rule beside it, one cell for every budget:
-that with the best mean over the tasks at 100,000 steps, of those that all tasks have.
+where z_k are two numbers from runs of the default (8 x 128 at 2.5e-4) of 100,000 steps: log2 of the mean length of an
+episode and log2 of the gradient noise scale, both in the second half of the run, over the tasks with mean 0 and
+deviation 1. The fit is least squares over the settings of all tasks and budgets, with the penalty p |D|². With p = inf
+z has no effect, and the rule is the same for all tasks. The simpler rule `constant` takes one setting for every budget:
+the one with the best mean over the tasks at 100,000 steps, of those that all tasks have.
 
-Writes rule.csv: of each task, budget and rule, fitted to the other tasks, the cell and its regret. The odd seeds choose
-the best cell of the task, and the regret is its mean score over the even seeds minus that of the rule's cell; a cell
-that did not run there has none. With --predict also predictions.csv, the cells that results/held_out/held_out.sh runs,
-for the tasks that have runs of the default and are not in the map. They are the cell of the rule with the smallest mean
-regret, its neighbours (half and twice the rate, and the other shapes), the constant cell and the default. Rows of other
-budgets stay as they are.
+rule.csv has, for each task, budget and rule fitted to the other tasks, the setting and its regret. The odd seeds choose
+the task's best setting; the regret is its mean score over the even seeds minus that of the rule's setting, and missing
+if that did not run. With --predict, predictions.csv has the settings that results/held_out/held_out.sh runs, for the
+tasks that have runs of the default and are not in the map: the setting of the rule with the smallest mean regret, its
+neighbours (half and twice the rate, and the other N x T), the constant setting and the default. Rows of other budgets
+stay.
 """
 
 import sys
@@ -39,13 +39,13 @@ from analysis import experiment
 from support import arguments, catalog, reading
 from support.arguments import Count
 
-CELL = ["num_envs", "num_steps", "learning_rate"]
+SETTING = ["num_envs", "num_steps", "learning_rate"]
 DEFAULT = (8, 128, 2.5e-4)
 MEASURED = ["length", "noise_scale"]
 CENTER = np.array([5.0, 5.0, -9.0])  # subtracted from x: near the middle of the grid
 PENALTIES = (1.0, 10.0, 100.0, np.inf)
 SEEDS = 10
-SHORT = 100_000  # steps: all tasks have the same cells there
+SHORT = 100_000  # steps: all tasks have the same settings there
 
 
 @dataclass
@@ -63,17 +63,17 @@ def parse_args(argv):
 
 
 # ---- the rule --------------------------------------------------------------------------------------------------------
-def terms(cells):
-    """(x (C, 3), all products of two of them (C, 6)) of cells (C, 3): N, T and the learning rate."""
-    x = np.log2(np.asarray(cells, float)) - CENTER
+def terms(settings):
+    """(x (C, 3), all products of two of them (C, 6)) of settings (C, 3): N, T and the learning rate."""
+    x = np.log2(np.asarray(settings, float)) - CENTER
     return x, np.stack([x[:, i] * x[:, j] for i in range(3) for j in range(i, 3)], axis=1)
 
 
 class Rule:
-    """Fitted to the cells of some tasks.
+    """Fitted to the settings of some tasks.
 
-    table: a row a cell, with `game`, `total_timesteps`, CELL and `score`; measured: a row a task, MEASURED by game;
-    penalty: p, above 0.
+    table: a row per setting, with `game`, `total_timesteps`, SETTING and `score`; measured: a row per task, MEASURED by
+    game; penalty: p, above 0.
     """
 
     def __init__(self, table, measured, penalty):
@@ -83,7 +83,7 @@ class Rule:
         self.middle = np.log2(np.unique(table["total_timesteps"])).mean()
         own = pd.get_dummies(table["game"] + table["total_timesteps"].map(" {}".format)).to_numpy(float)
         of_game = np.log2(measured.loc[table["game"], MEASURED].to_numpy(float))
-        columns, slopes = self._columns(table[CELL], table["total_timesteps"].to_numpy(float), of_game)
+        columns, slopes = self._columns(table[SETTING], table["total_timesteps"].to_numpy(float), of_game)
         columns = np.concatenate([own, columns], axis=1)
         weights = np.zeros(columns.shape[1])
         weights[-slopes:] = np.sqrt(penalty) if np.isfinite(penalty) else 1e6
@@ -91,36 +91,36 @@ class Rule:
         scores = np.concatenate([table["score"].to_numpy(float), np.zeros(len(weights))])
         self.weights = np.linalg.lstsq(rows, scores, rcond=None)[0][own.shape[1] :]
 
-    def _columns(self, cells, budgets, logs):
-        """(The terms of x of C cells, (C, 18); how many of the last ones belong to z). logs: (C, 2)."""
-        x, squares = terms(cells)
+    def _columns(self, settings, budgets, logs):
+        """(The terms of x of C settings, (C, 18); how many of the last ones belong to z). logs: (C, 2)."""
+        x, squares = terms(settings)
         t = np.log2(budgets) - self.middle
         z = (logs - self.center) / self.spread
         with_z = (z[:, :, None] * x[:, None, :]).reshape(len(x), -1)
         return np.concatenate([x, squares, t[:, None] * x, with_z], axis=1), with_z.shape[1]
 
-    def scores(self, cells, budget, measured):
-        """The scores of cells (C, 3) of a task, up to a constant. measured: its MEASURED."""
-        logs = np.log2(np.asarray(measured, float))[None].repeat(len(cells), 0)
-        return self._columns(cells, np.full(len(cells), float(budget)), logs)[0] @ self.weights
+    def scores(self, settings, budget, measured):
+        """The scores of settings (C, 3) of a task, up to a constant. measured: its MEASURED."""
+        logs = np.log2(np.asarray(measured, float))[None].repeat(len(settings), 0)
+        return self._columns(settings, np.full(len(settings), float(budget)), logs)[0] @ self.weights
 
-    def best(self, cells, budget, measured):
-        """The cell, a tuple, with the highest score."""
-        cells = np.asarray(cells, float)
-        return tuple(cells[self.scores(cells, budget, measured).argmax()])
+    def best(self, settings, budget, measured):
+        """The setting, a tuple, with the highest score."""
+        settings = np.asarray(settings, float)
+        return tuple(settings[self.scores(settings, budget, measured).argmax()])
 
 
 def constant(table, without=None):
-    """The cell with the best mean score over the games but one at SHORT, of those that all games have there."""
+    """The setting with the best mean score over the games but one at SHORT, of those that all games have there."""
     table = table[table["total_timesteps"] == SHORT]
-    everywhere = table.groupby(CELL)["game"].transform("count") == table["game"].nunique()
-    return table[everywhere & (table["game"] != without)].groupby(CELL)["score"].mean().idxmax()
+    everywhere = table.groupby(SETTING)["game"].transform("count") == table["game"].nunique()
+    return table[everywhere & (table["game"] != without)].groupby(SETTING)["score"].mean().idxmax()
 
 
 # ---- how far it is right ---------------------------------------------------------------------------------------------
-def cells_of(runs):
-    """(A row a cell with all seeds: game, budget, CELL, `score`, `odd` and `even` seeds' means; MEASURED by game)."""
-    keys = ["game", "total_timesteps", *CELL]
+def settings_of(runs):
+    """(A row per setting with all seeds: game, budget, SETTING, `score`, `odd` and `even` means; MEASURED by game)."""
+    keys = ["game", "total_timesteps", *SETTING]
     table = runs.groupby(keys)["score"].agg(["mean", "count"]).rename(columns={"mean": "score"})
     for name, rest in (("odd", 1), ("even", 0)):
         table[name] = runs[runs["seed"] % 2 == rest].groupby(keys)["score"].mean()
@@ -130,7 +130,7 @@ def cells_of(runs):
 
 def measured_of(runs):
     """The MEASURED of each task that has runs of the default at SHORT, a row by game."""
-    default = np.isclose(runs[CELL].astype(float), DEFAULT).all(1) & (runs["total_timesteps"] == SHORT)
+    default = np.isclose(runs[SETTING].astype(float), DEFAULT).all(1) & (runs["total_timesteps"] == SHORT)
     return runs[default].groupby("game")[MEASURED].mean()
 
 
@@ -138,15 +138,15 @@ def left_out(table, measured):
     """rule.csv: a row for each task, budget and rule, fitted to the other tasks."""
     rows = []
     for (game, budget), own in table.groupby(["game", "total_timesteps"]):
-        rest, own, numbers = table[table["game"] != game], own.set_index(CELL), measured.loc[game]
+        rest, own, numbers = table[table["game"] != game], own.set_index(SETTING), measured.loc[game]
         best = own.loc[own["odd"].idxmax(), "even"]
         picks = {f"p = {p:g}": Rule(rest, measured, p).best(list(own.index), budget, numbers) for p in PENALTIES}
         picks |= {"constant": constant(table, game), "default": DEFAULT}
-        for name, cell in picks.items():
-            N, T, rate = cell
-            score, even = own[["score", "even"]].reindex([cell]).iloc[0]
+        for name, setting in picks.items():
+            N, T, rate = setting
+            score, even = own[["score", "even"]].reindex([setting]).iloc[0]
             rows.append([game, budget, name, int(N), int(T), rate, round(score, 4), round(best - even, 4)])
-    return pd.DataFrame(rows, columns=["game", "total_timesteps", "rule", *CELL, "score", "regret"])
+    return pd.DataFrame(rows, columns=["game", "total_timesteps", "rule", *SETTING, "score", "regret"])
 
 
 # ---- predictions -----------------------------------------------------------------------------------------------------
@@ -158,14 +158,14 @@ def predictions(table, measured, penalty, tasks, budgets):
     grid = [(*shape, rate) for shape in shapes for rate in rates]
     for budget, (game, numbers) in itertools.product(budgets, tasks.iterrows()):
         N, T, rate = rule.best(grid, budget, numbers)
-        cells = {"predicted": (N, T, rate), "half the rate": (N, T, rate / 2), "twice the rate": (N, T, rate * 2)}
-        cells |= {f"shape {n}x{t}": (n, t, rate) for n, t in shapes if (n, t) != (N, T)}
-        cells |= {"constant": constant(table), "default": DEFAULT}
-        best = rule.scores([cells["predicted"]], budget, numbers)[0]
-        for name, cell in cells.items():
-            gap = round(rule.scores([cell], budget, numbers)[0] - best, 3)
-            rows.append([game, budget, name, int(cell[0]), int(cell[1]), cell[2], gap])
-    return pd.DataFrame(rows, columns=["game", "total_timesteps", "cell", *CELL, "minus_predicted"])
+        settings = {"predicted": (N, T, rate), "half the rate": (N, T, rate / 2), "twice the rate": (N, T, rate * 2)}
+        settings |= {f"shape {n}x{t}": (n, t, rate) for n, t in shapes if (n, t) != (N, T)}
+        settings |= {"constant": constant(table), "default": DEFAULT}
+        best = rule.scores([settings["predicted"]], budget, numbers)[0]
+        for name, setting in settings.items():
+            gap = round(rule.scores([setting], budget, numbers)[0] - best, 3)
+            rows.append([game, budget, name, int(setting[0]), int(setting[1]), setting[2], gap])
+    return pd.DataFrame(rows, columns=["game", "total_timesteps", "cell", *SETTING, "minus_predicted"])
 
 
 def of_default(path, known):
@@ -186,7 +186,7 @@ def main(args):
         runs = experiment.read(experiment.load("map"), args.table)
     except (OSError, ValueError) as error:
         arguments.fail(f"--table {args.table} cannot be read ({error}): expected a scores.csv of the map")
-    table, measured = cells_of(runs[runs["total_timesteps"].isin(args.budgets)])
+    table, measured = settings_of(runs[runs["total_timesteps"].isin(args.budgets)])
     if table.loc[table["total_timesteps"] == SHORT, "game"].nunique() < 3:
         arguments.fail(f"--table {args.table}: expected three tasks or more with all seeds at {SHORT} steps")
     tasks = of_default(args.runs, set(table["game"])) if args.predict else None
@@ -194,7 +194,7 @@ def main(args):
     with arguments.writable("out", args.out):
         experiment.write_csv(found, args.out / "rule.csv")
     shown = found.pivot(index="rule", columns=["game", "total_timesteps"], values="regret")
-    means = shown.dropna(axis=1).mean(axis=1)  # over those where each rule's cell has run
+    means = shown.dropna(axis=1).mean(axis=1)  # over those where each rule's setting has run
     print(shown.T.round(3).to_string(), means.round(3).to_string(), sep="\n\n")
     if tasks is None:
         return

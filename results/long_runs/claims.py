@@ -1,4 +1,4 @@
-"""Does a shape fall behind, or come back, in ten million steps? Three shapes of one batch at two rates; no claims."""
+"""Does an N x T fall behind, or catch up, in ten million steps? Three N x T of one batch at two rates; no claims."""
 
 import numpy as np
 from analysis.claims import ESTIMATE, Claims
@@ -13,13 +13,13 @@ LONGEST = 10_000_000
 
 
 def table(runs):
-    """The runs of the three shapes on the tasks with runs of LONGEST, the map's among them."""
+    """The runs of the three N x T on the tasks with runs of LONGEST, the map's among them."""
     own = np.array([shape in SHAPES for shape in zip(runs["num_envs"], runs["num_steps"])])
     return runs[own & runs["game"].isin(runs[runs["total_timesteps"] == LONGEST]["game"])]
 
 
 def at(view, shape, budget):
-    """The configurations of a shape at a budget with the rates that ran at LONGEST, in a view of one game."""
+    """The configurations of an N x T at a budget with the rates that ran at LONGEST, in a view of one game."""
     rates = MAP.rates_of(view, shape, LONGEST)
     return [config for rate, config in MAP.rates_of(view, shape, budget).items() if rate in rates]
 

@@ -41,15 +41,15 @@ def table(runs):
 
 def collapse(scores):
     """{words: a configuration at 2e-3 and 300,000 steps}: 128 x 8, its changes, 128 x 32 and 8 x 128."""
-    cell = {"learning_rate": 2e-3, "total_timesteps": 300_000}
-    changed = [config for config in scores.where(num_envs=128, num_steps=8, **cell) if config["change"] != NONE]
+    setting = {"learning_rate": 2e-3, "total_timesteps": 300_000}
+    changed = [config for config in scores.where(num_envs=128, num_steps=8, **setting) if config["change"] != NONE]
     return {
-        "128×8": scores.one(num_envs=128, num_steps=8, change=NONE, **cell),
+        "128×8": scores.one(num_envs=128, num_steps=8, change=NONE, **setting),
         **{config["change"]: config for config in sorted(changed, key=lambda config: config["change"])},
-        "128×32, λ = 0.8": scores.one(num_envs=128, num_steps=32, change="λ = 0.8", **cell),
-        "128×32": scores.one(num_envs=128, num_steps=32, change=NONE, **cell),
-        "8×128": scores.one(num_envs=8, num_steps=128, change=NONE, **cell),
-        "8×128, no value clipping": scores.one(num_envs=8, num_steps=128, change="no value clipping", **cell),
+        "128×32, λ = 0.8": scores.one(num_envs=128, num_steps=32, change="λ = 0.8", **setting),
+        "128×32": scores.one(num_envs=128, num_steps=32, change=NONE, **setting),
+        "8×128": scores.one(num_envs=8, num_steps=128, change=NONE, **setting),
+        "8×128, no value clipping": scores.one(num_envs=8, num_steps=128, change="no value clipping", **setting),
     }
 
 
@@ -71,8 +71,8 @@ def of_peaks(number):
 
 
 def claims(scores):
-    found, cells = Claims(scores), collapse(scores)
-    base = cells["128×8"]
+    found, settings = Claims(scores), collapse(scores)
+    base = settings["128×8"]
 
     def estimated(name, text, statistic, configs, quantity=UNIT):
         def test(view):
@@ -80,12 +80,12 @@ def claims(scores):
 
         found.add(text, test, configs, name=name, family=ESTIMATE, quantity=quantity)
 
-    for words, config in cells.items():
+    for words, config in settings.items():
         estimated("return", f"{words}, 2e-3, 300,000 steps", mean, [config])
-    for words, config in cells.items():
+    for words, config in settings.items():
         if config is not base:
             estimated("change", f"{words} minus 128×8", lambda a, b: mean(a) - mean(b), [config, base])
-    pair = [cells["128×32, λ = 0.8"], cells["128×32"]]
+    pair = [settings["128×32, λ = 0.8"], settings["128×32"]]
     estimated("change", "128×32: λ = 0.8 minus 0.95", lambda a, b: mean(a) - mean(b), pair)
     for budget in MAP.BUDGETS:
         few, many = ([*MAP.rates_of(unchanged(scores), shape, budget).values()] for shape in ((8, 128), (128, 8)))
@@ -94,13 +94,13 @@ def claims(scores):
 
 
 def draw(scores):
-    """What each change does to 128 x 8, and the returns of six shapes against the rate at three budgets."""
+    """What each change does to 128 x 8, and the returns of six N x T against the rate at three budgets."""
     figure, axes = plt.subplots(1, 4, figsize=(PAGE, 2.6), width_ratios=[1.2, 1, 1, 1])
-    cells = collapse(scores)
-    for y, config in enumerate(reversed(cells.values())):
+    settings = collapse(scores)
+    for y, config in enumerate(reversed(settings.values())):
         one = evidence(mean, [scores.sample(config)]).estimate
         axes[0].errorbar(one.value, y, xerr=[[one.value - one.low], [one.high - one.value]], color=BLUE, marker="o")
-    axes[0].set_yticks(range(len(cells)), list(reversed(cells)))
+    axes[0].set_yticks(range(len(settings)), list(reversed(settings)))
     axes[0].set(xlabel=UNIT, title="rate 2e-3, 300,000 steps")
     for budget, axis in zip(MAP.BUDGETS, axes[1:], strict=True):
         axis.sharey(axes[1])

@@ -20,7 +20,7 @@ make_envs, made = ppo_envpool.make_envs, []
 
 
 def staggered(args, seeds):
-    """The games of the training, and no others (those of the final games begin as always), out of phase."""
+    """The episodes of the training out of phase; evaluation episodes begin as always."""
     envs = make_envs(args, seeds)
     if not made:
         reset, rng = envs.reset, np.random.default_rng(0)

@@ -34,7 +34,7 @@ ORDERED = tuple(shape for shape in SHAPES if shape != (128, 128))  # it makes si
 BATCH_1024 = ((8, 128), (32, 32), (128, 8))
 BUDGETS = SHORT, MIDDLE, LONG = 100_000, 300_000, 900_000
 RATES = tuple(2.5e-4 * 2.0**k for k in range(-1, 4))  # of the claims at equal rates
-COMMON = tuple(2.5e-4 * 2.0**k for k in range(-1, 7))  # of every shape at the two smaller budgets
+COMMON = tuple(2.5e-4 * 2.0**k for k in range(-1, 7))  # of every N x T at the two smaller budgets
 SEEDS = range(1, 11)
 OPEN = (
     "CartPole-v1",
@@ -53,27 +53,29 @@ TASKS_WITH_A_SIGN = 5  # the least for K5
 def missing(table, game, budget, seeds=SEEDS):
     """The runs that a task still needs at a budget: (N, T, learning rate, seed), of what has no row in the table.
 
-    COMMON rates for every shape, so that none is searched more widely than another. LONG was searched until 25 November
+    COMMON rates for every N x T, so that none is searched more widely than another. LONG was searched until 25 November
     2026 by another plan, around the best rates of MIDDLE, and gets no further runs.
     """
     rows = table[(table["game"] == game) & (table["total_timesteps"] == budget)]
     there = {tuple(map(float, row)) for row in rows[["num_envs", "num_steps", "learning_rate", "seed"]].to_numpy()}
-    cells = itertools.product(SHAPES, COMMON if budget != LONG else (), seeds)
-    return [(*shape, rate, seed) for shape, rate, seed in cells if (*map(float, shape), rate, float(seed)) not in there]
+    settings = itertools.product(SHAPES, COMMON if budget != LONG else (), seeds)
+    return [
+        (*shape, rate, seed) for shape, rate, seed in settings if (*map(float, shape), rate, float(seed)) not in there
+    ]
 
 
 # ---- claims ----------------------------------------------------------------------------------------------------------
 def rates_of(view, shape, budget):
-    """{learning rate: configuration} of a shape at a budget, of those with runs in all games of the view."""
+    """{learning rate: configuration} of an N x T at a budget, of those with runs in all games of the view."""
     found = view.where(num_envs=shape[0], num_steps=shape[1], total_timesteps=budget)
     return {config["learning_rate"]: config for config in found if view.has(config)}
 
 
 def searched(view, shapes, budget):
-    """The learning rates at which some shapes are compared, in a view of one game: those that each of them has.
+    """The learning rates at which some N x T are compared, in a view of one game: those that all of them have.
 
     Ends the program with one line if one was searched more widely than another at the two smaller budgets. At LONG the
-    plan tried other rates with each shape.
+    plan tried other rates with each N x T.
     """
     rates = [set(rates_of(view, shape, budget)) for shape in shapes]
     if budget != LONG and any(of_shape != rates[0] for of_shape in rates):
@@ -84,27 +86,29 @@ def searched(view, shapes, budget):
     return sorted(set.intersection(*rates))
 
 
-def cross_fitted(cells):
-    """The scores of the best of some cells, one for each seed: either half of the seeds chooses for the other half.
+def cross_fitted(settings):
+    """The scores of the best of some settings, one for each seed: either half of the seeds chooses for the other half.
 
-    cells: {name: scores (seeds,)}, with the same seeds. Returns the names that the two halves chose, and the scores.
+    settings: {name: scores (seeds,)}, with the same seeds. Returns the names that the two halves chose, and the scores.
     """
     names, scores = [], []
     for half in (0, 1):
-        names.append(max(cells, key=lambda name: cells[name][half::2].mean()))
-        scores.append(cells[names[-1]][1 - half :: 2])
+        names.append(max(settings, key=lambda name: settings[name][half::2].mean()))
+        scores.append(settings[names[-1]][1 - half :: 2])
     return names, np.concatenate(scores)
 
 
-def cells_of(view, shapes, budget, rates):
+def settings_of(view, shapes, budget, rates):
     """{(N, T, rate): its scores} in a view of one game."""
     return {(*shape, rate): view.sample(rates_of(view, shape, budget)[rate])[0] for shape in shapes for rate in rates}
 
 
 def at_best(view, shape, budget, shapes=()):
-    """The scores of a shape at its best rate in each game, cross-fitted. shapes: those that it is compared with."""
+    """The scores of an N x T at its best rate in each game, cross-fitted. shapes: those it is compared with."""
     games = [view.in_game(game) for game in view.games]
-    return [cross_fitted(cells_of(one, [shape], budget, searched(one, [shape, *shapes], budget)))[1] for one in games]
+    return [
+        cross_fitted(settings_of(one, [shape], budget, searched(one, [shape, *shapes], budget)))[1] for one in games
+    ]
 
 
 def best_of_cells(view, budget):
@@ -115,7 +119,7 @@ def best_of_cells(view, budget):
 
 
 def unsaturated(scores, budgets):
-    """The games in which, at each of the budgets, some shape is not above SATURATED at its best rate."""
+    """The games in which, at each of the budgets, some N x T is not above SATURATED at its best rate."""
     return [
         game
         for game in scores.games
@@ -132,15 +136,15 @@ def vertex(rates, means):
 
 
 def best_place(view, shape, budget):
-    """(statistic, samples): log2 of the best rate of a shape at a budget, by `vertex`, the mean over games.
+    """(statistic, samples): log2 of the best rate of an N x T at a budget, by `vertex`, the mean over games.
 
     Each game has rates of its own: at LONG those around its best one, at the others also those beyond an edge.
     """
     rates, samples = [], []
     for game in view.games:
-        cells = sorted(rates_of(view.in_game(game), shape, budget).items())
-        rates.append([rate for rate, _ in cells])
-        samples += [view.in_game(game).sample(config) for _, config in cells]
+        settings = sorted(rates_of(view.in_game(game), shape, budget).items())
+        rates.append([rate for rate, _ in settings])
+        samples += [view.in_game(game).sample(config) for _, config in settings]
 
     def place(*drawn):
         means = iter([sample[0].mean(-1) for sample in drawn])
@@ -156,7 +160,7 @@ def tau(x, y):
 
 
 def order_is_kept(view):
-    """Mean Kendall's tau of the shapes' order at SHORT and at LONG; null: a random order in each game."""
+    """Mean Kendall's tau between the orders of the N x T at SHORT and at LONG; null: a random order in each game."""
     rng, pairs = np.random.RandomState(0), []
     for game in view.games:
         own = view.in_game(game)
@@ -169,7 +173,7 @@ def order_is_kept(view):
 
 
 def finished(scores, *budgets, rates=COMMON):
-    """The games in which every shape has run at each of the budgets, at the smaller two with all of some rates."""
+    """The games in which every N x T has run at each of the budgets, at the smaller two with all of some rates."""
 
     def has(view, shape, budget):
         found = rates_of(view, shape, budget)
@@ -183,7 +187,7 @@ def finished(scores, *budgets, rates=COMMON):
 
 
 def configs_of(scores, shape, *budgets):
-    """The configurations of a shape at some budgets, whichever games they ran in."""
+    """The configurations of an N x T at some budgets, whichever games they ran in."""
     found = scores.where(num_envs=shape[0], num_steps=shape[1])
     return [config for config in found if config["total_timesteps"] in budgets]
 
@@ -195,14 +199,14 @@ def claims(scores):
     if games:
         ends = (("K1", "N", (128, 32)), ("K2", "T", (8, 128)))
         for name, factor, large in ends:
-            cells = [(large, LONG), ((8, 32), LONG), (large, SHORT), ((8, 32), SHORT)]
+            settings = [(large, LONG), ((8, 32), LONG), (large, SHORT), ((8, 32), SHORT)]
 
-            def effect_grows(view, cells=cells):
-                samples = [at_best(view, *cell, shapes=[shape for shape, _ in cells]) for cell in cells]
+            def effect_grows(view, settings=settings):
+                samples = [at_best(view, *setting, shapes=[shape for shape, _ in settings]) for setting in settings]
                 return judge(evidence(gain_difference, samples), "more")
 
             text = f"a larger {factor} helps more at {LONG:,} steps than at {SHORT:,}, each cell at its best rate"
-            configs = [config for cell in cells for config in configs_of(scores, *cell)]
+            configs = [config for setting in settings for config in configs_of(scores, *setting)]
             found.add(text, effect_grows, configs, name=name, primary=True, games=games)
         text = f"the shapes' order at {SHORT:,} steps is kept at {LONG:,}"
         more = {"primary": True, "games": games, "by_game": False, "quantity": "Kendall's tau"}
@@ -327,8 +331,8 @@ def what_tuning_buys(scores, budget=SHORT):
     found, done = {}, finished(scores, budget)
     for name, (shapes, rates) in BARS.items():
         games = [scores.in_game(game) for game in done]
-        cells = [cells_of(one, shapes, budget, rates or searched(one, SHAPES, budget)) for one in games]
-        found[name] = np.array([cross_fitted(of_game)[1].mean() for of_game in cells])
+        settings = [settings_of(one, shapes, budget, rates or searched(one, SHAPES, budget)) for one in games]
+        found[name] = np.array([cross_fitted(of_game)[1].mean() for of_game in settings])
     return found
 
 
@@ -364,8 +368,8 @@ def summary(scores, shapes=SHAPES, budgets=BUDGETS, top=1.1):
     )
     for game, (above, below) in zip(scores.games, axes.T):
         for place, shape in enumerate(shapes):
-            found = [(budget, *best_cell(scores.in_game(game), shape, budget)) for budget in budgets]
-            found = [cell for cell in found if cell[1] is not None]
+            found = [(budget, *best_setting(scores.in_game(game), shape, budget)) for budget in budgets]
+            found = [setting for setting in found if setting[1] is not None]
             if not found:
                 continue
             x = [budget * 1.09 ** (place - (len(shapes) - 1) / 2) for budget, *_ in found]  # side by side
@@ -390,17 +394,17 @@ def summary(scores, shapes=SHAPES, budgets=BUDGETS, top=1.1):
     return figure
 
 
-def best_cell(view, shape, budget):
-    """(the best rate of a shape, the Estimate of its score there, whether it has seeds for a verdict), in one game.
+def best_setting(view, shape, budget):
+    """(the best rate of an N x T, the Estimate of its score there, whether it has seeds for a verdict), in one game.
 
     The rate is that of all seeds, the score is cross-fitted.
     """
-    cells = cells_of(view, [shape], budget, rates_of(view, shape, budget))
-    if not cells:
+    settings = settings_of(view, [shape], budget, rates_of(view, shape, budget))
+    if not settings:
         return None, None, False
-    best = max(cells, key=lambda cell: cells[cell].mean())
-    enough = len(cells[best]) >= SEEDS_FOR_A_VERDICT
-    shown = cross_fitted(cells)[1] if enough else cells[best]
+    best = max(settings, key=lambda setting: settings[setting].mean())
+    enough = len(settings[best]) >= SEEDS_FOR_A_VERDICT
+    shown = cross_fitted(settings)[1] if enough else settings[best]
     return best[2], evidence(mean, [[shown]]).estimate, enough
 
 
@@ -420,7 +424,7 @@ def every_rate(scores):
         for game, axis in zip(scores.games, row):
             curves(axis, scores.in_game(game), budget)
         row[0].set_ylabel(f"score, {budget:,} steps")
-    axes[0][0].set_ylim(-0.2, 1.1)  # in all panels: one cell far below, at too high a rate, would flatten the others
+    axes[0][0].set_ylim(-0.2, 1.1)  # in all panels: one setting far below, at too high a rate, would flatten the others
     for game, axis in zip(scores.games, axes[0]):
         axis.set_title(re.sub(r"^MiniGrid-|-v\d$", "", game), fontsize=7)
     above.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(SHAPES), title="N×T")
@@ -436,14 +440,14 @@ def every_rate(scores):
 def curves(axis, view, budget):
     """Mean scores with their 95 % intervals against the rate: colour is N, style of the line T."""
     for shape in SHAPES:
-        cells = sorted(rates_of(view, shape, budget).items())
-        if not cells:
+        settings = sorted(rates_of(view, shape, budget).items())
+        if not settings:
             continue
-        found = [evidence(mean, [view.sample(config)]).estimate for _, config in cells]
+        found = [evidence(mean, [view.sample(config)]).estimate for _, config in settings]
         color = COLORS[(8, 128, 32).index(shape[0])]
         style = {8: DOTTED, 32: DASHED, 128: "-"}[shape[1]]
-        rates = [rate for rate, _ in cells]
-        dot = {"marker": "o", "ms": 2.5} if len(cells) == 1 else {}  # one rate makes no line
+        rates = [rate for rate, _ in settings]
+        dot = {"marker": "o", "ms": 2.5} if len(settings) == 1 else {}  # one rate makes no line
         axis.plot(rates, [one.value for one in found], color=color, ls=style, label=f"{shape[0]}×{shape[1]}", **dot)
         axis.fill_between(rates, [one.low for one in found], [one.high for one in found], color=color, alpha=0.12, lw=0)
     if not any(rates_of(view, shape, budget) for shape in SHAPES):
@@ -454,7 +458,7 @@ def curves(axis, view, budget):
 
 
 def sheet(axis, scores, budget):
-    """A row per game, a column per shape: the score at the shape's best rate, its half-width, and that rate."""
+    """A row per game, a column per N x T: the score at its best rate, the half-width, and that rate."""
     axis.set_title(f"{budget:,} steps")
     axis.set_xticks(range(len(SHAPES)), [f"{n}×{t}" for n, t in SHAPES], rotation=90)
     axis.set_yticks(range(len(scores.games)), scores.games)
@@ -462,7 +466,7 @@ def sheet(axis, scores, budget):
     axis.grid(False)
     for y, game in enumerate(scores.games):
         for x, shape in enumerate(SHAPES):
-            rate, one, _ = best_cell(scores.in_game(game), shape, budget)
+            rate, one, _ = best_setting(scores.in_game(game), shape, budget)
             if one is None:
                 continue
             lines = (f"{one.value + 0.0:.2f}", 6), (f"±{(one.high - one.low) / 2:.2f}", 5), (short(rate), 5)

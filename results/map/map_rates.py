@@ -1,12 +1,11 @@
 """The runs that results/map still needs, of what results/map/scores.csv has.
 
-    python results/map/map_rates.py --games CartPole-v1 --steps 100000    # prints GAME N T RATE SEED, a run a line
+    python results/map/map_rates.py --games CartPole-v1 --steps 100000    # GAME N T RATE SEED of each run
     python results/map/map_rates.py --games CartPole-v1 --steps 100000 --seeds 1 2
     python results/map/map_rates.py --games CartPole-v1 --steps 900000 --best 2    # the best rates: GAME N T RATE
 
-The plan is in results/map/claims.py: six shapes at five learning rates, or at the three around the best one of the next
-smaller budget; and, once all seeds of them have run, the next rate where the best one is an edge. sweeps/map.sh runs
-what this prints.
+The plan is in results/map/claims.py: six N x T at the same eight learning rates at 100,000 and 300,000 steps, and no
+further runs at 900,000. sweeps/map.sh runs what this prints.
 """
 
 import sys
@@ -31,7 +30,7 @@ class Args:
     games: Tuple[str, ...]  # the tasks, as of --env-id
     steps: Literal[100_000, 300_000, 900_000] = 100_000  # the budget of a run
     seeds: Tuple[Seed, ...] = tuple(range(1, 11))  # those of the runs to print
-    best: Optional[Count] = None  # prints so many rates of each shape: those with the best mean scores, of ten seeds
+    best: Optional[Count] = None  # prints so many rates of each N x T: those with the best mean scores, of ten seeds
     table: Path = experiment.RESULTS / "map" / "scores.csv"  # what has run
 
 
@@ -47,18 +46,18 @@ def main(args):
     for game in args.games:
         name = catalog.game_name(game)
         if args.best:
-            cells = best(table[(table["game"] == name) & (table["total_timesteps"] == args.steps)], args.best)
+            settings = best(table[(table["game"] == name) & (table["total_timesteps"] == args.steps)], args.best)
         else:
-            cells = code.missing(table, name, args.steps, args.seeds)
-        for cell in cells:
-            print(game, *(f"{value:g}" for value in cell))
+            settings = code.missing(table, name, args.steps, args.seeds)
+        for setting in settings:
+            print(game, *(f"{value:g}" for value in setting))
 
 
 def best(rows, number):
-    """The learning rates of each shape with the best mean scores, of those with ten seeds: (N, T, rate)."""
-    cells = rows.groupby(["num_envs", "num_steps", "learning_rate"])["score"].agg(["mean", "size"])
-    cells = cells[cells["size"] >= SEEDS_FOR_A_VERDICT].sort_values("mean", ascending=False)
-    return cells.groupby(level=[0, 1]).head(number).index
+    """The learning rates of each N x T with the best mean scores, of those with ten seeds: (N, T, rate)."""
+    settings = rows.groupby(["num_envs", "num_steps", "learning_rate"])["score"].agg(["mean", "size"])
+    settings = settings[settings["size"] >= SEEDS_FOR_A_VERDICT].sort_values("mean", ascending=False)
+    return settings.groupby(level=[0, 1]).head(number).index
 
 
 if __name__ == "__main__":

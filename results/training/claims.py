@@ -1,6 +1,6 @@
 """How much of the score is learning rate x gradient steps? All configurations of six experiments on three games.
 
-Read from runs that were made for other questions; nothing was claimed before. The runs with a fixed shape of shape,
+Read from runs that were made for other questions; nothing was claimed before. The runs with a fixed N x T of shape,
 schedule, trend, outer_loop, rates and data_reuse. A fit is of the mean score of a configuration, least squares.
 """
 

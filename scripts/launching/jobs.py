@@ -1,4 +1,4 @@
-"""The jobs of a launch: commands on stdin, checked, and the run directories that they belong to."""
+"""The jobs of a launch: the commands on stdin, checked, and the run directories they belong to."""
 
 import ast
 import contextlib
@@ -50,10 +50,10 @@ def parse_flags(words):
 class Job:
     """One command of stdin: a training run to carry out.
 
-    Attributes: `words`, the command; `script`; `flags`, what the command says; `defaults` of the script and `args`, the
-    flags over them; `guesses`, whether some defaults depend on a task whose module is not imported; `name` and
-    `runs_dir`; `path`, the run directory (`claim` changes it if another sweep owns the run); `parent`, the job that it
-    goes on from, if that is in the list too, and `first_step`, where that one ends.
+    Attributes: `words`, the command; `script`; `flags`, what the command says; `defaults` of the script, and `args`,
+    the defaults with the flags in their place; `guesses`, whether some defaults depend on a task whose module is not
+    imported; `name` and `runs_dir`; `path`, the run directory (`claim` changes it if another sweep owns the run);
+    `parent`, the job that it continues, if that is in the list too, and `first_step`, where the parent ends.
     """
 
     parent, first_step = None, 0
@@ -62,7 +62,7 @@ class Job:
         try:
             self.words = shlex.split(line)
         except ValueError as error:
-            fail(f"stdin: `{line}` cannot be parsed ({error}): expected one shell command a line")
+            fail(f"stdin: `{line}` cannot be parsed ({error}): expected one shell command per line")
         scripts = [i for i, word in enumerate(self.words) if word.endswith(".py")]
         if not scripts:
             fail(f"stdin: `{line}` runs no .py script: expected python SCRIPT.py --run-name NAME …")
@@ -131,22 +131,22 @@ class Job:
 
     @property
     def waits(self):
-        """Whether the run that it goes on from is not done."""
+        """Whether its parent is not done yet."""
         return bool(self.parent) and state(self.parent.path) != "done"
 
     def minibatch_size(self, batch_size):
-        """Rows of a minibatch if the batch had `batch_size` rows."""
+        """Rows of a minibatch of a batch of `batch_size` rows."""
         return self.args.get("minibatch_size") or batch_size // (self.args.get("num_minibatches") or 1)
 
     @property
     def computes(self):
-        """The arguments as a manifest has them, without `num_minibatches`, which the size of one stands for."""
+        """The arguments as a manifest has them, with the size of a minibatch in place of `num_minibatches`."""
         args = {name: value for name, value in self.args.items() if name not in PLACE | {"num_minibatches"}}
         return {**args, "minibatch_size": self.minibatch_size(self.batch_size)}
 
     @property
     def key(self):
-        """A hash of what the run computes: equal for two jobs exactly if they do the same."""
+        """A hash of what the run computes: two jobs that compute the same have the same hash."""
         relevant = {**self.computes, "script": Path(self.script).name}
         for name, value in relevant.items():
             if isinstance(value, int):  # 1 and 1.0 are the same value of an argument
@@ -163,7 +163,7 @@ class Job:
     def differs(self, run_dir):
         """The first argument for which the run in this directory had another value, as text; "" if there is none.
 
-        An argument that its manifest lacks, as it is newer than the run, had its default.
+        An argument that its manifest lacks is newer than the run, which had the default.
         """
         before = read_json(run_dir / "manifest.json").get("arguments")
         if not isinstance(before, dict):  # nothing has run there
@@ -175,13 +175,13 @@ class Job:
 
 
 def read_jobs(lines, defaults=default_arguments):
-    """The jobs of all lines, checked as a whole before any is started.
+    """The jobs of all lines, all checked before the first is started.
 
     defaults: reading.default_arguments, or that of envs.tasks, which may import the module of a task.
     """
     jobs = [Job(line, defaults) for line in map(str.strip, lines) if line and line[0] != "#"]
     if not jobs:
-        fail("stdin: no commands: expected one a line, as `bash sweeps/fixed_budget.sh` pipes them in")
+        fail("stdin: no commands: expected one per line, as `bash sweeps/fixed_budget.sh` pipes them in")
     for name, count in Counter(job.name for job in jobs).items():
         if count > 1:
             fail(f"--run-name {name} is given to {count} commands: expected a name of its own for each")
@@ -213,7 +213,7 @@ def other_runs(jobs):
 
 
 def check_before_start(jobs, machine):
-    """Ends the program if a job cannot run here: memory, a missing script, a directory with another run in it."""
+    """Ends the program if a job cannot run here: too little memory, no script, another run in its directory."""
     problem = too_large(jobs, machine)
     if problem:
         fail(problem)
@@ -227,7 +227,7 @@ def check_before_start(jobs, machine):
 
 # ---- run directories -------------------------------------------------------------------------------------------------
 def owner(job):
-    """The directory that holds this run: its own, or that of the sweep which has started the same run before."""
+    """The directory that holds this run: its own, or that of a sweep that started the same run before."""
     own = job.runs_dir / job.name
     if own.is_dir() and not own.is_symlink():
         return own

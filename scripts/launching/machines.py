@@ -1,6 +1,6 @@
-"""What the runs have to share: this machine's GPUs, cores and memory, or those of a Slurm task; and what a run needs.
+"""What the runs share, which is this machine's GPUs, cores and memory or those of a Slurm task, and what a run needs.
 
-launch.py asks for the `Machine`, and refuses runs that do not fit on it.
+launch.py asks for the `Machine` and refuses runs that do not fit on it.
 """
 
 import bisect
@@ -15,9 +15,9 @@ TOGETHER = 20  # runs in one process: 64 are 16 % faster than 16 (results/benchm
 
 
 class Machine(NamedTuple):
-    """Where the runs are carried out."""
+    """Where the runs take place."""
 
-    slots: list  # for each run that may run at a time, the environment variables that it gets
+    slots: list  # for each run that may run at the same time, its environment variables
     main_bytes: float  # main memory for each of them
     gpu_bytes: float  # GPU memory for each of them; 0: they run on the CPU
 
@@ -25,7 +25,7 @@ class Machine(NamedTuple):
 def memory(job, num_envs, on_gpu):
     """Bytes of main memory and of GPU memory that the job would need with `num_envs` environments.
 
-    They are still there when the final games start, each in an environment of its own.
+    The evaluation episodes come on top, each in an environment of its own, while the training's still exist.
     """
     process, env, row, minibatch_row = catalog.memory(job.script, str(job.args.get("env_id")))
     batch_size = num_envs * job.args["num_steps"]
@@ -35,20 +35,20 @@ def memory(job, num_envs, on_gpu):
 
 
 def runs_that_fit(job, main_bytes):
-    """How many runs like this one process can train in so much main memory; at least one."""
+    """How many runs like this one fit in a process with so much main memory; at least one."""
     process = catalog.memory(job.script, str(job.args.get("env_id"))).process
     each = memory(job, job.args["num_envs"], on_gpu=False)[0] - process
     return max(1, int((main_bytes - process) / max(each, 1)))
 
 
 def cores_of(job):
-    """The cores that the flags of a run ask for; 1 if they leave it open."""
+    """The cores that the flags of a run ask for, 1 by default."""
     asked = [str(job.args.get(name)) for name in ("num_threads", "env_workers")]
     return max([1, *(int(number) for number in asked if number.isdecimal())])  # the script refuses what is no number
 
 
 def too_large(jobs, machine):
-    """One line on the largest job that does not fit on the machine, None if all fit."""
+    """One line about the largest job that does not fit on the machine; None if all fit."""
     on_gpu = machine.gpu_bytes > 0
 
     def exceeds(job, num_envs):
@@ -70,7 +70,7 @@ def too_large(jobs, machine):
 
 
 def gpus_here():
-    """{index: bytes} of the GPUs that CUDA_VISIBLE_DEVICES leaves; {} where there are none."""
+    """{index: bytes} of the GPUs that CUDA_VISIBLE_DEVICES allows; {} if there are none."""
     words = ["nvidia-smi", "--query-gpu=index,memory.total", "--format=csv,noheader,nounits"]
     try:
         lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -82,7 +82,7 @@ def gpus_here():
 
 
 def this_machine(options, jobs):
-    """The Machine that this computer is: its GPUs, or as many CPU runs as cores and memory allow, or --workers."""
+    """This computer as a Machine: --workers runs, or one per GPU, or as many as cores and memory allow."""
     cores, gpus, main_bytes, gpu_bytes = len(os.sched_getaffinity(0)), gpus_here(), devices.available_bytes(), 0
     if options.workers:
         slots = [{}] * options.workers
@@ -95,7 +95,7 @@ def this_machine(options, jobs):
         fitting = max(1, int(main_bytes / largest)) if largest else cores
         slots = [{}] * min(max(1, cores // max(map(cores_of, jobs))), fitting)
     slots = slots[: len(jobs)]
-    # a run waits for its environments and its network in turn: idle threads that spin would slow down other runs
+    # a run waits for its environments and its network in turn, and idle threads that spin would slow other runs down
     threads = {"OMP_NUM_THREADS": str(max(1, cores // len(slots))), "OMP_WAIT_POLICY": "PASSIVE"}
     return Machine([{**slot, **threads} for slot in slots], main_bytes / len(slots), gpu_bytes)
 

@@ -1,4 +1,4 @@
-"""The options of scripts/launch.py. In a file of its own: tyro reads the whole file for the comments of the fields."""
+"""The options of scripts/launch.py, in a file of their own: tyro searches the whole file for the fields' comments."""
 
 import os
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from launching import slurm_array
 from launching.machines import TOGETHER
 from support.arguments import Pattern, Range, fail, parse
 
-DESCRIPTION = "Runs the commands on stdin, one training run a line, on this machine or as one Slurm job array."
+DESCRIPTION = "Runs the commands on stdin, one training run per line, on this machine or as one Slurm job array."
 Number = Annotated[Optional[int], Range(1, 10_000), arg(metavar="K")]
 Runs = Annotated[int, Range(1, 10_000), arg(metavar="K")]
 Flag = Annotated[bool, FlagCreatePairsOff]  # without a --no-flag
@@ -30,23 +30,23 @@ Sbatch = Annotated[Optional[str], Pattern("-[ -~]+", SBATCH), arg(metavar="'--ac
 @dataclass
 class Options:
     action: Positional[Literal["run", "status"]] = "run"  # status: as --status
-    dry_run: Flag = False  # prints every command, the number of runs, the steps and the hours
+    dry_run: Flag = False  # prints every command and the price (runs, steps, time), and stops
     status: Flag = False  # prints the state of every run; without commands on stdin, of those below --runs-dir
     runs_dir: Path = Path("runs")  # where `status` without commands on stdin looks
-    workers: Number = None  # runs at a time (default: GPUs x --jobs-per-gpu, or as many as the cores suffice for)
+    workers: Number = None  # runs at the same time (default: GPUs x --jobs-per-gpu, or as many as there are cores for)
     together: Runs = TOGETHER  # runs of ppo_envpool.py in one process, at most
     gpus: Gpus = None  # the GPUs to use (default: all, if there are any)
-    jobs_per_gpu: Runs = 1  # runs at a time on each GPU
-    timeout: Minutes = None  # kills a run that logs no point and prints nothing for so long, and tries it once more
-    retry_diverged: Flag = False  # resumes the runs that ended in a number that was not finite
+    jobs_per_gpu: Runs = 1  # runs at the same time on each GPU
+    timeout: Minutes = None  # kills a run that logs no point and prints nothing for this long, and tries it once more
+    retry_diverged: Flag = False  # resumes the runs that stopped at a number that was not finite
     sps: Speed = None  # steps/s of one run, for the hours (or SPS=… in the environment)
     slurm: Flag = False  # submits one Slurm job array instead of running here
     partition: Word = None  # Slurm: the partition
-    time: Time = None  # Slurm: the time limit of a task, after which it is queued again
+    time: Time = None  # Slurm: the time limit of a task, which is then queued again
     gpus_per_task: Number = None  # Slurm: GPUs of a task
     cpus_per_task: Number = None  # Slurm: cores of a task, and threads of its run
     mem: Memory = None  # Slurm: memory of a task
-    array_parallelism: Number = None  # Slurm: tasks at a time
+    array_parallelism: Number = None  # Slurm: tasks at the same time
     sbatch: Sbatch = None  # Slurm: more options of sbatch
 
 

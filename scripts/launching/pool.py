@@ -1,7 +1,7 @@
-"""Carries out jobs on this machine: one process a run, or one for several runs that can train together.
+"""Runs jobs on this machine: one process per run, or one for several runs that can train together (a pack).
 
-Runs of `ppo_envpool.py` that differ in `support.arguments.OWN` alone share a process (a pack), which trains them many
-times faster than one process each. States are read from the run directories, never from a pack's exit code.
+Runs of `ppo_envpool.py` that differ only in `support.arguments.OWN` share a process, which trains them several times
+faster than one process each. States are read from the run directories, never from a pack's exit code.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ LIBC = ctypes.CDLL(None)
 
 
 def pack_key(job):
-    """What two jobs have in common if they can share a process; None if a job cannot share one."""
+    """Equal for two jobs that can share a process; None for a job that cannot share one."""
     if catalog.script(job.script).pack == 1 or str(job.args.get("schedule")).startswith("noise"):
         return None
     if any(job.args.get(name, value) != value for name, value in ALONE.items()):
@@ -44,26 +44,26 @@ def pack_key(job):
 
 
 def progress_of(job):
-    """How far a job has come; as one that has not begun if its curves cannot be read, which the run itself will say."""
+    """How far a job has come; that of a job that has not begun if its curves cannot be read, as the run will report."""
     with contextlib.suppress(OSError):
         return progress(job.path)
     return Progress(job.first_step, 0.0)
 
 
 def die_with_parent():
-    """In the child: asks for SIGTERM, which writes a checkpoint, when the launcher ends, even by kill -9."""
+    """In the child: asks for a SIGTERM, which makes it write a checkpoint, when the launcher ends, even by kill -9."""
     if sys.platform == "linux":
         LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 class Attempt:
-    """A process that carries out one job, or a pack of them.
+    """A process that runs one job or a pack of them.
 
-    The output of a pack is in the log of its first run; the logs of the others say where, and how theirs ended.
+    The output of a pack goes to the log of its first run. The other logs say so, and how their own run ended.
     """
 
     def __init__(self, jobs, slot):
-        """Raises BlockingIOError if another launcher works on each of the runs, OSError if a log cannot be written."""
+        """Raises BlockingIOError if other launchers work on all of the runs, OSError if a log cannot be written."""
         self.slot, self.logs, self.list = slot, {}, None
         self.sizes, self.grown = None, 0.0  # size of each curves.csv, and when it last grew
         for job in jobs:
@@ -96,7 +96,7 @@ class Attempt:
 
     @staticmethod
     def locked(job):
-        """The log of a run, open and locked: the lock holds until this process and the child have ended."""
+        """The log of a run, open and locked until both this process and the child have ended."""
         job.path.mkdir(parents=True, exist_ok=True)
         log = open(job.path / "log.txt", "ab")
         try:
@@ -137,7 +137,7 @@ class Attempt:
         return time.monotonic() - self.grown
 
     def kill(self, reason):
-        """Ends the process and its children at once, a stopped one too."""
+        """Kills the process and its children at once, even a stopped one."""
         with contextlib.suppress(OSError):  # a full disk
             self.logs[self.jobs[0]].write(f"{reason}\n".encode())
             self.logs[self.jobs[0]].flush()
@@ -154,7 +154,7 @@ class Attempt:
             lines = log.read().decode(errors="replace").splitlines()
         found = {job: self.outcome(job, code, lines) for job in self.jobs}
         for job, (_, own_code, said) in found.items():
-            with contextlib.suppress(OSError):  # a full disk: what has come out is known here all the same
+            with contextlib.suppress(OSError):  # a full disk: the outcome is known here all the same
                 if job is not self.jobs[0] and said:
                     self.logs[job].write(f"{said}\n".encode())
                 self.note(job, f"exit code {own_code if own_code >= 0 else 128 - own_code}")  # as a shell says
@@ -162,7 +162,7 @@ class Attempt:
         return {job: outcome for job, (outcome, _, _) in found.items()}
 
     def outcome(self, job, code, lines):
-        """What has become of a job, the exit code that it would have had alone, and the line that says so."""
+        """The outcome of a job, the exit code that it would have had alone, and the line of the log that says so."""
         name = rf"(?<!\w){re.escape(str(job.args['run_name']))}(?!\w)"  # s1 is not s10
         about = [line for line in lines if len(self.jobs) == 1 or re.search(name, line)]
         said = (about or lines or [""])[-1]
@@ -172,16 +172,16 @@ class Attempt:
             return "busy", 2, said
         if (job.path / "failed.json").exists():  # this attempt's; torchrun's exit code is 1
             return "diverged", 3, said
-        if code in (0, 2, 3):  # the process has ended as it should, without this run
+        if code in (0, 2, 3):  # the process ended normally, without this run
             return "failed", 2, said
         return "crashed", code, said
 
 
 class Pool:
-    """All jobs of one launch: which are waiting, which are under way, and how the others ended.
+    """All jobs of one launch: which wait, which run, and how the others ended.
 
     machine: where they run (machines.py). together: the largest number of runs in one process. timeout: minutes
-    without a new point of a curve and without output after which a process is killed; None: it may take any time.
+    without a new point or output after which a process is killed; None: no limit.
     """
 
     def __init__(self, jobs, machine, retry_diverged, together=TOGETHER, timeout=None):
@@ -191,7 +191,7 @@ class Pool:
         self.reasons = {}  # job -> why it has diverged or failed
         self.crashes = Counter()
         self.signals = []
-        self.settled = {"done": "skipped"}  # state of a run that is not started -> how it counts
+        self.settled = {"done": "skipped"}  # state of a run that needs no start -> how it is counted
         if not retry_diverged:
             self.settled["diverged"] = "diverged"
         self.waiting = [job for job in jobs if not self.is_settled(job, state(job.path))]
@@ -216,7 +216,7 @@ class Pool:
             self.reasons[job] = reason or log_end(job.path)[0]
 
     def is_settled(self, job, found):
-        """Whether a run that was found in this state is not started again. If so, notes how it counts."""
+        """Whether a run in this state is not started again. If so, notes how it is counted."""
         if found in self.settled:
             self.end(job, self.settled[found])
         return found in self.settled
@@ -226,12 +226,12 @@ class Pool:
         sys.stdout.flush()
 
     def ready(self):
-        """Yields the waiting jobs that can start and that nobody else works on; settles those that cannot."""
+        """Yields the waiting jobs that can start and that nobody else works on; ends those that never can."""
         for job in list(self.waiting):
             found = state(job.path)
             if found == "running":
                 continue
-            if self.is_settled(job, found):  # another launcher, or a sweep that shares the run, has finished it
+            if self.is_settled(job, found):  # finished by another launcher, or by a sweep that shares the run
                 self.waiting.remove(job)
             elif not job.waits:
                 yield job
@@ -241,12 +241,12 @@ class Pool:
                 self.announce("failed", job, self.reasons[job])
 
     def next_pack(self):
-        """The first job that can start, and those that can go with it: as many as leave no other core idle."""
+        """The first job that can start, with as many that can share its process as leave no core idle."""
         ready = self.ready()
         first = next(ready, None)
         if first is None:
             return []
-        key = None if self.crashes[first] else pack_key(first)  # a pack that has crashed is tried run by run
+        key = None if self.crashes[first] else pack_key(first)  # after a crash of a pack its runs are tried one by one
         size = min(self.together, math.ceil(len(self.waiting) / len(self.free_slots)))
         size = min(size, runs_that_fit(first, self.machine.main_bytes))
         pack = [first]
@@ -259,7 +259,7 @@ class Pool:
         return pack
 
     def start_next(self):
-        """Starts what can start next. Returns whether there was anything."""
+        """Starts the next job or pack. Returns whether there was one."""
         pack = self.next_pack()
         if not pack:
             return False
@@ -281,13 +281,13 @@ class Pool:
         return True
 
     def end_hung(self):
-        """Kills the processes that have shown no progress for `timeout` minutes; they count as crashed."""
+        """Kills the processes without progress for `timeout` minutes, which then count as crashed."""
         for attempt in self.attempts if self.timeout else ():
             if attempt.seconds_without_progress() > 60 * self.timeout:
                 attempt.kill(f"error: no new point of a curve and no output for {self.timeout:g} minutes (--timeout)")
 
     def collect(self):
-        """Handles the attempts that have ended. Returns whether there were any."""
+        """Handles the attempts that ended. Returns whether there were any."""
         outcomes = {attempt: attempt.outcomes() for attempt in self.attempts}
         self.attempts = [attempt for attempt, of_jobs in outcomes.items() if not of_jobs]
         for attempt, of_jobs in outcomes.items():
@@ -299,7 +299,7 @@ class Pool:
         return any(outcomes.values())
 
     def conclude(self, job, outcome, code):
-        """Decides whether a job whose process has ended is tried again."""
+        """Decides whether a job whose process ended is tried again."""
         if self.signals and outcome == "crashed":
             self.waiting.append(job)
             self.announce("stopped", job, f"at step {self.steps[job]:,}")
@@ -337,11 +337,11 @@ class Pool:
             print(f"{self.bar.n:,}/{self.bar.total:,} steps  {text}", flush=True)
 
     def work(self):
-        """Carries out all jobs. The first signal stops the runs at their next checkpoint, a second one at once."""
+        """Runs all jobs. A first signal stops the runs at their next checkpoint, a second one kills them."""
         handle((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), lambda signum, frame: self.signals.append(signum))
         handled, next_look = 0, 0.0
         while self.attempts or (self.waiting and not self.signals):
-            if self.collect() or time.monotonic() >= next_look:  # a look at all that wait takes time
+            if self.collect() or time.monotonic() >= next_look:  # looking at all waiting jobs takes time
                 while self.free_slots and not self.signals and self.start_next():
                     pass
                 self.end_hung()
@@ -359,5 +359,5 @@ class Pool:
 
 
 def time_left(steps, rate):
-    """The time for so many steps at `rate` steps/s, as 1:02:03; "?" if the rate is not known, "-" if none are left."""
+    """The time for so many steps at `rate` steps/s, as 1:02:03; "?" if the rate is unknown, "-" if none are left."""
     return "-" if not steps else tqdm.format_interval(steps / rate) if rate else "?"

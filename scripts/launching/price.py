@@ -1,4 +1,4 @@
-"""What jobs will cost: their steps, and the time that these take here."""
+"""What jobs will cost: their steps, and how long these take here."""
 
 import statistics
 from collections import Counter
@@ -24,8 +24,8 @@ def duration(seconds):
 def estimate(jobs, sps, at_a_time, threads, together):
     """Yields lines: the number of runs, their steps, and their time with `at_a_time` processes of `threads` threads.
 
-    `sps`: steps/s of one process if the user has given it, else None. together: the runs of a process, at most. A step
-    of an evaluation episode (--eval-episodes) counts like a step of training.
+    sps: steps/s of one process if the user gave it, else None. together: the most runs in one process. A step of an
+    evaluation episode (--eval-episodes) counts as much as a step of training.
     """
     left = [job for job in jobs if state(owner(job)) != "done"]
     yield f"{len(jobs):,} runs, {sum(job.steps for job in jobs):,} steps; {len(jobs) - len(left):,} runs are finished"

@@ -1,7 +1,7 @@
 """Submits the runs of scripts/launch.py as one Slurm job array.
 
-Slurm is the engine: it starts the tasks, signals them before their time limit and queues them again. Many clusters
-keep no accounting, so the state of a run comes from squeue and from the run directory alone.
+Slurm starts the tasks, signals them before their time limit and queues them again. Many clusters keep no accounting, so
+the state of a run comes from squeue and the run directory alone.
 """
 
 import contextlib
@@ -17,14 +17,14 @@ from pathlib import Path
 from support.arguments import fail
 from support.reading import state
 
-MAX_REQUEUES = 100  # a run that has reached so many time limits makes no progress
+MAX_REQUEUES = 100  # a run that reached so many time limits makes no progress
 GRACE = 90  # seconds for the checkpoint, of the 120 before the time limit
 TIME = r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}|infinite|unlimited"  # what --time may be
 MEMORY = r"(\d{1,12})(?:([KMGT])B?)?"  # what --mem may be
 
 
 def memory_bytes(text):
-    """Bytes of memory, as Slurm reads --mem: a whole number of MB, or of the unit behind it. 0 is a whole node's."""
+    """Bytes of memory as Slurm reads --mem: a number of MB, or of the unit behind it. 0 means all of a node's."""
     number, unit = re.fullmatch(MEMORY, text.upper()).groups()
     return int(number) * 1024 ** " KMGT".index(unit or "M") or float("inf")
 
@@ -85,7 +85,7 @@ exit $code
 
 
 def script(jobs, options):
-    """The script for sbatch: one array, one task a run."""
+    """The script for sbatch: one array with one task per run."""
     sweep = jobs[0].name.split("/")[0]
     folder = (jobs[0].runs_dir / ".launch").resolve()
     throttle = f"%{options.array_parallelism}" if options.array_parallelism else ""
@@ -129,7 +129,7 @@ def call(*words):
 def queued():
     """The directories of the runs that are queued or running in this user's job arrays.
 
-    The submitted script, which squeue names, lists them in `#RUN` lines, one for each index of the array.
+    squeue names the submitted script, which lists them in `#RUN` lines, one per index of the array.
     """
     found = set()
     for line in call("squeue", "--user", getpass.getuser(), "--noheader", "--array", "--format=%K %o").splitlines():
@@ -141,7 +141,7 @@ def queued():
 
 
 def submit(jobs, in_queue, options, figure):
-    """Submits what is neither finished nor running nor in the queue. Returns the exit code."""
+    """Submits the runs that are neither finished, running nor queued. Returns the exit code."""
     startable = {"missing", "stale", "failed"} | ({"diverged"} if options.retry_diverged else set())
     states = {job: state(job.path) for job in jobs}
     directories = {job: str(job.path.resolve()) for job in jobs}
@@ -156,7 +156,7 @@ def submit(jobs, in_queue, options, figure):
     )
     waiting = sum(job.waits for job in jobs)
     if waiting:
-        print(f"{waiting} runs go on from runs that are not done: the same command again submits them then")
+        print(f"{waiting} runs continue runs that are not done: give the same command again to submit them then")
     if to_submit:
         text = script(list(to_submit.values()), options)
         path = jobs[0].runs_dir.resolve() / ".launch" / f"{jobs[0].name.split('/')[0]}.{time.time_ns()}.sbatch"
@@ -164,8 +164,8 @@ def submit(jobs, in_queue, options, figure):
         array = call("sbatch", "--parsable", str(path)).strip()
         print(
             f"submitted job array {array}: squeue --job {array}   scancel {array}\n"
-            "the same command with --status in place of --slurm … shows its progress; "
-            "the same command again submits what is missing then"
+            "the same command with --status in place of --slurm … shows the progress; "
+            "the same command again submits what is then missing"
         )
     print("figure:", figure)
     return 0
