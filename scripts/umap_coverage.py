@@ -143,10 +143,10 @@ def read_arrays(path):
 def load_run(path):
     """The CoverageRun of a directory, or None after a note if it cannot be used."""
     try:
-        manifest = training_runs.Manifest(reading.read_json(path / "manifest.json"))
+        manifest = training_runs.Manifest(reading.read_files(path).manifest)
         arrays = read_arrays(path)
-    except ValueError as error:
-        note(f"{path} left out: {error}")
+    except (OSError, ValueError) as error:
+        note(f"{reading.shown(path)} left out: {error}")
         return None
     last_step = int(arrays["steps"][-1])
     if not (path / "done.json").exists():

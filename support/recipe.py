@@ -146,7 +146,7 @@ class Schedule:
     def __init__(self, text: str, total: int, start: int = 0) -> None:
         self.text = text
         self.bounds: Optional[Tuple[int, int]] = None
-        noise = re.fullmatch(r"noise:(\d+)-(\d+)x(\d+)", text)
+        noise = re.fullmatch(r"noise:(\d{1,9})-(\d{1,9})x(\d{1,9})", text)
         if noise:
             low, high, num_steps = map(int, noise.groups())
             if not (2 <= low <= high and num_steps):  # the noise between environments needs two of them
@@ -232,14 +232,15 @@ def schedule_of(arguments: Mapping[str, Any], start: int = 0) -> Schedule:
 
 
 def _phases(text: str) -> List[Phase]:
-    words = [re.fullmatch(r"(\d*\.?\d+):(\d+)x(\d+)", word) for word in text.split(",")]
+    # few digits: of thousands, the search takes seconds and int() refuses the number
+    words = [re.fullmatch(r"(\d{0,9}\.?\d{1,18}):(\d{1,9})x(\d{1,9})", word) for word in text.split(",")]
     phases = [Phase(Fraction(word[1]), int(word[2]), int(word[3])) for word in words if word]
     starts = [phase.start for phase in phases]
     rising = starts[:1] == [0] and all(a < b for a, b in zip(starts, [*starts[1:], Fraction(1)]))
     if len(phases) < len(words) or not rising or not all(x.num_envs * x.num_steps for x in phases):
         raise ValueError(
-            f"--schedule {text}: expected noise:LOW-HIGHxT, or FRACTION:NxT,... with fractions that rise from 0 and "
-            "stay below 1, such as 0:8x128,0.5:128x8"
+            f"--schedule {text:.200}: expected noise:LOW-HIGHxT, or FRACTION:NxT,... with fractions that rise from 0 "
+            "and stay below 1, such as 0:8x128,0.5:128x8"
         )
     return phases
 

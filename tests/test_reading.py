@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT
-from planted_runs import draw, write_events, write_run  # puts scripts/ on the path
+from planted_runs import draw, write_curves, write_events, write_run  # puts scripts/ on the path
 
 # isort: split
 import launch
@@ -161,13 +161,40 @@ def test_load(tmp_path):
     assert curves[curves.run == "b"].x.isna().all() and curves.wall_time.tolist() == curves.step.tolist()
 
 
+def test_a_log_point_at_half_the_budget_ends_the_first_half(tmp_path):
+    write_run(tmp_path / "a", 1.0, steps=1024)
+    tags = ("charts/episodic_length", "charts/episodic_return")
+    write_curves(tmp_path / "a", [(256 * i, dict.fromkeys(tags, 10.0**i)) for i in range(1, 5)])
+    run = reading.load(tmp_path).iloc[0]
+    assert (run.half_return, run.mean_return, run.length) == (100, 11110 / 4, (1000 + 10000) / 2)
+
+
+def manifest(field="git", value="null", **arguments):
+    """A manifest with one field that is not as a run writes it, or with such arguments."""
+    return f'{{"arguments": {json.dumps(arguments)}, "{field}": {value}}}'
+
+
 BROKEN = {  # file -> contents that no run has written
-    "manifest.json": ["", '{"arguments": {"seed"', "[1]", '{"arguments": 5}', "\udcff"],
+    "manifest.json": [
+        "",
+        '{"arguments": {"seed"',
+        "[1]",
+        '{"arguments": 5}',
+        "\udcff",
+        "{}",
+        manifest(value='"0123abc"'),
+    ]
+    + [manifest("start", '"\\ud800"'), manifest("versions", "[]"), manifest("\\u0000", "1")]
+    + [manifest("x", 1, gamma=np.nan), manifest("x", 1, learning_rate=np.inf), manifest("x", 1, num_logs=10**400)]
+    + [manifest("x", 1, num_envs=0), manifest("x", 1, env_id="$x$"), manifest("parent", '{"run": "a"}')]
+    + [manifest("x", 1, hidden_sizes=[[8]])],
     "done.json": ["", "{", "3", '{"global_step": "all"}', '{"final_return": true}', '{"sps": [1, 2]}']
     + ['{"final_return_ci": [1]}', '{"final_return_ci": [1, "x"]}'],
     "failed.json": ["null", '{"global_step": {}}'],
     "curves.csv": ["", "step", "a,b\n1,2\n", "step,wall_time,x\n1,1,one\n", "step,wall_time,x\n1.5,1,1\n"]
-    + ["\udcff\n", "step,wall_time,x,y\n1,1,1\n"],
+    + ["\udcff\n", "step,wall_time,x,y\n1,1,1\n", "step,wall_time,step\n1,1,1\n", "step,wall_time,run\n1,1,1\n"]
+    + ["step,wall_time,x,x\n1,1,1,1\n", "step,wall_time,x\n2,1,1\n1,1,1\n", "step,wall_time,x\n1,1,1e300\n"]
+    + [f"step,wall_time,x\n{10**400},1,1\n", "step,wall_time," + "x" * 200000 + "\n1,1,1\n"],
 }
 
 
@@ -182,6 +209,19 @@ def test_a_broken_file_is_named_and_the_other_runs_are_read(tmp_path, capsys, na
     assert error.startswith(f"note: {tmp_path / 'a'} is left out: {name}") and error.count("\n") == 1
     found, unread = training_runs.read_runs(tmp_path)
     assert [run.name for run in found] == ["b"] and len(unread) == 1 and unread[0].startswith(f"a: not read ({name}")
+
+
+def test_a_name_that_is_no_text_and_files_that_are_none(tmp_path, capsys):
+    """A directory whose name is not UTF-8 is read; a pipe in a file's place is not waited for."""
+    write_run(tmp_path / os.fsdecode(b"a\xff"), 1.0)
+    for name in ("manifest.json", "curves.csv", "done.json", "log.txt"):
+        write_run(tmp_path / name, 1.0)
+        (tmp_path / name / name).unlink(missing_ok=True)
+        os.mkfifo(tmp_path / name / name)
+    runs = reading.load(tmp_path)
+    assert list(runs.run) == ["a\N{REPLACEMENT CHARACTER}", "log.txt"] and runs.to_csv().encode()
+    assert capsys.readouterr().err.count("it is no regular file") == 3
+    assert reading.state(tmp_path / "log.txt") == "done" and reading.log_end(tmp_path / "log.txt") == ("", None)
 
 
 def test_a_link_to_a_deleted_run_is_named(tmp_path, capsys):

@@ -264,6 +264,9 @@ class Sheet:
             most = max(1, int(self.figure.get_figwidth() / max(1.05, 0.06 * widest + 0.3)))  # a letter: 0.06 inches
             rows = -(-len(handles) // most)
             self.figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // rows))
+        for text in self.figure.findobj(plt.Text):
+            if "$" in text.get_text() and "mathdefault" not in text.get_text():  # a value, and no power of ten
+                text.set_parse_math(False)
         self.figure.get_layout_engine().execute(self.figure)
         self.figure.set_layout_engine("none")
 

@@ -11,6 +11,7 @@ sweep with runs of several scripts has a base for each.
 
 import json
 import shlex
+import sys
 from pathlib import Path
 
 from support import reading
@@ -48,9 +49,9 @@ def record(folder, stated):
 
 def read(folder):
     """What `record` has written there: {"base": {…}, "varies": […]}, both empty if there is nothing readable."""
-    content = reading.read_json(folder / NAME)
-    base, varies = content.get("base"), content.get("varies")
-    return {
-        "base": base if isinstance(base, dict) else {},
-        "varies": [name for name in varies if isinstance(name, str)] if isinstance(varies, list) else [],
-    }
+    try:
+        content = reading.read_object(folder / NAME)
+    except (OSError, ValueError) as error:
+        print(f"note: {reading.shown(folder)} states no base: {error}", file=sys.stderr)
+        content = {}
+    return {"base": content.get("base", {}), "varies": content.get("varies", [])}

@@ -121,7 +121,10 @@ def name_of_schedule(text):
     """What changes in a value of --schedule, in words: by its first and its last phase."""
     if text.startswith("noise"):
         return "N led by noise"
-    first, *_, last = ([int(x) for x in phase.split(":")[1].split("x")] for phase in text.split(","))
+    shapes = [[int(x) for x in phase.split(":")[1].split("x")] for phase in text.split(",")]
+    first, last = shapes[0], shapes[-1]
+    if first == last:
+        return "N and T back to the first" if len(shapes) > 1 else "a schedule of one shape"
     if first[0] * first[1] != last[0] * last[1]:
         return "growing batch" if first[0] * first[1] < last[0] * last[1] else "shrinking batch"
     return "growing N" if first[0] < last[0] else "growing T"

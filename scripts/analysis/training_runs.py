@@ -35,7 +35,6 @@ NO_CONFIGURATION = PLACE | {
     "capture_video",
     "cuda",
     "torch_deterministic",
-    "checkpoint_minutes",
     "num_logs",
     "probe_size",
     "diagnostics",
@@ -145,13 +144,11 @@ def differing_arguments(groups):
 class Manifest:
     """What the content of manifest.json says: `script`, `env_id`, `game`, and `arguments` over the script's defaults.
 
-    ValueError if it is not the manifest of a run.
+    ValueError if its batch or its schedule cannot be used.
     """
 
     def __init__(self, content):
-        given = content.get("arguments")
-        if not isinstance(given, dict):
-            raise ValueError("its manifest.json is not that of a run")
+        given = content["arguments"]
         self.script = reading.script_of(content) or str(given.get("exp_name") or "")
         if not (ROOT / f"{self.script}.py").exists():
             self.script = catalog.script_of(str(given.get("env_id") or "*-v5"))
@@ -163,8 +160,8 @@ class Manifest:
             self.batch_size = self.arguments["num_envs"] * self.arguments["num_steps"]
             begin = content.get("parent", {}).get("global_step", 0)
             self.total_steps = recipe.schedule_of(self.arguments, begin).last_step
-        except (KeyError, TypeError, AttributeError, ArithmeticError) as error:
-            raise ValueError(f"its manifest.json has no usable batch ({type(error).__name__}: {error})") from None
+        except (KeyError, TypeError, ValueError) as error:  # a script without a default, or one that is null
+            raise ValueError(f"manifest.json: arguments: no batch follows from them ({error})") from None
         self.game = catalog.game_name(self.env_id)
 
 
@@ -304,6 +301,8 @@ def read_run(run_dir, name):
     run.diverged_at = failed.get("global_step", run.end)
     if run.diverged:
         run.failure = f"{failed.get('tensor', 'a number')} is not finite at step {run.diverged_at:,}"
+        if "step" in failed:
+            run.failure += f"; first at step {failed['step']:,}, in environment {failed.get('environment', 0)}"
     run.diverged |= run.ends_in_nan
     return run
 
@@ -312,10 +311,13 @@ def read_runs(root):
     """All TrainingRuns below a directory, links included, each once; and a line for each that cannot be read."""
     links = reading.lost_runs(root)
     runs = []
-    unread = [f"{x.relative_to(root)}: not read (a link to {os.readlink(x)}, which has been deleted)" for x in links]
+    unread = [
+        f"{reading.shown(link.relative_to(root))}: not read (a link to {os.readlink(link)}, which has been deleted)"
+        for link in links
+    ]
     found = reading.find_runs(root)
     for run_dir in tqdm(found, desc="reading", unit=" runs", disable=not sys.stderr.isatty(), leave=False):
-        name = str(run_dir.relative_to(root))
+        name = reading.shown(run_dir.relative_to(root))
         try:
             runs.append(read_run(run_dir, name))
         except (OSError, ValueError) as error:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import io
 import os
 import re
@@ -18,11 +19,12 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 
-from support.reading.files import is_alive, read_json, write_atomically
+from support.reading.files import is_alive, read_bytes, read_json, write_atomically
 from support.tags import is_final_card
 
 CURVES = "curves.csv"
 MISSING = b"1e39"  # what an empty cell is read as: no float32 number is as large
+LARGEST = 3.4028235e38  # a float32 number, as a row has it
 
 
 class CurvesFile:
@@ -34,9 +36,9 @@ class CurvesFile:
 
     def __init__(self, run_dir: Path, last_step: int) -> None:
         self._path = run_dir / CURVES
-        old = self._path.read_bytes() if self._path.exists() else _csv_of_events(run_dir)
+        old = read_bytes(self._path) if self._path.exists() else _csv_of_events(run_dir)
         self._tags, rows = _split(old)
-        kept = [row for row in rows.splitlines() if int(row.partition(b",")[0]) <= last_step]
+        kept = [row for row, step in zip(rows.splitlines(), _steps(rows)) if step <= last_step]
         self.points = len(kept)
         self._write(kept)
 
@@ -78,10 +80,25 @@ def _csv_row(tags: List[str], step: int, wall_time: float, scalars: Dict[str, fl
 def _split(content: bytes) -> Tuple[List[str], bytes]:
     """The tags of curves.csv, and its whole rows. ValueError if it has no header."""
     header, _, rows = content[: content.rfind(b"\n") + 1].partition(b"\n")
-    columns = next(csv.reader([header.decode()]), [])
+    try:
+        columns = next(csv.reader([header.decode()]), [])
+    except csv.Error as error:
+        raise ValueError(f"its first line: {error}") from None
     if columns[:2] != ["step", "wall_time"]:
         raise ValueError("expected a first line that begins with step,wall_time")
+    for tag in columns[2:]:
+        if columns.count(tag) > 1 or tag in ("", "run") or not tag.isprintable():
+            raise ValueError(f"the column {ascii(tag):.60} of its first line: expected the tag of one curve")
     return columns[2:], rows
+
+
+def _steps(rows: bytes) -> List[int]:
+    """The first cells of rows. ValueError unless they are whole numbers that rise."""
+    steps = [int(row.partition(b",")[0]) for row in rows.splitlines()]
+    for before, step in zip([-1, *steps], steps):
+        if not before < step < 2**63:
+            raise ValueError(f"step {step} after {before}: expected whole numbers of 0 to {2**63 - 1:,} that rise")
+    return steps
 
 
 def event_files(run_dir: Path) -> List[Path]:
@@ -95,6 +112,8 @@ def records(path: Path) -> Iterator[Tuple[bytes, Any]]:
     from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
     from tensorboard.compat.proto.event_pb2 import Event
 
+    if not path.is_file():  # a pipe would let the program wait for ever
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
     with contextlib.suppress(DecodeError):
         for record in RawEventFileLoader(str(path)).Load():
             yield record, Event.FromString(record)
@@ -134,7 +153,7 @@ def read_table(run_dir: Path) -> Tuple[List[str], Any, Any]:
 
     path = run_dir / CURVES
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except FileNotFoundError:
         content = _csv_of_events(run_dir)
         if (run_dir / "done.json").exists() and not is_alive(run_dir):
@@ -144,13 +163,16 @@ def read_table(run_dir: Path) -> Tuple[List[str], Any, Any]:
         tags, rows = _split(content)
         if not rows:
             return tags, np.zeros(0, np.int64), np.zeros((0, 1 + len(tags)))
-        steps = np.array([int(row.partition(b",")[0]) for row in rows.splitlines()])
+        steps = np.array(_steps(rows), np.int64)
         for _ in range(2):  # in ",,," the first pass fills one of two
             rows = rows.replace(b",,", b"," + MISSING + b",")
         rows = rows.replace(b",\n", b"," + MISSING + b"\n")
         table = np.loadtxt(io.BytesIO(rows), delimiter=",", comments=None, ndmin=2)
         if table.shape[1] != len(tags) + 2:
             raise ValueError(f"rows of {table.shape[1]} cells below a first line of {len(tags) + 2}")
+        for tag, column in zip(tags, table.T[2:]):
+            if (np.isfinite(column) & (np.abs(column) > LARGEST) & (column != float(MISSING))).any():
+                raise ValueError(f"{tag} has a number that is no float32")
     except ValueError as error:
         raise ValueError(f"{CURVES}: {error}") from None
     return tags, steps, table[:, 1:]

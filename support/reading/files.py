@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import re
+import stat
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from support.arguments import fail
+from support.reading import fields
 
-NUMBERS = ("global_step", "wall_seconds", "sps", "episodic_return", "final_return", "final_episodes")  # in done.json
 FORMAT = 3  # the version of checkpoint.pt; raised when an older one can no longer be resumed
 
 
@@ -59,13 +61,35 @@ def lost_runs(root: Path) -> List[Path]:
 
 
 # ---- the JSON files ------------------------------------------------------------------------------------------------
-def read_json(path: Path) -> Dict[str, Any]:
-    """The object in a JSON file; {} if there is none that can be read."""
+def read_bytes(path: Path) -> bytes:
+    """The content of a regular file. OSError if it is something else: a pipe would let the program wait for ever."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        return file.read()
+
+
+def read_object(path: Path) -> Dict[str, Any]:
+    """The object in one of the FIELDS' files; {} if there is none.
+
+    ValueError, which names the file and the field, if it is not as a run or a sweep writes it.
+    """
     try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
+        content = json.loads(read_bytes(path))
+    except FileNotFoundError:
         return {}
-    return content if isinstance(content, dict) else {}
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path.name}: {error}") from None
+    fields.check(content, path.name)
+    return content
+
+
+def read_json(path: Path) -> Dict[str, Any]:
+    """As `read_object`, but {} for a file that cannot be read, too."""
+    try:
+        return read_object(path)
+    except (OSError, ValueError):
+        return {}
 
 
 class Files(NamedTuple):
@@ -78,38 +102,16 @@ class Files(NamedTuple):
 
 
 def read_files(run_dir: Path) -> Files:
-    """The Files of a run directory. ValueError, which names the file, if one is not as a run writes it."""
-    contents = {}
-    for name in ("manifest", "done", "failed"):
-        try:
-            contents[name] = content = json.loads((run_dir / f"{name}.json").read_text())
-        except FileNotFoundError:
-            contents[name] = content = {}
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{name}.json: {error}") from None
-        if not isinstance(content, dict):
-            raise ValueError(f"{name}.json: expected an object")
-        numbers_of(name, content)
-    if not isinstance(contents["manifest"].get("arguments"), dict):
-        raise ValueError("manifest.json: not that of a run")
-    parent = contents["manifest"].get("parent", {"global_step": 0})
-    if not isinstance(parent, dict) or type(parent.get("global_step")) is not int:
-        raise ValueError(f"manifest.json: parent is {parent!r}, expected its run and its global_step")
-    return Files(**contents, state=state(run_dir))
+    """The Files of a run directory. ValueError, which names file and field, if one is not as a run writes it."""
+    manifest, done, failed = (read_object(run_dir / f"{name}.json") for name in ("manifest", "done", "failed"))
+    if not manifest:
+        raise ValueError("manifest.json is missing")
+    return Files(manifest, done, failed, state(run_dir))
 
 
-def numbers_of(name: str, content: Dict[str, Any]) -> Dict[str, float]:
-    """NUMBERS of name.json, as far as it has them, and the ends of the interval. ValueError if one is no number."""
-    found = {key: content[key] for key in NUMBERS if content.get(key) is not None}
-    interval = content.get("final_return_ci")
-    if interval is not None:
-        if not isinstance(interval, list) or len(interval) != 2:
-            raise ValueError(f"{name}.json: final_return_ci is {interval!r}, expected two numbers")
-        found["final_return_low"], found["final_return_high"] = interval
-    for key, value in found.items():
-        if type(value) not in (int, float):
-            raise ValueError(f"{name}.json: {key} is {value!r}, expected a number")
-    return found
+def shown(path: Path) -> str:
+    """A path as text that can be printed and written: its bytes may be no UTF-8, and have line breaks."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(path))
 
 
 # ---- checkpoints -----------------------------------------------------------------------------------------------------
@@ -126,6 +128,8 @@ def try_to_load(path: Path, device: Any) -> Optional[Dict[str, Any]]:
     import torch
 
     try:
+        if not path.is_file():  # a pipe would let the program wait for ever
+            raise OSError(errno.EINVAL, "it is no regular file")
         content = torch.load(path, map_location=device, weights_only=True)
         if isinstance(content, dict):
             return content
@@ -159,7 +163,7 @@ def check_format(path: Path, checkpoint: Dict[str, Any]) -> None:
     """Exits 2 with one line if a checkpoint was written in another format."""
     found = checkpoint.get("format", 1)
     if found != FORMAT:
-        commit = (read_json(path.parent / "manifest.json").get("git") or {}).get("commit")
+        commit = read_json(path.parent / "manifest.json").get("git", {}).get("commit")
         fail(
             f"{path} has format {found}, this version reads {FORMAT}: continue it with the code that began it"
             + (f" (commit {commit})" if commit else "")
@@ -180,7 +184,7 @@ def load_checkpoint(path: Path, device: Any) -> Dict[str, Any]:
 def is_locked(path: Path) -> bool:
     """Whether a live process holds a lock on the file."""
     try:
-        with open(path) as file:
+        with open(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:  # it may be a pipe
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -197,7 +201,7 @@ def is_alive(run_dir: Path) -> bool:
 def log_end(run_dir: Path) -> Tuple[str, Optional[int]]:
     """The last line that the run wrote to log.txt, and the exit code of its last attempt (None: it has not ended)."""
     try:
-        lines = (run_dir / "log.txt").read_bytes()[-65536:].decode(errors="replace").replace("\r", "\n").split("\n")
+        lines = read_bytes(run_dir / "log.txt")[-65536:].decode(errors="replace").replace("\r", "\n").split("\n")
     except OSError:
         return "", None
     lines = [line.strip() for line in lines if line.strip()]
@@ -207,10 +211,11 @@ def log_end(run_dir: Path) -> Tuple[str, Optional[int]]:
 
 
 def is_done(run_dir: Path) -> bool:
-    """Whether the run is finished: its done.json is there and whole."""
+    """Whether the run is finished: its done.json is there and as a run writes it."""
     try:
-        return isinstance(json.loads((run_dir / "done.json").read_text()), dict)
-    except (OSError, ValueError, RecursionError):
+        read_object(run_dir / "done.json")
+        return (run_dir / "done.json").exists()
+    except (OSError, ValueError):
         return False
 
 

@@ -10,10 +10,11 @@ from typing import Any, Dict, Mapping, Tuple, Union
 
 from support import catalog
 from support.reading.curves import MISSING, read_table, to_curves
-from support.reading.files import NUMBERS, Files, find_runs, lost_runs, numbers_of, read_files
+from support.reading.files import Files, find_runs, lost_runs, read_files, shown
 from support.reading.manifests import script_of
 
-RESULTS = (*NUMBERS[1:], "final_return_low", "final_return_high")
+NUMBERS = ("wall_seconds", "sps", "episodic_return", "final_return", "final_episodes")  # in done.json
+RESULTS = (*NUMBERS, "final_return_low", "final_return_high")
 SECOND_HALF = {  # columns of `load` that are means over a run's points in its second half, and their tags
     "length": "charts/episodic_length",
     "noise_scale": "outer/grad_noise_scale",
@@ -38,6 +39,7 @@ COLUMNS = (  # a table of runs has them, from a directory or a file; docs/data.m
     *("score", "half_return", "mean_return", "gradient_steps"),
     *SECOND_HALF,
 )
+COMPUTED = COLUMNS[COLUMNS.index("start") :]  # no argument of a run can stand there
 
 
 def load(path: Union[str, Path], curves: bool = False) -> Any:
@@ -65,13 +67,15 @@ def load(path: Union[str, Path], curves: bool = False) -> Any:
         )
     rows, tables = [], []
     for link in lost_runs(root):
-        print(f"note: {link} is left out: a link to {os.readlink(link)}, which has been deleted", file=sys.stderr)
+        print(
+            f"note: {shown(link)} is left out: a link to {os.readlink(link)}, which has been deleted", file=sys.stderr
+        )
     for run_dir in find_runs(root):
         try:
-            name, table = str(run_dir.relative_to(root)), read_table(run_dir)
+            name, table = shown(run_dir.relative_to(root)), read_table(run_dir)
             rows.append(row_of(read_files(run_dir), to_curves(*table), name))
         except (OSError, ValueError) as error:
-            print(f"note: {run_dir} is left out: {error}", file=sys.stderr)
+            print(f"note: {shown(run_dir)} is left out: {error}", file=sys.stderr)
             continue
         if curves:
             tags, steps, values = table
@@ -91,29 +95,32 @@ def load(path: Union[str, Path], curves: bool = False) -> Any:
 def row_of(files: Files, curves: Mapping[str, Tuple[Any, Any]], name: str) -> Dict[str, Any]:
     """A run's row in the table of `load`. curves: as of `read_curves`; name: the directory, below that of all runs."""
     manifest, done, _, word = files
-    given = {k: " ".join(map(str, v)) if isinstance(v, list) else v for k, v in manifest["arguments"].items()}
-    git, numbers = manifest.get("git"), numbers_of("done", done)
+    arguments: Dict[str, Any] = manifest["arguments"]
+    given = {name: " ".join(map(str, x)) if isinstance(x, list) else x for name, x in arguments.items()}
+    numbers = {key: done[key] for key in NUMBERS if done.get(key) is not None}
+    if done.get("final_return_ci"):
+        numbers["final_return_low"], numbers["final_return_high"] = done["final_return_ci"]
     script, env_id = script_of(manifest), given.get("env_id")
     steps = max((int(steps[-1]) for steps, _ in curves.values()), default=0)
     row = {
         **dict.fromkeys(COLUMNS),
         **given,
+        **dict.fromkeys(COMPUTED),
         "run": name,
         "experiment": str(Path(name).parent) if "/" in name else "",
         "script": script,
         "state": word,
         "game": catalog.game_name(str(env_id)),
-        "global_step": numbers.pop("global_step", steps),
+        "global_step": done.get("global_step", steps),
         "start": manifest.get("start"),
-        "commit": git.get("commit") if isinstance(git, dict) else None,
+        "commit": manifest.get("git", {}).get("commit"),
         **numbers,
     }
     scale = catalog.scale(str(script), catalog.procgen_mode({**given, "env_id": str(env_id)}))
     if scale and row["game"] in scale.returns and "final_return" in numbers:
         zero, one = scale.returns[str(row["game"])]
         row["score"] = round((numbers["final_return"] - zero) / (one - zero), 5)
-    budget = given.get("total_timesteps")
-    return {**row, **_summary(curves, budget if isinstance(budget, (int, float)) else math.nan, bool(done))}
+    return {**row, **_summary(curves, arguments.get("total_timesteps", math.nan), bool(done))}
 
 
 def _summary(curves: Mapping[str, Tuple[Any, Any]], budget: float, finished: bool) -> Dict[str, float]:
