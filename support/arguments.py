@@ -20,8 +20,9 @@ from typing_extensions import Annotated, get_args, get_type_hints
 
 from support import devices, recipe
 
-PLACE = frozenset(  # where a run is carried out and who is told of it, not what it does
-    {"run_name", "runs_dir", "num_threads", "env_workers", "track", "wandb_project_name", "wandb_entity"}
+PLACE = frozenset(  # where a run is carried out, how safely and who is told of it, not what it does
+    {"run_name", "runs_dir", "num_threads", "env_workers", "checkpoint_minutes"}
+    | {"track", "wandb_project_name", "wandb_entity"}
 )
 PACK = frozenset({"num_seeds", "runs"})  # which runs a command asks for: no argument of any of them
 # Runs that differ in these alone, and in who they are, can share a process, whose script gets them as tensors (S, 1)

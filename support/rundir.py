@@ -15,6 +15,7 @@ import errno
 import fcntl
 import functools
 import io
+import itertools
 import json
 import os
 import platform
@@ -35,6 +36,7 @@ from support.reading.files import (
     checkpoints,
     load_checkpoint,
     newest_checkpoint,
+    read_bytes,
     read_files,
     read_json,
     write_atomically,
@@ -49,13 +51,21 @@ BUSY = "is being written by a live process"  # part of the message when a direct
 
 @contextlib.contextmanager
 def full_disk_in_one_line() -> Iterator[None]:
-    """Ends the program with one line and exit code 1 if the disk is full, instead of a traceback."""
+    """Ends the program with one line and exit code 1, instead of a traceback, if a run cannot write its files.
+
+    The disk is full, a file would be larger than `ulimit -f` allows, or the run's directory has gone.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        folder = os.path.dirname(os.fsdecode(error.filename or b""))
+        if error.errno == errno.ENOENT and folder and not os.path.exists(folder):
+            what = f"{folder} has been moved or deleted; the same command with its new --run-name"
+        elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            what = f"{error.strerror}; the same command"
+        else:
             raise
-        print(f"error: {error.strerror}; the same command resumes from the last checkpoint", file=sys.stderr)
+        print(f"error: {what} resumes from the last checkpoint", file=sys.stderr)
         os._exit(1)  # nothing is left to flush to a full disk
 
 
@@ -186,6 +196,7 @@ class Run:
         self.earned = (0.0, 0)
         self._finished: Any = 0  # episodes that each environment has finished: an array (num_envs,) from the first on
         self.exit_code, self.failure = 0, ""
+        self._failed_at: Dict[str, int] = {}
         self.ended = False
         self._signals = signals or Signals()
         if signals is None:
@@ -499,7 +510,7 @@ class Run:
         if not path.exists():
             return
         try:
-            with np.load(path) as saved:  # may be newer than the checkpoint, never older
+            with np.load(io.BytesIO(read_bytes(path))) as saved:  # may be newer than the checkpoint, never older
                 kept = saved["step"] <= last_step
                 self._coverage = {name: [saved[name][kept]] for name in saved.files}
         except Exception as error:  # a file that is not whole breaks in many ways
@@ -517,11 +528,33 @@ class Run:
         if min(counts) == devices.NUM_RANKS:
             return True
         self.failure = next(name for name, count in zip(suspects, counts) if count < devices.NUM_RANKS)
+        self._failed_at = self._first_bad(suspects)
         if devices.RANK == 0:
-            content = {"tensor": self.failure, "global_step": self.global_step}
+            content = {"tensor": self.failure, "global_step": self.global_step, **self._failed_at}
             write_atomically(self.path / "failed.json", json.dumps(content).encode())
         self.ended, self.exit_code = True, 3
         return False
+
+    def _first_bad(self, suspects: Dict[str, Any]) -> Dict[str, int]:
+        """Where the failing tensor is not finite for the first time, over all processes: `step`, the environment steps
+        before it, and `environment`, its number. {} if the tensor is no rollout: those come before the first number."""
+        import torch
+
+        tensors = {name: torch.as_tensor(x) for name, x in suspects.items()}
+        rollouts = dict(itertools.takewhile(lambda item: item[1].dim(), tensors.items()))
+        if self.failure not in rollouts:
+            return {}
+        num_steps, num_envs = next(iter(rollouts.values())).shape[:2]  # the others are (T, N, ...) or (T N, ...)
+        rows = rollouts[self.failure].isfinite().reshape(num_steps * num_envs, -1).all(1).tolist()
+        parts = devices.gather((num_envs, divmod(rows.index(False), num_envs) if False in rows else None))
+        total = sum(number for number, _ in parts)
+        places = [
+            (found[0], sum(number for number, _ in parts[:rank]) + found[1])
+            for rank, (_, found) in enumerate(parts)
+            if found
+        ]
+        t, env = min(places)
+        return {"step": self.global_step - (num_steps - t) * total, "environment": env}
 
     def end_iteration(self) -> None:
         """Shows progress, writes a checkpoint if one is due, and ends the run after the last step or a signal."""
@@ -627,7 +660,8 @@ class Run:
             if self.alone:
                 print(f"{self.path} is finished: {json.dumps(done)}")
         elif self.exit_code == 3:
-            where = f"step {self.global_step:,}: {self.path / 'failed.json'}"
+            first = "; first at step {step:,}, in environment {environment}" if self._failed_at else ""
+            where = f"step {self.global_step:,}{first.format(**self._failed_at)}: {self.path / 'failed.json'}"
             print(f"error: {self.failure} is not finite at {where}", file=sys.stderr)
         else:
             print(f"{self.path} stopped at step {self.global_step:,}: the same command with this --run-name resumes it")

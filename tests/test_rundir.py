@@ -1,5 +1,8 @@
 """support/ without a training run: ranges of arguments, seeds of games, log points, the interval of a mean."""
 
+import json
+import os
+import resource
 import sys
 from dataclasses import dataclass
 from typing import Optional
@@ -87,6 +90,44 @@ def test_the_first_tensor_that_is_not_finite_in_any_process(tmp_path, monkeypatc
     monkeypatch.setattr(devices, "sum_over_ranks", lambda finite: finite + torch.tensor([1, 0, 0]))
     assert not run.all_finite({"rewards": 1.0, "obs": 2.0, "loss": float("nan")})
     assert (run.failure, run.exit_code) == ("obs", 3)
+
+
+def test_where_a_number_was_first_not_finite(tmp_path, monkeypatch):
+    """By the order of time, then of environments; of tensors (T, N, ...) and (T N, ...), over all processes."""
+    run = object.__new__(rundir.Run)
+    run.path, run.global_step = tmp_path, 1020
+    rewards, obs = torch.zeros(5, 4), torch.zeros(5, 4, 3)
+    obs[2, 3, 1], obs[3, 0, 0] = np.nan, np.inf
+    for bad in (obs, obs.flatten(0, 1)):
+        assert not run.all_finite({"rewards": rewards, "obs": bad, "loss": torch.tensor(np.nan)})
+        failed = json.loads((tmp_path / "failed.json").read_text())
+        assert failed == {"tensor": "obs", "global_step": 1020, "step": 1008, "environment": 3}
+    assert not run.all_finite({"rewards": rewards, "loss": torch.tensor(np.nan), "parameters": torch.tensor([np.nan])})
+    assert json.loads((tmp_path / "failed.json").read_text()) == {"tensor": "loss", "global_step": 1020}
+    for before, expected in (((2, (3, 1)), 5), ((2, None), 5), ((2, (2, 0)), 0)):  # of a process with two environments
+        monkeypatch.setattr(devices, "gather", lambda own, before=before: [before, own])
+        assert not run.all_finite({"rewards": rewards, "obs": obs})
+        assert run._failed_at == {"step": 1020 - 3 * 6, "environment": expected}
+
+
+def test_what_keeps_a_run_from_writing_is_one_line(tmp_path, monkeypatch, capsys):
+    """A file-size limit, and a directory that has been moved. Other errors keep their traceback."""
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with pytest.raises(SystemExit) as end, rundir.full_disk_in_one_line():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+        try:
+            reading.write_atomically(tmp_path / "checkpoint.pt", bytes(8192))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert end.value.code == 1 and not list(tmp_path.iterdir())
+    assert capsys.readouterr().err == "error: File too large; the same command resumes from the last checkpoint\n"
+    with pytest.raises(SystemExit), rundir.full_disk_in_one_line():
+        reading.write_atomically(tmp_path / "gone" / "checkpoint.pt", b"")
+    moved = f"{tmp_path}/gone has been moved or deleted; the same command with its new --run-name resumes from the last"
+    assert moved in capsys.readouterr().err
+    with pytest.raises(FileNotFoundError), rundir.full_disk_in_one_line():
+        open(tmp_path / "checkpoint.pt")
 
 
 def test_games_are_counted_by_environment():
