@@ -323,6 +323,11 @@ def test_holm_counts_the_rows_and_a_contradiction_is_remarked(tmp_path):
     sure = Evidence(0.3, np.full(300, 0.3))
     row = Claim("better", judge(sure, "more"), "", "more", improvement=improvement_of(suite))
     assert row.verdict == "supported" and "P(improvement) is 0.42" in row.remark
+    # "less" holds, and most runs order them so, or the other way
+    for chance, remarked in ((0.3, False), (0.7, True)):
+        below = judge(Evidence(-0.3, np.full(300, -0.3)), "less")
+        row = Claim("below", "", below, "less", improvement=Estimate(chance, 0.1, 0.9))
+        assert row.verdict == "supported" and (f"P(improvement) is {chance:.2f}" in row.remark) == remarked
     assert not Claim(
         "worse", judge(sure, "not less", 0.1), "", "not less", 0.1, improvement=improvement_of(suite)
     ).remark

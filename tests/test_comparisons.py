@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from analysis import comparisons
+from analysis import comparisons, estimates
 from analysis.comparisons import judge, judge_best, judge_choice, judge_default, judge_each, judge_ranks, judge_trend
 from analysis.estimates import detectable, equivalence_power, evidence, several
 
@@ -138,6 +138,9 @@ def test_a_trend_its_reversal_and_its_size():
     assert judge_trend(levels, groups(0, 0, 0, 0), "less").verdict == "undecided"
     turned = judge_trend(levels, groups(0, 0.2, 0.9, 0.6), "more")
     assert turned.verdict == "contradicted" and turned.remark == "the trend turns back: larger at 4 than at 8"
+    base = np.array([0, 0.25, 0.5, 0.75, 1])  # larger at 4 with p = 0.048: a reversal if 4 is the only earlier level
+    turns = [base - 3, base - 3, base + 0.5, base]
+    assert list(estimates.reversals([4, 8], [turns[2:]])) == [4] and not estimates.reversals(levels, [turns])
     moved = comparisons.effect(levels, groups(100, 50, 50, 99.5)).estimate
     assert moved.value == pytest.approx(-0.5, abs=0.1) and moved.high < 0
 

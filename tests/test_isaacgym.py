@@ -15,7 +15,7 @@ from conftest import ROOT, curves, load_checkpoint
 
 import metrics
 import ppo_isaacgym as ppo
-from support import progress, reading, recipe, signals, simulators
+from support import devices, progress, reading, recipe, signals, simulators
 
 SCRIPT = "ppo_isaacgym.py"
 needs_mjlab = pytest.mark.skipif(importlib.util.find_spec("mjlab") is None, reason="requirements-mjlab.txt")
@@ -208,8 +208,16 @@ def test_isaac_gym_environments_start_out_of_phase(isaacgym):
 
 
 def test_staggered_run_counts_whole_episodes(isaacgym, monkeypatch, tmp_path):
-    """Ages are spread from the start and again after a resume, differently; no cut episode is in the statistics."""
+    """Ages are spread from the start and again after a resume, differently; no cut episode is in the statistics. Each
+    time the simulator is told how many steps its curricula have behind them."""
     ages, set_ages = [], simulators.IsaacGymEnvs.set_ages
+    begun, reset = [], simulators.IsaacGymEnvs.reset
+
+    def spy_reset(envs, steps_done):
+        begun.append(steps_done)
+        return reset(envs, steps_done)
+
+    monkeypatch.setattr(simulators.IsaacGymEnvs, "reset", spy_reset)
 
     def spy_set_ages(envs, given):
         ages.append(given.tolist())
@@ -237,6 +245,25 @@ def test_staggered_run_counts_whole_episodes(isaacgym, monkeypatch, tmp_path):
         ppo.main(ppo.parse_args(words))
     assert {tuple(game) for game in load_checkpoint(run_dir)["run"]["games"]} == {(9.0, 3.0), (20.0, 5.0)}
     assert [set(some) for some in ages] == [set(range(5))] * 2 and ages[0] != ages[1]
+    assert begun == [0, 8]
+
+
+def test_each_process_staggers_its_own_environments(isaacgym, monkeypatch, tmp_path):
+    """The ages of all environments are drawn once; a process takes those of its share, here the second half."""
+    given = []
+
+    def stop(envs, ages):
+        given.extend(ages.tolist())
+        raise InterruptedError
+
+    monkeypatch.setattr(simulators.IsaacGymEnvs, "set_ages", stop)
+    monkeypatch.setattr(signals.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(devices, "share", lambda number: range(number // 2, number))
+    words = "--env-id Ant --num-envs 64 --num-steps 8 --total-timesteps 1024 --seed 3 --run-name run --runs-dir"
+    with pytest.raises(InterruptedError):
+        ppo.main(ppo.parse_args([*words.split(), str(tmp_path)]))
+    rng = torch.Generator().manual_seed(2**32 - 1 - 3)
+    assert given == torch.randint(5, (64,), generator=rng)[32:].tolist()
 
 
 # ---- the policy ------------------------------------------------------------------------------------------------------

@@ -136,10 +136,13 @@ def test_three_losses_of_the_proximal_policy():
     class Network:
         """What the scripts ask of an agent, or of its average: known outputs, values and a deviation."""
 
-        distribution = staticmethod(ppo_envpool.categorical)
-
         def __init__(self, outputs, logstd=None):
             self.outputs, self.actor_logstd, self.module = outputs, logstd, self
+
+        def distribution(self, outputs, actions):
+            if self.actor_logstd is None:
+                return ppo_envpool.categorical(outputs, actions)
+            return ppo_envpool.gaussian(outputs, self.actor_logstd, actions)
 
         def __call__(self, obs):
             return self.outputs, values, None
@@ -164,6 +167,10 @@ def test_three_losses_of_the_proximal_policy():
     mb = ppo_isaacgym.Batch(None, mean, logstds[0], chosen, logprobs, values, returns, advantages, valid)
     _, losses = ppo_isaacgym.ppo_loss(agent, prox, args, mb, count)
     torch.testing.assert_close(losses["policy_loss"], expected)
+    columns = (x[None] for x in (mean, chosen, logprobs, values, returns, advantages, valid, valid / count))
+    agent.outputs, prox.outputs = mean[None], proximal_mean[None]  # of one agent (S, B, A)
+    _, losses = ppo_envpool.ppo_loss(agent, prox, of_agents, ppo_envpool.Batch(None, *columns))
+    torch.testing.assert_close(losses["policy_loss"].squeeze(), expected)  # its own deviation, not the agent's
 
 
 @pytest.mark.parametrize("module", [ppo_atari_envpool, ppo_isaacgym, ppo_envpool])

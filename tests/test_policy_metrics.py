@@ -143,6 +143,12 @@ def test_plateau():
     assert metrics.plateau(few, ones, ones, 20) == 0.0 and metrics.plateau(few, ones, ones, 40) == 1.0
     rose = [10.0 * min(i, 20) + x for i, x in enumerate(noise)]
     assert metrics.plateau(rose, ones, ones, 20) == 1.0, "only the window counts"
+    x = torch.arange(10.0) - 4.5
+    rest = torch.tensor([1.0, -1.0] * 5)
+    rest = rest - x * (rest @ x) / (x @ x)  # what the line leaves: its slope is 0
+    error = (rest @ rest / 8 / (x @ x)).sqrt()  # of 10 points and a line, 8 degrees of freedom
+    for slope, flat in ((1.95, 1.0), (2.05, 0.0)):
+        assert metrics.plateau((slope * error * x + rest).tolist(), ones, ones, 10) == flat, slope
 
 
 # ---- gradient noise --------------------------------------------------------------------------------------------------
@@ -183,6 +189,20 @@ def test_noise_scales_tell_environments_from_steps():
     assert out["grad_noise_scale/dominated"] == 1 and out["grad_noise_scale/signal"] < 0
     assert not {"grad_noise_scale", "grad_noise_scale/envs", "grad_noise_scale/inner"} & out.keys()
     assert metrics.gradient_noise_scales(lambda inds: rows[inds].mean(0), valid[:T], T, seed=0) == {}
+
+
+@pytest.mark.parametrize("num_envs, num_ranks", [(2, 1), (3, 1), (7, 1), (19, 1), (64, 2), (6, 2)])
+def test_the_noise_in_environments_is_that_in_samples(num_envs, num_ranks):
+    """12 of an environment's 16 rows count, however many environments make a group."""
+    rows = 1 + 0.1 * torch.randn(16 * num_envs, 20, generator=torch.Generator().manual_seed(0))
+    valid = torch.arange(16 * num_envs) // num_envs < 12
+
+    def add(tensors):  # the other process has the same numbers
+        for x in tensors:
+            x *= num_ranks
+
+    out = metrics.gradient_noise_scales(lambda inds: rows[inds][valid[inds]].mean(0), valid, 16, 0, num_ranks, add)
+    assert out["grad_noise_scale"] == approx(12 * out["grad_noise_scale/envs"]) and out["grad_noise_scale"] > 0
 
 
 def test_groups_are_of_whole_environments():
