@@ -1,8 +1,9 @@
 # Start with `make train` and `make test`. Every command also works by hand, in an environment with
 # `pip install -r requirements.txt -c constraints.txt`. Any variable can be set: `make train STEPS=1000000 SEED=2`.
 
-# Python 3.11 or newer
-PYTHON ?= python3
+# Python 3.11 or newer: python3, or the newest of those that were tried
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && exit; done; echo python3)
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
 
