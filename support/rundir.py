@@ -536,25 +536,32 @@ class Run:
         return False
 
     def _first_bad(self, suspects: Dict[str, Any]) -> Dict[str, int]:
-        """Where the failing tensor is not finite for the first time, over all processes: `step`, the environment steps
-        before it, and `environment`, its number. {} if the tensor is no rollout: those come before the first number."""
+        """Where the failing tensor is not finite for the first time, over all processes.
+
+        `step`: the environment steps before it; `environment`: its number. {} if the tensor is no rollout. Rollouts
+        come before the other suspects; the first is (T, N, ...), the others too, or (T N, ...).
+        """
         import torch
 
         tensors = {name: torch.as_tensor(x) for name, x in suspects.items()}
-        rollouts = dict(itertools.takewhile(lambda item: item[1].dim(), tensors.items()))
-        if self.failure not in rollouts:
+        shape = next(iter(tensors.values())).shape[:2]
+
+        def is_rollout(name: str) -> bool:
+            return tensors[name].shape[:2] == shape or tensors[name].shape[:1] == (shape.numel(),)
+
+        if len(shape) < 2 or self.failure not in itertools.takewhile(is_rollout, tensors):
             return {}
-        num_steps, num_envs = next(iter(rollouts.values())).shape[:2]  # the others are (T, N, ...) or (T N, ...)
-        rows = rollouts[self.failure].isfinite().reshape(num_steps * num_envs, -1).all(1).tolist()
-        parts = devices.gather((num_envs, divmod(rows.index(False), num_envs) if False in rows else None))
-        total = sum(number for number, _ in parts)
-        places = [
-            (found[0], sum(number for number, _ in parts[:rank]) + found[1])
-            for rank, (_, found) in enumerate(parts)
-            if found
-        ]
-        t, env = min(places)
-        return {"step": self.global_step - (num_steps - t) * total, "environment": env}
+        num_steps, num_envs = shape
+        finite = tensors[self.failure].isfinite().reshape(num_steps * num_envs, -1).all(1)
+        rows = (~finite).nonzero().flatten().tolist()
+        found = divmod(rows[0], num_envs) if rows else (num_steps, 0)  # in another process, then
+        parts = devices.gather((num_envs, *found))
+        total, places = 0, []
+        for number, t, n in parts:
+            places.append((t, total + n))
+            total += number
+        t, n = min(places)
+        return {"step": self.global_step - (num_steps - t) * total, "environment": n}
 
     def end_iteration(self) -> None:
         """Shows progress, writes a checkpoint if one is due, and ends the run after the last step or a signal."""

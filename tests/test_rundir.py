@@ -104,7 +104,7 @@ def test_where_a_number_was_first_not_finite(tmp_path, monkeypatch):
         assert failed == {"tensor": "obs", "global_step": 1020, "step": 1008, "environment": 3}
     assert not run.all_finite({"rewards": rewards, "loss": torch.tensor(np.nan), "parameters": torch.tensor([np.nan])})
     assert json.loads((tmp_path / "failed.json").read_text()) == {"tensor": "loss", "global_step": 1020}
-    for before, expected in (((2, (3, 1)), 5), ((2, None), 5), ((2, (2, 0)), 0)):  # of a process with two environments
+    for before, expected in (((2, 3, 1), 5), ((2, 5, 0), 5), ((2, 2, 0), 0)):  # of a process with two environments
         monkeypatch.setattr(devices, "gather", lambda own, before=before: [before, own])
         assert not run.all_finite({"rewards": rewards, "obs": obs})
         assert run._failed_at == {"step": 1020 - 3 * 6, "environment": expected}
