@@ -13,7 +13,8 @@ from conftest import ROOT, STAND_IN, Forked, curves, environment, load_checkpoin
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="the stand-in needs a C++ compiler")
 T = 4
-SIZE = f"--num-envs 4 --num-steps {T} --total-timesteps {3 * 4 * T} --update-epochs 1 --num-minibatches 2 --num-logs 1 "
+SHAPE = f"--num-envs 4 --num-steps {T} "
+SIZE = f"{SHAPE}--total-timesteps {3 * 4 * T} --update-epochs 1 --num-minibatches 2 --num-logs 1 "
 SIZE += "--probe-size 8 --num-threads 1 --run-name run "
 RND = "--env-id Breakout-v5 --num-iterations-obs-norm-init 1 "
 ACTIONS = {'action = rollout.actions[t].to("cpu", torch.int32).numpy()': T}
@@ -93,7 +94,8 @@ def library(tmp_path_factory):
 
 def start(library, folder, script, words, **env):
     """Starts a script on the stand-in; its waits go to waits.json in the folder."""
-    words = [*SIZE.split(), "--runs-dir", str(folder), *words.split()]
+    size = SIZE.replace(SHAPE, "") if "--schedule" in words else SIZE
+    words = [*size.split(), "--runs-dir", str(folder), *words.split()]
     program = [str(STAND_IN / "gpu.py"), library, str(folder / "waits.json"), str(ROOT / script), *words]
     return Forked([sys.executable, *program], folder, environment(MUJOCO_GL="disable", **env), library)
 
@@ -144,7 +146,13 @@ def test_the_same_numbers_as_on_the_cpu(library, script, words, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "script,words", [("ppo_rnd_envpool.py", RND), ("ppo_envpool.py", "--norm-obs --norm-reward --prox-com 2 ")]
+    "script,words",
+    [
+        ("ppo_rnd_envpool.py", RND),
+        ("ppo_isaacgym.py", "--env-id Ant --norm-obs --prox-com 2 "),
+        ("ppo_envpool.py", "--norm-obs --norm-reward --prox-com 2 --schedule 0:4x4,0.5:2x8 "),
+        ("ppo_envpool.py", "--env-id Pendulum-v1 --schedule noise:2-2x8 "),
+    ],
 )
 def test_a_run_goes_on(library, script, words, tmp_path):
     """From a checkpoint of the GPU, and from one of the CPU, whose generator is of another kind."""
