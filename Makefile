@@ -21,7 +21,7 @@ DEMO   := GAMES=CartPole-v1 SEEDS="1 2 3 4 5 6 7 8 9 10" STEPS=100000 EVAL_EPISO
 # make bench: flags of results/benchmark/benchmark.py; --help lists them
 BENCH  ?=
 
-.PHONY: setup train demo test lint system mjlab bench constraints clean
+.PHONY: setup train demo test lint system mjlab tasks bench constraints clean
 
 setup: $(VENV)/.installed
 
@@ -54,7 +54,7 @@ demo: setup
 	@echo "The picture: figures/demo/fixed_budget.png"
 	@[ -z "$$DISPLAY$$WAYLAND_DISPLAY" ] || xdg-open figures/demo/fixed_budget.png >/dev/null 2>&1 || true
 
-test: setup system mjlab lint
+test: setup system mjlab tasks lint
 	$(PY) -m pytest -n 2 --dist loadscope
 
 lint: setup $(VENV)/.test
@@ -77,6 +77,13 @@ mjlab: setup $(VENV)/.mjlab
 
 $(VENV)/.mjlab: requirements-mjlab.txt $(VENV)/.installed
 	$(PY) -m pip install --quiet -r requirements-mjlab.txt -c constraints.txt
+	@touch $@
+
+# MinAtar, and what evaluate.py --export needs.
+tasks: setup $(VENV)/.tasks
+
+$(VENV)/.tasks: requirements-tasks.txt $(VENV)/.installed
+	$(PY) -m pip install --quiet -r requirements-tasks.txt -c constraints.txt
 	@touch $@
 
 # Steps per second of the EnvPool scripts, against their limit and stable-baselines3. Run nothing else at the same time.

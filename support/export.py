@@ -33,7 +33,7 @@ def one_hot(values: Tensor, space: Any) -> Tensor:
 
 
 def columns(entry: Entry, x: Tensor) -> Tensor:
-    """What spaces.Envs.rows makes of an entry: (B, ...) -> (B, columns)."""
+    """What spaces.Entry.columns makes of an entry: (B, ...) -> (B, columns)."""
     if hasattr(entry.space, "start"):
         return one_hot(x, entry.space)
     if entry.image and entry.image.channels_last:
@@ -124,7 +124,7 @@ def write(agent: Any, action_space: Any, path: Path, about: Dict[str, Any]) -> N
             tuple(examples),
             input_names=[x["name"] for x in content["inputs"]],
             output_names=["outputs", "action"],
-            dynamic_shapes=[[{0: batch} for _ in examples]],
+            dynamic_shapes=(tuple({0: batch} for _ in examples),),
             dynamo=True,
             verbose=False,
         )

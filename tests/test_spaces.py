@@ -2,18 +2,24 @@
 
 import json
 import math
+import shlex
 import sys
 
+import advise
+import evaluate
 import gymnasium
+import imageio.v2 as imageio
 import matching_tasks
 import numpy as np
 import pytest
 import torch
-from conftest import curves, load_checkpoint, refusal
+from analysis import statement
+from conftest import ROOT, curves, load_checkpoint, refusal
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_envpool import run_here
+from launching.jobs import parse_flags, read_jobs
+from test_envpool import SIZE, run_here
 from test_pack import OWN, TINY, check_same, train, train_together
 
 import metrics
@@ -388,3 +394,78 @@ def test_a_wrong_entry_of_an_observation_is_named(bad_task, tmp_path, capsys):
     assert json.loads((tmp_path / "nan/failed.json").read_text())["tensor"] == 'obs["a"]'
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and 'obs["a"] is not finite' in error
+
+
+# ---- --env-kwargs ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--env-kwargs", "[3]"], "--env-kwargs [3]: expected a JSON object in quotes, such as '{\"size\": 3}'"),
+        (["--env-kwargs={size: 3}"], "--env-kwargs {size: 3}: expected a JSON object"),
+        (
+            ["--env-kwargs", '{"sise": 8}'],
+            'with --env-kwargs {"sise": 8}: it has no sise: expected max_episode_steps size',
+        ),
+        (["--env-kwargs", '{"seed": 8}'], "it has no seed"),
+        (["--env-kwargs", '{"size": "x"}'], 'with --env-kwargs {"size": "x"} cannot be made (TypeError'),
+        (
+            ["--env-id", "gymnasium::CartPole-v1", "--env-kwargs", '{"sise": 8}'],
+            'with --env-kwargs {"sise": 8} cannot be made (TypeError: ',
+        ),
+    ],
+)
+def test_options_that_are_refused(words, says, capsys):
+    assert says in refusal(capsys, ppo.parse_args, ["--env-id", "FrozenLake-v1", *words])
+
+
+def test_options_reach_the_task_and_the_manifest(tmp_path, capsys):
+    """EnvPool's and gymnasium's; another value under the same name is refused, the same in other words is not."""
+    kwargs = "--env-kwargs", '{"size":8}'
+    args = ppo.parse_args(["--env-id", "FrozenLake-v1", *kwargs])
+    assert args.env_kwargs == '{"size": 8}' and ppo.make_agent(args).observation.values == 64
+    assert tasks.make("FrozenLake-v1", [1], 1, env_kwargs=args.env_kwargs).observation.values == 64
+    words = f"{SIZE} --env-id gymnasium::FrozenLake-v1 --runs-dir {tmp_path}".split()
+    for text, code in (('{"map_name": "8x8"}', 0), ('{"map_name":"8x8"}', 0), ('{"map_name": "4x4"}', 2)):
+        with pytest.raises(SystemExit) as end, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["ppo_envpool.py"])
+            ppo.main(ppo.parse_args([*words, "--env-kwargs", text]))
+        assert end.value.code == code, text
+    assert "has run with --env-kwargs" in capsys.readouterr().err
+    manifest = json.loads((tmp_path / "r/manifest.json").read_text())
+    assert manifest["arguments"]["env_kwargs"] == '{"map_name": "8x8"}'
+    assert load_checkpoint(tmp_path / "r")["agent"]["network.0.weight"].shape[2] == 64
+    (job,) = read_jobs([f'python ppo_envpool.py {shlex.join(words)} --env-kwargs \'{{"map_name":"8x8"}}\''])
+    assert job.differs(tmp_path / "r") == ""
+    (job,) = read_jobs([f"python ppo_envpool.py {shlex.join(words)} --env-kwargs '{{}}'"])
+    assert "--env-kwargs" in job.differs(tmp_path / "r")
+
+
+def test_advise_and_a_sweeps_base_take_options(capsys):
+    kwargs = ["--env-kwargs", '{"map_name": "8x8"}']
+    args = advise.parse_args(["--env-id", "gymnasium::FrozenLake-v1", "--steps", "1e5", *kwargs])
+    line = advise.line_of(args, 0, 1)
+    assert (
+        shlex.split(line)[-2:] == kwargs
+        and read_jobs([line], args.default_arguments)[0].args["env_kwargs"] == kwargs[1]
+    )
+    says = refusal(capsys, advise.parse_args, ["--env-id", "CartPole-v1", "--steps", "1e5", "--env-kwargs", "3"])
+    assert "--env-kwargs 3: expected a JSON object" in says
+    stated = statement.parse(["# base ppo_envpool.py --num-envs 8 --env-kwargs '{\"a\": 1}'"], parse_flags)
+    assert stated == {"base": {"ppo_envpool": {"num_envs": 8, "env_kwargs": '{"a": 1}'}}}
+
+
+# ---- MinAtar ---------------------------------------------------------------------------------------------------------
+def test_minatar(tmp_path, monkeypatch, capsys):
+    """The worked example of docs/running.md: Breakout, a little better than random play, and its film."""
+    pytest.importorskip("minatar")  # make test installs requirements-tasks.txt
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "results/minatar")])
+    words = "--env-id gymnasium:minatar_tasks:MinAtar/Breakout-v1 --num-envs 16 --num-steps 64 --total-timesteps 16384"
+    run_here(tmp_path, f"{words} --learning-rate 2e-3 --eval-episodes 50 --no-diagnostics --env-workers 1")
+    agent = load_checkpoint(tmp_path / "r")["agent"]
+    assert agent["convolutions.0.0.weight"].shape == (1, 1, 4 * 9, 16)
+    assert agent["network.0.weight"].shape == (1, 1, 16 * 8 * 8, 128)
+    assert json.loads((tmp_path / "r/done.json").read_text())["final_return"] > 1  # random play: 0.5
+    film = tmp_path / "film.gif"
+    evaluate.main(evaluate.parse_args([str(tmp_path / "r"), "--episodes", "1", "--video", str(film)]))
+    frame = imageio.mimread(film)[0]
+    assert frame.shape[:2] == (160, 160) and frame.max() > 100

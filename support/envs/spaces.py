@@ -55,6 +55,7 @@ class Entry(NamedTuple):
     start: int
     stop: int
     image: Optional[Image] = None
+    as_it_is: bool = True  # a row has its numbers as the environment has them, in their order
 
     @property
     def name(self) -> str:
@@ -66,6 +67,28 @@ class Entry(NamedTuple):
         for key in self.path:
             obs = obs[key]
         return obs
+
+    def columns(self, parts: Any, number: int) -> Any:
+        """What a number of observations have as this entry, as columns of their rows: (number, stop - start).
+
+        Raises ValueError for a value that the space does not have.
+        """
+        if self.as_it_is:
+            return parts.reshape(number, -1)
+        import numpy as np
+        from gymnasium.spaces import Discrete, MultiDiscrete, OneOf, utils
+
+        space = self.space
+        if isinstance(space, OneOf):
+            return np.stack([utils.flatten(space, part) for part in parts])
+        if isinstance(space, (Discrete, MultiDiscrete)):
+            sizes = np.ravel(getattr(space, "nvec", getattr(space, "n", 0)))
+            values = (parts - space.start).reshape(number, -1)
+            _refuse_outside(values, sizes, space, f"an observation{self.name}")
+            rows: Any = np.zeros((number, self.stop - self.start), np.uint8)
+            rows[np.arange(number)[:, None], values + (np.cumsum(sizes) - sizes)] = 1
+            return rows
+        return np.moveaxis(parts, -1, 1).reshape(number, -1)  # an image's channels come first
 
 
 class Observation(NamedTuple):
@@ -80,16 +103,31 @@ class Observation(NamedTuple):
     dtype: str
     values: int = 0  # how many values an index has
     entries: Tuple[Entry, ...] = ()  # in the order of a row
+    vector: int = 0  # numbers before the images
+    images: Tuple[Any, ...] = ()  # those of the entries that have an image
 
-    @property
-    def images(self) -> List[Any]:
-        """Those of the entries that have an image."""
-        return [entry for entry in self.entries if entry.image]
+    def rows(self, parts: Any, number: int) -> Any:
+        """A number of observations as rows (number, width), not of `dtype` yet. parts: what they have as each entry.
 
-    @property
-    def vector(self) -> int:
-        """The numbers before the images."""
-        return sum(entry.stop - entry.start for entry in self.entries if not entry.image)
+        Raises ValueError for a value that a space does not have.
+        """
+        import numpy as np
+
+        if self.kind == "index":
+            space = self.entries[0].space
+            values = (parts[0] - space.start).reshape(number, 1)
+            _refuse_outside(values, self.values, space, "an observation")
+            return values
+        rows = [entry.columns(part, number) for entry, part in zip(self.entries, parts)]
+        return np.concatenate(rows, axis=-1) if len(rows) > 1 else rows[0]
+
+    def row(self, obs: Any) -> Any:
+        """One observation, as the environment gives it, as a row (1, width)."""
+        import numpy as np
+        from gymnasium.spaces import OneOf
+
+        parts = [(entry.of(obs), isinstance(entry.space, OneOf)) for entry in self.entries]
+        return self.rows([[x] if is_one_of else np.asarray(x)[None] for x, is_one_of in parts], 1).astype(self.dtype)
 
     def named(self, rows: Any) -> Dict[str, Any]:
         """The columns of rows (..., width) by the entries' names: obs, or obs["a"] and so on."""
@@ -109,18 +147,20 @@ class Observation(NamedTuple):
 
 def observation_of(space: Any) -> Observation:
     """What the observations of a space are as rows. Raises Unplayable."""
-    from gymnasium.spaces import Box, Dict, Discrete, flatdim
+    from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, flatdim
 
     if isinstance(space, Discrete):
-        return Observation("index", 1, "int32", int(space.n), (Entry((), space, 0, 1),))
+        return Observation("index", 1, "int32", int(space.n), (Entry((), space, 0, 1),), 1)
     if isinstance(space, Dict) and space.keys() - {MISSION} == {"direction", "image"} and space["image"].shape == IMAGE:
-        direction, image = Entry(("direction",), space["direction"], 0, 1), Entry(("image",), space["image"], 1, 148)
-        return Observation("grid", 148, "uint8", entries=(direction, image))
+        parts = Entry(("direction",), space["direction"], 0, 1), Entry(("image",), space["image"], 1, 148)
+        return Observation("grid", 148, "uint8", 0, parts, 148)
     entries: List[Entry] = []
     width = 0
     for path, leaf in sorted(_leaves(space, "observes"), key=lambda part: _image_of(part[1]) is not None):  # stable
         stop = width + flatdim(leaf)
-        entries.append(Entry(path, leaf, width, stop, _image_of(leaf)))
+        image = _image_of(leaf)
+        as_it_is = isinstance(leaf, (Box, MultiBinary)) and not (image and image.channels_last)
+        entries.append(Entry(path, leaf, width, stop, image, as_it_is))
         width = stop
         if not entries[-1].image and width > MAX_WIDTH:
             shape = "" if len(leaf.shape or ()) != 2 else ", or an image, which has three dimensions"
@@ -128,8 +168,9 @@ def observation_of(space: Any) -> Observation:
     if not width:
         raise Unplayable(f"observes {space}, which has no numbers: expected one at least")
     small = all(not isinstance(x.space, Box) or x.space.dtype in ("uint8", "bool") for x in entries)
-    has_images = any(entry.image for entry in entries)
-    return Observation("vector", width, "uint8" if small and has_images else "float32", entries=tuple(entries))
+    images = tuple(entry for entry in entries if entry.image)
+    vector = images[0].start if images else width
+    return Observation("vector", width, "uint8" if small and images else "float32", 0, tuple(entries), vector, images)
 
 
 def _leaves(space: Any, verb: str, path: Tuple[Any, ...] = ()) -> Iterator[Tuple[Tuple[Any, ...], Any]]:
@@ -177,34 +218,6 @@ def _image_of(space: Any) -> Optional[Image]:
         return None
     largest = float(np.maximum(np.abs(space.low.astype(float)), np.abs(space.high.astype(float))).max())
     return Image(channels, height, width, channels_last, largest if 0 < largest <= MAX_SCALE else 1.0)
-
-
-def is_as_it_is(entry: Entry) -> bool:
-    """Whether the numbers of an entry stand in a row as they are in the environment, in their order."""
-    from gymnasium.spaces import Box, MultiBinary
-
-    return isinstance(entry.space, (Box, MultiBinary)) and not (entry.image and entry.image.channels_last)
-
-
-def columns(entry: Entry, parts: Any, number: int) -> Any:
-    """What a number of observations have as an entry that is not as it is, as columns: (number, stop - start).
-
-    Raises ValueError for a value that the space does not have.
-    """
-    import numpy as np
-    from gymnasium.spaces import Discrete, MultiDiscrete, OneOf, utils
-
-    space = entry.space
-    if isinstance(space, OneOf):
-        return np.stack([utils.flatten(space, part) for part in parts])
-    if isinstance(space, (Discrete, MultiDiscrete)):
-        sizes = np.ravel(getattr(space, "nvec", getattr(space, "n", 0)))
-        values = (parts - space.start).reshape(number, -1)
-        _refuse_outside(values, sizes, space, f"an observation{entry.name}")
-        rows: Any = np.zeros((number, entry.stop - entry.start), np.uint8)
-        rows[np.arange(number)[:, None], values + (np.cumsum(sizes) - sizes)] = 1
-        return rows
-    return np.moveaxis(parts, -1, 1).reshape(number, -1)  # an image's channels come first
 
 
 def _refuse_outside(values: Any, sizes: Any, space: Any, what: str) -> None:
@@ -284,8 +297,6 @@ class Envs:
         self.envs: Any = None  # the maker's environments
         self.observation, self.actions = observation_of(spaces[0]), actions_of(spaces[1])
         self.retired: List[int] = []
-        entries = self.observation.entries
-        self.as_they_are = self.observation.kind == "grid" or all(map(is_as_it_is, entries))
 
     def step(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
         if self.retired:
@@ -305,18 +316,8 @@ class Envs:
 
     def rows(self, parts: List[Any]) -> Any:
         """The observations as (N, width). parts: what the environments have as each of observation.entries."""
-        import numpy as np
-
-        entries, number = self.observation.entries, len(self.seeds)
-        if self.observation.kind == "index":
-            parts = [parts[0] - entries[0].space.start]
-            _refuse_outside(parts[0].reshape(-1, 1), self.observation.values, entries[0].space, "an observation")
-        elif not self.as_they_are:
-            parts = [
-                part if is_as_it_is(entry) else columns(entry, part, number) for entry, part in zip(entries, parts)
-            ]
-        rows = [part.reshape(*self.shape, -1) for part in parts]
-        return np.concatenate(rows, axis=-1) if len(rows) > 1 else rows[0]
+        rows = self.observation.rows(parts, len(self.seeds))
+        return rows.reshape(*self.shape, self.observation.width)
 
     def close(self) -> None:
         self.envs.close()
