@@ -6,7 +6,7 @@
     python scripts/evaluate.py runs/my_run --export policy.onnx    # the actor as a file, of ppo_envpool.py
 
 Atari is played on ale-py through gymnasium. The training used EnvPool: if both give the same score, both are likely to
-be right (example: results/evaluation). Procgen is played on EnvPool, on all levels (the test set of Cobbe et al. 2020)
+be right (example: results/small). Procgen is played on EnvPool, on all levels (the test set of Cobbe et al. 2020)
 or, with `--train-levels`, on the levels of the training. mjlab's tasks are played in mjlab, with films of 100 steps;
 small worlds where they were trained, and films of MuJoCo's and gymnasium's need requirements-video.txt.
 Actions are drawn as in training (PPO samples, PQN is epsilon-greedy with its last epsilon); `--greedy` takes the most

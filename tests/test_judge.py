@@ -227,6 +227,18 @@ def test_runs_are_taken_in_once(tmp_path, capsys):
     assert "runs/other has learning_rate = 0.001: expected 0.00025" in capsys.readouterr().err
 
 
+def test_a_study_may_vary_any_argument(tmp_path, monkeypatch):
+    """Its settings are told apart in the table of all runs, with no line elsewhere."""
+    (tmp_path / "horizon").mkdir()
+    (tmp_path / "horizon" / "claims.py").write_text("VARIES, FIXED = ('gae_lambda',), {}\n")
+    monkeypatch.setattr(experiment, "RESULTS", tmp_path)
+    for i, (value, seed) in enumerate(product((0.8, 0.95), (1, 2))):
+        small(tmp_path / "runs" / f"x{i}", 50.0 * i, gae_lambda=value, seed=seed)
+    table = take_in("horizon", tmp_path)
+    assert sorted(zip(table.gae_lambda, table.seed)) == [(0.8, 1), (0.8, 2), (0.95, 1), (0.95, 2)]
+    assert not (tmp_path / experiment.EARLIER).exists()
+
+
 def test_the_map_grows_in_a_file_of_its_own(tmp_path):
     """Block by block its scores.csv gets rows and keeps the old ones; the table of runs has what that file has."""
     shape = dict(num_minibatches=1, minibatch_size=256, num_envs=8, num_steps=32, scalars={"probe/ess": 99.5})

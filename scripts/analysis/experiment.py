@@ -33,7 +33,7 @@ from support import arguments, catalog, reading, recipe
 RESULTS = ROOT / "results"
 DATASET = RESULTS / "runs.csv.gz"
 EARLIER = "earlier_runs.csv.gz"  # beside it: the runs that a later study made again with the same setting and seed
-SETTING = (  # these columns, the script, the task and the seed tell all runs of the table apart
+SETTING = (  # these columns, what a study varies, the script, the task and the seed tell all runs of the table apart
     *("num_envs", "num_steps", "minibatch_size", "update_epochs", "learning_rate", "anneal_lr", "schedule", "prox_com"),
     *("mask_resets", "total_timesteps", "com_before", "hidden_sizes", "change", "bf16", "program"),
     *("study", "arm", "stagger_resets"),
@@ -78,7 +78,8 @@ def read_dataset(path):
 
 def write_dataset(table, path):
     """Writes all runs of the studies as read_dataset reads them. Of equal settings and seeds the latest run counts."""
-    keys = ["script", "game", "seed", *(name for name in SETTING if name in table)]
+    varied = {name for path in RESULTS.glob("*/claims.py") for name in load(path.parent.name).VARIES}
+    keys = ["script", "game", "seed", *(name for name in {*SETTING, *varied} if name in table)]
     latest = ~table.sort_values("start", kind="stable").duplicated(keys, keep="last").sort_index()
     _write_table(table[latest], path)
     if not latest.all():
