@@ -656,7 +656,7 @@ def train(run, device):
         if run.ended:
             break
         if run.diverged:  # these agents go on computing, but are not used
-            for state in (optimizer.parameters, optimizer.mean, optimizer.square, *stats.sums.values()):
+            for state in (optimizer.parameters, optimizer.mean, optimizer.square):
                 state[run.diverged] = 0.0
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------

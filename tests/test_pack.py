@@ -154,7 +154,9 @@ def test_how_the_runs_of_a_pack_end(tmp_path, capsys):
     assert f"{tmp_path}/X/s5 is finished" in said.out and "2 of 4 runs are finished" in said.out
     assert re.search(r"error: --gamma 7.0 .*--run-name refused", said.err) and not (tmp_path / "refused").exists()
     assert f"_loss is not finite at step 21: {tmp_path}/bad/failed.json" in said.err
-    assert (tmp_path / "good/done.json").exists() and not (tmp_path / "bad/done.json").exists()
+    assert not (tmp_path / "bad/done.json").exists()
+    train(*shlex.split(f"{words} --run-name alone"))
+    check_same(tmp_path / "good", tmp_path / "alone")
     train_together(tmp_path / "lines", [refused, good], code=2)
     train_together(tmp_path / "lines", [refused, refused], code=2)
     assert "0 of 2 runs are finished\n" in capsys.readouterr().out
