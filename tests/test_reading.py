@@ -193,7 +193,12 @@ BROKEN = {  # file -> contents that no run has written
     "failed.json": ["null", '{"global_step": {}}'],
     "curves.csv": ["", "step", "a,b\n1,2\n", "step,wall_time,x\n1,1,one\n", "step,wall_time,x\n1.5,1,1\n"]
     + ["\udcff\n", "step,wall_time,x,y\n1,1,1\n", "step,wall_time,step\n1,1,1\n", "step,wall_time,run\n1,1,1\n"]
-    + ["step,wall_time,x,x\n1,1,1,1\n", "step,wall_time,x\n2,1,1\n1,1,1\n", "step,wall_time,x\n1,1,1e300\n"]
+    + [
+        "step,wall_time,x,x\n1,1,1,1\n",
+        "step,wall_time,x\n2,1,1\n1,1,1\n",
+        "step,wall_time,x\n1,1,1\n1,1,1\n",
+        "step,wall_time,x\n1,1,1e300\n",
+    ]
     + [f"step,wall_time,x\n{10**400},1,1\n", "step,wall_time," + "x" * 200000 + "\n1,1,1\n"],
 }
 
