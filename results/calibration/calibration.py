@@ -6,9 +6,9 @@
 Every kind of claim that a program of this repository judges is tried with its own functions, on scores that are drawn
 from results/runs.csv.gz. In a null all configurations of a game get their scores from one common pool:
 all runs of an experiment in that game, or those of one of its configurations, which each simulated sweep chooses anew.
-A claim with a margin is tried where the truth lies exactly at the margin, so that no verdict is right. Counted are, for
-3, 5, 10 and 20 seeds, the shares of simulated sweeps in which the claim is *supported* / *contradicted*, in percent, the
-largest over the pools. 2.5 on each side is nominal.
+A claim with a margin is tried where the truth lies exactly at the margin, so that no verdict is right. The numbers
+are, for 3, 5, 10 and 20 seeds, the shares of simulated sweeps in which the claim is *supported* / *contradicted*, in
+percent, the largest over the pools. 2.5 on each side is nominal.
 
 Power, with ten seeds: the share that supports a claim which is true by 0.1 and by 0.2 of a score (of one with a margin:
 by so much from the margin; of a correlation: of the range of the quantity), the mean over the pools and their range.
