@@ -50,8 +50,6 @@ train: setup
 demo: setup
 	$(DEMO) PYTHON=$(PY) bash sweeps/fixed_budget.sh
 	$(PY) scripts/figures.py fixed_budget --runs runs/demo/fixed_budget --out figures/demo
-	@echo
-	@echo "The picture: figures/demo/fixed_budget.png"
 	@[ -z "$$DISPLAY$$WAYLAND_DISPLAY" ] || xdg-open figures/demo/fixed_budget.png >/dev/null 2>&1 || true
 
 test: setup system mjlab tasks lint

@@ -363,14 +363,20 @@ def draw(sweep, judged, unread, args):
         if args.sweep == ALL:
             drawn.append((name, sheet.caption, sheet.svg(name)))
         sheet.close()
-    lines = [f"! {line}" for line in unread]
-    for suite, claims in judged:
-        lines += report(suite, claims, figure_of(sweep)[0])
-    text = "\n".join(lines)
-    (args.out / f"{sweep}.txt").write_text(text + "\n")
-    print(text)
+
+    def lines(diagnostics):
+        yield from (f"! {line}" for line in unread)
+        for suite, claims in judged:
+            yield from report(suite, claims, figure_of(sweep)[0], diagnostics)
+
+    path = args.out / f"{sweep}.txt"
+    path.write_text("\n".join([*lines(diagnostics=True), ""]))
+    print(*lines(diagnostics=False), sep="\n")
     for suite, claims in judged:
         print(*verdicts(suite, claims), sep="\n")
+    print(f"the diagnostics too: {path}")
+    if args.images:
+        print(f"the picture: {args.out / sweep}.png")
     return drawn
 
 

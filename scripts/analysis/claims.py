@@ -52,6 +52,7 @@ class Claim:
     name: str = ""  # as "S1"
     seeds: int = 0  # in each game, at least
     game: str = ""  # that of a row in one game
+    diagnostic: bool = False  # of a diagnostic, not of the score
 
     @property
     def words(self):
@@ -205,6 +206,7 @@ class Claims(list):
                 row.groups,
                 "more" if sign > 0 else "less",
                 quantity=f"Kendall's τ with N; {SHOWN[name]} from {ends}: {in_words(moved)}",
+                diagnostic=True,
             )
 
     # ---- verdicts.csv ------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from analysis import training_runs
 from analysis.comparisons import at_best, difference
-from analysis.estimates import interval, mean, resampled
+from analysis.estimates import MIN_SEEDS, interval, mean, resampled
 from analysis.look import BLUES, DASHED, DOTTED, GRAY, VERMILLION, plt
 from analysis.sheets import BASE, MOST_CURVES, N_LINE, T_LINE, Sheet, draw_line, fewer, mark_ticks, styles
 from analysis.suite import BAND_REPS, SHOWN, as_shown, short
@@ -44,6 +44,8 @@ def curve_panels(suite, panels, finals=(), part="", axis=None):
         ax.set_title(_with_count(title or _games_of(suite), drawn, configs))
         sheet.finish_curves(ax)
     sheet.axes[0][0].set_ylabel(f"{suite.pool_name} ({suite.unit_words})")
+    words = _runs_of(suite, " and ".join(["bands"] * bool(panels) + ["bars"] * bool(finals)))
+    sheet.figure.supxlabel(textwrap.fill(words, int(17 * sheet.figure.get_figwidth())), fontsize=6.5)
     sheet.label_directly(curve_axes)
     for ax, (xlabel, scale, lines) in zip(final_axes, finals):
         _draw_final_scores(sheet, ax, scale, lines)
@@ -60,6 +62,14 @@ def curve_panels(suite, panels, finals=(), part="", axis=None):
             f" The {suite.pool_name} of the final scores, with its 95 % interval{', on the right' * bool(panels)}."
         )
     return sheet
+
+
+def _runs_of(suite, bands):
+    """How many seeds and steps the runs have, and what their `bands` are, in words."""
+    counts = [suite.count(config, game) for config in suite.scored for game in suite.games] or [0]
+    seeds = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    bands = f"; {bands}: 95 % bootstrap intervals" if max(counts) >= MIN_SEEDS else ""
+    return f"{seeds} seed{'s' * (max(counts) != 1)} of each, {short(suite.nominal_budget)} steps{bands}"
 
 
 def _games_of(suite):

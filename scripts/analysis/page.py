@@ -243,7 +243,7 @@ def latex(sweep, judged):
         where = f"{sweep}, {suite.script}.py, {suite.budget:,} environment steps"
         lines.append(as_latex(scores_table(suite), f"Scores of {where}: {suite.scale}."))
         if claims:
-            lines.append(as_latex(claims_table(claims), f"Claims of {where}. {ABOUT_CLAIMS}."))
+            lines.append(as_latex(claims_table(zip(claims, claims.adjusted())), f"Claims of {where}. {ABOUT_CLAIMS}."))
     return "\n".join(lines)
 
 

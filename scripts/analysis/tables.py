@@ -7,7 +7,7 @@ import numpy as np
 
 from analysis.claims import PRIMARY, correlations
 from analysis.comparisons import SEEDS_FOR_A_VERDICT
-from analysis.estimates import MIN_SEEDS, interval, median, optimality_gap
+from analysis.estimates import MIN_SEEDS, interval, iqm, median, optimality_gap
 from analysis.suite import label_of
 from analysis.training_runs import ATARI_5, ATARI_10, ENOUGH_GAMES, median_57
 
@@ -96,9 +96,10 @@ def claims_csv(suite, claims):
     ]
 
 
-def claims_table(claims):
+def claims_table(shown):
+    """shown: [(Claim, its verdict after Holm's correction), …]."""
     rows = []
-    for claim, adjusted in zip(claims, claims.adjusted()):
+    for claim, adjusted in shown:
         value, low, high = claim.estimate
         ci = bounds(low, high) if np.isfinite(low) else f"no CI: {claim.tested.why}"
         chance = ""
@@ -128,9 +129,9 @@ def verdicts(suite, claims):
             yield f"  {claim.quantity} = {number(value)}, {ci}"
 
 
-def remarks(claims):
-    """Lines on the rows that need a word more."""
-    return [f"{claim.words.strip()}: {claim.remark}" for claim in claims if claim.remark]
+def remarks(shown):
+    """Lines on the rows that need a word more. shown: as for claims_table."""
+    return [f"! {claim.words.strip()}: {claim.remark}" for claim, _ in shown if claim.remark]
 
 
 def correlations_table(rows):
@@ -166,10 +167,13 @@ def about(suite, reference):
             f"curves of the return are dotted until each environment of their runs has finished {ENOUGH_GAMES} games "
             "(charts/min_episodes): before that mostly short games have ended"
         )
+    of_claims = "Student's t with the jackknife's standard error"
+    if suite.pool is iqm:
+        of_claims = f"on scores n - 1 of n seeds are drawn (Rao, Wu), of the others {of_claims}"
     yield (
         f"aggregates over {len(suite.games)} games: {', '.join(suite.games) or 'none'}; CIs: 95 % percentile "
         f"bootstrap over seeds within games (rliable), {suite.reps} resamples; none below {MIN_SEEDS} seeds a game; of "
-        "claims and correlations n - 1 of n seeds are drawn (Rao, Wu)"
+        f"claims {of_claims}"
     )
     if any(run.diverged for run in runs):
         yield (
@@ -192,17 +196,21 @@ ABOUT_CORRELATIONS = (
 )
 
 
-def report(suite, claims, reference):
-    """The lines of a suite: what was read, what is missing, the aggregates, the claims and the correlations."""
+def report(suite, claims, reference, diagnostics=True):
+    """The lines of a suite: what was read, what is missing, the aggregates, the claims and the correlations.
+
+    diagnostics: whether with the claims on the diagnostics and their correlations.
+    """
     yield from about(suite, reference)
     yield ""
     yield from as_text(scores_table(suite))
-    if claims:
+    shown = [pair for pair in zip(claims, claims.adjusted()) if diagnostics or not pair[0].diagnostic]
+    if shown:
         yield ""
-        yield from as_text(claims_table(claims))
+        yield from as_text(claims_table(shown))
         yield ABOUT_CLAIMS
-        yield from (f"! {remark}" for remark in remarks(claims))
-    rows = found_correlations(suite)
+        yield from remarks(shown)
+    rows = found_correlations(suite) if diagnostics else []
     if rows:
         yield ""
         yield ABOUT_CORRELATIONS
