@@ -20,8 +20,8 @@ box or its grid. The choices here make configurations comparable:
 
 Rows are spread evenly over each run, so Cvg is of all states that the run has trained on, not of one batch. Writes
 coverage.png and .pdf (up to four games), with several games coverage_<game>.png and .pdf, coverage.csv (every number,
-one a line) and coverage_claims.csv; prints both tables. Intervals and verdicts are those of estimates.py: bootstraps
-over seeds within games, n - 1 of n seeds for claims. Below three seeds there are none, and claims are undecided.
+one per line) and coverage_claims.csv; prints both tables. Intervals and verdicts are those of estimates.py: bootstraps
+over seeds within games, Student's t for claims. Below three seeds there is no interval, below ten no verdict.
 """
 
 from launching.root import ROOT  # noqa: F401
@@ -33,7 +33,7 @@ import textwrap
 import time
 import warnings
 import zipfile
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Tuple
@@ -42,9 +42,15 @@ import numpy as np
 import pandas as pd
 import torch
 from analysis import training_runs
-from analysis.comparisons import judge, needed
+from analysis.comparisons import difference, judge
 from analysis.estimates import MIN_SEEDS, evidence, interval, mean
 from analysis.look import PAGE, plt
+from analysis.scores import Scores
+from analysis.suite import label_of
+from analysis.tables import as_text
+from sklearn.decomposition import PCA
+from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import StandardScaler
 from tqdm import tqdm
 from typing_extensions import Annotated
 
@@ -100,7 +106,7 @@ class CoverageRun:
     num_rows: int
     last_step: int
     row_shapes: dict  # {"frames": (84, 84), (64, 64, 3) or, of observations, (D,); "features": (D,)}
-    variant: str = ""  # what tells it from other runs of the same N and T
+    label: str = ""  # its configuration, in words, as in figures.py
 
     @property
     def shape(self):
@@ -111,8 +117,9 @@ class CoverageRun:
         return self.arguments["seed"]
 
     @property
-    def label(self):
-        return "N={}, T={}".format(*self.shape) + (", " + self.variant if self.variant else "")
+    def variant(self):
+        """What the label says beside N and T."""
+        return self.label.partition(" ")[2]
 
 
 def read_arrays(path):
@@ -166,7 +173,7 @@ def load_runs(root):
     if not games:
         fail(f"--runs {root}: no run with a coverage.npz below it; expected a directory of runs")
     for game, runs in games.items():
-        set_variants(runs)
+        set_labels(runs)
         kept = {}
         for run in runs:
             first = kept.setdefault((run.label, run.seed), run)
@@ -176,24 +183,12 @@ def load_runs(root):
     return dict(sorted(games.items()))
 
 
-def set_variants(runs):
-    """Sets the variant of each run of one game.
-
-    It names those of the arguments that differ among runs of one N and T in which the run is not like most; and the
-    script, if there are several.
-    """
-    groups = [[run.arguments for run in runs if run.shape == shape] for shape in {run.shape for run in runs}]
-    several_scripts = len({run.script for run in runs}) > 1
-    usual = {}
-    for name in sorted(training_runs.differing_arguments(groups)):
-        values = Counter(training_runs.hashable(run.arguments.get(name)) for run in runs)
-        usual[name] = values.most_common(1)[0][0]
+def set_labels(runs):
+    """Sets the label of each run of one game: its configuration, and its script if there are several."""
+    varied = training_runs.differing_arguments([[run.arguments for run in runs]])
+    several = len({run.script for run in runs}) > 1
     for run in runs:
-        words = [run.script] if several_scripts else []
-        for name, usual_value in usual.items():
-            value = training_runs.hashable(run.arguments.get(name))
-            words += [f"{name.replace('_', '-')} {value}"] if value != usual_value else []
-        run.variant = ", ".join(words)
+        run.label = label_of(training_runs.configuration(run.arguments, varied)) + f" {run.script}" * several
 
 
 def in_order(runs):
@@ -228,14 +223,7 @@ def embed_input(rows):
     """Rows (n, …) as numbers (n, D) float64, for the principal components: pictures' area means, else standardised."""
     if is_picture(rows):
         return area_mean(rows, 4).reshape(len(rows), -1).astype(np.float64)
-    return standardize(rows.reshape(len(rows), -1))
-
-
-def standardize(x):
-    """x (n, D) with zero mean and unit deviation in each column, float64. A constant column becomes 0."""
-    x = x.astype(np.float64)
-    std = x.std(0)
-    return (x - x.mean(0)) / np.where(std > 0, std, 1.0)
+    return StandardScaler().fit_transform(rows.reshape(len(rows), -1).astype(np.float64))
 
 
 def distinct_share(numbers, pictures):
@@ -246,25 +234,17 @@ def distinct_share(numbers, pictures):
 
 def principal_components(x, count=COMPONENTS):
     """The scores of x (n, D) on its first K = min(count, n, D) principal components, (n, K) float64, largest first."""
-    x = x - x.mean(0)
-    if x.shape[1] <= x.shape[0]:
-        _, vectors = np.linalg.eigh(x.T @ x)
-        scores = x @ vectors[:, ::-1][:, :count]
-    else:
-        eigenvalues, vectors = np.linalg.eigh(x @ x.T)
-        scores = (vectors * np.sqrt(np.clip(eigenvalues, 0, None)))[:, ::-1][:, :count]
-    largest = np.abs(scores).argmax(0)  # the sign of an eigenvector is arbitrary: fix it
+    solver = "covariance_eigh" if x.shape[1] <= x.shape[0] else "full"
+    with np.errstate(invalid="ignore"):  # the share that each explains of no variance, if all rows are equal
+        scores = PCA(min(count, *x.shape), svd_solver=solver).fit_transform(x)
+    largest = np.abs(scores).argmax(0)  # the sign of a component is arbitrary: fix it
     return scores * np.where(scores[largest, np.arange(scores.shape[1])] < 0, -1.0, 1.0)
 
 
 def neighbors(x, count):
-    """The `count` nearest rows of each row of x (n, K), the row itself first: indices and distances, (n, count)."""
-    x = torch.from_numpy(np.ascontiguousarray(x))
-    found = [
-        torch.cdist(chunk, x, compute_mode="donot_use_mm_for_euclid_dist").topk(count, largest=False)
-        for chunk in x.split(1000)
-    ]
-    return (torch.cat([part.indices for part in found]).numpy(), torch.cat([part.values for part in found]).numpy())
+    """The `count` nearest other rows of each row of x (n, K), the nearest first: indices and distances, (n, count)."""
+    distances, indices = NearestNeighbors(n_neighbors=count, algorithm="brute").fit(x).kneighbors()
+    return indices, distances
 
 
 def umap_points(x, seed):
@@ -280,7 +260,9 @@ def umap_points(x, seed):
         warnings.simplefilter("ignore")
         import umap  # here: it takes five seconds, and the compilation of the first fit ten
 
-        indices, distances = neighbors(x, count)
+        indices, distances = neighbors(x, count - 1)
+        indices = np.column_stack([np.arange(len(x)), indices])  # UMAP counts the row itself, and expects it first
+        distances = np.column_stack([np.zeros(len(x)), distances])
         start = np.pad(x[:, :2], ((0, 0), (0, max(0, 2 - x.shape[1]))))
         start *= 10.0 / max(np.abs(start).max(), 1e-12)
         start += np.random.default_rng(seed).normal(0, 1e-3, start.shape)
@@ -360,7 +342,7 @@ def measure_game(runs, args, num_rows, report):
             lines.append({**about, **numbers, "uniform": uniform})
 
         rows_of_run = slice(i * num_rows, (i + 1) * num_rows)
-        _, distances = neighbors(x[rows_of_run], min(NEAR + 1, num_rows))  # the first is the row itself
+        _, distances = neighbors(x[rows_of_run], min(NEAR, num_rows - 1))
         add("distinct", distinct_share(numbers[rows_of_run], is_picture(rows)))
         add("neighbor_distance", distances[:, -1].mean() / radius)
         for (kind, seed), points in squares.items():
@@ -371,20 +353,12 @@ def measure_game(runs, args, num_rows, report):
 
 
 # ---- claims ----------------------------------------------------------------------------------------------------------
-def samples_of(table, measure, grid):
-    """{(N, T, variant): {game: values (seeds,)}} of a measure, means over UMAP seeds where there are several."""
-    rows = table[(table["measure"] == measure) & table["grid"].isin([grid, ""])]
-    shape = ["num_envs", "num_steps", "variant"]
-    by_run = rows.groupby([*shape, "env_id", "seed"])["value"].mean()
-    found = defaultdict(dict)
-    for (*configuration, game), values in by_run.groupby(level=[*shape, "env_id"]):
-        found[tuple(configuration)][game] = values.to_numpy()
-    return found
-
-
-def difference(first, second):
-    """The mean over games of (second sample - first)."""
-    return mean(second) - mean(first)
+def scores_of(table, grid):
+    """The Scores of coverage.csv at one grid: a column per measure, of Cvg the mean over UMAP seeds."""
+    rows = table[table["grid"].isin([grid, ""])]
+    keys = ["num_envs", "num_steps", "variant", "env_id", "seed"]
+    runs = rows.pivot_table("value", keys, "measure").reset_index().rename(columns={"env_id": "game"})
+    return Scores(runs, ("num_envs", "num_steps", "variant"))
 
 
 def slope_against_log2(num_envs):
@@ -394,70 +368,65 @@ def slope_against_log2(num_envs):
     return lambda *samples: sum(weight * mean(sample) for weight, sample in zip(weights, samples))
 
 
-def find_pair(counts):
-    """P1's two shapes with one batch size, (8, 128) and (128, 8), or else the pair that is farthest apart; or None.
-
-    counts: {(N, T, variant): number of lines}.
-    """
+def find_pair(scores):
+    """P1's two shapes with one batch size, (8, 128) and (128, 8), or else the pair that is farthest apart; or None."""
 
     def same_batch(long, wide):
-        return math.prod(long[:2]) == math.prod(wide[:2]) and long[0] < wide[0] and long[2] == wide[2]
+        same = (long.batch_size, long["variant"]) == (wide.batch_size, wide["variant"])
+        return same and long["num_envs"] < wide["num_envs"]
 
     def preference(pair):
         long, wide = pair
-        is_p1s = long[:2] == (8, 128) and wide[:2] == (128, 8)
-        return is_p1s, wide[0] / long[0], counts[long] + counts[wide]
+        is_p1s = long.shape == (8, 128) and wide.shape == (128, 8)
+        return is_p1s, wide["num_envs"] / long["num_envs"], runs_of(scores, pair)
 
-    pairs = [(long, wide) for long in counts for wide in counts if same_batch(long, wide)]
+    pairs = [(long, wide) for long in scores.configs for wide in scores.configs if same_batch(long, wide)]
     return max(pairs, key=preference, default=None)
 
 
-def find_family(counts):
-    """The most configurations that differ in N alone, by N; of equally many those with the most lines."""
-    families = defaultdict(list)
-    for configuration in sorted(counts):
-        families[configuration[1:]].append(configuration)
-    return max(families.values(), key=lambda family: (len(family), sum(map(counts.get, family))))
+def find_family(scores):
+    """The most configurations that differ in N alone, by N; of equally many those with the most runs."""
+    families = [scores.family("num_envs", config) for config in scores.configs]
+    return max(families, key=lambda family: (len(family), runs_of(scores, family)))
+
+
+def runs_of(scores, configs):
+    return sum(scores.count(config, game) for config in configs for game in scores.games)
 
 
 def find_claims(table, grid):
-    """P1's two claims about coverage, for the shapes that the runs have, by each measure: dicts, one a row.
+    """P1's two claims about coverage, for the shapes that the runs have, by each measure: dicts, one per row.
 
     table: coverage.csv as a DataFrame. grid: the G of the claims.
     """
-    counts = Counter(zip(table["num_envs"], table["num_steps"], table["variant"]))
-    pair, family, claims = find_pair(counts), find_family(counts), []
+    scores = scores_of(table, grid)
+    pair, family, claims = find_pair(scores), find_family(scores), []
     if pair:
-        (long_N, long_T, _), (wide_N, wide_T, _) = pair
-        text = f"({wide_N}, {wide_T}) covers more than ({long_N}, {long_T})"
-        claims.append((text, pair, difference, "difference"))
+        text = "({}, {}) covers more than ({}, {})".format(*pair[1].shape, *pair[0].shape)
+        claims.append((text, pair[::-1], difference, "difference"))
     if len(family) > 1:
-        num_envs = [N for N, _, _ in family]
-        text = f"coverage rises with N = {' '.join(map(str, num_envs))} at T = {family[0][1]}"
+        num_envs = [config["num_envs"] for config in family]
+        text = f"coverage rises with N = {' '.join(map(str, num_envs))} at T = {family[0]['num_steps']}"
         claims.append((text, family, slope_against_log2(num_envs), "per doubling of N"))
     rows = []
-    for text, configurations, statistic, unit in claims:
-        for measure in MEASURES:
-            found = samples_of(table, measure, grid)
-            games = sorted(set.intersection(*(set(found[configuration]) for configuration in configurations)))
-            if not games:
-                continue
-            samples = [[found[configuration][game] for game in games] for configuration in configurations]
-            tested = judge(evidence(statistic, samples), "more")
-            value, low, high = tested.estimate
+    for text, configs, statistic, unit in claims:
+        view = scores.in_games([game for game in scores.games if all(scores.count(one, game) for one in configs)])
+        for measure in MEASURES if view.games else ():
+            tested = judge(evidence(statistic, [view.sample(config, measure) for config in configs]), "more")
+            needs = view.needs(configs)
             rows.append(
                 {
                     "claim": text,
                     "measure": measure,
                     "grid": grid if "cvg" in measure else "",
                     "unit": unit,
-                    "estimate": float(value),
-                    "ci_low": float(low),
-                    "ci_high": float(high),
-                    "verdict": "" if needed(samples) else tested.verdict,
-                    "needs": needed(samples),
-                    "games": len(games),
-                    "seeds": min(len(values) for sample in samples for values in sample),
+                    "estimate": float(tested.estimate.value),
+                    "ci_low": float(tested.estimate.low),
+                    "ci_high": float(tested.estimate.high),
+                    "verdict": "" if needs else tested.verdict,
+                    "needs": needs,
+                    "games": len(view.games),
+                    "seeds": view.seeds(configs),
                     "budget": span(table["last_step"]) + " steps",
                 }
             )
@@ -501,21 +470,18 @@ def print_tables(table, games, grid, claims):
         f"\nCvg at G = {grid}: mean over runs and UMAP seeds [range over UMAP seeds], 95 % CI over the runs' seeds;\n"
         "uniform: what as many uniform random points give; PCA, distinct, neighbor distance: without UMAP"
     )
-    width = max(len(run.label) for runs in games.values() for run in runs)
-    print(
-        f"{'game':<24} {'configuration':<{width}} seeds  rows    Cvg [umap seeds]    95 % CI           uniform    "
-        "PCA  distinct  neighbor distance"
-    )
+    header = "game configuration seeds rows Cvg 95|%|CI uniform PCA distinct neighbor|distance"
+    rows = []
     for game, runs in games.items():
         for label in dict.fromkeys(run.label for run in runs):
             s = summarize(table, grid, game, label)
-            ci = "[{:.3f}, {:.3f}]".format(*s["ci95"]) if np.isfinite(s["ci95"]).all() else f"- (< {MIN_SEEDS} seeds)"
-            print(
-                f"{game:<24} {label:<{width}} {s['seeds']:>5} {s['rows']:>5}  {s['mean']:.3f} "
-                f"[{s['low']:.3f}, {s['high']:.3f}]  {ci:<16} {s['uniform']:>8.3f}  {s['pca_cvg']:.3f}"
-                f"  {s['distinct']:>8.3f}  {s['neighbor_distance']:>8.3f}"
-            )
-    print("\nclaims of P1 (Mayor et al. 2025), for these runs; 95 % CIs draw n - 1 of n seeds")
+            cvg, ci = "{mean:.3f} [{low:.3f}, {high:.3f}]".format(**s), "[{:.3f}, {:.3f}]".format(*s["ci95"])
+            if not np.isfinite(s["ci95"]).all():
+                ci = f"- (< {MIN_SEEDS} seeds)"
+            others = [f"{s[name]:.3f}" for name in ("uniform", "pca_cvg", "distinct", "neighbor_distance")]
+            rows.append([game, label, s["seeds"], s["rows"], cvg, ci, *others])
+    print(*as_text(([word.replace("|", " ") for word in header.split()], rows)), sep="\n")
+    print("\nclaims of P1 (Mayor et al. 2025), for these runs; 95 % CIs: Student's t over the seeds")
     for row in claims:
         ci = f"95 % CI [{row['ci_low']:+.4f}, {row['ci_high']:+.4f}]"
         if not np.isfinite(row["ci_low"]):
