@@ -5,8 +5,8 @@ import csv
 import numpy as np
 from analysis.claims import Claims
 from analysis.comparisons import judge_choice
+from analysis.drawing import facets
 from analysis.experiment import REPS, SMALLEST_EFFECT
-from analysis.panels import facets
 
 VARIES = ("num_envs", "num_steps", "learning_rate")
 FIXED = {}

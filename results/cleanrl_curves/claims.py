@@ -1,8 +1,9 @@
 """Are the curves of ppo_envpool.py those of CleanRL's ppo.py and ppo_continuous_action.py? From curves.csv."""
 
 import pandas as pd
-from analysis import panels
 from analysis.claims import ESTIMATE, Claims
+from analysis.estimates import interval, mean
+from analysis.experiment import REPS
 from analysis.look import BLUE, GREEN, PAGE, VERMILLION, plt
 
 from support import catalog
@@ -86,7 +87,11 @@ def draw(scores):
             points = rows.pivot(index="point", columns="seed", values="return").dropna()
             if points.empty:
                 continue
-            panels.curves(axis, points.index * last / POINTS / 1000, points.to_numpy(), color, program)
+            steps, runs = points.index * last / POINTS / 1000, points.to_numpy()
+            axis.plot(steps, runs, color=color, lw=0.6, alpha=0.4)
+            found = interval(mean, [[runs]], REPS)
+            axis.fill_between(steps, found.low, found.high, color=color, alpha=0.15, lw=0)
+            axis.plot(steps, found.value, color=color, label=program)
         axis.set_title(f"{game}, {last:,} steps")
         axis.set_xlabel("thousand steps")
     for axis in axes[:, 0]:

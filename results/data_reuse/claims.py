@@ -4,8 +4,7 @@ Registered for 8 epochs at 8x128; figures.py tests the same claims at each large
 """
 
 from analysis.claims import Claims
-from analysis.drawing import against, curve_panels, games_at
-from analysis.panels import facets
+from analysis.drawing import against, curve_panels, facets, games_at
 from analysis.sheets import styles
 
 VARIES = ("num_envs", "num_steps", "update_epochs")

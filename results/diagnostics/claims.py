@@ -1,25 +1,116 @@
-"""Do P1's six diagnostics move with N at equal rows and equal gradient steps? The runs of shape."""
+"""Do P1's six diagnostics move with N at equal rows and equal gradient steps? The runs of shape.
 
-from analysis import probes
-from analysis.claims import Claims
+A claim each, how far it moves in its own unit, and what the score says. A run's value is the mean of its `probe/`
+points in the second half of the training. ESS is shown as 100 - ESS, in percent of the rows: it is nearly 0, and what
+matters is how far from 0.
+"""
+
+import numpy as np
+from analysis.claims import ESTIMATE, Claims
+from analysis.comparisons import effect, judge, judge_trend, partial_correlation
+from analysis.estimates import evidence, mean
+from analysis.look import COLORS, PAGE, plt
+from analysis.suite import DIAGNOSTICS
+from matplotlib.ticker import NullFormatter
 
 VARIES = ("num_envs", "num_steps", "learning_rate")
 FIXED = {}
 ALSO = ("shape",)
+PROBES = {name: (label, sign) for name, (label, sign) in DIAGNOSTICS.items() if name != "ess"}
+PROBES["ess"] = "100 - ESS (%)", -DIAGNOSTICS["ess"][1]
+UNITS = {"dormant_neurons": "% of the units", "ess": "% of the rows"}
 
 
 def rates(scores):
     return {rate: scores.where(learning_rate=rate) for rate in sorted({c["learning_rate"] for c in scores.configs})}
 
 
+def of(view, config, name):
+    """A sample of a diagnostic."""
+    return [100 - values if name == "ess" else values for values in view.sample(config, name)]
+
+
+def add(found, names, configs, words, primary):
+    """Adds what P1 says of each diagnostic, and three estimates beside it.
+
+    names: of the claims. configs: the configurations, which differ in N. words: where, as " at a rate of 0.001".
+    """
+    levels = [config["num_envs"] for config in configs]
+    ends = f"at N = {max(levels)} minus at N = {min(levels)}"
+
+    def groups(view, values):
+        """One list a game of an array (seeds,) a configuration."""
+        return [list(of_game) for of_game in zip(*map(values, configs), strict=True)]
+
+    for name, (diagnostic, (label, sign)) in zip(names, PROBES.items(), strict=True):
+        side, way = ("more", "rises") if sign > 0 else ("less", "falls")
+
+        def three(view, diagnostic=diagnostic):
+            """The groups of the diagnostic, of N and of the score."""
+            values = groups(view, lambda config: of(view, config, diagnostic))
+            scores = groups(view, view.sample)
+            return values, [[np.full(len(x), n) for x, n in zip(game, levels)] for game in values], scores
+
+        def trend(view, three=three, side=side):
+            return judge_trend(levels, three(view)[0], side)
+
+        def size(view, three=three, side=side):
+            return judge(effect(levels, three(view)[0]), side)
+
+        def given_score(view, three=three, side=side):
+            values, numbers, scores = three(view)
+            return judge(partial_correlation(numbers, values, scores), side)
+
+        def given_number(view, three=three):
+            values, numbers, scores = three(view)
+            return judge(partial_correlation(scores, values, numbers), "more")
+
+        text = f"{label.removesuffix(' (%)')} {way} with N{words}"
+        found.add(text, trend, configs, name=name, primary=primary, quantity="Kendall's tau with N")
+        for test, quantity in (
+            (size, f"{ends}, {UNITS.get(diagnostic, 'in its own unit')}"),
+            (given_score, "rank correlation with N, given the score"),
+            (given_number, "rank correlation with the score, given N"),
+        ):
+            found.add(text, test, configs, name=name, family=ESTIMATE, quantity=quantity)
+
+
 def claims(scores):
     found = Claims(scores)
     names = [f"D{i}" for i in range(1, 13)]
     for i, (rate, configs) in enumerate(rates(scores).items()):
-        probes.add(found, names[6 * i : 6 * i + 6], configs, f" at a rate of {rate:g}", primary=i == 0)
+        add(found, names[6 * i : 6 * i + 6], configs, f" at a rate of {rate:g}", primary=i == 0)
     return found
 
 
 def draw(scores):
+    """A row per game, a column per diagnostic: the mean over the seeds against N, with its 95 % interval."""
     lines = {f"learning rate {rate:g}": configs for rate, configs in rates(scores).items()}
-    return probes.draw(scores, lines, "P1's diagnostics at one batch of 1024 steps: equal rows and gradient steps")
+    figure, axes = plt.subplots(
+        len(scores.games), len(PROBES), figsize=(PAGE, 0.9 + 1.2 * len(scores.games)), sharex=True, squeeze=False
+    )
+    for row, game in zip(axes, scores.games, strict=True):
+        view = scores.in_game(game)
+        for axis, name in zip(row, PROBES, strict=True):
+            for (label, configs), color, marker in zip(lines.items(), COLORS, "os^"):
+                found = [evidence(mean, [of(view, config, name)]).estimate for config in configs]
+                values = np.array([estimate.value for estimate in found])
+                ends = np.abs(np.array([[estimate.low, estimate.high] for estimate in found]).T - values)
+                places = [config["num_envs"] for config in configs]
+                axis.errorbar(places, values, ends, color=color, marker=marker, ms=3, capsize=2, label=label)
+            numbers = sorted({config["num_envs"] for configs in lines.values() for config in configs})[::2]
+            axis.set_xscale("log", base=2)
+            axis.set_xticks(numbers, [f"{n}" for n in numbers])
+            axis.minorticks_off()
+            if name == "ess":
+                axis.set_yscale("log")
+                axis.yaxis.set_minor_formatter(NullFormatter())
+            elif not np.ptp(axis.dataLim.intervaly):
+                axis.set_ylim(-0.1, 1)
+        row[0].set_ylabel(game)
+    for axis, (label, sign) in zip(axes[0], PROBES.values(), strict=True):
+        axis.set_title(f"{label}\nP1: {'rises' if sign > 0 else 'falls'}")
+    figure.supxlabel("environments (N)", fontsize=8)
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower right", ncols=len(lines))
+    figure.suptitle("P1's diagnostics at one batch of 1024 steps: equal rows and gradient steps", fontsize=8)
+    return figure

@@ -6,11 +6,10 @@ Registered for c = 1/4, 4 and 16 times 8 x 32 with minibatches of 64 rows; figur
 import numpy as np
 from analysis.claims import Claims
 from analysis.comparisons import curvature, judge, judge_ranks
-from analysis.drawing import curve_panels
+from analysis.drawing import curve_panels, facets
 from analysis.estimates import evidence, nothing, resampled
 from analysis.experiment import REPS
 from analysis.look import BLUE, DASH_DOTTED, DASHED, GREEN, VERMILLION
-from analysis.panels import facets
 
 VARIES = ("num_envs", "minibatch_size", "learning_rate")
 FIXED = {"num_steps": 32}
