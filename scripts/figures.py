@@ -7,7 +7,7 @@
 
 Runs are told apart by the arguments in their manifests: an argument that differs between runs of the same game makes a
 configuration. A final score is `final_return` of done.json (--eval-episodes) if all finished runs have it, else the
-mean of the last 100 finished games at the end of the budget. Runs that have not come so far are listed and have no
+mean of the last 100 finished episodes at the end of the budget. Runs that have not come so far are listed and have no
 final score. Aggregates are rliable's (Agarwal et al. 2021) over games x seeds, human-normalised on Atari by
 support/human_at30.csv. docs/reproducing.md has the rest of the rules.
 
@@ -66,7 +66,9 @@ class Args:
     runs: Optional[Path] = None  # the directory of its runs (default runs/<sweep>; for all: runs)
     out: Path = Path("figures")  # the directory for what is drawn
     x: Literal["steps", "gradient_steps", "hours"] = "steps"  # the x-axis of curves
-    base: Optional[Shapes] = None  # the base's shape, as 8x128, or one a script: 8x128,4096x16 (default: sweep.json's)
+    base: Optional[Shapes] = (
+        None  # the base's N x T, as 8x128, or one per script: 8x128,4096x16 (default: sweep.json's)
+    )
     games: Tuple[str, ...] = ()  # the games of the images by game (default: four of P1's, or the first four)
     by_game: bool = False  # adds each comparison in each game to the table of claims
     images: bool = True  # draws; --no-images only prints and writes the tables
@@ -237,7 +239,7 @@ def shape_rate(suite):
 
 
 def step_size(suite):
-    """Fig. 5: curves with their plateaus, at each budget; Fig. 8: a dot a run, with the parabola through a budget's."""
+    """Fig. 5: curves with their plateaus, at each budget; Fig. 8: a dot per run, and a parabola per budget."""
     name, found = "total_timesteps", sweep_claims.by_budget(suite)
     budgets = sorted({config[name] for config in suite.configs})
     colors = dict(zip(budgets, [*ramp(BLUES, len(budgets) - 1), "black"]))
@@ -312,7 +314,7 @@ FIGURES = {  # sweep: (the paper's figure, what draws it), or None: results/SWEE
 # ---- main ------------------------------------------------------------------------------------------------------------
 def judge(sweep, runs, stated, args):
     """The suite and the claims of each script in a sweep: the script with the most runs first."""
-    judged, study = [], study_of(sweep)
+    tested, study = [], study_of(sweep)
     for script, _ in Counter(run.script for run in runs).most_common():
         of_script = [run for run in runs if run.script == script]
         shown = [game for game in args.games if game in {run.game for run in of_script}]
@@ -323,17 +325,17 @@ def judge(sweep, runs, stated, args):
             claims = study.claims(suite)
         else:
             sweep_claims.CLAIMS.get(sweep, sweep_claims.any_sweep)(suite, claims)
-        judged.append((suite, claims))
-    games = {game for suite, _ in judged for game in suite.all_games}
+        tested.append((suite, claims))
+    games = {game for suite, _ in tested for game in suite.all_games}
     if not games >= set(args.games):
         arguments.fail(f"--games {' '.join(args.games)}: expected some of {' '.join(sorted(games))}")
-    return judged
+    return tested
 
 
-def sheets_of(sweep, judged, axis):
+def sheets_of(sweep, tested, axis):
     """(file name without its ending, sheet) of each image of a sweep."""
     suffix = "" if axis == "steps" else f"_{axis}"
-    for i, (suite, _) in enumerate(judged):
+    for i, (suite, _) in enumerate(tested):
         stem = sweep if i == 0 else f"{sweep}_{suite.script.split('_')[1]}"
         for sheet in (*figure_of(sweep)[1](suite), profiles(suite)):
             if sheet:  # there may be nothing to compare
@@ -355,10 +357,10 @@ def figure_of(sweep):
     return (study.FIGURE, study.sheets) if study else FIGURES.get(sweep, ("a sweep of its own", any_sweep))
 
 
-def draw(sweep, judged, unread, args):
+def draw(sweep, tested, unread, args):
     """Draws one sweep and prints its tables. Returns (name, caption, SVG) of its images, if all sweeps are drawn."""
     drawn = []
-    for name, sheet in sheets_of(sweep, judged, args.x) if args.images else ():
+    for name, sheet in sheets_of(sweep, tested, args.x) if args.images else ():
         sheet.save(args.out, name)
         if args.sweep == ALL:
             drawn.append((name, sheet.caption, sheet.svg(name)))
@@ -366,13 +368,13 @@ def draw(sweep, judged, unread, args):
 
     def lines(diagnostics):
         yield from (f"! {line}" for line in unread)
-        for suite, claims in judged:
+        for suite, claims in tested:
             yield from report(suite, claims, figure_of(sweep)[0], diagnostics)
 
     path = args.out / f"{sweep}.txt"
     path.write_text("\n".join([*lines(diagnostics=True), ""]))
     print(*lines(diagnostics=False), sep="\n")
-    for suite, claims in judged:
+    for suite, claims in tested:
         print(*verdicts(suite, claims), sep="\n")
     print(f"the diagnostics too: {path}")
     if args.images:
@@ -406,14 +408,14 @@ def read(args):
 def main(args):
     found, rows = read(args), []
     for sweep, (folder, runs, unread) in found.items():
-        judged = judge(sweep, runs, statement.read(folder), args)
-        drawn = draw(sweep, judged, unread, args)
-        rows += [row for suite, claims in judged for row in claims_csv(suite, claims)]
+        tested = judge(sweep, runs, statement.read(folder), args)
+        drawn = draw(sweep, tested, unread, args)
+        rows += [row for suite, claims in tested for row in claims_csv(suite, claims)]
         if sweep == "coverage" and args.images:
             draw_umap(folder, args.out)
         if args.sweep == ALL:
             how = f"python scripts/figures.py all --runs {args.runs} --out {args.out}"
-            (args.out / f"{sweep}.html").write_text(page.html(sweep, figure_of(sweep)[0], judged, unread, drawn, how))
+            (args.out / f"{sweep}.html").write_text(page.html(sweep, figure_of(sweep)[0], tested, unread, drawn, how))
     if args.sweep != "coverage":  # its claims are those of umap_coverage.py
         import pandas as pd  # half a second: not for a report
 

@@ -1,17 +1,17 @@
-"""Judges experiments of results/ and draws them, from the runs in results/runs.csv.gz.
+"""Tests the claims of the studies in results/ and draws them, from the runs in results/runs.csv.gz.
 
     python scripts/judge.py all                               # every table and picture of final scores in results/
-    python scripts/judge.py data_reuse                        # one experiment: verdicts, means, picture
+    python scripts/judge.py data_reuse                        # one study: verdicts, means, picture
     python scripts/judge.py data_reuse --runs runs/data_reuse # takes these runs into the table of all runs first
     python scripts/judge.py data_reuse --first-seed 6         # prints what the later seeds say alone, writes nothing
 
-results/NAME/claims.py says what the experiment claims, and how it is tested and drawn. Writes verdicts.csv (a row a
-number: of each claim over all games, and in each game), means.csv (the mean of each configuration in each game),
-scores.png and scores.svg. A number over several games is the mean over them, taken as fixed. Intervals are 95 %
-bootstraps that draw n - 1 of n seeds in each game. Fewer than ten seeds give an estimate with its interval and no
-verdict. `detectable` is the difference that the test would find in 80 % of all tries, if its estimate is normal.
+results/NAME/claims.py says what the study claims, and how it is tested and drawn. Writes verdicts.csv (a row per
+number: of each claim over all games, and in each game), means.csv (the mean of each configuration in each game) and
+scores.png. A number over several games is the mean over them, taken as fixed. Intervals are 95 %, mostly Student's t
+over the seeds (scripts/analysis/estimates.py). Fewer than ten seeds give an estimate with its interval and no verdict.
+`detectable` is the difference that the test would find in 80 % of all tries, if its estimate is normal.
 
-`all`: those that have been judged before. It also takes in the rows of an experiment that is not judged yet.
+`all`: those with a verdicts.csv. It also takes in the rows of a study that has none yet.
 docs/data.md describes the table of runs.
 """
 
@@ -38,8 +38,8 @@ ALL = "all"
 class Args:
     experiment: Annotated[str, tyro.conf.Positional]  # a folder of results/ with a claims.py, or all
     runs: Optional[Path] = None  # the run directories, at any depth: takes them in first
-    table_only: bool = False  # only takes in what is new, and judges nothing yet
-    draw_only: bool = False  # takes in what is new and draws it, and judges nothing yet
+    table_only: bool = False  # only takes in what is new, and tests nothing yet
+    draw_only: bool = False  # takes in what is new and draws it, and tests nothing yet
     dataset: Path = experiment.DATASET  # the table of all runs
     out: Optional[Path] = None  # where the other files are; default: results/EXPERIMENT
     first_seed: int = 0  # leaves out earlier seeds, and writes nothing

@@ -30,17 +30,17 @@ def parse_args(argv):
 
 def main(args):
     for sweep, (folder, runs, unread) in figures.read(args).items():
-        judged = figures.judge(sweep, runs, statement.read(folder), args)
+        tested = figures.judge(sweep, runs, statement.read(folder), args)
         if args.format == "latex":
-            path, text = args.out / f"{sweep}.tex", page.latex(sweep, judged)
+            path, text = args.out / f"{sweep}.tex", page.latex(sweep, tested)
         else:
             drawn = []
-            for name, sheet in figures.sheets_of(sweep, judged, args.x) if args.images else ():
+            for name, sheet in figures.sheets_of(sweep, tested, args.x) if args.images else ():
                 drawn.append((name, sheet.caption, sheet.svg(name)))
                 sheet.close()
             how = f"python scripts/report.py {sweep} --runs {folder} --out {args.out}"
             path = args.out / f"{sweep}.html"
-            text = page.html(sweep, figures.figure_of(sweep)[0], judged, unread, drawn, how)
+            text = page.html(sweep, figures.figure_of(sweep)[0], tested, unread, drawn, how)
         path.write_text(text)
         print(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
 

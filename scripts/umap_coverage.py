@@ -6,7 +6,7 @@
 P1 (Mayor et al. 2025, arXiv 2506.03404, fig. 2 and 9, B.7) gives neither the input of its UMAP, nor its settings, its
 box or its grid. The choices here make configurations comparable:
 
-1. One joint UMAP a game, of equally many rows of every run. Separate ones hide concentration, for UMAP evens it out.
+1. One joint UMAP per game, of equally many rows of every run. Separate ones hide concentration, for UMAP evens it out.
 2. Its input needs no network: frames averaged over 4 x 4 pixels (84 x 84 -> 21 x 21), or standardised observations; of
    these the first 50 principal components, each different picture once. UMAP has 15 neighbours and min_dist 0.5.
    Features come from each run's own encoder, so that their coverage also compares encoders. They are an option, and the
@@ -505,7 +505,7 @@ def panel_title(table, grid, game, label, side, columns):
 
 
 def draw(path, games, drawn, table, grid, args):
-    """One panel a configuration, the base first, one block of rows a game; writes path.png and path.pdf.
+    """One panel per configuration, the base first, one block of rows per game; writes path.png and path.pdf.
 
     drawn: {game: (points (runs, n, 2), values (runs, n))}. All panels of a game have the same axes, colours and number
     of points: of configurations with more seeds than another, the first ones are drawn.
@@ -539,7 +539,7 @@ def draw(path, games, drawn, table, grid, args):
     rows = table[table["env_id"].isin(list(games))]
     what = {"frames": "down-sampled frames", "features": "features (each run's own encoder: compares encoders)"}
     figure.supxlabel(
-        f"one UMAP a game of {what[args.input]}; Cvg: G={grid}, {span(rows['rows'])} rows of each run, "
+        f"one UMAP per game of {what[args.input]}; Cvg: G={grid}, {span(rows['rows'])} rows of each run, "
         f"{span(rows['last_step'])} steps, {plural(args.umap_seeds, 'UMAP seed')}",
         fontsize=6.5,
     )

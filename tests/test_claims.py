@@ -164,7 +164,7 @@ def test_runs_that_end_at_different_steps_are_judged_at_the_last_common_one(tmp_
             write_curves(path, [(step, {"charts/episodic_return": step * 0.1}) for step in steps])
     table = draw("my_sweep", tmp_path / "runs", tmp_path / "out")
     assert claim(table, "8×25 beats the base").value == pytest.approx(0, abs=1e-6)
-    assert "runs end at 896 to 1,000: all are judged at 896, the last step that all reach" in capsys.readouterr().out
+    assert "runs end at 896 to 1,000: all are compared at 896, the last step that all reach" in capsys.readouterr().out
 
 
 def test_the_mean_number_of_games_counts_where_the_fewest_are_not_logged(tmp_path):
@@ -173,7 +173,7 @@ def test_the_mean_number_of_games_counts_where_the_fewest_are_not_logged(tmp_pat
         rows = [(step, {"charts/episodic_return": 5.0, "charts/episodes": step / 20}) for step in (512, 1024)]
         write_curves(path, rows)
     beats = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out"), "beats")
-    assert beats.verdict == "undecided" and beats.no_ci == "fewer than 2 finished games an environment: 32×4"
+    assert beats.verdict == "undecided" and beats.no_ci == "fewer than 2 finished episodes per environment: 32×4"
 
 
 # ---- the claims as the papers make them ------------------------------------------------------------------------------

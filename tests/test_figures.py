@@ -157,7 +157,7 @@ def test_unfinished_sweeps_are_judged_where_all_runs_have_been(tmp_path, capsys)
     for i, last in enumerate((4, 6, 8)):
         write_run(tmp_path / "runs" / str(i), 1.0, seed=i, last=last, total_timesteps=10**6, done=False)
     draw("fixed_budget", tmp_path / "runs", tmp_path / "out", images=True)
-    assert "no run has reached its budget: everything is judged at step 512" in capsys.readouterr().out
+    assert "no run has reached its budget: everything is compared at step 512" in capsys.readouterr().out
     finals = pd.read_csv(tmp_path / "out" / "fixed_budget.csv").query("metric == 'final score'")
     assert finals.value.tolist() == pytest.approx([0.5**0.5] * 3, abs=1e-3)
 
@@ -169,7 +169,7 @@ def test_runs_in_which_no_game_has_ended(tmp_path, capsys, kind):
         if N == 16:
             write_curves(path, [(step, {"diagnostics/ess": 95.0}) for step in (512, 1024)])
     draw("fixed_budget", tmp_path / "runs", tmp_path / "out", "--x", kind, images=True)
-    assert "(16×16, Breakout, seed 1): no game has ended; no score" in capsys.readouterr().out
+    assert "(16×16, Breakout, seed 1): no episode has ended; no score" in capsys.readouterr().out
     draw("scaling_data", tmp_path / "runs", tmp_path / "out", images=True)
     policy = pd.read_csv(tmp_path / "out" / "scaling_data_policy.csv")
     assert set(policy[policy.num_envs == 16].metric) == {"diagnostics/ess"}
@@ -209,7 +209,7 @@ def test_the_final_score_is_that_of_the_final_games_if_all_runs_have_it(tmp_path
     plant_pair(tmp_path / "runs", final=1.5)
     beats = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out", images=True), "beats")
     assert beats.value == pytest.approx(0.5, abs=1e-6) and beats.verdict == "supported"
-    assert "final: final_return, the mean of 20 whole games of the final network" in capsys.readouterr().out
+    assert "final: final_return, the mean of 20 evaluation episodes of the final network" in capsys.readouterr().out
     drawn = pd.read_csv(tmp_path / "out" / "fixed_budget.csv").query("metric == 'final score' and num_envs == 32")
     assert drawn.value.tolist() == pytest.approx([1.5] * 10)
 
@@ -218,7 +218,7 @@ def test_the_final_score_is_that_of_the_final_games_if_all_runs_have_it(tmp_path
     beats = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out"), "beats")
     assert beats.value == pytest.approx(-0.5, abs=1e-6) and beats.verdict == "contradicted"
     text = (tmp_path / "out" / "fixed_budget.txt").read_text()
-    assert "final: the mean of the last 100 finished games, for all runs: only 19 of 20 have a final_return" in text
+    assert "final: the mean of the last 100 finished episodes, for all runs: only 19 of 20 have a final_return" in text
 
 
 def test_final_games_count_where_no_game_has_ended_in_training(tmp_path):
@@ -234,9 +234,9 @@ def test_a_score_of_unfinished_games_judges_nothing(tmp_path, capsys):
     plant_pair(tmp_path / "runs", fewest=few)
     beats = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out"), "beats")
     assert beats.verdict == "undecided" and beats.value == pytest.approx(-0.5, abs=1e-6) and np.isnan(beats.ci_low)
-    assert beats.no_ci == "fewer than 2 finished games an environment: 32×4"
+    assert beats.no_ci == "fewer than 2 finished episodes per environment: 32×4"
     text = capsys.readouterr().out
-    assert "! 32×4: some environments have finished fewer than 2 games" in text and "32×4 (too few games)" in text
+    assert "! 32×4: some environments have finished fewer than 2 episodes" in text and "32×4 (too few episodes)" in text
     assert "! 8×16" not in text
 
     plant_pair(tmp_path / "enough", fewest=[*few[:-1], 2])

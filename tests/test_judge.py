@@ -50,7 +50,7 @@ def rows_of(path):
 
 
 # ---- planted differences ---------------------------------------------------------------------------------------------
-def judged(name, plant, seeds=10):
+def verdicts_of(name, plant, seeds=10):
     """{claim: (value, verdict)} where plant(row), a dict, takes the place of columns of the experiment's own table."""
     code = experiment.load(name)
     table = experiment.runs_of(code, RUNS)
@@ -78,10 +78,10 @@ def test_more_epochs_find_each_role():
     def plant(row):
         return near(0.4 + (row["update_epochs"] == 8) * (shapes[row["num_envs"], row["num_steps"]] - 0.2))
 
-    found = judged("data_reuse", plant)
+    found = verdicts_of("data_reuse", plant)
     assert values(found, "R1", "R2", "R3") == pytest.approx([-0.2, 0.1, -0.2], abs=0.02)
     assert [found[f"R{i}"][1] for i in (1, 2, 3)] == ["supported", "supported", "contradicted"]
-    assert {verdict for _, verdict in judged("data_reuse", plant, seeds=9).values()} == {""}
+    assert {verdict for _, verdict in verdicts_of("data_reuse", plant, seeds=9).values()} == {""}
 
 
 def test_the_three_ways_are_told_apart():
@@ -99,7 +99,7 @@ def test_the_three_ways_are_told_apart():
         columns = {f"{part}_{q}": value for part, value in own.items() for q in (1, 2, 3, 4)}
         return {**near(ways.get((n, size, row["learning_rate"]), 0.5)), "ddr": 10.0, "ddr_mean": 10.0, **columns}
 
-    found = judged("outer_loop", plant)
+    found = verdicts_of("outer_loop", plant)
     assert values(found, "O1", "O2", "O5") == pytest.approx([0.7, 0.2, -0.5], abs=0.02)
     assert found["O6"][0] == pytest.approx(1) and found["O6"][1] == "undecided"  # no order of three games is rare
     places = {}
@@ -110,7 +110,7 @@ def test_the_three_ways_are_told_apart():
         first = {f"return_{q}": -abs(place) for q in (1, 2, 3)}
         return {**near(1 - place**2), "ddr": 10**place, "ddr_mean": 10**place, **first, "return_4": place}
 
-    found = judged("outer_loop", lambda row: {**plant(row), **parabola(row)})
+    found = verdicts_of("outer_loop", lambda row: {**plant(row), **parabola(row)})
     assert found["O3"][0] == pytest.approx(-1, abs=0.03) and found["O3"][1] == "supported"
     assert found["O4"][0] == pytest.approx(0.8, abs=0.01)
 
@@ -119,12 +119,12 @@ def test_advise_and_training_find_what_is_planted():
     def grid(row):
         return near(0.9 if row["num_envs"] in (16, 32, 64, 128, 256) and row["learning_rate"] == 1e-3 else 0.4)
 
-    found = judged("advise", grid)
+    found = verdicts_of("advise", grid)
     assert found["V2"][0] > -0.05 and found["V3"][0] > -0.05
-    worse = judged("advise", lambda row: near(0.9 if row["num_envs"] == 4 else 0.4))
+    worse = verdicts_of("advise", lambda row: near(0.9 if row["num_envs"] == 4 else 0.4))
     assert worse["V1"][0] == pytest.approx(-0.5, abs=0.03)
     code = experiment.load("training")
-    found = judged("training", lambda row: near(np.log2(row["learning_rate"] * steps(row)) / 10))
+    found = verdicts_of("training", lambda row: near(np.log2(row["learning_rate"] * steps(row)) / 10))
     assert found["F1"][0] > 0.99 and found["F2"][0] < 0.4 and found["F3"][0] > 0.99 and code.VARIES[0] == "num_envs"
 
 
@@ -272,7 +272,7 @@ def test_the_table_of_runs_has_what_the_experiments_own_files_have():
         (["data_reuse", "--dataset", "empty/runs.csv.gz"], "data_reuse has no runs in the table: expected --runs"),
         (["data_reuse", "--dataset", str(experiment.RESULTS / "map" / "scores.csv")], "is no table of runs: expected"),
         (["all", "--first-seed", "6"], "all: expected the name of an experiment with --runs"),
-        (["data_reuse", "--runs", "empty"], "--runs empty: expected finished runs with final games"),
+        (["data_reuse", "--runs", "empty"], "--runs empty: expected finished runs with evaluation episodes"),
         (["data_reuse", "--first-seed", "11"], "--first-seed 11: expected a seed that has runs"),
     ],
 )

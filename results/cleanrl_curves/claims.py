@@ -24,7 +24,7 @@ def curves(folder):
 
 
 def rows(folder):
-    """A dict a run of curves.csv and of twenty_seeds.csv: the return at its end.
+    """A dict per run of curves.csv and of twenty_seeds.csv: the return at its end.
 
     Of curves.csv also the mean of the points that all runs of the game have.
     """
@@ -77,7 +77,7 @@ def claims(scores):
 
 
 def draw(scores):
-    """A panel a game: every run, and the mean with its 95 % interval."""
+    """A panel per game: every run, and the mean with its 95 % interval."""
     table = curves(scores.folder)
     figure, axes = plt.subplots(2, 2, figsize=(PAGE, 4))
     for game, axis in zip(scores.games, axes.flat, strict=True):

@@ -39,7 +39,7 @@ def add(found, names, configs, words, primary):
     ends = f"at N = {max(levels)} minus at N = {min(levels)}"
 
     def groups(view, values):
-        """One list a game of an array (seeds,) a configuration."""
+        """One list per game, with an array (seeds,) per configuration."""
         return [list(of_game) for of_game in zip(*map(values, configs), strict=True)]
 
     for name, (diagnostic, (label, sign)) in zip(names, PROBES.items(), strict=True):

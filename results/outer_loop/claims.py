@@ -90,8 +90,8 @@ def inverted_u(view, configs):
 def move_of_the_top(*samples):
     """log10 DDR of the configuration with the largest mean return at the end minus that of the best at a quarter: (…,).
 
-    samples: one a configuration, with an array (3, …, seeds) a game: the return at a quarter and at the end, NaN where
-    no game has ended, and the DDR. The mean over games.
+    samples: one per configuration, with an array (3, …, seeds) per game: the return at a quarter and at the end, NaN
+    where no episode has ended, and the DDR. The mean over games.
     """
     by_game = []
     for arrays in zip(*samples, strict=True):

@@ -214,7 +214,7 @@ class Claims(list):
         """The rows of verdicts.csv. A row in one game, an estimate, and a claim with too few seeds have no verdict."""
         for claim, (holds, fails) in zip(self, self.chances()):
             tested, word = claim.tested, claim.verdict
-            judged, least = claim.family in (PRIMARY, SECONDARY) and not claim.needs, detectable(tested.estimate)
+            has_verdict, least = claim.family in (PRIMARY, SECONDARY) and not claim.needs, detectable(tested.estimate)
             if word == UNDECIDED and "at the edge" in tested.remark:
                 word = f"{UNDECIDED}: at the edge"
             yield {
@@ -227,10 +227,10 @@ class Claims(list):
                 "value": number(tested.estimate.value),
                 "low": number(tested.estimate.low),
                 "high": number(tested.estimate.high),
-                "verdict": word if judged else "",
-                "p_holm": f"{holds:.4f}" if judged and claim.is_tested else "",
-                "p_holm_opposite": f"{fails:.4f}" if judged and claim.is_tested else "",
-                "detectable": f"{least:.2g}" if judged and word == UNDECIDED and least > 1e-9 else "",
+                "verdict": word if has_verdict else "",
+                "p_holm": f"{holds:.4f}" if has_verdict and claim.is_tested else "",
+                "p_holm_opposite": f"{fails:.4f}" if has_verdict and claim.is_tested else "",
+                "detectable": f"{least:.2g}" if has_verdict and word == UNDECIDED and least > 1e-9 else "",
                 "remark": "" if claim.family == BY_GAME else "; ".join(filter(None, (tested.remark, tested.why))),
             }
 
@@ -287,7 +287,7 @@ class Correlations:
     with_t: Estimate
     with_n_at_one_batch: Estimate
     levels: list  # N of the configurations behind `tau`
-    groups: list  # and their values: one list a game of arrays (seeds,)
+    groups: list  # and their values: one list per game of arrays (seeds,)
 
     @property
     def with_n(self):

@@ -1,11 +1,11 @@
 """What a claim compares, and the tests whose rates of wrong verdicts are known (results/calibration/calibration.py).
 
-The statistics take samples (estimates.py), one a configuration, and work on all draws of a bootstrap at once. A test
+The statistics take samples (estimates.py), one per configuration, and work on all draws of a bootstrap at once. A test
 gives a `Tested`: the number, its interval, the verdict, and the p-values of the claim and of its opposite.
 
 Against the best of several a plain interval is wrong: the best of seven equal configurations, chosen by the scores that
-judge it, is above each of them. `judge_each` and `judge_best` compare with each alternative on its own. Where the data
-also choose what is judged, `halves` leaves other seeds to judge it.
+test it, is above each of them. `judge_each` and `judge_best` compare with each alternative on its own. Where the data
+also choose what is tested, `halves` leaves other seeds to test it.
 """
 
 import itertools
@@ -160,9 +160,9 @@ def with_reversals(tested, levels, groups, side):
 
 
 def judge_ranks(x, y):
-    """The Tested of Spearman's correlation of two tables (games, cells) over all cells: is it positive?
+    """The Tested of Spearman's correlation of two tables (games, settings) over all entries: is it positive?
 
-    The cells of one game depend on each other, so whole games are permuted: the p-values are twice the shares of all
+    The settings of one game depend on each other, so whole games are permuted: the p-values are twice the shares of all
     orders of the games of x with a correlation at least, or at most, as large. 4 games have only 24 orders, so fewer
     than 5 games decide nothing. The interval is that of the orders, so of no correlation.
     """
@@ -186,7 +186,7 @@ def _orders(number):
     return np.array([np.arange(number), *(rng.permutation(number) for _ in range(5000))])
 
 
-# ---- statistics of samples, one a configuration ----------------------------------------------------------------------
+# ---- statistics of samples, one per configuration --------------------------------------------------------------------
 def difference(first, second, pool=mean):
     """The first score minus the second, (…,). pool: the statistic that makes one number of a sample."""
     return pool(first) - pool(second)
@@ -260,7 +260,7 @@ def best_place(*samples):
 def effect(levels, groups):
     """How far a quantity moves: its mean at the largest level minus that at the smallest, in its own unit.
 
-    The Evidence of the mean over games. levels: (C,). groups: one list a game of C arrays (seeds,).
+    The Evidence of the mean over games. levels: (C,). groups: one list per game of C arrays (seeds,).
     """
     if not groups:
         return nothing("nothing to compare")
@@ -275,7 +275,7 @@ def partial_correlation(first, second, given):
     in the rank of the third; 0 where nothing is left. A straight line, as in Spearman's partial correlation, leaves
     part of a curved dependence on the third quantity, and finds a correlation where there is none in up to a fourth of
     all cases. Average ranks are taken once, of all runs. first, second, given:
-    of the same runs, one list a game of C arrays (seeds,), one a configuration.
+    of the same runs, one list per game of C arrays (seeds,), one per configuration.
     """
     ranked = []
     for of_game in zip(first, second, given, strict=True):
@@ -310,9 +310,9 @@ def pearson(x, y):
 def edge(rows):
     """Which best rates say nothing, because a neighbour was not tried; "" if none.
 
-    rows: {name: {learning rate: observed mean score}}, one row a configuration that is taken at its own best rate. The
-    neighbours of a rate are at most a factor of NEIGHBOUR away, one below and one above. Of several rates with the best
-    mean one has to have both.
+    rows: {name: {learning rate: observed mean score}}, one row per configuration that is taken at its own best rate.
+    The neighbours of a rate are at most a factor of NEIGHBOUR away, one below and one above. Of several rates with the
+    best mean one has to have both.
     """
     return "; ".join(words for name, scores in rows.items() if (words := _edge_of_row(name, scores)))
 
@@ -338,7 +338,7 @@ def unless_at_the_edge(tested, grid, pool=mean):
 
 
 def halves(samples):
-    """(samples that choose, samples that judge): every second seed of each game; the first goes to the judges."""
+    """(samples that choose, samples that test): every second seed of each game; the first goes to the test."""
     return [[x[..., 1::2] for x in sample] for sample in samples], [[x[..., ::2] for x in sample] for sample in samples]
 
 
@@ -362,11 +362,11 @@ def judge_default(grid, default, margin, pool=mean):
 
 
 def judge_choice(samples, picks, margin, reps=2000, seed=0):
-    """The Tested of: what a search picks is less than `margin` below the best cell of the grid, mean over games.
+    """The Tested of: what a search picks is less than `margin` below the best setting of the grid, mean over games.
 
-    samples: one a cell, a list with one array (seeds,) a game. picks: one array a game, (searches,), of the indices of
-    the cells that were picked; searches are drawn as seeds are. The best cell of a game is chosen by half of the seeds,
-    and the other half judge: the best of many by the same seeds is partly luck.
+    samples: one per setting, a list with one array (seeds,) per game. picks: one array per game, (searches,), of the
+    indices of the settings that were picked; searches are drawn as seeds are. The best setting of a game is chosen by
+    half of the seeds, and the other half test it: the best of many by the same seeds is partly luck.
     """
     choosing, judging = halves(samples)
     if min(x.shape[-1] for sample in choosing for x in sample) < 1:

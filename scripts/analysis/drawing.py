@@ -106,7 +106,7 @@ def _draw_final_scores(sheet, ax, scale, lines):
 
 
 def points_of_runs(suite, by_budget):
-    """P3's Fig. 8: the final score of each run against its own DDR, a colour a budget, and each budget's parabola.
+    """P3's Fig. 8: the final score of each run against its own DDR, a colour per budget, and each budget's parabola.
 
     by_budget: {budget: (its configurations, colour)}.
     """
@@ -131,7 +131,7 @@ def points_of_runs(suite, by_budget):
                 line = np.linspace(x[0], x[-1], BAND_POINTS)
                 ax.plot(10**line, np.polyval(fit, line), color=color, lw=0.8)
         ax.set(xscale="log", xlabel="DDR: samples per unit of KL (log)")
-        ax.set_title("a dot a run" if logarithmic else "means")
+        ax.set_title("a dot per run" if logarithmic else "means")
         sheet.finish(ax, "no DDR\nlogged")
         low, high = ax.get_xlim()
         ax.xaxis.set_major_locator(LogLocator(10, (1, 2, 5) if high < 100 * low else (1,)))  # room for seven labels
@@ -348,7 +348,7 @@ def profiles(suite):
 
 
 def game_grid(suite, part, configs, metrics, by="shape"):
-    """A row a game, a column a metric; or, of one metric, games side by side: mean over seeds with its 95 % CI.
+    """A row per game, a column per metric; or, of one metric, games side by side: mean over seeds with its 95 % CI.
 
     metrics: [(tag, label)]; those that no run has are left out. Runs that ended early are thin lines to a cross, unless
     no other runs are there.
@@ -408,7 +408,7 @@ def _draw_unfinished(sheet, ax, config, game, tag, color):
     for run in sheet.suite.of(config, game):
         if run.end and run not in sheet.suite.drawn(config, game):
             x, y = run.curve(tag, sheet.axis)
-            until = run.enough_games_from(sheet.axis) if tag == RETURN else 0.0
+            until = run.enough_episodes_from(sheet.axis) if tag == RETURN else 0.0
             y = as_shown(tag, y)
             draw_line(ax, x, y, until, lw=0.6, alpha=0.6, color=color)
             ax.plot(x[-1:], y[-1:], "x", ms=3, color=color)

@@ -1,6 +1,6 @@
 """Aggregates over games and seeds, their bootstrap intervals, and the verdicts that rest on them.
 
-A *sample* holds the scores of one configuration: a list with one array a game, (…, seeds). Games may have different
+A *sample* holds the scores of one configuration: a list with one array per game, (…, seeds). Games may have different
 numbers of seeds, and every statistic gives each game the same weight.
 
 A pooled number is the `mean` over games of each game's mean; the games are taken as fixed. Only the figures of P1 pool
@@ -25,7 +25,7 @@ import numpy as np
 from scipy.stats import t as student
 
 NORMAL = statistics.NormalDist()
-MIN_SEEDS = 3  # seeds a game, on average: below that an interval says too little to be shown
+MIN_SEEDS = 3  # seeds per game, on average: below that an interval says too little to be shown
 ALPHA = 0.05  # the level of intervals and p-values
 DRAWS = 4000  # points of the distribution that a verdict rests on
 MARGIN = 0.1  # share of the base's score: a smaller difference is "little"
@@ -110,7 +110,7 @@ def improvement(sample, other):
 
 # ---- bootstrap -------------------------------------------------------------------------------------------------------
 def enough_seeds(samples):
-    """Whether the samples allow an interval: MIN_SEEDS seeds a game on average, and at least 2 in every game."""
+    """Whether the samples allow an interval: MIN_SEEDS seeds per game on average, and at least 2 in every game."""
     counts = [[x.shape[-1] for x in sample] for sample in samples]
     return all(count and min(count) >= 2 and np.mean(count) >= MIN_SEEDS for count in counts)
 
@@ -229,7 +229,7 @@ def comparable_pairs(levels, control=None):
 
 
 def pair_correlation(pairs):
-    """A statistic of samples, one a game with C arrays (…, seeds): P(larger at the higher of a pair) - P(smaller).
+    """A statistic of samples, one per game with C arrays (…, seeds): P(larger at the higher of a pair) - P(smaller).
 
     The mean over the pairs, and then over games.
     """
@@ -249,7 +249,7 @@ def kendall(levels, groups, control=None):
     Kendall's tau over the pairs of runs whose levels differ (Somers' D): P(larger at the higher level) - P(smaller).
     It is 0 for constants.
 
-    levels: (C,), one a configuration, as N. groups: one list a game of C arrays (seeds,) of the quantity. control:
+    levels: (C,), one per configuration, as N. groups: one list per game of C arrays (seeds,) of the quantity. control:
     (C,); if given, only configurations with equal control are compared, as N at a fixed batch.
     """
     pairs = comparable_pairs(levels, control)

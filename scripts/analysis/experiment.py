@@ -105,7 +105,7 @@ def keys_of(code):
 
 
 def collect(code, runs_dir):
-    """The rows, dicts, of an experiment's finished runs below a directory that played final games, sorted."""
+    """The rows, dicts, of an experiment's finished runs below a directory that have evaluation episodes, sorted."""
     rows = []
     runs, unread = training_runs.read_runs(runs_dir)
     for line in unread:
@@ -123,7 +123,7 @@ def collect(code, runs_dir):
         row |= {"experiment": code.name, **{name: given[name] for name in code.VARIES}}
         rows.append({**row, **(code.measure(run) if hasattr(code, "measure") else {})})
     if not rows:
-        arguments.fail(f"--runs {runs_dir}: expected finished runs with final games")
+        arguments.fail(f"--runs {runs_dir}: expected finished runs with evaluation episodes")
     return sorted(rows, key=lambda row: [row[key] for key in keys_of(code)])
 
 

@@ -1,9 +1,9 @@
 """The report of a sweep: one HTML file that asks for nothing from outside, and the same tables for LaTeX.
 
-    text = page.html(sweep, reference, judged, unread, drawn)
-    text = page.latex(sweep, judged)
+    text = page.html(sweep, reference, tested, unread, drawn)
+    text = page.latex(sweep, tested)
 
-judged: [(Suite, Claims), …], one a script. drawn: [(name, caption, text of an SVG image), …]. page.html is the
+tested: [(Suite, Claims), …], one per script. drawn: [(name, caption, text of an SVG image), …]. page.html is the
 template. Everything is inside the file: styles, images, and the script that sorts and filters the table of runs. It
 works from file:// and without JavaScript too.
 """
@@ -165,10 +165,10 @@ def command_of(manifest):
     return shlex.join(words)
 
 
-def origins(judged):
+def origins(tested):
     """(header, rows): with which code, versions and device how many of the runs were made."""
     counts = Counter()
-    for suite, _ in judged:
+    for suite, _ in tested:
         for run in suite.runs.values():
             manifest = run.manifest
             git, versions = manifest.get("git") or {}, manifest.get("versions") or {}
@@ -199,10 +199,10 @@ def terms():
     return [*TERMS, *diagnostics]
 
 
-def html(sweep, reference, judged, unread, drawn, how=""):
+def html(sweep, reference, tested, unread, drawn, how=""):
     """The text of the report. how: the command that has made it."""
     parts = []
-    for suite, claims in judged:
+    for suite, claims in tested:
         _, *notes = about(suite, reference)
         correlations, (runs_header, runs) = found_correlations(suite), runs_table(suite)
         parts.append(
@@ -228,7 +228,7 @@ def html(sweep, reference, judged, unread, drawn, how=""):
         unread=unread,
         drawn=drawn,
         how=how,
-        origins=origins(judged),
+        origins=origins(tested),
         signs=SIGNS,
         terms=terms(),
         about_claims=ABOUT_CLAIMS,
@@ -236,10 +236,10 @@ def html(sweep, reference, judged, unread, drawn, how=""):
     )
 
 
-def latex(sweep, judged):
+def latex(sweep, tested):
     """The tables of scores and of claims, for a document with the package booktabs."""
     lines = ["% needs \\usepackage{booktabs}"]
-    for suite, claims in judged:
+    for suite, claims in tested:
         where = f"{sweep}, {suite.script}.py, {suite.budget:,} environment steps"
         lines.append(as_latex(scores_table(suite), f"Scores of {where}: {suite.scale}."))
         if claims:

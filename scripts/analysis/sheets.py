@@ -1,6 +1,6 @@
 """The sheets on which the figures of a sweep are drawn: colours of configurations, an image, and the CSV behind it.
 
-A sheet records every number that it draws, one row a point, so that the CSV is enough to draw the image again.
+A sheet records every number that it draws, one row per point, so that the CSV is enough to draw the image again.
 """
 
 import io
@@ -26,7 +26,7 @@ def styles(suite, configs, by="shape"):
     """{configuration: Line2D properties, with a label}. The base is black.
 
     by: "shape" (more environments blue, longer rollouts orange and dashed), "configuration" (one colour each), the name
-    of an argument (one colour a value), or such a dictionary.
+    of an argument (one colour per value), or such a dictionary.
     """
     if isinstance(by, dict):
         return by

@@ -1,4 +1,4 @@
-"""The runs of one script in a sweep: grouped into configurations, judged at one budget, normalised, and aggregated."""
+"""The runs of one script in a sweep: grouped into configurations, compared at one budget, normalised, aggregated."""
 
 from launching.root import ROOT
 
@@ -154,11 +154,11 @@ class Suite(Scores):
 
     Attributes beside those of Scores: `runs`, {(configuration, game, seed): TrainingRun}; `parents`, {name of a run:
     the run that it goes on from}; `all_games` and `all_seeds`, sorted; `budget`, the step at which the longest runs are
-    judged, and `nominal_budget`, the steps that they were to make; `scored` and `games`, the configurations and the
+    compared, and `nominal_budget`, the steps that they were to make; `scored` and `games`, the configurations and the
     games of the aggregates; `shown`, the games of the images by game; `scale`, what a score is, in words; `final_is`,
-    what a final score is, in words; `too_few_games`, the configurations whose final scores judge nothing; `notes`, what
-    a reader has to know of the runs; `counts_diverged`, whether a diverged run has the score of a random policy, or
-    else none.
+    what a final score is, in words; `too_few_episodes`, the configurations whose final scores decide nothing; `notes`,
+    what a reader has to know of the runs; `counts_diverged`, whether a diverged run has the score of a random policy,
+    or else none.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class Suite(Scores):
         self.all_games = sorted({game for _, game, _ in self.runs})
         self.all_seeds = sorted({seed for _, _, seed in self.runs})
         self.base = self._find_base(bases, stated["base"].get(script), varied)
-        self._judge()
+        self._choose_steps()
         self._note_missing()
         self._set_scale()
         self.notes += self._choose_games()
@@ -259,48 +259,49 @@ class Suite(Scores):
         return -kept, config.batch_size, -sum(scale_one), num_envs, -budget, sort_key(config)
 
     # ---- which step, which score -------------------------------------------------------------------------------------
-    def _judge(self):
-        """Decides at which step each run is judged, and which runs have come so far."""
+    def _choose_steps(self):
+        """Decides at which step each run is compared, and which runs have come so far."""
         runs = list(self.runs.values())
         ends = [run.end for run in runs if run.end]
         longest = max(run.target for run in runs)
         for run in runs:
-            run.judge(run.target or longest or max(ends, default=0))
-        own_ends = self._judge_at_common_steps(runs)
+            run.score_at(run.target or longest or max(ends, default=0))
+        own_ends = self._choose_common_steps(runs)
         self._choose_final_score(runs)
         if own_ends:
             self.notes.append(
                 f"batches do not divide the budget, and runs end at {own_ends}: "
                 + (
-                    "final games are of networks that have learned for so long"
+                    "the evaluation episodes are of networks that were trained for so long"
                     if "final_return" in self.final_is
-                    else f"all are judged at {max(run.target for run in runs):,}, the last step that all reach"
+                    else f"all are compared at {max(run.target for run in runs):,}, the last step that all reach"
                 )
             )
         if ends and not any(run.finished for run in runs):
             equally_far = np.median(ends) >= training_runs.REACHED * max(ends)
             reached = max(ends) if equally_far else min(ends)
             for run in runs:
-                run.judge(reached)
-            self.notes.append(f"no run has reached its budget: everything is judged at step {reached:,}")
+                run.score_at(reached)
+            self.notes.append(f"no run has reached its budget: everything is compared at step {reached:,}")
         self.budget = max(run.target for run in runs)
         self.nominal_budget = max((run.arguments.get("total_timesteps") or 0 for run in runs), default=0)
         if not self.budget <= self.nominal_budget <= 1.5 * self.budget:
             self.nominal_budget = self.budget
-        self.too_few_games = [
+        self.too_few_episodes = [
             config
             for config in self.configs
-            if any(run.too_few_games for key, run in self.runs.items() if key[0] == config)
+            if any(run.too_few_episodes for key, run in self.runs.items() if key[0] == config)
         ]
-        for config in self.too_few_games:
+        for config in self.too_few_episodes:
             self.notes.append(
-                f"{label_of(config)}: some environments have finished fewer than {training_runs.ENOUGH_GAMES} games; "
-                "its final score is mostly of short games, and claims on it are undecided (--eval-episodes cures this)"
+                f"{label_of(config)}: some environments have finished fewer than {training_runs.ENOUGH_EPISODES} "
+                "episodes; its final score is mostly of short episodes, and claims on it are undecided (avoid it with "
+                "--eval-episodes)"
             )
 
     @staticmethod
-    def _judge_at_common_steps(runs):
-        """Judges runs of one budget at the last step that all of them reach. Returns where they end, if not there."""
+    def _choose_common_steps(runs):
+        """Compares runs of one budget at the last step that all of them reach. Returns where they end, if not there."""
         ends = set()
         for budget in {run.arguments.get("total_timesteps") for run in runs}:
             of_budget = [run for run in runs if run.arguments.get("total_timesteps") == budget]
@@ -308,20 +309,22 @@ class Suite(Scores):
             if len(targets) > 1:
                 ends |= targets
                 for run in of_budget:
-                    run.judge(min(targets))
+                    run.score_at(min(targets))
         return " to ".join(f"{end:,}" for end in sorted({min(ends), max(ends)})) if ends else ""
 
     def _choose_final_score(self, runs):
-        """Chooses between the two final scores, the same for all runs: judges them and sets `final_is`."""
+        """Chooses between the two final scores, the same for all runs, and sets `final_is`."""
         ended = [run for run in runs if run.finished or (run.evaluated and not run.diverged)]
         evaluated = [run for run in ended if run.evaluated]
-        self.final_is = "the mean of the last 100 finished games"
+        self.final_is = "the mean of the last 100 finished episodes"
         if evaluated and len(evaluated) == len(ended):
             games = sorted({run.done.get("final_episodes", 0) for run in ended})
             counts = f"{games[0]:,}" if len(games) == 1 else f"{games[0]:,} to {games[-1]:,}"
-            self.final_is = f"final_return, the mean of {counts} whole games of the final network (--eval-episodes)"
+            self.final_is = (
+                f"final_return, the mean of {counts} evaluation episodes of the final network (--eval-episodes)"
+            )
             for run in runs:
-                run.judge(run.target, by_evaluation=True)
+                run.score_at(run.target, by_evaluation=True)
         elif evaluated:
             self.final_is += (
                 f", for all runs: only {len(evaluated)} of {len(ended)} have a final_return (--eval-episodes), and the "
@@ -340,7 +343,7 @@ class Suite(Scores):
             elif not run.finished and run.end:
                 self.notes.append(f"{where}: ends at step {run.end:,} of {run.target:,.0f}: unfinished; no final score")
             elif not run.finished:
-                self.notes.append(f"{where}: no game has ended; no score")
+                self.notes.append(f"{where}: no episode has ended; no score")
         for config in self.configs:
             missing = []
             for game in self.all_games:
@@ -418,7 +421,7 @@ class Suite(Scores):
         first = [game for game in P1_GAMES if game in self.all_games]
         return sorted([*first, *(game for game in self.all_games if game not in first)][: len(P1_GAMES)])
 
-    # ---- views: the same runs, judged otherwise ----------------------------------------------------------------------
+    # ---- views: the same runs, counted otherwise ---------------------------------------------------------------------
     def without_diverged(self):
         """The suite in which diverged runs have no score."""
         view = copy.copy(self)
@@ -449,23 +452,23 @@ class Suite(Scores):
         missing = [game for game in games if not self.of(config, game)]
         return f" (not in {', '.join(missing)})" if missing else ""
 
-    def judged(self, config, game):
+    def counted(self, config, game):
         """The runs that have a final score: the finished ones, and the diverged ones if they count."""
         return [run for run in self.of(config, game) if run.finished or (run.diverged and self.counts_diverged)]
 
     def finals(self, config, game):
-        """The final scores of the judged runs, (seeds,)."""
-        returns = [self.random[game] if run.diverged else run.final for run in self.judged(config, game)]
+        """The final scores of the runs that count, (seeds,)."""
+        returns = [self.random[game] if run.diverged else run.final for run in self.counted(config, game)]
         return self.score(np.array(returns, float), game)
 
     @lru_cache(maxsize=None)  # noqa: B019 - suites live as long as the program
     def values(self, config, game, column="score"):
-        """One of MEASURES of the judged runs, or what the study measures, (seeds,)."""
+        """One of MEASURES of the runs that count, or what the study measures, (seeds,)."""
         if column == "score":
             return self.finals(config, game)
         if column not in MEASURES:
-            return np.array([self._measures_of(run).get(column, np.nan) for run in self.judged(config, game)], float)
-        curves = np.array([self._training_curve(run, game) for run in self.judged(config, game)])
+            return np.array([self._measures_of(run).get(column, np.nan) for run in self.counted(config, game)], float)
+        curves = np.array([self._training_curve(run, game) for run in self.counted(config, game)])
         if not curves.size:
             return np.zeros(0)
         if column == "area":
@@ -496,7 +499,7 @@ class Suite(Scores):
 
     def _threshold(self, game):
         """The return that is THRESHOLD of the way from the random policy's to the last of the base's mean curve."""
-        ends = [self._training_curve(run, game)[-1] for run in self.judged(self.base, game)]
+        ends = [self._training_curve(run, game)[-1] for run in self.counted(self.base, game)]
         random = self.random[game]
         return random + THRESHOLD * max(0.0, float(np.mean(ends)) - random) if ends else np.inf
 
@@ -540,19 +543,19 @@ class Suite(Scores):
         return Estimate(*map(float, interval(self.pool, [self.sample(config)], self.reps, self.seed)))
 
     def reason_to_doubt(self, configs, column="score"):
-        """Why a measure of the configurations judges nothing; "" if it does."""
+        """Why a measure of the configurations decides nothing; "" if it does."""
         doubtful = [label_of(config) for config in configs if self._is_doubtful(config, column)]
         if not doubtful:
             return ""
         until = "" if column == "score" else " by half the budget"
         labels = ", ".join(dict.fromkeys(doubtful))
-        return f"fewer than {training_runs.ENOUGH_GAMES} finished games an environment{until}: {labels}"
+        return f"fewer than {training_runs.ENOUGH_EPISODES} finished episodes per environment{until}: {labels}"
 
     def _is_doubtful(self, config, column):
         if column == "score":
-            return config in self.too_few_games
+            return config in self.too_few_episodes
         runs = [run for game in self.games for run in self.of(config, game)]
-        return any(run.finished and run.enough_games_from() > run.target / 2 for run in runs)
+        return any(run.finished and run.enough_episodes_from() > run.target / 2 for run in runs)
 
     @lru_cache(maxsize=None)  # noqa: B019
     def second_half_means(self, config, game, tag):
@@ -562,7 +565,7 @@ class Suite(Scores):
 
     # ---- curves ------------------------------------------------------------------------------------------------------
     def drawn(self, config, game):
-        """The runs behind a curve: the finished ones; if there is none, those with a finished game; else all."""
+        """The runs behind a curve: the finished ones; if there is none, those with a finished episode; else all."""
         runs = self.of(config, game)
         return [run for run in runs if run.finished] or [run for run in runs if run.end] or runs
 
@@ -592,9 +595,9 @@ class Suite(Scores):
         return np.concatenate(columns, axis=1)
 
     def dotted_until(self, config, games, axis):
-        """Where on the axis every environment of the configuration's runs in the games has finished enough games."""
+        """Where on the axis every environment of the configuration's runs in the games has finished enough episodes."""
         runs = [run for game in games for run in self.drawn(config, game)]
-        return max((run.enough_games_from(axis) for run in runs), default=0.0)
+        return max((run.enough_episodes_from(axis) for run in runs), default=0.0)
 
     @lru_cache(maxsize=None)  # noqa: B019
     def aggregate(self, config, axis):

@@ -339,7 +339,7 @@ def _changes_little(suite, claims, name):
 
 # ---- P3 --------------------------------------------------------------------------------------------------------------
 def log_ddr(suite, config):
-    """log10 of the DDR (samples per unit of KL) of the runs in the games of the aggregates: one array a game."""
+    """log10 of the DDR (samples per unit of KL) of the runs in the games of the aggregates: one array per game."""
     return [np.log10(np.maximum(suite.second_half_means(config, game, "outer/ddr"), 1e-9)) for game in suite.games]
 
 

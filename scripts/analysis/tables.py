@@ -9,7 +9,7 @@ from analysis.claims import PRIMARY, correlations
 from analysis.comparisons import SEEDS_FOR_A_VERDICT
 from analysis.estimates import MIN_SEEDS, interval, iqm, median, optimality_gap
 from analysis.suite import label_of
-from analysis.training_runs import ATARI_5, ATARI_10, ENOUGH_GAMES, median_57
+from analysis.training_runs import ATARI_5, ATARI_10, ENOUGH_EPISODES, median_57
 
 
 def number(value):
@@ -46,7 +46,7 @@ def scores_table(suite):
         row = [
             label_of(config)
             + (" (base)" if config == suite.base else "")
-            + (" (too few games)" if config in suite.too_few_games else ""),
+            + (" (too few episodes)" if config in suite.too_few_episodes else ""),
             f"{sum(run.finished for run in runs)}/{len(runs)}",
         ]
         if suite.can_compare([config]):
@@ -152,7 +152,7 @@ def found_correlations(suite):
 
 
 def about(suite, reference):
-    """Lines on what was read, how it is judged, and what is missing; the latter begin with "!"."""
+    """Lines on what was read, how it is compared, and what is missing; the latter begin with "!"."""
     runs = suite.runs.values()
     finished = sum(run.finished for run in runs)
     yield f"== {suite.sweep}: {reference}; {suite.script}.py"
@@ -160,20 +160,20 @@ def about(suite, reference):
         f"{len(runs)} runs, {finished} at their budget: {len(suite.configs)} configurations, {len(suite.all_games)} "
         f"games, seeds {' '.join(map(str, suite.all_seeds))}; base {label_of(suite.base)}"
     )
-    yield f"judged at {suite.budget:,.0f} environment steps: the order of configurations depends on the budget"
+    yield f"compared at {suite.budget:,.0f} environment steps: the order of configurations depends on the budget"
     yield f"scores: {suite.scale}; final: {suite.final_is}"
-    if any(run.enough_games_from() > 0 for run in runs):
+    if any(run.enough_episodes_from() > 0 for run in runs):
         yield (
-            f"curves of the return are dotted until each environment of their runs has finished {ENOUGH_GAMES} games "
-            "(charts/min_episodes): before that mostly short games have ended"
+            f"curves of the return are dotted until each environment of their runs has finished {ENOUGH_EPISODES} "
+            "episodes (charts/min_episodes): before that mostly short episodes have ended"
         )
     of_claims = "Student's t with the jackknife's standard error"
     if suite.pool is iqm:
         of_claims = f"on scores n - 1 of n seeds are drawn (Rao, Wu), of the others {of_claims}"
     yield (
         f"aggregates over {len(suite.games)} games: {', '.join(suite.games) or 'none'}; CIs: 95 % percentile "
-        f"bootstrap over seeds within games (rliable), {suite.reps} resamples; none below {MIN_SEEDS} seeds a game; of "
-        f"claims {of_claims}"
+        f"bootstrap over seeds within games (rliable), {suite.reps} resamples; none below {MIN_SEEDS} seeds per game; "
+        f"of claims {of_claims}"
     )
     if any(run.diverged for run in runs):
         yield (

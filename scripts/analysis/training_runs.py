@@ -22,7 +22,7 @@ from support.arguments import PLACE
 RETURN, MIN_EPISODES, EPISODES = "charts/episodic_return", "charts/min_episodes", "charts/episodes"
 AXES = {"steps": "environment steps", "gradient_steps": "gradient steps", "hours": "wall-clock hours"}
 REACHED = 0.98  # share of its budget from which a run counts as finished
-ENOUGH_GAMES = 2  # games of each environment: before them the last 100 games are mostly short ones
+ENOUGH_EPISODES = 2  # episodes of each environment: before them the last 100 episodes are mostly short ones
 
 # Arguments that say where and how a run is carried out, or what follows from others: they make no configuration.
 NO_CONFIGURATION = PLACE | {
@@ -187,19 +187,19 @@ class TrainingRun:
     failure: str = ""  # why it has failed or diverged, in one line
     diverged: bool = False  # whether there is a failed.json, or its last return is not finite
     diverged_at: int = 0  # the step of that
-    target: float = 0.0  # the step at which the run is judged
+    target: float = 0.0  # the step at which the run is compared with others
     finished: bool = False  # whether it has come so far
-    by_evaluation: bool = False  # whether its final score is that of `--eval-episodes`, else of the last 100 games
+    by_evaluation: bool = False  # whether its final score is that of `--eval-episodes`, else of the last 100 episodes
 
-    def judge(self, target, by_evaluation=False):
-        """Sets the step at which the run is judged, by which score, and whether it has come so far."""
+    def score_at(self, target, by_evaluation=False):
+        """Sets the step at which the run is compared with others, by which score, and whether it has come so far."""
         self.target, self.by_evaluation = target, by_evaluation
         has_score = self.evaluated if by_evaluation else 0 < self.end >= REACHED * target
         self.finished = has_score and not self.diverged
 
     @property
     def evaluated(self):
-        """Whether the final network has played whole games (`--eval-episodes`)."""
+        """Whether the final network has played evaluation episodes (`--eval-episodes`)."""
         return self.done.get("final_return") is not None
 
     def curve(self, tag, axis="steps"):
@@ -255,16 +255,16 @@ class TrainingRun:
     def final(self):
         """The final score, a return; None if the run is not finished.
 
-        done.json's `final_return` with `by_evaluation`, else the mean of the last 100 finished games at the target.
+        done.json's `final_return` with `by_evaluation`, else the mean of the last 100 finished episodes at the target.
         """
         if not self.finished:
             return None
         return float(self.done["final_return"] if self.by_evaluation else np.interp(self.target, *self.curve(RETURN)))
 
-    def enough_games_from(self, axis="steps"):
-        """Where on the axis each environment has finished ENOUGH_GAMES games.
+    def enough_episodes_from(self, axis="steps"):
+        """Where on the axis each environment has finished ENOUGH_EPISODES episodes.
 
-        Infinite if that is not reached, 0 for an old run that does not say how many games it has finished.
+        Infinite if that is not reached, 0 for an old run that does not say how many episodes it has finished.
         """
         if MIN_EPISODES in self.curves:
             x, fewest = self.curve(MIN_EPISODES, axis)
@@ -273,12 +273,12 @@ class TrainingRun:
             fewest = episodes / self.arguments["num_envs"]  # on average: the fewest are fewer
         else:
             return 0.0
-        return float(min(x[fewest >= ENOUGH_GAMES], default=np.inf))
+        return float(min(x[fewest >= ENOUGH_EPISODES], default=np.inf))
 
     @property
-    def too_few_games(self):
-        """Whether the final score is of the last 100 games and some environment has finished too few of them."""
-        return self.finished and not self.by_evaluation and self.enough_games_from() > self.target
+    def too_few_episodes(self):
+        """Whether the final score is of the last 100 episodes and some environment has finished too few of them."""
+        return self.finished and not self.by_evaluation and self.enough_episodes_from() > self.target
 
 
 def read_run(run_dir, name):
