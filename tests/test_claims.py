@@ -326,7 +326,7 @@ def test_holm_counts_the_rows_and_a_contradiction_is_remarked(tmp_path):
     # "less" holds, and most runs order them so, or the other way
     for chance, remarked in ((0.3, False), (0.7, True)):
         below = judge(Evidence(-0.3, np.full(300, -0.3)), "less")
-        row = Claim("below", "", below, "less", improvement=Estimate(chance, 0.1, 0.9))
+        row = Claim("below", below, "", "less", improvement=Estimate(chance, 0.1, 0.9))
         assert row.verdict == "supported" and (f"P(improvement) is {chance:.2f}" in row.remark) == remarked
     assert not Claim(
         "worse", judge(sure, "not less", 0.1), "", "not less", 0.1, improvement=improvement_of(suite)
