@@ -50,8 +50,8 @@ def table_of(name):
 
 
 def rows(folder):
-    """The runs of all blocks, one dict each: for the table of all runs."""
-    for path in sorted((folder / "blocks").glob("*.csv")):
+    """The runs of all blocks, one dict each: for the table of all runs, once the pilots have set the budgets."""
+    for path in sorted((folder / "blocks").glob("*.csv")) if (folder / "budgets.csv").exists() else ():
         yield from pd.read_csv(path, dtype={"start": str, "commit": str}).to_dict("records")
 
 
