@@ -13,7 +13,7 @@ import torch
 from conftest import load_checkpoint
 
 import ppo_envpool as ppo
-from support import reading
+from support import pack, reading, rundir
 
 # Awkward sizes: 3 games, 7 steps, minibatches of 7 rows, 10 units; 6 iterations, of which each is a log point.
 TINY = "--num-envs 3 --num-steps 7 --num-minibatches 3 --update-epochs 2 --total-timesteps 126 --hidden-sizes 10 9 "
@@ -128,6 +128,22 @@ def test_a_run_has_the_same_bits_alone_and_in_any_company(words, tmp_path):
     check_same(tmp_path / "two/4", tmp_path / "five/4")
     check_same(tmp_path / "two/1", tmp_path / "five/1")
     check_same(tmp_path / "alone/2", tmp_path / "five/2")
+
+
+def test_one_bad_number_ends_the_run_of_its_agent(tmp_path):
+    """Wherever it stands: here in the last step of the second of two environments."""
+    runs = [object.__new__(rundir.Run) for _ in range(3)]
+    for s, run in enumerate(runs):
+        run.path, run.global_step, run.ended = tmp_path / str(s), 10, False
+        run.path.mkdir()
+    several = object.__new__(pack.Pack)
+    several.members, several.diverged = runs, []
+    rewards, loss = torch.zeros(3, 5, 2), torch.zeros(3, 1)
+    rewards[1, 4, 1] = np.nan
+    several.stop_diverged({"rewards": rewards, "loss": loss})
+    assert several.diverged == [1] and [run.ended for run in runs] == [False, True, False]
+    failed = {"tensor": "rewards", "global_step": 10, "step": 8, "environment": 1}
+    assert json.loads((tmp_path / "1/failed.json").read_text()) == failed and not list(tmp_path.glob("[02]/*"))
 
 
 def test_a_file_of_one_run(tmp_path):
