@@ -128,7 +128,7 @@ def test_a_run_that_is_done_gets_a_curves_file(tmp_path):
 def test_load(tmp_path):
     """Each argument, state and score of each run, at any depth; the curves in a second table."""
     write_run(tmp_path / "deep" / "er" / "a", 1.0, final=1.5, hidden_sizes=[64, 64], scalars={"x": 1.0})
-    write_run(tmp_path / "b", 1.0, seed=2, script="ppo_envpool", done=False, scalars={"y": np.nan})
+    write_run(tmp_path / "b", 1.0, seed=2, script="ppo_envpool", done=False, scalars={"y": np.nan}, half_return=7.0)
     done = {"sps": 512.5, "wall_seconds": 2.0, "final_return_ci": [40.0, 50.0]}
     path = tmp_path / "deep" / "er" / "a" / "done.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **done}))
@@ -149,6 +149,7 @@ def test_load(tmp_path):
     assert a.final_return == pytest.approx(1.7 + 1.5 * 28.8) and a.final_episodes == 20 and a.global_step == 1024
     assert (b.script, b.commit, b.start, b.global_step) == ("ppo_envpool", "0123abc", more["start"], 1024)
     assert np.isnan(b.final_return) and np.isnan(b.sps)
+    assert np.isnan(b.half_return), "it has an argument of this name, but no such result"
     reading.load(tmp_path).to_csv(tmp_path / "runs.csv.gz", index=False)
     pd.testing.assert_frame_equal(reading.load(tmp_path / "runs.csv.gz"), reading.load(tmp_path))
     with pytest.raises(ValueError, match="curves.csv is no table of runs: expected the columns"):
