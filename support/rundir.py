@@ -17,6 +17,7 @@ import functools
 import io
 import itertools
 import json
+import math
 import os
 import platform
 import shlex
@@ -640,6 +641,9 @@ class Run:
         done: Dict[str, Any] = {}
         final_returns = sum(devices.gather(list(final_returns or [])), [])
         final_return = sum(final_returns) / len(final_returns) if final_returns else None
+        if final_return is not None and not math.isfinite(final_return):
+            print(f"note: {self.path}: the evaluation episodes have the mean {final_return}: left out", file=sys.stderr)
+            final_return = None
         self._bar.close()
         if self._events:
             if final_return is not None:

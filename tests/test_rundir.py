@@ -1,10 +1,12 @@
 """support/ without a training run: ranges of arguments, seeds of games, log points, the interval of a mean."""
 
+import io
 import json
 import os
 import resource
 import sys
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Optional
 
 import numpy as np
@@ -128,6 +130,20 @@ def test_what_keeps_a_run_from_writing_is_one_line(tmp_path, monkeypatch, capsys
     assert moved in capsys.readouterr().err
     with pytest.raises(FileNotFoundError), rundir.full_disk_in_one_line():
         open(tmp_path / "checkpoint.pt")
+
+
+def test_evaluation_episodes_without_a_finite_mean_are_left_out(tmp_path, capsys):
+    """Such a number would make done.json one that no program reads."""
+    run = object.__new__(rundir.Run)
+    run.path, run.args, run.alone = tmp_path, SimpleNamespace(capture_video=False), False
+    run._bar = run._lock = io.StringIO()
+    run._events = run._wandb = None
+    run.exit_code, run.global_step, run.parent_step, run._wall_seconds, run.latest = 0, 8, 0, 2.0, [(1.0, 4)]
+    done = run.finish([1.0, np.nan])
+    assert done == {"global_step": 8, "wall_seconds": 2.0, "sps": 4.0, "episodic_return": 1.0}
+    assert (
+        reading.read_object(tmp_path / "done.json") == done and "have the mean nan: left out" in capsys.readouterr().err
+    )
 
 
 def test_games_are_counted_by_environment():
