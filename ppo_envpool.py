@@ -150,6 +150,7 @@ class Agent(nn.Module):
         super().__init__()
         self.observation, self.actions, self.continuous = observation, actions, actions.continuous
         self.norm_obs, self.num_encoders = args.norm_obs, 1 if args.shared_encoder else 2
+        self.linear = layers.large_linear if observation.images else layers.linear
         self.activation = {"tanh": layers.tanh, "elu": layers.elu, "relu": F.relu}[args.activation]
         grid = observation.kind == "grid"
         chains = [layers.Convolution.chain(x.image, NATURE if x.image.large else MINATAR) for x in observation.images]
@@ -194,13 +195,13 @@ class Agent(nn.Module):
             x = self.activation(self.convolution(cells, *convolutions))
             direction = F.one_hot(obs[..., 0].long(), 4).float()[:, None].expand(-1, self.num_encoders, -1, -1)
             return torch.cat([x.flatten(3), direction], -1).flatten(0, 1), [x]
-        vector, images, hiddens = obs[..., : self.observation.vector].float(), [], []
+        vector = obs[..., : self.observation.vector].float() if self.observation.images else obs
         if self.observation.kind == "index":
             vector = F.one_hot(obs[..., 0].long(), self.observation.values).float()
         elif self.norm_obs:
             vector = ((vector - self.obs_mean) / self.obs_std).clamp(-10.0, 10.0)
-        slices = iter(convolutions)
-        for entry, chain in zip(self.observation.images, self.convolutions):
+        images, hiddens, slices = [], [], iter(convolutions)
+        for entry, chain in zip(self.observation.images, self.convolutions if self.observation.images else ()):
             x = obs[..., entry.start : entry.stop].unflatten(-1, entry.image[:3]).float() / entry.image.scale
             for layer in chain:
                 x = self.activation(layer(x, next(slices)))  # (S, B, E kernels, H, W)
@@ -218,7 +219,7 @@ class Agent(nn.Module):
         convolutions, (*network, actor, critic) = slices or self.slices()
         x, hiddens = self.inputs(obs, convolutions)
         for layer in network:
-            x = self.activation(layers.linear(x, *layer))
+            x = self.activation(self.linear(x, *layer))
             hiddens.append(x.view(len(obs), -1, *x.shape[1:]))
         encoded = x.unflatten(0, (-1, self.num_encoders)).unbind(1)
         return layers.linear(encoded[0], *actor), layers.linear(encoded[-1], *critic).squeeze(-1), hiddens
@@ -270,10 +271,10 @@ def draw_noise(shape, continuous, generator):
 
 def sample(outputs, noise, std, sizes=()):
     """Samples actions: mean + std * noise, (..., N, A), or argmax(logits + noise), (..., N), with sizes (..., N, K)."""
-    if std is not None:
-        return outputs + std * noise
-    parts = [x.argmax(-1) for x in np.split(outputs + noise, np.cumsum(sizes[:-1], dtype=int), -1)]
-    return np.stack(parts, -1) if sizes else parts[0]
+    if sizes:
+        parts = np.split(outputs + noise, np.cumsum(sizes[:-1], dtype=int), -1)
+        return np.stack([x.argmax(-1) for x in parts], -1)
+    return (outputs + noise).argmax(-1) if std is None else outputs + std * noise
 
 
 def action_std(agent):
@@ -287,12 +288,12 @@ def collect_steps(agent, rollout, noise, next_obs, envs):
 
     Returns the last next_obs and its values.
     """
-    std, slices = action_std(agent), agent.slices()
+    std, slices, sizes = action_std(agent), agent.slices(), agent.actions.parts
     for t in range(len(noise)):
         rollout.obs[t] = next_obs
         outputs, values, _ = agent(torch.from_numpy(rollout.obs[t]), slices)
         rollout.outputs[t], rollout.values[t] = outputs.numpy(), values.numpy()
-        rollout.actions[t] = action = sample(rollout.outputs[t], noise[t], std, agent.actions.parts)
+        rollout.actions[t] = action = sample(rollout.outputs[t], noise[t], std, sizes)
         next_obs, rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], _ = envs.step(action)
     return next_obs, agent(torch.from_numpy(next_obs.astype(rollout.obs.dtype)))[1].numpy()
 

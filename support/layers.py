@@ -3,7 +3,7 @@
 What an agent computes has the same bits whatever the others are, and whether there are others:
 
 - A product of matrices is of two slices or more; of one slice it takes another kernel, which rounds differently.
-- A convolution is one call for each agent: with its kernels as a group of a larger one it would take another path.
+- A convolution, or a large layer, is one call for each agent: as a group of a larger call it would take another path.
 - MKL_CBWR=AUTO,STRICT has MKL round alike wherever a slice begins in memory. MKL reads it at its first product.
 - F.elu, torch.sigmoid and PyTorch's fused Adam round differently at the end of a tensor: they are not used. So does
   torch.exp2, whose input is padded.
@@ -67,6 +67,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     if len(x) > 1:
         return product(x, weight, bias)
     return product(*(y.expand(2, -1, -1) for y in (x, weight, bias)))[:1]
+
+
+def large_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """The same for layers that take longer than a call of PyTorch: a call for each slice, and none twice."""
+    return torch.stack([torch.addmm(b, rows, w) for rows, w, b in zip(x, weight, bias)])
 
 
 class _Tanh(torch.autograd.Function):

@@ -296,6 +296,8 @@ class Envs:
         self.seeds: List[int] = np.ravel(seeds).tolist()
         self.envs: Any = None  # the maker's environments
         self.observation, self.actions = observation_of(spaces[0]), actions_of(spaces[1])
+        self.start = getattr(spaces[1], "start", 0)  # of discrete actions
+        self.starts_at_0 = not np.any(self.start)
         self.retired: List[int] = []
 
     def step(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
@@ -332,4 +334,5 @@ class Envs:
                 _refuse_outside(action.reshape(-1, action.shape[-1]), self.actions.sizes, space, "an action")
             except ValueError as error:
                 sys.exit(f"error: {error}")
-        return (action.reshape(-1, *space.shape) + getattr(space, "start", 0)).astype(space.dtype, copy=False)
+        action = action.reshape(-1, *space.shape)
+        return (action if self.starts_at_0 else action + self.start).astype(space.dtype, copy=False)
