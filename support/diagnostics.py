@@ -174,12 +174,12 @@ def policy_diagnostics(
     whose numbers of logits these are, and actions are (..., M, K): the probability of an action is the product, the KL
     the sum, and the policy variance is that of the probabilities of all A values.
     """
-    inds = actions if sizes else actions[..., None]
+    taken = actions.split(1, -1) if sizes else [actions[..., None]]
     sizes = list(sizes) or [logits.shape[-1]]
-    firsts = torch.tensor([sum(sizes[:k]) for k in range(len(sizes))], device=actions.device)
     policies = [x.detach().double().split(sizes, -1) for x in (logits, new_logits)]
     old, new = (torch.cat([torch.log_softmax(x, -1) for x in parts], -1) for parts in policies)
-    ess, percent = _ess((new - old).gather(-1, inds + firsts).sum(-1), valid)
+    log_ratios = [x.gather(-1, inds) for x, inds in zip((new - old).split(sizes, -1), taken)]
+    ess, percent = _ess(torch.cat(log_ratios, -1).sum(-1), valid)
     values = {
         "ess": percent,
         "ess/samples": ess,
