@@ -104,6 +104,9 @@ DMC = frozenset(
     """.split()
 )
 
+# The tasks of ppo_envpool's families that observe an image
+IMAGES = frozenset(("CarRacing-v2", "CarRacing-v3"))
+
 # The tasks of ppo_envpool's families whose actions are real numbers
 CONTINUOUS = DMC | frozenset(
     """

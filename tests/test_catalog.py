@@ -34,7 +34,9 @@ def test_the_script_that_plays_a_game():
 def test_continuous_tasks():
     """The names that a launcher goes by, against the action space of every small task that EnvPool has."""
     played = [name for name, module in families().items() if module in tasks.TRAINED]
-    assert catalog.CONTINUOUS == {name for name in played if tasks.rows_of(name)[1].continuous}
+    rows = {name: tasks.rows_of(name) for name in played}
+    assert catalog.CONTINUOUS == {name for name, (_, actions) in rows.items() if actions.continuous}
+    assert catalog.IMAGES == {name for name, (observation, _) in rows.items() if observation.images}
 
 
 @pytest.mark.parametrize(

@@ -629,13 +629,17 @@ def test_the_spaces_are_played_or_refused_as_the_readme_says(name, capsys):
 
 def test_defaults_by_the_kind_of_actions():
     """…also where the launcher and the figures read them, without an import of the script."""
-    for env_id, continuous in (("CartPole-v1", False), ("Hopper-v5", True), ("CheetahRun-v1", True)):
+    for env_id in ("CartPole-v1", "Hopper-v5", "CheetahRun-v1", "CarRacing-v3"):
+        continuous, image = env_id != "CartPole-v1", env_id == "CarRacing-v3"
         args = vars(ppo.parse_args(["--env-id", env_id]))
         table = reading.default_arguments(str(ROOT / "ppo_envpool.py"), env_id)
         for name in ("learning_rate", "num_minibatches", "update_epochs", "ent_coef", "norm_obs", "total_timesteps"):
             assert args[name] == table[name], name
+        for name in ("hidden_sizes", "activation", "shared_encoder"):
+            assert list(args[name]) == list(table[name]) if name == "hidden_sizes" else args[name] == table[name], name
         assert (args["learning_rate"], args["num_minibatches"]) == ((3e-4, 32) if continuous else (2.5e-4, 4))
-        assert args["norm_obs"] is args["norm_reward"] is continuous
+        assert args["norm_reward"] is continuous and args["norm_obs"] is (continuous and not image)
+        assert args["shared_encoder"] is image
     assert ppo.parse_args(["--env-id=Hopper-v5", "--learning-rate", "1e-3"]).learning_rate == 1e-3
     task = str(ROOT / "ppo_envpool.py"), "gymnasium::Pendulum-v1"  # its module would have to be imported
     assert (tasks.default_arguments(*task)["norm_obs"], reading.default_arguments(*task)["norm_obs"]) == (True, False)

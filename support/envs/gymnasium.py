@@ -60,8 +60,8 @@ def make_one(env_id: str, env_kwargs: str = "{}", film: bool = False) -> Any:
             _check_module(module)
             with contextlib.redirect_stdout(io.StringIO()):
                 importlib.import_module(module)
-        options = {"render_mode": "rgb_array"} if film else {}
-        return gymnasium.make(name, **{**options, **json.loads(env_kwargs)})
+        options = json.loads(env_kwargs)
+        return gymnasium.make(name, **{**options, "render_mode": "rgb_array"} if film else options)
     except Unplayable:
         raise
     except Exception as error:  # whatever the user's module raises

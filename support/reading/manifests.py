@@ -42,7 +42,8 @@ def default_arguments(script: str, env_id: str = "") -> Dict[str, Any]:
     if Path(script).stem == "ppo_isaacgym":
         values.update(recipe.task_defaults(env_id))
     elif Path(script).stem == "ppo_envpool":
-        values.update(recipe.CONTINUOUS if env_id in catalog.CONTINUOUS else {})
+        images = env_id in catalog.IMAGES
+        values.update(recipe.of_spaces(env_id in catalog.CONTINUOUS, not images, [True] if images else []))
     return values
 
 
