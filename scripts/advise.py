@@ -172,7 +172,7 @@ def settings_of(args):
     return found
 
 
-def cells_of(args):
+def settings_table(args):
     """The settings as analysis/prior.py takes them."""
     table = pd.DataFrame(args.settings)
     for name in prior.SETTING[4:]:
@@ -440,8 +440,8 @@ def hints(args, setting, measured, products):
     yield f"  T: {setting.num_steps / horizon:.2g} times the horizon 1 / (1 - gamma lambda) = {horizon:.3g} steps"
     if "game_steps" in measured:
         yield f"  T: {setting.num_steps / measured['game_steps']:.2g} of a game of {measured['game_steps']:.4g} steps"
-    cells = cells_of(args).iloc[[args.settings.index(setting)]]
-    updates = int(prior.gradient_steps(cells)[0])
+    row = settings_table(args).iloc[[args.settings.index(setting)]]
+    updates = int(prior.gradient_steps(row)[0])
     yield (
         f"  rate x gradient steps: {setting.learning_rate * updates:.3g}, {updates:,} gradient steps; the best of "
         f"{len(products)} other tasks have {min(products):.2g} to {max(products):.2g}"
@@ -489,7 +489,7 @@ def main(args):
         return
     known = prior.known_runs(reading.load(experiment.DATASET))
     tasks = prior.Tasks(known[known["game"] != catalog.game_name(args.env_id)])
-    found = search(args, tasks.prior(cells_of(args)), player(args))
+    found = search(args, tasks.prior(settings_table(args)), player(args))
     table = table_of(args, found)
     lines = list(report(args, found, table, tasks.best_products()))
     name = f"advise_{catalog.game_name(args.env_id).replace(':', '_')}"

@@ -8,13 +8,13 @@
 Atari is played on ale-py through gymnasium. The training used EnvPool: if both give the same score, both are likely to
 be right (example: results/small). Procgen is played on EnvPool, on all levels (the test set of Cobbe et al. 2020)
 or, with `--train-levels`, on the levels of the training. mjlab's tasks are played in mjlab, with films of 100 steps;
-small worlds where they were trained, and films of MuJoCo's and gymnasium's need requirements-video.txt.
+small tasks where they were trained; films of MuJoCo's and gymnasium's need requirements-video.txt.
 Actions are drawn as in training (PPO samples, PQN is epsilon-greedy with its last epsilon); `--greedy` takes the most
 likely one.
 
 Prints one line of JSON: the score of every game, their mean with its 95 % bootstrap interval, and both normalised,
-(score - zero) / (one - zero), where there are references: in Atari random and human (support/human_at30.csv), in small
-worlds random and best known (support/small_worlds.csv), in Procgen R_min and R_max. The interval is of the games alone:
+(score - zero) / (one - zero), where there are references: in Atari random and human (support/human_at30.csv), on small
+tasks random and best known (support/small_worlds.csv), in Procgen R_min and R_max. The interval is of the games alone:
 it takes the references as exact.
 """
 
@@ -238,7 +238,7 @@ def play_envpool(agent, args, module, episodes, num_envs, greedy, seed, video):
 
 
 @torch.no_grad()
-def film_world(agent, args, module, greedy, seeds, video):
+def film_task(agent, args, module, greedy, seeds, video):
     """Plays the game of seeds[0] as module.play_episodes does, and films it. Returns its score."""
     score, over, generator = 0.0, False, torch.Generator().manual_seed(seeds[0])
     steps, limit = 0, module.tasks.eval_max_steps(args)
@@ -261,7 +261,7 @@ def film_world(agent, args, module, greedy, seeds, video):
     return score
 
 
-def play_world(weights, args, episodes, num_envs, greedy, seed, video):
+def play_task(weights, args, episodes, num_envs, greedy, seed, video):
     """Plays `episodes` games of ppo_envpool.py, which do not depend on `num_envs`. Returns their scores."""
     if video:
         use_gl()
@@ -271,7 +271,7 @@ def play_world(weights, args, episodes, num_envs, greedy, seed, video):
     module.tasks.check_env_id(args.env_id, args.env_kwargs)
     agent = trained_agent(weights, "ppo_envpool", args)
     seeds = env_seeds(seed, "evaluate", 0, range(episodes))
-    scores = [film_world(agent, args, module, greedy, seeds, video)] if video else []
+    scores = [film_task(agent, args, module, greedy, seeds, video)] if video else []
     with progress.progress_bar(episodes, "episode", args.env_id) as bar:
         while len(scores) < episodes:
             games = range(len(scores), min(episodes, len(scores) + num_envs))
@@ -380,7 +380,7 @@ def main(options):
     episodes, num_envs, seed, greedy = options.episodes, options.num_envs, options.seed, options.greedy
     with open_video(options.video) if options.video else contextlib.nullcontext() as video:
         if script in ("ppo_isaacgym", "ppo_envpool"):
-            play = play_mjlab if script == "ppo_isaacgym" else play_world
+            play = play_mjlab if script == "ppo_isaacgym" else play_task
             scores = play(checkpoint["agent"], args, episodes, num_envs, greedy, seed, video)
         else:
             agent = trained_agent(checkpoint["agent"], script, args)

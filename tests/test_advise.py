@@ -47,10 +47,10 @@ def test_the_prior_knows_what_the_tasks_have_in_common(table, tasks):
     gradient, step = tasks.objective(theta)[1], 1e-5 * np.eye(8)
     numeric = [(tasks.objective(theta + d)[0] - tasks.objective(theta - d)[0]) / 2e-5 for d in step]
     np.testing.assert_allclose(gradient, numeric, rtol=1e-4, atol=1e-5)
-    cells = table[table["game"] == "g0"].groupby(list(prior.SETTING))["score"].mean().reset_index()
-    found = tasks.prior(cells)
-    off = (cells["score"] - found.mean) / np.sqrt(np.diag(found.covariance))
-    assert np.corrcoef(found.mean, cells["score"])[0, 1] > 0.6 and np.abs(off).max() < 4
+    settings = table[table["game"] == "g0"].groupby(list(prior.SETTING))["score"].mean().reset_index()
+    found = tasks.prior(settings)
+    off = (settings["score"] - found.mean) / np.sqrt(np.diag(found.covariance))
+    assert np.corrcoef(found.mean, settings["score"])[0, 1] > 0.6 and np.abs(off).max() < 4
     assert np.exp(found.log_noise[0]) == pytest.approx(0.05, rel=0.2)
 
 
@@ -91,13 +91,13 @@ def planted(args, quality, zero=20.0):
 
 def test_the_search_finds_the_planted_best_and_stops_when_it_is_sure(tasks, capsys):
     args = advise.parse_args([*WORDS.split(), "--runs", "60", "--workers", "2"])
-    cells = advise.cells_of(args)
-    assert len(args.settings) == 36 and set(cells.columns) == set(prior.SETTING)
+    settings = advise.settings_table(args)
+    assert len(args.settings) == 36 and set(settings.columns) == set(prior.SETTING)
 
     def quality(one):  # not where the other tasks have it
         return 0.8 - 0.05 * np.log2(one.learning_rate / 4e-3) ** 2 + 0.05 * np.log2(one.num_envs / 8)
 
-    found = advise.search(args, tasks.prior(cells), planted(args, quality))
+    found = advise.search(args, tasks.prior(settings), planted(args, quality))
     made = sum(map(len, found.returns))
     best = args.settings[found.best]
     assert quality(best) >= 0.95 * max(map(quality, args.settings)) and best.num_envs == 128 and made < 60
@@ -108,7 +108,7 @@ def test_the_search_finds_the_planted_best_and_stops_when_it_is_sure(tasks, caps
     assert lines[-2].endswith(f"{made} runs, {made / 360:.0%} of the exhaustive grid")
     regret = pd.read_csv(ROOT / "results" / "advise" / "regret.csv").set_index(["share", "method"])["regret"]
     assert all(f"{regret[0.05, method]:.3f} [" in lines[-1] for method in ("advise", "random"))
-    again = advise.search(args, tasks.prior(cells), planted(args, quality))
+    again = advise.search(args, tasks.prior(settings), planted(args, quality))
     assert [list(values) for values in again.returns] == [list(values) for values in found.returns]  # so it resumes
 
 
@@ -123,7 +123,7 @@ def test_an_answer_from_runs_that_are_there(tasks, tmp_path):
             flags.update(script="ppo_envpool", game="CartPole-v1", steps=job.steps, final=final)
             scalars = {"outer/ddr": 40000.0, "charts/episodic_length": 64.0, "outer/grad_noise_scale": 4096.0}
             write_run(job.path, 1.0, scalars=scalars, **flags)
-    found = advise.search(args, tasks.prior(advise.cells_of(args)), advise.player(args))
+    found = advise.search(args, tasks.prior(advise.settings_table(args)), advise.player(args))
     assert found.zero == 20.0 and sum(map(len, found.returns)) in (4, 8)
     table = advise.table_of(args, found)
     lines = list(advise.report(args, found, table, tasks.best_products()))
@@ -140,7 +140,7 @@ def test_an_answer_from_runs_that_are_there(tasks, tmp_path):
 def test_one_run_is_a_hint_unless_it_fails(tasks):
     args = advise.parse_args([*WORDS.split(), "--one-run"])
     for quality, says in ((0.9, "a hint, from one run: "), (np.nan, "a hint, from"), (np.inf, "no recommendation: ")):
-        found = advise.search(args, tasks.prior(advise.cells_of(args)), planted(args, lambda _, q=quality: q))
+        found = advise.search(args, tasks.prior(advise.settings_table(args)), planted(args, lambda _, q=quality: q))
         lines = list(advise.report(args, found, advise.table_of(args, found), tasks.best_products()))
         assert any(line.startswith(says) for line in lines)
         assert np.isfinite(found.draws).all() and sum(map(len, found.returns)) == (quality != np.inf)

@@ -73,8 +73,8 @@ def tasks():
 # ---- step 1 ----------------------------------------------------------------------------------------------------------
 def chosen(means, rates=RATES):
     """({N x T: its best setting}, the best of all), by {(N, T, rate): mean return}; of equal ones the lower rate."""
-    best = {shape: max(((*shape, rate) for rate in rates), key=lambda cell: means[cell]) for shape in SHAPES}
-    return best, max(best.values(), key=lambda cell: means[cell])
+    best = {shape: max(((*shape, rate) for rate in rates), key=lambda setting: means[setting]) for shape in SHAPES}
+    return best, max(best.values(), key=lambda setting: means[setting])
 
 
 class Settings(NamedTuple):
@@ -93,7 +93,7 @@ class Settings(NamedTuple):
 
 def settings_of(returns):
     """The Settings of a task by the final returns of step 1, {(N, T, rate): array (seeds,)}."""
-    means = {cell: float(np.mean(values)) for cell, values in returns.items()}
+    means = {setting: float(np.mean(values)) for setting, values in returns.items()}
     tuned, best = chosen(means)
     return Settings(tuned, best, chosen(means, RATES[:1])[1], means[best])
 
@@ -139,8 +139,8 @@ def measure(runs, task, budget, references=True, column="final_return", seeds=JU
         values.mean() - play["random"] > ERRORS * np.hypot(values.std(ddof=1) / len(values) ** 0.5, error)
         for values in returns.values()
     )
-    scores = {cell: (values - zero) / ((one - zero) or np.nan) for cell, values in returns.items()}
-    solved = all(scores[cell].mean() >= SOLVED for cell in settings.judged)
+    scores = {setting: (values - zero) / ((one - zero) or np.nan) for setting, values in returns.items()}
+    solved = all(scores[setting].mean() >= SOLVED for setting in settings.judged)
     return Task(task, budget, settings, scores, learned, solved)
 
 

@@ -56,13 +56,13 @@ def left_out():
     return {} if failures is None else dict(zip(failures["task"], failures["why"]))
 
 
-def missing(task, cells, steps):
-    """The cells (N, T, rate, seed) of a task that have no run in its block: tuples (task, N, T, rate, seed, steps)."""
+def missing(task, settings, steps):
+    """Those of (N, T, rate, seed) that have no run in a task's block: tuples (task, N, T, rate, seed, steps)."""
     if task in left_out():
         return []
     block = table_of(f"blocks/{task}.csv")
     there = set() if block is None else {tuple(map(float, row)) for row in block[KEYS].to_numpy()}
-    return [(task, *cell, steps) for cell in cells if (*map(float, cell), float(steps)) not in there]
+    return [(task, *setting, steps) for setting in settings if (*map(float, setting), float(steps)) not in there]
 
 
 # ---- pilot -----------------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def pilots():
                 if source is None:
                     break
                 task = left[source].pop(0)
-                runs = missing(task, [(*cell, seed) for cell in PILOT for seed in PILOT_SEEDS], BUDGETS[-1])
+                runs = missing(task, [(*setting, seed) for setting in PILOT for seed in PILOT_SEEDS], BUDGETS[-1])
                 if runs:
                     todo += runs
                     break
@@ -117,15 +117,15 @@ def budget(task):
 
 # ---- steps 1 and 2 ---------------------------------------------------------------------------------------------------
 def choosing(task):
-    cells = [(*shape, rate, seed) for shape, rate, seed in itertools.product(SHAPES, RATES, CHOOSING)]
-    return missing(task, cells, tasks()[task])
+    settings = [(*shape, rate, seed) for shape, rate, seed in itertools.product(SHAPES, RATES, CHOOSING)]
+    return missing(task, settings, tasks()[task])
 
 
 def judging(task, seeds=JUDGING):
     if choosing(task):
         arguments.fail(f"{task}: step 1 has not ended: expected `plan.py choose {task}` to print nothing")
     settings = claims.settings_of(claims.returns_of(table_of(f"blocks/{task}.csv"), task, CHOOSING))
-    return missing(task, [(*cell, seed) for cell in settings.judged for seed in seeds], tasks()[task])
+    return missing(task, [(*setting, seed) for setting in settings.judged for seed in seeds], tasks()[task])
 
 
 def repeats():

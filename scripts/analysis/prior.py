@@ -43,7 +43,7 @@ CLOSE = 0.05  # an answer is right if it gains at most so much less than the bes
 
 # ---- before the first run --------------------------------------------------------------------------------------------
 def known_runs(dataset):
-    """The rows of the table of all runs that the model is fitted to: PPO in small worlds, one shape a run."""
+    """The rows of the table of all runs that the model is fitted to: PPO on small tasks, with one N x T per run."""
     words = dataset["experiment"].str.split()
     plain = dataset["schedule"].fillna("").eq("") & dataset["prox_com"].isna() & dataset["score"].notna()
     plain &= dataset["anneal_lr"].eq(True) & dataset["mask_resets"].eq(True) & dataset["script"].eq("ppo_envpool")
@@ -51,19 +51,18 @@ def known_runs(dataset):
     return rows.drop_duplicates(["game", "seed", *SETTING])
 
 
-def gradient_steps(cells):
-    """Of a run, (C,): whole iterations, each with so many epochs of so many minibatches. cells: as for `features`."""
-    batch = np.asarray(cells["num_envs"]) * np.asarray(cells["num_steps"])
-    minibatches = np.maximum(batch // np.asarray(cells["minibatch_size"]), 1)
-    return (
-        np.maximum(np.asarray(cells["total_timesteps"]) // batch, 1) * np.asarray(cells["update_epochs"]) * minibatches
-    )
+def gradient_steps(settings):
+    """Of a run, (C,): whole iterations of all epochs with all minibatches. settings: as for `features`."""
+    batch = np.asarray(settings["num_envs"]) * np.asarray(settings["num_steps"])
+    minibatches = np.maximum(batch // np.asarray(settings["minibatch_size"]), 1)
+    iterations = np.maximum(np.asarray(settings["total_timesteps"]) // batch, 1)
+    return iterations * np.asarray(settings["update_epochs"]) * minibatches
 
 
-def features(cells):
-    """The settings x, (C, 4). cells: a DataFrame with the columns SETTING."""
-    number, length, rate = (np.asarray(cells[name], float) for name in SETTING[:3])
-    return np.log2(np.stack([number, length, rate, rate * gradient_steps(cells)], axis=1))
+def features(settings):
+    """The settings x, (C, 4). settings: a DataFrame with the columns SETTING."""
+    number, length, rate = (np.asarray(settings[name], float) for name in SETTING[:3])
+    return np.log2(np.stack([number, length, rate, rate * gradient_steps(settings)], axis=1))
 
 
 def kernels(x, other, theta):
@@ -86,13 +85,13 @@ class Tasks:
     """The model, fitted to the runs of a table: a row a run, `game`, `score` and SETTING."""
 
     def __init__(self, table):
-        cells = table.groupby(["game", *SETTING])["score"].agg(["mean", "count", "var"]).reset_index()
-        self.cells, self.games = cells, cells["game"].to_numpy()
-        self.x, self.y = features(cells), cells["mean"].to_numpy() - CENTER
+        settings = table.groupby(["game", *SETTING])["score"].agg(["mean", "count", "var"]).reset_index()
+        self.settings, self.games = settings, settings["game"].to_numpy()
+        self.x, self.y = features(settings), settings["mean"].to_numpy() - CENTER
         self.same = self.games[:, None] == self.games
-        freedom = (cells["count"] - 1).groupby(self.games).sum()
-        pooled = ((cells["count"] - 1) * cells["var"].fillna(0)).groupby(self.games).sum() / freedom
-        count, squares = cells["count"].to_numpy(), ((cells["count"] - 1) * cells["var"].fillna(0)).to_numpy()
+        freedom = (settings["count"] - 1).groupby(self.games).sum()
+        pooled = ((settings["count"] - 1) * settings["var"].fillna(0)).groupby(self.games).sum() / freedom
+        count, squares = settings["count"].to_numpy(), ((settings["count"] - 1) * settings["var"].fillna(0)).to_numpy()
         self.noise = (DEGREES * pooled[self.games].to_numpy() + squares) / (DEGREES + count - 1) / count
         logs = 0.5 * np.log(pooled)
         self.log_noise = float(logs.mean()), float(logs.std(ddof=1)) if len(logs) > 2 else 0.5
@@ -116,9 +115,9 @@ class Tasks:
         away = (theta - START) / SPREAD
         return value + 0.5 * away @ away, np.array(gradient) + away / SPREAD
 
-    def prior(self, cells):
-        """The Prior of a task that is not in the table. cells: a DataFrame with the columns SETTING."""
-        x = features(cells)
+    def prior(self, settings):
+        """The Prior of a task that is not in the table. settings: a DataFrame with the columns SETTING."""
+        x = features(settings)
         across = kernels(x, self.x, self.theta)[0]
         mean = CENTER + across @ cho_solve(self.factor, self.y)
         covariance = sum(kernels(x, x, self.theta)) - across @ cho_solve(self.factor, across.T)
