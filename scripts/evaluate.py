@@ -12,10 +12,10 @@ small tasks where they were trained; films of MuJoCo's and gymnasium's need requ
 Actions are drawn as in training (PPO samples, PQN is epsilon-greedy with its last epsilon); `--greedy` takes the most
 likely one.
 
-Prints one line of JSON: the score of every game, their mean with its 95 % bootstrap interval, and both normalised,
-(score - zero) / (one - zero), where there are references: in Atari random and human (support/human_at30.csv), on small
-tasks random and best known (support/small_worlds.csv), in Procgen R_min and R_max. The interval is of the games alone:
-it takes the references as exact.
+Prints one line of JSON: the return of every episode, their mean with Student's 95 % interval, and both normalised,
+(return - zero) / (one - zero), where there are references: in Atari random and human (support/human_at30.csv), on small
+tasks random and best known (support/small_worlds.csv), in Procgen R_min and R_max. The interval is over the episodes of
+one network, with the references as exact.
 """
 
 from launching.root import ROOT
@@ -40,11 +40,10 @@ import imageio.v2 as imageio
 import numpy as np
 import torch
 import tyro
-from analysis import estimates
 
 from support import catalog, progress, reading
 from support.arguments import Range, fail, parse
-from support.envs.episodes import env_seeds
+from support.envs.episodes import env_seeds, mean_interval
 from support.envs.gymnasium import modules
 
 MAX_STEPS = 27000  # time limit of an Atari game, 108,000 frames: EnvPool's, and that of the human scores
@@ -338,11 +337,8 @@ def play_mjlab(weights, args, episodes, num_envs, greedy, seed, video):
 
 def summarize(env_id, scores, scale):
     """The statistics that `main` prints. scale: catalog.Scale or None. The normalised ones are None outside it."""
-    mean, interval = float(np.mean(scores)), None
-    if len(scores) > 1:
-        draws = estimates.bootstrap(estimates.mean, [[np.asarray(scores, float)]], reps=2000)
-        interval = estimates.percentile_interval(draws)
-    result = {"mean": mean, "ci95": None if interval is None else interval.tolist()}
+    mean, interval = float(np.mean(scores)), mean_interval(scores)
+    result = {"mean": mean, "ci95": interval}
     references = scale.returns.get(catalog.game_name(env_id)) if scale else None
     if references is None:
         return {**result, "normalized": None, "normalized_ci95": None, "scale": None}
@@ -350,7 +346,7 @@ def summarize(env_id, scores, scale):
     return {
         **result,
         "normalized": (mean - zero) / (one - zero),
-        "normalized_ci95": None if interval is None else ((interval - zero) / (one - zero)).tolist(),
+        "normalized_ci95": interval and [(bound - zero) / (one - zero) for bound in interval],
         "scale": scale.words,
     }
 

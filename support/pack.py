@@ -19,7 +19,7 @@ from typing import AbstractSet, Any, Callable, Dict, Iterator, List, Optional, S
 from support import devices, diagnostics, progress, recipe, rundir
 from support.arguments import OWN, SCALARS
 from support.command_lines import Line
-from support.envs.episodes import bootstrap_ci, env_seeds
+from support.envs.episodes import env_seeds, mean_interval
 from support.reading.files import read_json
 from support.signals import Signals, exit_code_of
 
@@ -85,7 +85,7 @@ def _print_summary(lines: Sequence[Line], number: int) -> None:
     name = "final_return" if lines and lines[0].args.eval_episodes else "episodic_return"
     scores = [result[name] for result in results if result.get(name) is not None]
     if scores and len({_arguments(args, {"seed", "run_name"}) for args, _ in lines}) == 1:
-        interval = bootstrap_ci(scores)
+        interval = mean_interval(scores)
         text += f": {name} {sum(scores) / len(scores):.1f}"
         text += " [{:.1f}, {:.1f}] (mean, its 95 % interval)".format(*interval) if interval else ""
     print(text)

@@ -30,7 +30,7 @@ from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Set,
 
 from support import devices, progress, recipe, tags
 from support.arguments import NETWORK, PACK, fail, writable
-from support.envs.episodes import bootstrap_ci, env_seeds
+from support.envs.episodes import env_seeds, mean_interval
 from support.reading.curves import CURVES, CurvesFile, event_files, records
 from support.reading.files import (
     FORMAT,
@@ -663,7 +663,7 @@ class Run:
             }
             if final_return is not None:
                 done["final_return"] = final_return
-                done["final_return_ci"] = bootstrap_ci(final_returns)
+                done["final_return_ci"] = mean_interval(final_returns)
                 done["final_episodes"] = len(final_returns)
             write_atomically(self.path / "done.json", json.dumps(done).encode())
             if self._wandb:

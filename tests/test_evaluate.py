@@ -149,14 +149,13 @@ def test_normalized_scores():
     atari, small = catalog.scale("ppo_atari_envpool"), catalog.scale("ppo_envpool")
     result = evaluate.summarize("Breakout-v5", [1.7, 30.5], atari)
     assert result["normalized"] == pytest.approx(0.5) and "human_at30" in result["scale"]
-    assert result["ci95"] == pytest.approx([1.7, 30.5])
-    assert result["normalized_ci95"] == pytest.approx([0.0, 1.0])
+    assert result["ci95"] == pytest.approx([16.1 - 12.706 * 14.4, 16.1 + 12.706 * 14.4], rel=1e-4)  # Student's t
+    assert result["normalized_ci95"] == pytest.approx([0.5 - 12.706 / 2, 0.5 + 12.706 / 2], rel=1e-4)
     assert evaluate.summarize("Skiing-v5", [-17098.1], atari)["normalized"] == pytest.approx(0.0)
     assert evaluate.summarize("Skiing-v5", [-4336.9], atari)["normalized"] == pytest.approx(1.0)
     assert evaluate.summarize("Skiing-v5", [-4336.9], atari)["normalized_ci95"] is None  # one game has no interval
     result = evaluate.summarize("CartPole-v1", [22.58, 500.0], small)
     assert result["normalized"] == pytest.approx(0.5) and "small_worlds" in result["scale"]
-    assert result["normalized_ci95"] == pytest.approx([0.0, 1.0])
     procgen = catalog.scale("ppo_procgen")
     assert evaluate.summarize("BigfishEasy-v0", [40.0], procgen)["normalized"] == pytest.approx(1.0)
     outside = [("Carnival-v5", atari), ("bigfish", atari), ("gymnasium:my:Task-v0", small), ("Mjlab-Ant", None)]
