@@ -82,7 +82,7 @@ def mjlab_tasks():
 
 
 def play(envs, steps_done, act, bar):
-    """Plays one whole game in each of N environments. act: maps observations (N, D) to actions (N, A).
+    """Plays one whole episode in each of N environments. act: maps observations (N, D) to actions (N, A).
 
     Returns the raw returns, a list of floats. `bar` shows the progress.
     """

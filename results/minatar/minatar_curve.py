@@ -63,7 +63,7 @@ def main(args):
         axis.plot(rows["step"] / MILLION, rows["episodic_return"], color=BLUE, lw=0.4, alpha=0.5)
     axis.fill_between(mean.index / MILLION, mean - half, mean + half, color=BLUE, alpha=0.2, lw=0)
     axis.plot(mean.index / MILLION, mean, color=BLUE, lw=1.6, label="ppo_envpool.py, five seeds")
-    axis.set(xlabel="frames, in millions", ylabel="return, last 100 episodes", xlim=(0, 1), ylim=(0, None))
+    axis.set(xlabel="frames, in millions", ylabel="return, last 100 episodes", xlim=(0, 1), ylim=(0, 16))
     axis.legend(loc="upper left")
     save(figure, HERE / "curve")
     last = mean.index[-1]
