@@ -3,8 +3,8 @@
     python results/minatar/minatar_peers.py alone NUM_ENVS STEPS
     python results/minatar/minatar_peers.py cleanrl /tmp/cleanrl/cleanrl/ppo.py NUM_ENVS NUM_STEPS STEPS
 
-alone: the environments take random actions, and nothing is learned. cleanrl: CleanRL's ppo.py as it is, with the network
-that ppo_envpool.py has for a small image in place of its two MLPs.
+alone: the environments take random actions, and nothing is learned. cleanrl: CleanRL's ppo.py as it is, with
+ppo_envpool.py's network for a small image in place of its two MLPs.
 """
 
 import os
@@ -13,11 +13,10 @@ import tempfile
 from pathlib import Path
 
 import gymnasium
+import minatar_tasks  # noqa: F401 - registers MinAtar
 import numpy as np
 import torch
 from torch import nn
-
-import minatar_tasks  # noqa: F401 - registers MinAtar
 
 ENV_ID = "MinAtar/Breakout-v1"
 
@@ -70,10 +69,7 @@ def cleanrl(path, num_envs, num_steps, steps):
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # it writes to runs/
         code = compile(source.replace("agent = Agent(envs)", "agent = SmallImageAgent(envs)"), path, "exec")
-        names = {"__name__": "__main__", "__file__": path, "SmallImageAgent": Agent}
-        # its dataclass looks its module up by name
-        sys.modules["__main__"].__dict__.update(names)
-        exec(code, sys.modules["__main__"].__dict__)
+        exec(code, {**globals(), "SmallImageAgent": Agent})
 
 
 if __name__ == "__main__":
