@@ -36,11 +36,11 @@ block() {
 
 base_is ppo_envpool.py 8x128 --minibatch-size 256 --update-epochs 4
 varies num_envs num_steps learning_rate total_timesteps
-OPTIONS=("$@")
+OPTIONS=(--together 21 "$@") # seven rates of three seeds, in one process
 case " $* " in
     *" --dry-run "* | *" --status "*)
         { if [ "${STAGE:-pilot}" = pilot ]; then plan pilot; else for task in $(plan tasks); do plan choose "$task"; done; fi; } |
-            commands | launch "$@"
+            commands | launch "${OPTIONS[@]}"
         exit
         ;;
 esac

@@ -374,10 +374,10 @@ def judge_choice(samples, picks, margin, reps=2000, seed=0):
     best = [int(np.argmax([sample[game].mean() for sample in choosing])) for game in range(len(picks))]
 
     def regret(*drawn):
-        *cells, picked = drawn
+        *settings, picked = drawn
         by_game = []
         for game, places in enumerate(picked):
-            means = np.stack([cell[game].mean(-1) for cell in cells])
+            means = np.stack([setting[game].mean(-1) for setting in settings])
             found = np.take_along_axis(means, np.moveaxis(places, -1, 0), 0).mean(0)
             by_game.append(found - means[best[game]])
         return np.mean(by_game, axis=0)
