@@ -1,0 +1,240 @@
+"""What each script was seen to learn: curves, sheets, and the table of docs/running.md, from long runs.
+
+    python results/learning/learning.py --runs runs/learning    # takes the runs EXPERIMENT/RUN in, and does the rest
+    python results/learning/learning.py                         # sheets and tables, from the files of this folder
+
+Of an experiment, EXPERIMENT.csv has a row per run and log point, and EXPERIMENT.png is its sheet: the return and P1's
+six diagnostics over the whole of each run. runs.csv has a row per run, evaluations.csv one per run and evaluation: that
+of the run itself (`final`), and those that `scripts/evaluate.py RUN > RUN/evaluation_NAME.json` wrote. published.csv
+has curves of others, read off their pictures. A run that goes on, or was stopped, is taken as far as it came. A curve
+with a gap, or with a step that comes twice, is refused.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
+from launching.root import ROOT
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from analysis.look import COLORS, DASHED, GRAY, PAGE, plt, save
+from analysis.suite import SHOWN
+from scipy import stats
+
+from support import arguments, catalog, reading
+
+HERE = Path(__file__).resolve().parent
+PAGES = (HERE / "README.md", ROOT / "docs/running.md")
+BEGIN, END = "<!-- results/learning/learning.py writes this table -->\n", "<!-- end of the table -->\n"
+RETURN = "episodic_return"
+DIAGNOSTICS = {f"diagnostics/{name}": name for name in SHOWN}
+
+
+class Experiment(NamedTuple):
+    title: str
+    others: str = ""  # what others publish for it, for the table
+    also: str = ""  # a tag that the sheet has beside the six diagnostics
+
+
+EXPERIMENTS = {
+    "breakout": Experiment("PPO, Breakout", "CleanRL 389.57 ± 29.62 (2022), 211.24 ± 151.84 (2023), three seeds each"),
+    "minatar": Experiment("PPO, MinAtar's Breakout", "DQN 9.2, actor-critic 9.9 and 7.4 (Young and Tian 2019)"),
+    "pqn_breakout": Experiment("PQN, Breakout", "CleanRL 384.85 ± 12.39"),
+    "pqn_pong": Experiment("PQN, Pong"),
+    "procgen_starpilot": Experiment("PPO, StarPilot, 200 levels", "CleanRL 30.99 ± 1.96 after 25 million steps"),
+    "rnd_montezuma": Experiment("RND, Montezuma's Revenge", also="charts/rooms"),
+    "isaac_swingup": Experiment("PPO, mjlab's Cartpole-Swingup"),
+}
+
+
+@dataclass
+class Args:
+    runs: Optional[Path] = None  # the directory with a directory for each experiment, which has one for each run
+
+
+# ---- from run directories to the files of this folder ----------------------------------------------------------------
+def curve_of(run_dir, also=""):
+    """The curve of a run: a DataFrame with the columns step, episodic_return, the six diagnostics and `also`.
+
+    ValueError where a step comes twice, or two log points are further apart than 1.5 times the median.
+    """
+    tags = {"charts/episodic_return": RETURN, **DIAGNOSTICS, also: also.split("/")[-1]}
+    curves = reading.read_curves(run_dir)
+    columns = {name: pd.Series(curves[tag][1], curves[tag][0]) for tag, name in tags.items() if tag in curves}
+    twice = [name for name, column in columns.items() if not column.index.is_unique]
+    table = pd.DataFrame() if twice else pd.DataFrame(columns).rename_axis("step").reset_index()
+    apart = np.diff(table["step"]) if len(table) > 1 else np.ones(1)
+    if twice or apart.min() <= 0 or apart.max() > 1.5 * np.median(apart):
+        raise ValueError(f"{run_dir}: expected a curve without gap or duplicate")
+    return table
+
+
+def row_of(run_dir):
+    """A row of runs.csv."""
+    manifest, done, _, word = reading.read_files(run_dir)
+    given = manifest["arguments"]
+    script = reading.script_of(manifest)
+    names = ("env_id", "num_envs", "num_steps", "seed")
+    attempts = len(list(run_dir.glob("events.out.tfevents.*")))
+    return {
+        "experiment": run_dir.parent.name,
+        "run": run_dir.name,
+        "script": f"{script}.py",
+        **{name: given[name] for name in names},
+        "total_timesteps": given["total_timesteps"],
+        "state": word,
+        "hours": round(done["wall_seconds"] / 3600, 2) if done else None,
+        "interruptions": attempts - 1,
+        "commit": manifest["git"]["commit"][:7],
+        "command": " ".join(["python", *str(manifest["command"]).split()[1:]]),
+    }
+
+
+def evaluations_of(run_dir):
+    """Yields a row of evaluations.csv for each evaluation of a run."""
+    of = {"experiment": run_dir.parent.name, "run": run_dir.name}
+    done = reading.read_files(run_dir)[1] or {}
+    if done.get("final_return") is not None:
+        low, high = done["final_return_ci"] or (None, None)
+        yield {**of, "name": "final", "mean": done["final_return"], "low": low, "high": high}
+    for path in sorted(run_dir.glob("evaluation_*.json")):
+        found = json.loads(path.read_text())
+        low, high = found["ci95"] or (None, None)
+        name = path.stem.split("_", 1)[1]
+        yield {**of, "name": name, "mean": found["mean"], "low": low, "high": high}
+
+
+def take(folder):
+    """Writes what the runs of a folder say into the files here. Rows of other experiments stay."""
+    for name in sorted(path.name for path in folder.iterdir() if path.is_dir()):
+        if name not in EXPERIMENTS:
+            arguments.fail(f"{folder / name}: expected one of {', '.join(EXPERIMENTS)}")
+        run_dirs = [path for path in sorted((folder / name).iterdir()) if (path / "manifest.json").exists()]
+        curves = {path.name: curve_of(path, EXPERIMENTS[name].also) for path in run_dirs}
+        table = pd.concat([curve.assign(run=run) for run, curve in curves.items()])
+        table = table[["run", *(column for column in table if column != "run")]]
+        table.to_csv(HERE / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
+        rows = {
+            "runs": [row_of(path) for path in run_dirs],
+            "evaluations": [row for path in run_dirs for row in evaluations_of(path)],
+        }
+        for file, own in rows.items():
+            there = pd.read_csv(HERE / f"{file}.csv", dtype=str)
+            there = pd.concat([there[there["experiment"] != name], pd.DataFrame(own).astype(str).replace("None", "")])
+            there.to_csv(HERE / f"{file}.csv", index=False, lineterminator="\n")
+
+
+def words(run):
+    """The name of a run directory in words: 8x128__s1 is "8 x 128, seed 1"."""
+    return re.sub(r"^s(?=\d)", "seed ", re.sub(r"(?<=\d)x(?=\d)", " x ", run).replace("__s", ", seed "))
+
+
+# ---- sheets ----------------------------------------------------------------------------------------------------------
+def draw(name):
+    """The sheet of an experiment: the return, beside published curves, and the six diagnostics."""
+    experiment, table = EXPERIMENTS[name], pd.read_csv(HERE / f"{name}.csv")
+    published = pd.read_csv(HERE / "published.csv", comment="#")
+    panels = {**dict(zip("012345", SHOWN)), **({"A": experiment.also.split("/")[-1]} if experiment.also else {})}
+    rows = ["RRR", "012", "345", *["AAA"] * bool(experiment.also)]
+    heights = [1.6, *[1] * (len(rows) - 1)]
+    figure, axes = plt.subplot_mosaic(";".join(rows), figsize=(PAGE, 1.2 * sum(heights) + 1.3), height_ratios=heights)
+    for (label, of), color in zip(published[published["experiment"] == name].groupby("series"), (GRAY, "black", "tan")):
+        axes["R"].plot(of["step"] / 1e6, of["return"], color=color, ls=DASHED, lw=1, label=label)
+    for (run, of), color in zip(table.groupby("run", sort=False), COLORS):
+        steps = of["step"] / 1e6
+        axes["R"].plot(steps, of[RETURN], color=color, label=words(run))
+        for place, column in panels.items():
+            values = 100 - of[column] if column == "ess" else of[column]
+            axes[place].plot(steps, values, color=color, lw=0.7)
+    axes["R"].set(ylabel="return of the last 100 episodes", title=experiment.title)
+    axes["R"].legend(ncols=2)
+    for place, column in panels.items():
+        axes[place].set(title=SHOWN.get(column, column))
+    axes[str(list(SHOWN).index("ess"))].set_yscale("log")  # single batches with a large ratio stand far above the rest
+    for axis in axes.values():
+        axis.set_xlim(0, table["step"].max() / 1e6)
+    figure.supxlabel("million steps", fontsize=8)
+    save(figure, HERE / name)
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+def number(mean, low, high):
+    text = f"{float(mean):.3g}" if abs(float(mean)) < 100 else f"{float(mean):.0f}"
+    digits = len(text.split(".")[1]) if "." in text else 0
+    return text + (f" [{float(low):.{digits}f}, {float(high):.{digits}f}]" if low not in ("", None) else "")
+
+
+def result(runs, evaluations, curve):
+    """What the runs of an experiment came to, in words: one run with its interval over episodes, several over seeds."""
+    texts = []
+    for name, of in evaluations.groupby("name", sort=False):
+        means = of["mean"].astype(float).to_numpy()
+        where = "" if name == "final" else f" on {name.replace('_', ' ')}"
+        if len(means) == 1:
+            texts.append(number(*of[["mean", "low", "high"]].iloc[0]) + where)
+        else:
+            half = stats.t.ppf(0.975, len(means) - 1) * means.std(ddof=1) / len(means) ** 0.5
+            mean = means.mean()
+            texts.append(f"{number(mean, mean - half, mean + half)} ({len(means)} seeds){where}")
+    left_over = runs[~runs["run"].isin(evaluations["run"])]
+    for run, steps in zip(left_over["run"], left_over["total_timesteps"]):
+        last = curve[curve["run"] == run].iloc[-1]
+        texts.append(f"{words(run)}: {last[RETURN]:.3g} at {last['step']:,} of {int(steps):,} steps")
+    return "; ".join(texts)
+
+
+def table():
+    """The rows of the table, Markdown without links: a row per experiment."""
+    runs, evaluations = (pd.read_csv(HERE / f"{name}.csv", dtype=str).fillna("") for name in ("runs", "evaluations"))
+    yield "| script | task | N x T, steps | evaluation episodes | random play | others | hours | commit |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for name, experiment in EXPERIMENTS.items():
+        of = runs[runs["experiment"] == name]
+        if of.empty:
+            continue
+        first = of.iloc[0]
+        scale = catalog.scale(Path(first["script"]).stem, catalog.procgen_mode(first.to_dict()))
+        random = (scale.returns if scale else {}).get(catalog.game_name(first["env_id"]), ("",))[0]
+        shapes = ", ".join(dict.fromkeys(f"{n} x {t}" for n, t in zip(of["num_envs"], of["num_steps"])))
+        hours = sum(float(hours) for hours in of["hours"] if hours)
+        found = result(of, evaluations[evaluations["experiment"] == name], pd.read_csv(HERE / f"{name}.csv"))
+        yield " | ".join(
+            [
+                f"| `{first['script']}`",
+                experiment.title.split(", ", 1)[1],
+                f"{shapes}; {int(first['total_timesteps']):,}",
+                found,
+                f"{random}",
+                experiment.others,
+                f"{hours:.1f}" if hours else "",
+                ", ".join(dict.fromkeys(of["commit"])) + " |",
+            ]
+        )
+
+
+def write_tables():
+    for page in PAGES:
+        text = page.read_text()
+        if text.count(BEGIN) != 1 or text.count(END) != 1:
+            arguments.fail(f"{page}: expected the lines {BEGIN.strip()} and {END.strip()} once each")
+        before, rest = text.split(BEGIN)
+        page.write_text(before + BEGIN + "\n" + "\n".join(table()) + "\n\n" + END + rest.split(END)[1])
+
+
+def main(args):
+    if args.runs:
+        take(args.runs)
+    for name in EXPERIMENTS:
+        if (HERE / f"{name}.csv").exists():
+            draw(name)
+    write_tables()
+
+
+if __name__ == "__main__":
+    main(arguments.parse(Args, sys.argv[1:], __doc__))

@@ -1,0 +1,36 @@
+"""results/learning: the tables in the pages are those of the files, and a curve with a gap is refused."""
+
+import shutil
+
+import pandas as pd
+import pytest
+from conftest import run, study
+
+learning = study("learning", "learning")
+
+
+def test_pages_have_the_table_of_the_files():
+    expected = "\n".join(learning.table())
+    assert expected.count("\n") > 1
+    for page in learning.PAGES:
+        assert page.read_text().split(learning.BEGIN)[1].split(learning.END)[0].strip() == expected, page
+
+
+def test_a_run_is_taken_in_and_a_curve_with_a_gap_is_refused(tmp_path, monkeypatch):
+    for name in ("runs.csv", "evaluations.csv"):
+        shutil.copy(learning.HERE / name, tmp_path)
+    runs = tmp_path / "runs/isaac_swingup"
+    runs.mkdir(parents=True)
+    words = "--env-id CartPole-v1 --num-envs 8 --num-steps 16 --total-timesteps 1024 --num-logs 8 --eval-episodes 2"
+    run("ppo_envpool.py", runs, *words.split())
+    monkeypatch.setattr(learning, "HERE", tmp_path)
+    learning.take(tmp_path / "runs")
+    curve = pd.read_csv(tmp_path / "isaac_swingup.csv")
+    assert list(curve["step"]) == list(range(128, 1025, 128)) and {"feature_rank", "ess"} <= set(curve)
+    assert "isaac_swingup,run,ppo_envpool.py,CartPole-v1,8,16,1,1024,done," in (tmp_path / "runs.csv").read_text()
+    assert "isaac_swingup,run,final," in (tmp_path / "evaluations.csv").read_text()
+    path = runs / "run/curves.csv"
+    kept = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in kept if ",512," not in line and not line.startswith("512,")))
+    with pytest.raises(ValueError, match="without gap or duplicate"):
+        learning.take(tmp_path / "runs")
