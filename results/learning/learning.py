@@ -49,6 +49,7 @@ EXPERIMENTS = {
     "pqn_pong": Experiment("PQN, Pong"),
     "procgen_starpilot": Experiment("PPO, StarPilot, 200 levels", "CleanRL 30.99 ± 1.96 after 25 million steps"),
     "rnd_montezuma": Experiment("RND, Montezuma's Revenge", also="charts/rooms"),
+    "rnd_corridor": Experiment("RND, a corridor of 24 frames without reward", also="charts/rooms"),
     "isaac_swingup": Experiment("PPO, mjlab's Cartpole-Swingup"),
 }
 
@@ -146,12 +147,16 @@ def draw(name):
     figure, axes = plt.subplot_mosaic(";".join(rows), figsize=(PAGE, 1.2 * sum(heights) + 1.3), height_ratios=heights)
     for (label, of), color in zip(published[published["experiment"] == name].groupby("series"), (GRAY, "black", "tan")):
         axes["R"].plot(of["step"] / 1e6, of["return"], color=color, ls=DASHED, lw=1, label=label)
-    for (run, of), color in zip(table.groupby("run", sort=False), COLORS):
-        steps = of["step"] / 1e6
-        axes["R"].plot(steps, of[RETURN], color=color, label=words(run))
-        for place, column in panels.items():
-            values = 100 - of[column] if column == "ess" else of[column]
-            axes[place].plot(steps, values, color=color, lw=0.7)
+    settings = table["run"].str.replace(r"(__)?s\d+$", "", regex=True)
+    for (setting, runs), color in zip(table.groupby(settings, sort=False), COLORS):
+        names = list(dict.fromkeys(runs["run"]))
+        label = words(names[0]) if len(names) == 1 else f"{words(setting)} {len(names)} seeds".strip()
+        for run, of in runs.groupby("run"):
+            steps = of["step"] / 1e6
+            axes["R"].plot(steps, of[RETURN], color=color, lw=0.9, label=label if run == names[0] else None)
+            for place, column in panels.items():
+                values = 100 - of[column] if column == "ess" else of[column]
+                axes[place].plot(steps, values, color=color, lw=0.7)
     axes["R"].set(ylabel="return of the last 100 episodes", title=experiment.title)
     axes["R"].legend(ncols=2)
     for place, column in panels.items():
