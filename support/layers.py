@@ -15,6 +15,7 @@ import math
 import os
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
+import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -24,11 +25,19 @@ from support import devices
 
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 FEW = 16  # MKL takes up to six times as long for a matrix with fewer columns
+ONE, TWICE_LOG2_E = torch.tensor(1.0), torch.tensor(2.0 / math.log(2.0))  # PyTorch copies a Python number at each call
 
 
 def elu(x: Tensor) -> Tensor:
     """x where it is positive, exp(x) - 1 elsewhere."""
     return torch.where(x > 0, x, torch.expm1(x.clamp(max=0.0)))
+
+
+def _of_two(product: Callable[..., Tensor], *slices: Tensor) -> Tensor:
+    """A product of matrices of G slices, with the only slice twice if G is 1."""
+    if len(slices[0]) > 1:
+        return product(*slices)
+    return product(*(x.expand(2, -1, -1) for x in slices))[:1]
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -37,7 +46,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return (x * weight.transpose(1, 2)).sum(2, keepdim=True) + bias
     if weight.shape[2] < FEW:
         weight = weight.transpose(1, 2).contiguous().transpose(1, 2)
-    return torch.baddbmm(bias, x, weight)
+    return _of_two(torch.baddbmm, bias, x, weight)
 
 
 class _Linear(torch.autograd.Function):
@@ -51,22 +60,19 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tuple[Optional[Tensor], Tensor, Tensor]:
         x, weight = ctx.saved_tensors
-        of_x = None
+        of_x, by_column = None, weight.transpose(1, 2)
         if ctx.needs_input_grad[0]:
-            of_x = gradient * weight.transpose(1, 2) if weight.shape[2] == 1 else gradient.bmm(weight.transpose(1, 2))
+            of_x = gradient * by_column if weight.shape[2] == 1 else _of_two(torch.bmm, gradient, by_column)
         if weight.shape[2] < FEW:
-            of_weight = gradient.transpose(1, 2).bmm(x).transpose(1, 2)
+            of_weight = _of_two(torch.bmm, gradient.transpose(1, 2), x).transpose(1, 2)
         else:
-            of_weight = x.transpose(1, 2).bmm(gradient)
+            of_weight = _of_two(torch.bmm, x.transpose(1, 2), gradient)
         return of_x, of_weight, gradient.sum(1, keepdim=True)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x weight + bias of G slices: (G, B, inputs), (G, inputs, outputs), (G, 1, outputs) -> (G, B, outputs)."""
-    product = _Linear.apply if torch.is_grad_enabled() else _product
-    if len(x) > 1:
-        return product(x, weight, bias)
-    return product(*(y.expand(2, -1, -1) for y in (x, weight, bias)))[:1]
+    return _Linear.apply(x, weight, bias) if torch.is_grad_enabled() else _product(x, weight, bias)
 
 
 def large_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -74,16 +80,20 @@ def large_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.stack([torch.addmm(b, rows, w) for rows, w, b in zip(x, weight, bias)])
 
 
-class _Tanh(torch.autograd.Function):
+def _tanh(x: Tensor) -> Tensor:
     """torch.tanh by exp2: on an AMD CPU MKL's own tanh takes four times as long, more than the layer's product."""
+    padding = -x.numel() % 64  # exp2 rounds differently at the end of a tensor, where no vector is full
+    power = F.pad(x.flatten(), (0, padding)) if padding else x
+    y = torch.add(ONE, power.mul(TWICE_LOG2_E).exp2_().add_(ONE).reciprocal_(), alpha=-2.0)
+    return y[:-padding].view(x.shape) if padding else y
+
+
+class _Tanh(torch.autograd.Function):
+    """_tanh, with its gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        padding = -x.numel() % 64  # exp2 rounds differently at the end of a tensor, where no vector is full
-        power = F.pad(x.flatten(), (0, padding)) if padding else x
-        y = power.mul(2.0 / math.log(2.0)).exp2_().add_(1.0).reciprocal_().mul_(-2.0).add_(1.0)
-        if padding:
-            y = y[:-padding].view(x.shape)
+        y = _tanh(x)
         ctx.save_for_backward(y)
         return y
 
@@ -95,7 +105,9 @@ class _Tanh(torch.autograd.Function):
 
 def tanh(x: Tensor) -> Tensor:
     """The hyperbolic tangent, to 2e-7."""
-    return _Tanh.apply(x) if x.device.type == "cpu" else torch.tanh(x)
+    if x.device.type != "cpu":
+        return torch.tanh(x)
+    return _Tanh.apply(x) if torch.is_grad_enabled() else _tanh(x)
 
 
 class _SumOfRows(torch.autograd.Function):
@@ -247,12 +259,13 @@ class Adam:
     @torch.no_grad()
     def step(self, gradient: Tensor) -> None:
         """gradient: (S, P)."""
-        self.steps += 1
         self.mean.lerp_(gradient, 1 - 0.9)
         self.square.mul_(0.999).addcmul_(gradient, gradient, value=1 - 0.999)
-        root, rate = (1 - 0.999**self.steps).sqrt(), -self.learning_rate / (1 - 0.9**self.steps)
-        root, rate = devices.to_device(torch.stack([root, rate]).float().numpy(), gradient.device)
-        self.parameters.addcdiv_(self.mean * rate, (self.square.sqrt() / root).add_(self.eps))
+        steps, rate = self.steps.numpy(), self.learning_rate.numpy()  # PyTorch takes longer for a few numbers
+        steps += 1
+        scalars = np.stack([np.sqrt(1 - 0.999**steps), -rate / (1 - 0.9**steps)]).astype(np.float32)
+        root, rate = devices.to_device(scalars, gradient.device)
+        self.parameters.addcdiv_(self.mean * rate, self.square.sqrt().div_(root).add_(self.eps))
 
     def state_dict(self) -> Dict[str, Any]:
         return {"steps": self.steps, "mean": self.mean, "square": self.square}

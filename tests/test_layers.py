@@ -22,6 +22,23 @@ def test_linear(slices, inputs, outputs):
         assert torch.equal(layers.linear(x, weight, bias), ours), "acting and training see the same outputs"
 
 
+@pytest.mark.parametrize("inputs,outputs", [(64, 1), (64, 3), (1, 64)])
+def test_a_slice_has_the_same_bits_alone(inputs, outputs):
+    torch.manual_seed(0)
+    slices = [torch.randn(3, *size) for size in ((256, inputs), (inputs, outputs), (1, outputs), (256, outputs))]
+
+    def computed(x, weight, bias, gradient):
+        of = [y.clone().requires_grad_() for y in (x, weight, bias)]
+        y = layers.linear(*of)
+        with torch.no_grad():
+            return [layers.linear(*of), y.detach(), *torch.autograd.grad(y, of, gradient)]
+
+    together = computed(*slices)
+    for s in range(3):
+        alone = computed(*(y[s : s + 1] for y in slices))
+        assert all(torch.equal(a, b[s : s + 1]) for a, b in zip(alone, together))
+
+
 def test_a_place_in_a_tensor_does_not_change_tanh():
     x = 5 * torch.randn(1003, generator=torch.Generator().manual_seed(0))
     whole = layers.tanh(x)
