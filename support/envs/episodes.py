@@ -109,9 +109,9 @@ def evaluate(workers: Any, play_piece: Callable, seeds: List[int]) -> List[float
 def mean_interval(values: List[float]) -> Optional[List[float]]:
     """Student's 95 % interval, [low, high], of the mean of some numbers; None below two numbers."""
     import numpy as np
-    from scipy import stats
+    from scipy import special  # scipy.stats takes four times as long to import, 0.7 CPU-seconds more
 
     if len(values) < 2:
         return None
-    half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5
+    half = special.stdtrit(len(values) - 1, 0.975) * np.std(values, ddof=1) / len(values) ** 0.5
     return [float(np.mean(values) - half), float(np.mean(values) + half)]
