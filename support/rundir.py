@@ -524,7 +524,9 @@ class Run:
         """
         import torch
 
-        finite = torch.stack([torch.as_tensor(x).isfinite().all() for x in suspects.values()])
+        found = [torch.as_tensor(x).isfinite().all() for x in suspects.values()]
+        device = next((x.device for x in found if x.device.type == "cuda"), found[0].device)
+        finite = torch.stack([x.to(device, non_blocking=True) for x in found])  # rewards may be on the CPU
         counts = devices.sum_over_ranks(finite.int()).tolist()
         if min(counts) == devices.NUM_RANKS:
             return True

@@ -46,6 +46,10 @@ def test_policy_diagnostics_by_their_tags():
         "policy_variance/normalized": approx(metrics.policy_variance_normalized(probs)),
     }
     assert kl == approx((old * (old / probs).log()).sum(-1).mean().item())
+    rows = torch.tensor([[0, 7, 1, 2, 3, 8, 4, 5]])  # two more, which do not count, as of an agent among several
+    more = (torch.cat([x, x[:1].expand(3, *x.shape[1:])])[rows] for x in (logits, new_logits, actions))
+    masked, masked_kl = diagnostics.policy_diagnostics(*more, valid=rows < 6)
+    assert {name: x.item() for name, x in masked.items()} == approx(values) and masked_kl.item() == approx(kl)
 
 
 @given(st.integers(0, 300), st.integers(0, 300), seeds)
@@ -66,3 +70,10 @@ def test_stratified_rows_leave_the_global_generator_alone():
     counts = sum(torch.bincount(diagnostics.stratified_rows(10, 5, seed), minlength=10) for seed in range(400))
     assert torch.equal(torch.rand(3), expected)
     assert counts.sum() == 2000 and counts.min() > 140 and counts.max() < 260  # every row as likely as any other
+
+
+def test_probe_rows_of_agents_with_few_valid_rows():
+    valid = torch.tensor([[True] * 8, [False, True, True, False, False, True, False, False], [False] * 8])
+    inds, counted = diagnostics.probe_rows(valid, 5, seed=0)
+    assert inds.shape == (3, 5) and counted.sum(1).tolist() == [5, 3, 0]
+    assert inds[1][counted[1]].tolist() == [1, 2, 5] and len(inds[0].unique()) == 5

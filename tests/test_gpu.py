@@ -16,7 +16,7 @@ T = 4
 SHAPE = f"--num-envs 4 --num-steps {T} "
 SIZE = f"{SHAPE}--total-timesteps {3 * 4 * T} --update-epochs 1 --num-minibatches 2 --num-logs 1 "
 SIZE += "--probe-size 8 --num-threads 1 --run-name run "
-RND = "--env-id Breakout-v5 --num-iterations-obs-norm-init 1 "
+RND, EVAL = "--env-id Breakout-v5 --num-iterations-obs-norm-init 1 ", " --eval-episodes 1"
 ACTIONS = {'action = rollout.actions[t].to("cpu", torch.int32).numpy()': T}
 FINITE = {"counts = devices.sum_over_ranks(finite.int()).tolist()": 1}
 EPISODES = {"steps = steps.cpu().numpy()  # the first wait for the GPU": 1}
@@ -69,11 +69,10 @@ assert layer.weight.grad.device == gpu.device and layer.weight.grad.tolist() == 
 """
 # script and flags; the lines at which the host waits in an iteration without a log point; and how often more with one
 CASES = {
-    "atari": ("ppo_atari_envpool.py", "", {**ACTIONS, **FINITE}, 12),
-    "proximal": ("ppo_atari_envpool.py", "--prox-com 3 --no-shared-encoder --bf16", {**ACTIONS, **FINITE}, 14),
-    "pqn": ("pqn_atari_envpool.py", "--bf16", {**ACTIONS, **FINITE}, 10),
-    "procgen": ("ppo_procgen.py", "--env-id bigfish --no-shared-encoder", {**ACTIONS, **FINITE}, 12),
-    "rnd": ("ppo_rnd_envpool.py", RND + "--no-shared-encoder", {**ACTIONS, **MOMENTS, **FINITE}, 12),
+    "atari": ("ppo_atari_envpool.py", "--prox-com 3 --no-shared-encoder --bf16" + EVAL, {**ACTIONS, **FINITE}, 14),
+    "pqn": ("pqn_atari_envpool.py", "--bf16" + EVAL, {**ACTIONS, **FINITE}, 10),
+    "procgen": ("ppo_procgen.py", "--env-id bigfish --no-shared-encoder" + EVAL, {**ACTIONS, **FINITE}, 12),
+    "rnd": ("ppo_rnd_envpool.py", RND + "--no-shared-encoder" + EVAL, {**ACTIONS, **MOMENTS, **FINITE}, 12),
     "ant": ("ppo_isaacgym.py", "--env-id Ant --prox-com 2 --norm-obs", {SIMULATOR: 2 * T, **EPISODES, **FINITE}, 14),
     "cartpole": ("ppo_envpool.py", "--prox-com 3 --norm-obs --norm-reward --eval-episodes 2", ACTOR, 16),
     "continuous": ("ppo_envpool.py", "--env-id Pendulum-v1 --shared-encoder", ACTOR, 14),
@@ -185,15 +184,15 @@ def test_a_child_of_another_run(library, tmp_path):
     assert [step for step, _ in curves(tmp_path / "child")["charts/learning_rate"]] == [64, 80]
 
 
-def test_two_processes(library, tmp_path):
+@pytest.mark.parametrize("script,words", [("ppo_rnd_envpool.py", RND), ("ppo_envpool.py", "--norm-obs --norm-reward ")])
+def test_two_processes(library, script, words, tmp_path):
     """torchrun's, each with a GPU of its own; they talk as on a CPU."""
-    words = "--num-logs 3 --prox-com 2"
     folders = [tmp_path / rank for rank in "01"]
     for folder in folders:
         folder.mkdir()
     ranks = [{**rank, "LOCAL_RANK": "0"} for rank in two_ranks()]
-    words += f" --runs-dir {tmp_path}/runs"
-    processes = [start(library, folder, "ppo_atari_envpool.py", words, **rank) for folder, rank in zip(folders, ranks)]
+    words += f"--num-logs 3 --runs-dir {tmp_path}/runs"
+    processes = [start(library, folder, script, words, **rank) for folder, rank in zip(folders, ranks)]
     for process in processes:
         out, err = process.communicate()
         assert process.returncode == 0, out + err

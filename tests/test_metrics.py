@@ -512,6 +512,15 @@ def test_layers_add_up_to_the_total(seed):
 
 
 # ---- gradient kurtosis -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("max_norm", [0.5, 1e3])
+def test_gradients_as_they_were_before_clipping(max_norm):
+    parameter, before = torch.nn.Parameter(torch.zeros(50).double()), randn(50)
+    parameter.grad = before.clone()
+    norm = torch.nn.utils.clip_grad_norm_([parameter], max_norm)
+    assert torch.equal(parameter.grad, before) == (max_norm > norm)
+    torch.testing.assert_close(metrics.unclipped([parameter.grad], norm, max_norm), [before])
+
+
 def test_gradient_kurtosis_by_hand():
     # ln|g| = -1, 0, 0, 1 about 0: fourth moment 1/2, variance 1/2, K = 2. Dividing by the variance once would give 1,
     # by its fourth power 8, the excess -1.

@@ -205,6 +205,14 @@ def test_the_noise_in_environments_is_that_in_samples(num_envs, num_ranks):
     assert out["grad_noise_scale"] == approx(12 * out["grad_noise_scale/envs"]) and out["grad_noise_scale"] > 0
 
 
+def test_each_noise_scale_is_there_if_its_own_signal_is_positive():
+    for signal, inner_signal in ((2.0, -1.0), (-2.0, 1.0), (2.0, 1.0)):
+        out = metrics._noise_scales(3, 12.0, signal, 4.0, inner_signal, 5.0)
+        assert out.get("grad_noise_scale") == (24.0 if signal > 0 else None)
+        assert out.get("grad_noise_scale/envs") == (6.0 if signal > 0 else None)
+        assert out.get("grad_noise_scale/inner") == (60.0 if inner_signal > 0 else None)
+
+
 def test_groups_are_of_whole_environments():
     groups = metrics.environment_groups(num_steps=3, num_envs=19, max_groups=8)
     assert groups.shape == (8, 6) and len(set(groups.flatten().tolist())) == 48

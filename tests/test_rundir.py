@@ -112,6 +112,15 @@ def test_where_a_number_was_first_not_finite(tmp_path, monkeypatch):
         assert run._failed_at == {"step": 1020 - 3 * 6, "environment": expected}
 
 
+def test_random_numbers_go_on_but_those_of_a_child_with_a_seed_of_its_own():
+    run, state = object.__new__(rundir.Run), torch.Generator().manual_seed(0).get_state()
+    run.args, run.global_step = SimpleNamespace(seed=3), 8
+    for run._is_child, run._draws_anew in ((False, False), (False, True), (True, False), (True, True)):
+        rng = torch.Generator()  # _is_child: it has only its parent's checkpoint; later its own has its own numbers
+        run._set_state("rng", rng, state)
+        assert torch.equal(rng.get_state(), state) != (run._is_child and run._draws_anew)
+
+
 def test_what_keeps_a_run_from_writing_is_one_line(tmp_path, monkeypatch, capsys):
     """A file-size limit, and a directory that has been moved. Other errors keep their traceback."""
     monkeypatch.setattr(os, "_exit", sys.exit)

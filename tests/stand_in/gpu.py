@@ -254,8 +254,8 @@ def install():
     torch.distributed.init_process_group = lambda backend: join("gloo")
     save, load = torch.save, torch.load
 
-    def save_numbers(content, file):
-        save(tree_map_only(OnGPU, lambda x: x.inner, content), file)
+    def save_numbers(content, file, **options):
+        save(tree_map_only(OnGPU, lambda x: x.inner, content), file, **options)
 
     def load_onto(file, map_location=None, **options):
         content = load(file, map_location="cpu", **options)
