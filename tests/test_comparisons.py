@@ -83,11 +83,14 @@ def test_each_at_its_own_best_rate(first, second, word):
 
 def test_the_best_of_many_equal_rates_does_not_beat_one_good_rate():
     """Where a statistic of two maxima, or of the best chosen by the same seeds, is wrong in every fourth case."""
-    rng, words = np.random.RandomState(1), []
+    rng, words, apart = np.random.RandomState(1), [], 0
     for _ in range(200):
         one, *flat = [[rng.normal(0, 1, 10)] for _ in range(7)]
         words.append(comparisons.judge_maxima([one], flat).verdict)
+        (_, low, high), word, *_ = comparisons.judge_maxima(flat, [one])
+        apart += (low > 0, high < 0) != (word == "supported", word == "contradicted")
     assert words.count("contradicted") <= 10 and words.count("supported") <= 10
+    assert apart <= 2, "an interval is corrected as its verdict is, to within a draw"
 
 
 def test_which_rates_are_at_the_edge():
@@ -138,6 +141,7 @@ def test_a_trend_its_reversal_and_its_size():
     assert judge_trend(levels, groups(0, 0, 0, 0), "less").verdict == "undecided"
     turned = judge_trend(levels, groups(0, 0.2, 0.9, 0.6), "more")
     assert turned.verdict == "contradicted" and turned.remark == "the trend turns back: larger at 4 than at 8"
+    assert judge_trend(levels, groups(0.3, 0.9, 0.9, 0.3), "more").verdict == "undecided"  # no trend that could turn
     base = np.array([0, 0.25, 0.5, 0.75, 1])  # larger at 4 with p = 0.048: a reversal if 4 is the only earlier level
     turns = [base - 3, base - 3, base + 0.5, base]
     assert list(estimates.reversals([4, 8], [turns[2:]])) == [4] and not estimates.reversals(levels, [turns])
