@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from scipy import stats
 
 # isort: split
 from analysis import comparisons, estimates, statement, training_runs
-from analysis.suite import Suite
+from analysis.suite import Suite, parents_of
 from launching.jobs import parse_flags
 from test_launch import SWEEPS
 
@@ -263,6 +264,13 @@ def test_the_base(tmp_path, shapes, expected):
     assert (suite.base["num_envs"], suite.base["num_steps"]) == expected
     suite = Suite("fixed_budget", "ppo_atari_envpool", runs, bases=shapes[-1:])
     assert (suite.base["num_envs"], suite.base["num_steps"]) == shapes[-1]
+
+
+def test_a_parent_is_the_run_with_the_longest_end_of_its_path():
+    """Also where the directories have moved, and another run has the same name somewhere else."""
+    by_name = {name: SimpleNamespace(name=name, arguments={}) for name in ("b", "a/b", "c")}
+    by_name["c"].arguments["resume_from"] = "runs/sweep/a/b"
+    assert parents_of(by_name.values()) == {"c": by_name["a/b"]}
 
 
 def test_configurations_are_what_differs_within_a_game(tmp_path):

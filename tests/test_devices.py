@@ -83,3 +83,12 @@ def test_each_process_of_torchrun_gets_its_share_of_the_cores(monkeypatch):
     assert devices.default_threads() == 8
     monkeypatch.delenv("LOCAL_WORLD_SIZE")
     assert devices.default_threads() == torch.get_num_threads()
+
+
+def test_a_process_without_rows_has_no_part_in_the_mean(monkeypatch):
+    parts = [(0, float("nan")), (1, 5.0), (3, 1.0)]
+    monkeypatch.setattr(devices, "gather", lambda own: parts)
+    assert devices.mean_over_ranks(1, 5.0) == (4, 2.0)
+    del parts[1:]
+    number, mean = devices.mean_over_ranks(0, float("nan"))
+    assert number == 0 and mean != mean

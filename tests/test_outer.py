@@ -361,6 +361,7 @@ def test_n_follows_the_noise():
     led = schedule.follow_noise((0, 0.0, 0.0), 32, 1.0, 63.9)
     assert led == (0, 1.0, 63.9), "less than twice the rows: wait for more"
     assert schedule.follow_noise(led, 32, 1.0, 64.2) == (1, 0.0, 0.0), "the mean counts, and begins anew"
+    assert schedule.follow_noise((0, 1.0, 20.0), 32, 1.0, 70.0) == (0, 2.0, 90.0), "a single one does not count"
     assert schedule.follow_noise(led, 32, -1.0, 0.0) == (1, 0.0, 0.0), "noise hides the gradient"
     assert schedule.follow_noise((2, 0.0, 0.0), 128, 1.0, 1e6) == (2, 1.0, 1e6), "no more than 16"
     assert schedule.follow_noise((2, 0.0, 0.0), 128, 1.0, 64.0) == (1, 0.0, 0.0)

@@ -147,9 +147,9 @@ def test_evaluation_episodes_without_a_finite_mean_are_left_out(tmp_path, capsys
     run.path, run.args, run.alone = tmp_path, SimpleNamespace(capture_video=False), False
     run._bar = run._lock = io.StringIO()
     run._events = run._wandb = None
-    run.exit_code, run.global_step, run.parent_step, run._wall_seconds, run.latest = 0, 8, 0, 2.0, [(1.0, 4)]
+    run.exit_code, run.global_step, run.parent_step, run._wall_seconds, run.latest = 0, 8, 2, 2.0, [(1.0, 4)]
     done = run.finish([1.0, np.nan])
-    assert done == {"global_step": 8, "wall_seconds": 2.0, "sps": 4.0, "episodic_return": 1.0}
+    assert done == {"global_step": 8, "wall_seconds": 2.0, "sps": 3.0, "episodic_return": 1.0}
     assert (
         reading.read_object(tmp_path / "done.json") == done and "have the mean nan: left out" in capsys.readouterr().err
     )
@@ -159,13 +159,16 @@ def test_games_are_counted_by_environment():
     run = object.__new__(rundir.Run)
     run.episodes, run.latest, run.new_returns, run.earned, run._finished = 0, [], [], (0.0, 0), 0
     run.global_step = run._log_step = run._log_time = 0
+    run._events = run._wandb = None
     run.add_episodes([(1.0, 10), (3.0, 30)], np.array([2, 0, 0]), 6.0, 60)
     assert (run.episodes, run.charts()["charts/min_episodes"], run.mean_return()) == (2, 0, 2.0)
     assert run.mean_new_return() == 2.0 and run.new_returns == [1.0, 3.0]
     run.add_episodes([(5.0, 50)] * 100, np.array([0, 150, 1]), 3.0, 30)  # the last 100 of 151
     assert run.charts()["charts/reward"] == 0.1
     assert (run.episodes, run.charts()["charts/min_episodes"], run.mean_return()) == (153, 1, 5.0)
-    run.add_episodes([], np.array([4, 2]))  # a schedule has changed the number of environments
+    run.log({})
+    run.add_episodes([], np.array([4, 2]), 4.0, 8)  # a schedule has changed the number of environments
+    assert run.charts()["charts/reward"] == 0.5 and run.mean_new_return() is None  # since the last log point
     assert (run.charts()["charts/episodes"], run.charts()["charts/min_episodes"]) == (159, 2)
     assert run.charts()["charts/episodic_length"] == 50.0
 
