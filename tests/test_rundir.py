@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import refusal
+from scipy import stats
 
 from support import arguments, devices, progress, reading, rundir
 from support.envs.episodes import Episodes, env_seeds, mean_interval
@@ -212,6 +213,11 @@ def test_interval_of_a_mean_covers_it_with_few_numbers_too():
     low, high = np.transpose([mean_interval(values) for values in draws])
     assert np.mean((low <= 10) & (10 <= high)) == pytest.approx(0.95, abs=0.02)
     assert mean_interval([1.0]) is None and mean_interval([3.0, 3.0]) == [3.0, 3.0]
+    for number in (2, 3, 50, 2000):
+        values = draws.flatten()[:number]
+        assert mean_interval(values) == pytest.approx(
+            stats.t.interval(0.95, number - 1, values.mean(), stats.sem(values))
+        )
 
 
 def test_defaults_are_read_without_an_import():
