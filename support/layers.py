@@ -84,7 +84,8 @@ def _tanh(x: Tensor) -> Tensor:
     """torch.tanh by exp2: on an AMD CPU MKL's own tanh takes four times as long, more than the layer's product."""
     padding = -x.numel() % 64  # exp2 rounds differently at the end of a tensor, where no vector is full
     power = F.pad(x.flatten(), (0, padding)) if padding else x
-    y = torch.add(ONE, power.mul(TWICE_LOG2_E).exp2_().add_(ONE).reciprocal_(), alpha=-2.0)
+    y = power.mul(TWICE_LOG2_E).exp2_().add_(ONE).reciprocal_()
+    torch.add(ONE, y, alpha=-2.0, out=y)
     return y[:-padding].view(x.shape) if padding else y
 
 

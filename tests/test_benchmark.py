@@ -20,6 +20,7 @@ from conftest import ROOT, refusal, study, wait_for
 
 benchmark = study("benchmark", "benchmark")
 benchmark_peers = study("benchmark", "benchmark_peers")
+benchmark_profile = study("benchmark", "benchmark_profile")
 benchmark_tables = study("benchmark", "benchmark_tables")
 PPO = benchmark_peers.ATARI
 PRINTS = shlex.join([sys.executable, "-c", "for i in range(4): print('SPS:', 100)"])
@@ -293,3 +294,30 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path):
     assert process.returncode == 130
     assert [row["sps"] for row in json.loads(out.read_text())["records"]] == [100]
     wait_until_gone(int(pid.read_text()))
+
+
+def test_a_profile_counts_a_part_without_those_inside_it(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(benchmark_profile.time, "process_time", lambda: now[0])
+
+    def work(seconds, *inner):
+        now[0] += seconds
+        for name in inner:
+            getattr(script, name)()
+
+    script = SimpleNamespace(sample=lambda: work(1), collect_steps=lambda: work(2, "sample"), gae=lambda: work(4))
+    clock = benchmark_profile.Clock()
+    for name in ("sample", "collect_steps", "gae"):
+        clock.put_around(script, name, benchmark_profile.PARTS["script"][name])
+    work(8, "sample")  # the start has all of it: no rollout has begun
+    work(0, "collect_steps", "gae")
+    work(16)
+    clock.switch("start")
+    found = {kind: seconds for kind, seconds in clock.seconds.items() if seconds}
+    assert found == {"start": 9, "other of rollout": 2, "sampling": 1, "targets": 4, "bookkeeping": 16}
+
+
+def test_what_a_profile_times_is_there():
+    owners = benchmark_profile.owners()
+    for owner, names in benchmark_profile.PARTS.items():
+        assert all(callable(getattr(owners[owner], name)) for name in names)
