@@ -12,7 +12,8 @@ many were entered in any environment. The flags are those of ppo_rnd_envpool.py,
 import sys
 from pathlib import Path
 
-sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
+from launching.root import ROOT  # noqa: F401
 
 import numpy as np
 
