@@ -458,7 +458,7 @@ def test_advise_and_a_sweeps_base_take_options(capsys):
 def test_minatar(tmp_path, monkeypatch, capsys):
     """The worked example of docs/running.md: Breakout, a little better than random play, and its film."""
     pytest.importorskip("minatar")  # make test installs requirements-tasks.txt
-    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "results/minatar")])
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "results/learning")])
     words = "--env-id gymnasium:minatar_tasks:MinAtar/Breakout-v1 --num-envs 16 --num-steps 64 --total-timesteps 16384"
     run_here(tmp_path, f"{words} --learning-rate 2e-3 --eval-episodes 50 --no-diagnostics --env-workers 1")
     agent = load_checkpoint(tmp_path / "r")["agent"]

@@ -90,6 +90,7 @@ def row_of(run_dir):
         **{name: given[name] for name in names},
         "total_timesteps": given["total_timesteps"],
         "state": word,
+        "start": manifest["start"],
         "hours": round(done["wall_seconds"] / 3600, 2) if done else None,
         "interruptions": attempts - 1,
         "commit": manifest["git"]["commit"][:7],
@@ -117,6 +118,8 @@ def take(folder):
         if name not in EXPERIMENTS:
             arguments.fail(f"{folder / name}: expected one of {', '.join(EXPERIMENTS)}")
         run_dirs = [path for path in sorted((folder / name).iterdir()) if (path / "manifest.json").exists()]
+        if not run_dirs:
+            arguments.fail(f"{folder / name}: expected the directory of a run in it")
         curves = {path.name: curve_of(path, EXPERIMENTS[name].also) for path in run_dirs}
         table = pd.concat([curve.assign(run=run) for run, curve in curves.items()])
         table = table[["run", *(column for column in table if column != "run")]]
@@ -170,9 +173,9 @@ def draw(name):
 
 # ---- the table -------------------------------------------------------------------------------------------------------
 def number(mean, low, high):
-    text = f"{float(mean):.3g}" if abs(float(mean)) < 100 else f"{float(mean):.0f}"
-    digits = len(text.split(".")[1]) if "." in text else 0
-    return text + (f" [{float(low):.{digits}f}, {float(high):.{digits}f}]" if low not in ("", None) else "")
+    digits = 0 if abs(float(mean)) >= 100 else 1 if abs(float(mean)) >= 1 else 2
+    texts = [f"{float(x):.{digits}f}" for x in (mean, low, high) if x != ""]
+    return texts[0] + (" [{}, {}]".format(*texts[1:]) if texts[1:] else "")
 
 
 def result(runs, evaluations, curve):
@@ -207,7 +210,9 @@ def table():
         scale = catalog.scale(Path(first["script"]).stem, catalog.procgen_mode(first.to_dict()))
         random = (scale.returns if scale else {}).get(catalog.game_name(first["env_id"]), ("",))[0]
         shapes = ", ".join(dict.fromkeys(f"{n} x {t}" for n, t in zip(of["num_envs"], of["num_steps"])))
-        hours = sum(float(hours) for hours in of["hours"] if hours)
+        hours = sum(
+            float(hours) for hours in of.drop_duplicates(["start", "hours"])["hours"] if hours
+        )  # one process, one start
         found = result(of, evaluations[evaluations["experiment"] == name], pd.read_csv(HERE / f"{name}.csv"))
         yield " | ".join(
             [

@@ -1,7 +1,7 @@
 """What ppo_envpool.py is timed beside on MinAtar's Breakout, by results/benchmark/benchmark_packs.py.
 
-    python results/minatar/minatar_peers.py alone NUM_ENVS STEPS
-    python results/minatar/minatar_peers.py cleanrl /tmp/cleanrl/cleanrl/ppo.py NUM_ENVS NUM_STEPS STEPS
+    python results/learning/minatar_peers.py alone NUM_ENVS STEPS
+    python results/learning/minatar_peers.py cleanrl /tmp/cleanrl/cleanrl/ppo.py NUM_ENVS NUM_STEPS STEPS
 
 alone: the environments take random actions, and nothing is learned. cleanrl: CleanRL's ppo.py as it is, with
 ppo_envpool.py's network for a small image in place of its two MLPs.
