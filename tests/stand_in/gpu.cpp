@@ -25,5 +25,5 @@ struct CUDAHooks : at::CUDAHooksInterface {  // PyTorch looks for this name when
 
 using at::CUDAHooksRegistry;
 using at::RegistererCUDAHooksRegistry;
-REGISTER_CUDA_HOOKS(CUDAHooks)
+C10_REGISTER_CLASS_WITH_PRIORITY(CUDAHooksRegistry, CUDAHooks, c10::REGISTRY_PREFERRED, CUDAHooks)
 static impl::DeviceGuardImplRegistrar registrar(kCUDA, new Guard());

@@ -46,6 +46,8 @@ def build(path):
         str(ROOT / "tests/stand_in/gpu.cpp"),
     ]
     libraries = [f"-L{folder}/lib", f"-Wl,-rpath,{folder}/lib", "-lc10", "-ltorch_cpu"]
+    if (folder / "lib/libtorch_cuda.so").exists():  # a build for CUDA: what it registers has to come first
+        libraries += ["-Wl,--no-as-needed", "-ltorch_cuda"]
     subprocess.run([*words, *libraries, "-o", str(path)], check=True)
 
 
