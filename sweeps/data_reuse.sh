@@ -2,7 +2,7 @@
 # P1, Fig. 1c: more passes over each batch.
 # Claim: 8 epochs cost performance at the base. Doubling N undoes the loss; doubling T undoes less of it.
 # Grid:  Atari-10 x epochs {4, 8, 16} x {base 8x128, N x 2, T x 2} x 5 seeds.
-# Cost:  450 runs, 45 billion steps: 27,000 A100-hours at P1's speed. 150 of the runs are also in scaling_data.
+# Cost:  450 runs, 45 billion steps: 27,000 A100-hours. 150 of the runs are also in scaling_data.
 # Draws: curves by epochs; the final IQM against epochs.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_10}

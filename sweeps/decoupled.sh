@@ -2,7 +2,7 @@
 # P1, Fig. 5: one encoder for actor and critic, or one for each.
 # Claim: separate encoders collapse at the base and recover at N x 2.
 # Grid:  Atari-10 x {shared, separate} x {base 8x128, N x 2} x 5 seeds.
-# Cost:  200 runs, 20 billion steps: 12,000 A100-hours at P1's speed. 100 of the runs are also in scaling_data.
+# Cost:  200 runs, 20 billion steps: 12,000 A100-hours. 100 of the runs are also in scaling_data.
 # Draws: IQM curves; `_games`: separate encoders by game; `_games_shared`: shared ones.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_10}

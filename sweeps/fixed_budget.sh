@@ -2,7 +2,7 @@
 # P1, Fig. 1a: a batch of 1024 steps, from many environments or from long rollouts.
 # Claim: (N, T) = (128, 8) beats (8, 128), the base.
 # Grid:  Atari-10 x (8, 128) (128, 8) x 5 seeds. FULL=1 adds (4, 256) (16, 64) (32, 32) (64, 16) (256, 4) (our choice).
-# Cost:  100 runs, 10 billion steps: 6,000 A100-hours at P1's speed (2 to 3 days a run). FULL=1: 350 runs, 21,000.
+# Cost:  100 runs, 10 billion steps: 6,000 A100-hours (2 to 3 days a run). FULL=1: 350 runs, 21,000.
 # Draws: IQM curves; with three N x T or more also the final IQM against N.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_10}

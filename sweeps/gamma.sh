@@ -2,7 +2,7 @@
 # P1, Fig. 12: does a longer rollout need another discount factor?
 # Claim: the gain of T x 2 does not depend on gamma, and gamma changes little.
 # Grid:  Atari-10 x {base 8x128, T x 2} x gamma {.9, .95, .97, .99, .995} (our choice) x 5 seeds.
-# Cost:  500 runs, 50 billion steps: 30,000 A100-hours at P1's speed. 100 of the runs are also in scaling_data.
+# Cost:  500 runs, 50 billion steps: 30,000 A100-hours. 100 of the runs are also in scaling_data.
 # Draws: curves at the base and at T x 2; the final IQM against gamma.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_10}

@@ -2,7 +2,7 @@
 # P1, Fig. 15: more environments in games with rare rewards.
 # Claim: a larger N is equivalent or improves, in each game too, and learns faster.
 # Grid:  the seven hard-exploration games of Taiga et al. and Phoenix x {base 8x128, N x 2 4 (our choice)} x 5 seeds.
-# Cost:  120 runs, 12 billion steps: 7,200 A100-hours at P1's speed. The 15 runs of Phoenix are also in scaling_data.
+# Cost:  120 runs, 12 billion steps: 7,200 A100-hours. The 15 runs of Phoenix are also in scaling_data.
 # Draws: IQM curves; `_games`: returns and four diagnostics by game.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-Freeway-v5 Gravitar-v5 MontezumaRevenge-v5 Pitfall-v5 PrivateEye-v5 Solaris-v5 Venture-v5 Phoenix-v5}

@@ -2,7 +2,7 @@
 # P1, Fig. 11: does the gain of a larger N need another learning rate?
 # Claim: at N x 2 the default learning rate is about the best, and the rate changes little.
 # Grid:  Atari-10 x N x 2 (16x128) x learning rate 2.5e-4 times {1/2, 1/sqrt 2, 1, sqrt 2, 2} x 5 seeds.
-# Cost:  250 runs, 25 billion steps: 15,000 A100-hours at P1's speed. 50 of the runs are also in scaling_data.
+# Cost:  250 runs, 25 billion steps: 15,000 A100-hours. 50 of the runs are also in scaling_data.
 # Draws: curves; the final IQM against the rate.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_10}

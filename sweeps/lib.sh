@@ -14,8 +14,8 @@
 #     PYTHON          the interpreter
 #
 # Options such as --dry-run go to scripts/launch.py. The headers count the steps of training. Evaluation episodes come on
-# top, and --dry-run counts them. "Our choice" marks values that the paper does not give. A100-hours at P1's speed are
-# those of P1's own runs of 100M steps, 60 hours each.
+# top, and --dry-run counts them. "Our choice" marks values that the paper does not give. A100-hours are those of P1's
+# own runs of 100M steps, 60 hours each, unless a header names a speed.
 set -euo pipefail
 set -f # GAMES='*' is no list of files
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

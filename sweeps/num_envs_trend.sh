@@ -2,7 +2,7 @@
 # P1's reviewers: the trend in N over eleven values.
 # Claim: none of P1's. Tested: does the score rise with N, and does N beyond 256 and 512 still gain?
 # Grid:  Atari-10 x N {1, 2, 4, …, 1024} (our choice) at T = 128 x 5 seeds, 100M steps for every N.
-# Cost:  550 runs, 55 billion steps: 33,000 A100-hours at P1's speed. 250 of the runs are also in scaling_data.
+# Cost:  550 runs, 55 billion steps: 33,000 A100-hours. 250 of the runs are also in scaling_data.
 # Draws: final score against N; `_curves`. The printed table has the batch, the iterations and the gradient steps of
 #        each N.
 . "$(dirname "$0")/lib.sh"

@@ -5,7 +5,7 @@
 #        minibatches hurts.
 # Grid:  Atari-5 (base 8x128) and 3 tasks of GPU physics (base 4096x16) x N times {1/4, 1, 4, 16} x {more; bigger;
 #        bigger and sqrt} x 5 seeds; 100M steps (games and steps are our choice). At c = 1 the three ways are one run.
-# Cost:  400 runs, 40 billion steps. 250 of the runs are on Atari: 15,000 A100-hours at P1's speed.
+# Cost:  400 runs, 40 billion steps. 250 of the runs are on Atari: 15,000 A100-hours.
 # Draws: curves of each way at each c; `_hours`: the same against hours of computing.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_5 $PHYSICS}

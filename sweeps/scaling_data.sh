@@ -3,7 +3,7 @@
 # Claim: scaling N beats scaling T. With N, feature rank and ESS rise; dormant neurons, weight norm, gradient kurtosis
 #        and policy variance fall.
 # Grid:  Atari-10 x {base 8x128, N x 2 4 8 16, T x 2 4 8 16 (our choice)} x 5 seeds.
-# Cost:  450 runs, 45 billion steps: 27,000 A100-hours at P1's speed. Other sweeps share the base.
+# Cost:  450 runs, 45 billion steps: 27,000 A100-hours. Other sweeps share the base.
 # Draws: IQM curves; `_games`: returns and four diagnostics by game; `_policy`: returns, policy variance, ESS.
 . "$(dirname "$0")/lib.sh"
 GAMES=${GAMES:-$ATARI_10}

@@ -5,7 +5,7 @@
 # Grid:  Atari-5 (8x128) and 3 tasks of GPU physics (4096x16) x {clip .05 .1 .2 .4 .6 (our choice) at 4 epochs; epochs
 #        1 2 8 at clip .1} x budgets {STEPS/10, STEPS/3, STEPS} (our choice) x 5 seeds. COMS="8 32 128 512" adds P3's
 #        Fig. 12: PPO-EWMA at each of these ages of the proximal policy x each clip range, at 4 epochs.
-# Cost:  960 runs, 46 billion steps. 600 of the runs are on Atari: 17,000 A100-hours at P1's speed.
+# Cost:  960 runs, 46 billion steps. 600 of the runs are on Atari: 17,000 A100-hours.
 # Draws: one dot per run against DDR, one colour per budget; `_curves`; `_settings`: the final score by clip range and by
 #        epochs.
 . "$(dirname "$0")/lib.sh"

@@ -5,7 +5,7 @@
 # Grid:  Atari-5 (8x128) and 3 tasks of GPU physics (4096x16) x com {8, 512} for STEPS/2, and from each checkpoint
 #        {the same com, each other} up to STEPS x 5 seeds (coms, games and the place of the switch are our choice). The
 #        learning rate is not annealed: at the parents' end it would be 0, and no child could continue at its parent's.
-# Cost:  240 runs, 12 billion steps. 150 of the runs are on Atari: 4,500 A100-hours at P1's speed.
+# Cost:  240 runs, 12 billion steps. 150 of the runs are on Atari: 4,500 A100-hours.
 #        The launcher starts a child when its parent is done. On Slurm the same line, given again, submits the children.
 # Draws: parents and children on one axis, by game; `_games`: returns, KL and gradient norm.
 . "$(dirname "$0")/lib.sh"
