@@ -653,12 +653,9 @@ def train(run, device):
         suspects = {"rewards": torch.from_numpy(rewards).transpose(0, 1), **agent.observation.named(batch.obs)}
         suspects.update(zip(batch._fields[1:], batch[1:-1]))
         suspects.update({name: stats.sums[name] for name in losses}, parameters=optimizer.parameters)
-        run.stop_diverged(suspects)
+        run.stop_diverged(suspects)  # these agents go on computing, with such numbers, and are not used
         if run.ended:
             break
-        if run.diverged:  # these agents go on computing, but are not used
-            for state in (optimizer.parameters, optimizer.mean, optimizer.square):
-                state[run.diverged] = 0.0
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
         if log_point:

@@ -11,7 +11,7 @@ action: (N, ...), of what `Actions` says; floats are clipped to the bounds of th
 `Observation` says. The step after an end is an autoreset step: its action is ignored, and its reward belongs to no
 episode.
 
-The actions, observations and rewards of the agents in `retired` are 0: theirs may not be finite any more.
+The actions of the agents in `retired` are 0: theirs may not be finite any more.
 """
 
 import sys
@@ -305,8 +305,6 @@ class Envs:
             action[self.retired] = 0
         obs, reward, terminated, truncated, info = self.advance(self.taken(action))
         reward, terminated, truncated = (x.reshape(self.shape) for x in (reward, terminated, truncated))
-        if self.retired:
-            obs[self.retired] = reward[self.retired] = 0
         return obs, reward, terminated, truncated, info
 
     def advance(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
