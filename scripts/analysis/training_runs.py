@@ -161,7 +161,7 @@ class Manifest:
             begin = content.get("parent", {}).get("global_step", 0)
             self.total_steps = recipe.schedule_of(self.arguments, begin).last_step
         except (KeyError, TypeError, ValueError) as error:  # a script without a default, or one that is null
-            raise ValueError(f"manifest.json: arguments: no batch follows from them ({error})") from None
+            raise ValueError(f"manifest.json: arguments: no batch follows from them ({error!s:.200})") from None
         self.game = catalog.game_name(self.env_id)
 
 
