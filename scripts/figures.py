@@ -55,7 +55,7 @@ from analysis.training_runs import RETURN
 from tyro.conf import Positional
 
 from support import arguments
-from support.arguments import Count, Seed, Shapes
+from support.arguments import Count, NByTs, Seed
 
 ALL = "all"
 
@@ -66,9 +66,7 @@ class Args:
     runs: Optional[Path] = None  # the directory of its runs (default runs/<sweep>; for all: runs)
     out: Path = Path("figures")  # the directory for what is drawn
     x: Literal["steps", "gradient_steps", "hours"] = "steps"  # the x-axis of curves
-    base: Optional[Shapes] = (
-        None  # the base's N x T, as 8x128, or one per script: 8x128,4096x16 (default: sweep.json's)
-    )
+    base: Optional[NByTs] = None  # the base's N x T, as 8x128, or one per script: 8x128,4096x16 (default: sweep.json's)
     games: Tuple[str, ...] = ()  # the games of the images by game (default: four of P1's, or the first four)
     by_game: bool = False  # adds each comparison in each game to the table of claims
     images: bool = True  # draws; --no-images only prints and writes the tables
@@ -79,7 +77,7 @@ class Args:
 def parse_args(argv, args_class=Args, description=__doc__):
     """Returns checked Args; exits 2 with one line on bad input. `runs` is the directory to read, `base` [(N, T), …]."""
     args = arguments.parse(args_class, argv, description)
-    args.base = [tuple(map(int, shape.split("x"))) for shape in args.base.split(",")] if args.base else []
+    args.base = [tuple(map(int, n_by_t.split("x"))) for n_by_t in args.base.split(",")] if args.base else []
     args.runs = args.runs or (Path("runs") if args.sweep == ALL else Path("runs", args.sweep))
     if Path(args.sweep).name != args.sweep:
         arguments.fail(f"{args.sweep} is a path: expected a name for what is drawn; the directory is given by --runs")
@@ -94,15 +92,15 @@ def parse_args(argv, args_class=Args, description=__doc__):
 
 # ---- parts of several figures ----------------------------------------------------------------------------------------
 def more_environments(suite):
-    return "more environments", suite.family("num_envs"), "shape"
+    return "more environments", suite.family("num_envs"), "n_by_t"
 
 
 def longer_rollouts(suite):
-    return "longer rollouts", suite.family("num_steps"), "shape"
+    return "longer rollouts", suite.family("num_steps"), "n_by_t"
 
 
 def one_batch(suite):
-    return "one batch", suite.same_batch(), "shape"
+    return "one batch", suite.same_batch(), "n_by_t"
 
 
 def against_factor(suite):
@@ -130,7 +128,7 @@ def by_game(suite, metrics):
 # ---- the figures -----------------------------------------------------------------------------------------------------
 def any_sweep(suite):
     """A sweep without a figure of its own."""
-    by = "configuration" if suite.names[2:] else "shape"
+    by = "configuration" if suite.names[2:] else "n_by_t"
     style = styles(suite, suite.configs, by)
     points = [([config], [i], {**style[config], "ls": "none", "label": None}) for i, config in enumerate(suite.configs)]
     yield curve_panels(suite, [("", suite.configs, by)], [("configuration", "none", points)])
@@ -141,10 +139,10 @@ def any_sweep(suite):
 
 
 def fixed_budget(suite):
-    shapes = suite.same_batch()
-    finals = [("N at one batch", "log", [against("num_envs", shapes, BLACK)])] if len(shapes) > 2 else []
-    yield curve_panels(suite, [("", shapes, "shape")], finals)
-    yield game_grid(suite, "games", shapes, RETURNS + DYNAMICS)
+    configs = suite.same_batch()
+    finals = [("N at one batch", "log", [against("num_envs", configs, BLACK)])] if len(configs) > 2 else []
+    yield curve_panels(suite, [("", configs, "n_by_t")], finals)
+    yield game_grid(suite, "games", configs, RETURNS + DYNAMICS)
     yield diagnostics_panels(suite)
 
 
@@ -159,9 +157,9 @@ def scaling_data(suite):
     yield curve_panels(suite, [more_environments(suite), longer_rollouts(suite)], against_factor(suite))
     yield from by_game(suite, RETURNS + DYNAMICS)
     if suite.script == "ppo_atari_envpool":  # Fig. 4
-        yield game_grid(suite, "policy", suite.shapes(), RETURNS + POLICY)
+        yield game_grid(suite, "policy", suite.scaled_alone(), RETURNS + POLICY)
     if suite.records(UNSEEN)[1:]:
-        yield game_grid(suite, "unseen", suite.shapes(), UNSEEN)
+        yield game_grid(suite, "unseen", suite.scaled_alone(), UNSEEN)
     yield diagnostics_panels(suite)
 
 
@@ -173,13 +171,13 @@ def isaacgym(suite):
 
 
 def exploration(suite):
-    shapes = suite.shapes()
-    yield curve_panels(suite, [("", shapes, "shape")], against_factor(suite))
+    configs = suite.scaled_alone()
+    yield curve_panels(suite, [("", configs, "n_by_t")], against_factor(suite))
     if suite.script == "ppo_rnd_envpool":
-        yield game_grid(suite, "games", shapes, RETURNS)
-        yield game_grid(suite, "dynamics", shapes, [("charts/intrinsic_reward", "intrinsic reward"), *DYNAMICS])
+        yield game_grid(suite, "games", configs, RETURNS)
+        yield game_grid(suite, "dynamics", configs, [("charts/intrinsic_reward", "intrinsic reward"), *DYNAMICS])
     else:
-        yield game_grid(suite, "games", shapes, RETURNS + DYNAMICS)
+        yield game_grid(suite, "games", configs, RETURNS + DYNAMICS)
     yield diagnostics_panels(suite)
 
 
@@ -195,7 +193,7 @@ def num_envs_trend(suite):
         against("num_envs", [base], dict(color="black", zorder=4)),
     ]
     yield curve_panels(suite, [], [(f"N (T = {base['num_steps']})", "log", lines)])
-    yield curve_panels(suite, [("", family, "shape")], part="curves")
+    yield curve_panels(suite, [("", family, "n_by_t")], part="curves")
     yield game_grid(suite, "games", family, RETURNS + DYNAMICS)
     yield diagnostics_panels(suite)
 
@@ -203,7 +201,7 @@ def num_envs_trend(suite):
 def decoupled(suite):
     with_shared = [config for config in suite.configs if config["shared_encoder"] is True]
     with_separate = [config for config in suite.configs if config["shared_encoder"] is False]
-    panels = [("shared encoder", with_shared, "shape"), ("separate encoders", with_separate, "shape")]
+    panels = [("shared encoder", with_shared, "n_by_t"), ("separate encoders", with_separate, "n_by_t")]
     yield curve_panels(suite, panels)
     yield game_grid(suite, "games", with_separate, [(RETURN, "return,\nseparate encoders")])
     yield game_grid(suite, "games_shared", with_shared, [(RETURN, "return,\nshared encoder")])
@@ -214,7 +212,7 @@ def sensitivity(suite, name, xlabel):
     settings, families = settings_of(suite, name)
     style = styles(suite, settings) if len(settings) > 1 else {settings[0]: dict(color="black")}
     lines = [against(name, family, style[setting]) for setting, family in families.items()]
-    panels = [(suite.shape(setting), family, name) for setting, family in families.items()]
+    panels = [(suite.in_multiples(setting), family, name) for setting, family in families.items()]
     yield curve_panels(suite, panels, [(xlabel, "each", lines)])
     for setting in settings:
         yield games_at(suite, setting, name)
@@ -229,11 +227,11 @@ def gamma(suite):
 
 
 def shape_rate(suite):
-    grid = sweep_claims.shapes_and_rates(suite)
+    grid = sweep_claims.grid_of_rates(suite)
     yield scores_at_own_rates(suite, grid)
     yield map_of_scores(suite, grid)
     yield curve_panels(
-        suite, [(f"lr {short(suite.base['learning_rate'])}", suite.same_batch(), "shape")], part="curves"
+        suite, [(f"lr {short(suite.base['learning_rate'])}", suite.same_batch(), "n_by_t")], part="curves"
     )
     yield diagnostics_panels(suite)
 
@@ -280,11 +278,11 @@ def switch(suite):
 
 
 def schedule(suite):
-    """Curves of the schedules beside the fixed shapes, and of each game with its N."""
+    """Curves of the schedules beside the fixed N x T, and of each game with its N."""
     fixed, scheduled = sweep_claims.by_schedule(suite)
     changing = styles(suite, list(scheduled.values()), "configuration")
     style = {**styles(suite, fixed), **{config: {**line, "ls": DASH_DOTTED} for config, line in changing.items()}}
-    panels = [("fixed shapes", fixed, style), ("schedules", list(scheduled.values()), style)]
+    panels = [("fixed N×T", fixed, style), ("schedules", list(scheduled.values()), style)]
     yield curve_panels(suite, panels)
     yield game_grid(suite, "games", [*fixed, *scheduled.values()], [*RETURNS, ("charts/num_envs", "N")], style)
 
@@ -297,7 +295,7 @@ FIGURES = {  # sweep: (the paper's figure, what draws it), or None: results/SWEE
     "decoupled": ("P1, Fig. 5", decoupled),
     "learning_rate": ("P1, Fig. 11", learning_rate),
     "gamma": ("P1, Fig. 12", gamma),
-    "shape_rate": ("P1's central claim, each shape at its own learning rate", shape_rate),
+    "shape_rate": ("P1's central claim, each N x T at its tuned learning rate", shape_rate),
     "pqn": ("P1, Fig. 6, 13, 14", scaling_data),
     "procgen": ("P1, Fig. 8", scaling_data),
     "isaacgym": ("P1, Fig. 7 and 18", isaacgym),

@@ -171,7 +171,7 @@ def test_the_price_and_the_flags_of_the_script(tmp_path, capsys):
     args = advise.parse_args(words.split())
     advise.main(advise.parse_args([*words.split(), "--dry-run", "--steps", "1e5"]))
     shown = capsys.readouterr().out
-    assert "128x128 is left out: fewer than 8 iterations" in shown and "30 settings, 5 shapes x 6 rates" in shown
+    assert "128x128 is left out: fewer than 8 iterations" in shown and "30 settings, 5 N x T at 6 rates" in shown
     assert "24 runs of your length, 2,400,000 steps: 8% of the exhaustive grid's 300 runs" in shown
     assert "480 evaluation episodes" in shown and "2 processes at a time" in shown and not any(tmp_path.iterdir())
     (job,) = jobs.read_jobs([advise.command(args, args.settings[0], 200000, seed=1)])

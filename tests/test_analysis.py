@@ -244,7 +244,7 @@ def test_the_launcher_keeps_what_a_sweep_states_beside_its_runs(tmp_path):
 
 # ---- configurations -----------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    "shapes, expected",
+    "n_by_ts, expected",
     [
         ([(8, 128), (128, 8)], (8, 128)),
         ([(4, 256), (8, 128), (16, 64), (128, 8), (256, 4)], (8, 128)),
@@ -256,14 +256,14 @@ def test_the_launcher_keeps_what_a_sweep_states_beside_its_runs(tmp_path):
         ([(32, 16), (64, 16), (16, 32)], (32, 16)),
     ],
 )
-def test_the_base(tmp_path, shapes, expected):
-    for i, (N, T) in enumerate(shapes):
+def test_the_base(tmp_path, n_by_ts, expected):
+    for i, (N, T) in enumerate(n_by_ts):
         write_run(tmp_path / str(i), 1.0, num_envs=N, num_steps=T, points=1)
     runs, _ = training_runs.read_runs(tmp_path)
     suite = Suite("fixed_budget", "ppo_atari_envpool", runs)
     assert (suite.base["num_envs"], suite.base["num_steps"]) == expected
-    suite = Suite("fixed_budget", "ppo_atari_envpool", runs, bases=shapes[-1:])
-    assert (suite.base["num_envs"], suite.base["num_steps"]) == shapes[-1]
+    suite = Suite("fixed_budget", "ppo_atari_envpool", runs, bases=n_by_ts[-1:])
+    assert (suite.base["num_envs"], suite.base["num_steps"]) == n_by_ts[-1]
 
 
 def test_a_parent_is_the_run_with_the_longest_end_of_its_path():
@@ -302,7 +302,7 @@ def test_configurations_are_what_differs_within_a_game(tmp_path):
         ),
         ([{"minibatch_size": 32, "num_minibatches": 4}, {"minibatch_size": 64, "num_minibatches": 4}], set()),
         ([{"gamma": 0.9}, {}], {"gamma"}),
-        ([{"shapes": [1]}, {"shapes": [2]}], {"shapes"}),
+        ([{"sizes": [1]}, {"sizes": [2]}], {"sizes"}),
         ([{"eval_episodes": 0}, {"eval_episodes": 100}], set()),
         ([{"seed": 1, "run_name": "a", "num_threads": 1}, {"seed": 2, "run_name": "b", "num_threads": 2}], set()),
     ],

@@ -105,12 +105,12 @@ def test_which_rates_are_at_the_edge():
 
 
 def default_grid(other):
-    """The first shape is the best at 4e-4, with 0.9; 8e-4 is the best rate of the others."""
+    """The first N x T is the best at 4e-4, with 0.9; 8e-4 is the best rate of the others."""
     return {"first": row(0.1, 0.2, 0.9, 0.4, 0.1), **{str(i): row(0.1, 0.2, 0.6, other, 0.5) for i in range(3)}}
 
 
 @pytest.mark.parametrize("other, word", [(0.9, "supported"), (1.4, "contradicted"), (1.1, "undecided")])
-def test_whether_the_best_shape_at_the_default_rate_stays(other, word):
+def test_whether_the_best_n_by_t_at_the_default_rate_stays(other, word):
     tested = judge_default(default_grid(other), 4e-4, 0.2)
     assert tested.estimate.value == pytest.approx(0.9 - other, abs=0.1)
     assert tested.verdict == word and "half of the seeds chose first" in tested.remark

@@ -96,7 +96,7 @@ def damaged_csv(rng, text):
 
 
 def sweep_of(folder, **more):
-    """A sweep of two shapes with a file of each kind."""
+    """A sweep of two N x T with a file of each kind."""
     for seed in (1, 2):
         for num_envs in (8, 16):
             write_run(

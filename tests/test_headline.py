@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 README = " ".join((ROOT / "README.md").read_text().split())
 GAMES = ("Acrobot-v1", "CartPole-v1", "MiniGrid-DoorKey-5x5")
 OPEN = (*GAMES, "CartpoleSwingup-v1", "LunarLander-v3", "PendulumSwingup-v1")
-SHAPES = ((8, 32), (8, 128), (128, 32), (128, 128), (32, 32), (128, 8))
+N_BY_TS = ((8, 32), (8, 128), (128, 32), (128, 128), (32, 32), (128, 8))
 DEFAULT = 2.5e-4
 
 
@@ -73,9 +73,9 @@ def read_map():
 MAP = read_map()
 
 
-def tuned(game, shapes=SHAPES, rates=None):
+def tuned(game, n_by_ts=N_BY_TS, rates=None):
     """The mean score of the best setting of some, where either half of the seeds chooses for the other."""
-    settings = {key: x for key, x in MAP[game].items() if key[:2] in shapes and (rates is None or key[2] in rates)}
+    settings = {key: x for key, x in MAP[game].items() if key[:2] in n_by_ts and (rates is None or key[2] in rates)}
     judged = []
     for half in (0, 1):
         best = max(settings, key=lambda key: settings[key][half::2].mean())
@@ -83,7 +83,7 @@ def tuned(game, shapes=SHAPES, rates=None):
     return np.mean(judged)
 
 
-def test_every_shape_has_the_same_eight_rates_and_ten_seeds():
+def test_every_n_by_t_has_the_same_eight_rates_and_ten_seeds():
     for settings in MAP.values():
         assert len(settings) == 48 and {key[2] for key in settings} == {DEFAULT * 2.0**k for k in range(-1, 7)}
         assert not np.isnan(list(settings.values())).any()
@@ -93,7 +93,7 @@ def test_the_four_bars():
     bars = [
         np.mean([MAP[game][8, 128, DEFAULT].mean() for game in OPEN]),
         np.mean([tuned(game, rates=[DEFAULT]) for game in OPEN]),
-        np.mean([tuned(game, shapes=[(8, 128)]) for game in OPEN]),
+        np.mean([tuned(game, n_by_ts=[(8, 128)]) for game in OPEN]),
         np.mean([tuned(game) for game in OPEN]),
     ]
     said = (
@@ -105,8 +105,8 @@ def test_the_four_bars():
 def test_the_best_rate_is_never_the_default():
     factors = []
     for game in OPEN:
-        for shape in SHAPES:
-            rates = {key[2]: scores.mean() for key, scores in MAP[game].items() if key[:2] == shape}
+        for n_by_t in N_BY_TS:
+            rates = {key[2]: scores.mean() for key, scores in MAP[game].items() if key[:2] == n_by_t}
             factors.append(max(rates, key=rates.get) / DEFAULT)
     assert min(factors) > 1
     assert f"the best rate at 100,000 steps was {min(factors):.0f} to {max(factors):.0f} times the default" in README
@@ -120,7 +120,7 @@ def test_what_to_begin_with():
 
 
 def test_what_many_environments_change():
-    gains = [tuned(game, shapes=[(128, 8)]) - tuned(game, shapes=[(8, 128)]) for game in OPEN]
+    gains = [tuned(game, n_by_ts=[(128, 8)]) - tuned(game, n_by_ts=[(8, 128)]) for game in OPEN]
     assert f"each at its tuned rate, is {min(gains):+.2f} to {max(gains):+.2f} on the six tasks" in README
 
 

@@ -73,10 +73,10 @@ def values(found, *names):
 
 
 def test_more_epochs_find_each_role():
-    shapes = {(8, 128): 0, (16, 128): 0.1, (8, 256): 0.3}
+    gains = {(8, 128): 0, (16, 128): 0.1, (8, 256): 0.3}
 
     def plant(row):
-        return near(0.4 + (row["update_epochs"] == 8) * (shapes[row["num_envs"], row["num_steps"]] - 0.2))
+        return near(0.4 + (row["update_epochs"] == 8) * (gains[row["num_envs"], row["num_steps"]] - 0.2))
 
     found = verdicts_of("data_reuse", plant)
     assert values(found, "R1", "R2", "R3") == pytest.approx([-0.2, 0.1, -0.2], abs=0.02)
@@ -241,14 +241,14 @@ def test_a_study_may_vary_any_argument(tmp_path, monkeypatch):
 
 def test_the_map_grows_in_a_file_of_its_own(tmp_path):
     """Block by block its scores.csv gets rows and keeps the old ones; the table of runs has what that file has."""
-    shape = dict(num_minibatches=1, minibatch_size=256, num_envs=8, num_steps=32, scalars={"probe/ess": 99.5})
-    small(tmp_path / "runs" / "a", 100.0, **shape)
+    setting = dict(num_minibatches=1, minibatch_size=256, num_envs=8, num_steps=32, scalars={"probe/ess": 99.5})
+    small(tmp_path / "runs" / "a", 100.0, **setting)
     take_in("map", tmp_path)
     committed = pd.read_csv(experiment.RESULTS / "map" / "scores.csv", nrows=1)
     (row,) = rows_of(tmp_path / "scores.csv")
     assert list(row) == list(committed) and float(row["ess"]) == 99.5 and row["commit"] == "0123456"
     shutil.rmtree(tmp_path / "runs" / "a")
-    small(tmp_path / "runs" / "b", 200.0, seed=2, **shape)
+    small(tmp_path / "runs" / "b", 200.0, seed=2, **setting)
     table = take_in("map", tmp_path)
     assert [row["final_return"] for row in rows_of(tmp_path / "scores.csv")] == ["100.0", "200.0"]
     assert [*zip(table.final_return, table.gradient_steps, table.env_id)] == [
@@ -284,7 +284,7 @@ def test_bad_input_ends_in_one_line(words, message, tmp_path, monkeypatch, capsy
     assert end.value.code == 2 and message in capsys.readouterr().err
 
 
-def test_the_plan_of_the_map_has_the_same_rates_for_every_shape_and_runs_nothing_twice():
+def test_the_plan_of_the_map_has_the_same_rates_for_every_n_by_t_and_runs_nothing_twice():
     code, columns = experiment.load("map"), ["num_envs", "num_steps", "learning_rate", "seed"]
     nothing = pd.DataFrame(columns=["game", "seed", *code.VARIES])
     settings = code.missing(nothing, "Catch", 100_000)
@@ -296,16 +296,16 @@ def test_the_plan_of_the_map_has_the_same_rates_for_every_shape_and_runs_nothing
     assert code.missing(table[~one], "Catch", 100_000, seeds=[1, 2]) == []
 
 
-def test_a_claim_over_shapes_refuses_unequal_sets_of_rates(capsys):
+def test_a_claim_over_several_n_by_t_refuses_unequal_sets_of_rates(capsys):
     """The map once tried LunarLander's 8 x 128 up to 4e-3, others up to 1.6e-2, and missed its best rate."""
     code = experiment.load("map")
     table = map_table(lambda k, n, t, rate: 0.5)
     view = Scores(table, code.VARIES).in_game("Catch")
-    assert code.searched(view, code.SHAPES, 100_000) == list(code.COMMON)
+    assert code.searched(view, code.N_BY_TS, 100_000) == list(code.COMMON)
     fewer = table[(table["num_envs"] != 8) | (table["learning_rate"] < 8e-3)]
     view = Scores(fewer, code.VARIES).in_game("Catch")
     with pytest.raises(SystemExit) as end:
-        code.at_best(view, (8, 128), 100_000, shapes=[(128, 8)])
+        code.at_best(view, (8, 128), 100_000, [(128, 8)])
     assert end.value.code == 2
     assert "Catch at 100,000 steps has [0.008, 0.016] with some N x T only" in capsys.readouterr().err
     assert "Catch" not in code.finished(Scores(fewer, code.VARIES), 100_000)
@@ -321,13 +321,13 @@ def test_each_half_of_the_seeds_chooses_for_the_other():
 
 
 def map_table(score, games=("Acrobot-v1", "CartPole-v1", "LunarLander-v3", "Catch", "PendulumSwingup-v1"), rates=None):
-    """Runs of the six shapes, 100,000 steps, ten seeds: score(task's number, N, T, rate) and noise.
+    """Runs of the six N x T, 100,000 steps, ten seeds: score(task's number, N, T, rate) and noise.
 
     rates: a function of the task's number; None: those of the plan.
     """
     code, rng, rows = experiment.load("map"), np.random.RandomState(0), []
     for k, game in enumerate(games):
-        for (n, t), rate in product(code.SHAPES, rates(k) if rates else code.COMMON):
+        for (n, t), rate in product(code.N_BY_TS, rates(k) if rates else code.COMMON):
             for seed in code.SEEDS:
                 row = {"game": game, "num_envs": n, "num_steps": t, "learning_rate": rate, "seed": seed}
                 value = score(k, n, t, rate) + 0.01 * rng.randn()
@@ -341,8 +341,8 @@ def test_the_claims_of_the_map_on_tasks_with_best_rates_of_their_own():
 
     def at(budget, best, gain, rates=None):
         def score(k, n, t, rate):
-            shape = 0.02 * np.log2(n * t / 256) + 0.005 * np.log2(n) + gain * (n == 128)
-            return 0.5 + shape - 0.05 * np.log2(rate / (best * 2.0**k)) ** 2
+            height = 0.02 * np.log2(n * t / 256) + 0.005 * np.log2(n) + gain * (n == 128)
+            return 0.5 + height - 0.05 * np.log2(rate / (best * 2.0**k)) ** 2
 
         games = ("Acrobot-v1", "LunarLander-v3") if rates else ("Acrobot-v1", "LunarLander-v3", "Catch")
         return map_table(score, games, rates).assign(total_timesteps=budget)
@@ -390,7 +390,7 @@ def test_what_tuning_buys_is_cross_fitted_and_its_interval_is_over_tasks():
         assert np.sort(values) == pytest.approx(base + gain, abs=0.02)
 
 
-def test_the_sign_of_a_shape_belongs_to_the_task_or_to_the_rate():
+def test_the_sign_of_an_n_by_t_belongs_to_the_task_or_to_the_rate():
     """K5 where each task has a sign of its own, where one task has both, and where no difference is decided."""
     code = experiment.load("map")
     cases = (False, 0.2, "supported", 5), (True, 0.2, "contradicted", 4), (False, 0.0, "undecided", 0)

@@ -42,10 +42,10 @@ def claims(scores):
 
 
 def draw(scores):
-    shapes = sorted({config["num_envs"] for config in scores.configs})
+    numbers = sorted({config["num_envs"] for config in scores.configs})
     rates = sorted({config["learning_rate"] for config in scores.configs})
-    rows = {f"rate {rate:g}": [scores.one(num_envs=n, learning_rate=rate) for n in shapes] for rate in rates}
-    labels = [f"{n}×{1024 // n}" for n in shapes]
+    rows = {f"rate {rate:g}": [scores.one(num_envs=n, learning_rate=rate) for n in numbers] for rate in rates}
+    labels = [f"{n}×{1024 // n}" for n in numbers]
     return facets(
         scores.in_games(TASKS), rows, labels, "environments × steps (N × T)", "The exhaustive grid, 100,000 steps"
     )

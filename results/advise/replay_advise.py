@@ -45,7 +45,7 @@ from support.arguments import Range, Seed, Steps
 
 SHARES = (0.05, 0.1, 0.2)  # shares of the runs of a grid with SEEDS seeds
 SEEDS, FEWEST_SETTINGS = 10, 12
-AT_A_TIME, SHAPES, DRAWS = 12, 2, 1000  # as advise.py with two workers
+AT_A_TIME, MOST_N_BY_TS, DRAWS = 12, 2, 1000  # as advise.py with two workers
 EPOCHS = (4, 10)  # for discrete and for continuous actions
 BINS = (0, 0.4, 0.6, 0.8, 1.0)
 CONSTANT = (32, 32, 2e-3)  # N, T and learning rate: no search at all
@@ -98,7 +98,7 @@ class Halves:
         return int(np.argmax([values.mean() if len(values) else -np.inf for values in self.seen()]))
 
 
-def advise(halves, number, rng, before, shapes):
+def advise(halves, number, rng, before, n_by_ts):
     """The pick of advise.py and the probability that it gives."""
     made = 0
     while True:
@@ -108,7 +108,7 @@ def advise(halves, number, rng, before, shapes):
             return pick, prior.close_to_best(draws)[pick]
         used_up = halves.used == [len(values) for values in halves.search]
         draws[:, used_up] = -np.inf
-        asked = prior.next_runs(draws, shapes, SHAPES, min(AT_A_TIME, number - made))
+        asked = prior.next_runs(draws, n_by_ts, MOST_N_BY_TS, min(AT_A_TIME, number - made))
         made += max(sum(halves.run(setting) for setting in asked), 1)  # 1: nothing is left
 
 
@@ -150,7 +150,7 @@ def replay(table, replays, seed):
     rows = []
     for game, budget, settings, scores in problems(table):
         before = prior.Tasks(table[table["game"] != game]).prior(settings)
-        shapes = [f"{n}x{t}" for n, t in zip(settings["num_envs"], settings["num_steps"], strict=True)]
+        n_by_ts = [f"{n}x{t}" for n, t in zip(settings["num_envs"], settings["num_steps"], strict=True)]
         cells = list(settings[["num_envs", "num_steps", "learning_rate"]].itertuples(index=False, name=None))
         searches = dict(METHODS)
         if CONSTANT in cells:
@@ -159,7 +159,7 @@ def replay(table, replays, seed):
             number = max(2, round(share * SEEDS * len(scores)))
             for (method, search), i in ((item, i) for item in searches.items() for i in range(replays)):
                 halves = Halves(scores, np.random.default_rng([seed, i]))
-                pick, chance = search(halves, number, np.random.default_rng([seed, i, 1]), before, shapes)
+                pick, chance = search(halves, number, np.random.default_rng([seed, i, 1]), before, n_by_ts)
                 best = int(np.argmax([values.mean() for values in halves.search]))
                 gain, top = halves.judge[pick], halves.judge[best]
                 row = {"game": game, "total_timesteps": budget, "settings": len(scores), "share": share}

@@ -33,7 +33,7 @@ HERE = Path(__file__).resolve().parent
 VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps")
 FIXED = {"minibatch_size": 256, "update_epochs": 4}
 
-SHAPES = ((8, 128), (32, 32), (128, 8))
+N_BY_TS = ((8, 128), (32, 32), (128, 8))
 RATES = tuple(2.5e-4 * 2**k for k in range(7))
 DEFAULT, MANY, CONSTANT = (8, 128, 2.5e-4), (128, 8, 2.5e-4), (32, 32, 2e-3)  # N, T and learning rate
 BUDGETS = (50_000, 150_000, 450_000, 900_000)
@@ -73,7 +73,7 @@ def tasks():
 # ---- step 1 ----------------------------------------------------------------------------------------------------------
 def chosen(means, rates=RATES):
     """({N x T: its best setting}, the best of all), by {(N, T, rate): mean return}; of equal ones the lower rate."""
-    best = {shape: max(((*shape, rate) for rate in rates), key=lambda setting: means[setting]) for shape in SHAPES}
+    best = {n_by_t: max(((*n_by_t, rate) for rate in rates), key=lambda setting: means[setting]) for n_by_t in N_BY_TS}
     return best, max(best.values(), key=lambda setting: means[setting])
 
 
@@ -117,8 +117,8 @@ class Task(NamedTuple):
     learned: bool
     solved: bool
 
-    def tuned(self, shape):
-        return self.scores[self.settings.tuned[shape]]
+    def tuned(self, n_by_t):
+        return self.scores[self.settings.tuned[n_by_t]]
 
     def difference(self, first, second):
         """The mean of the first scores minus that of the second, and the variance of its error."""
@@ -157,7 +157,7 @@ def rate_gain(task):
     return task.tuned((8, 128)).mean() - task.scores[DEFAULT].mean()
 
 
-def shape_gain(task):
+def n_by_t_gain(task):
     """What tuning N x T buys beside the rate: the setting that step 1 found best minus 8 x 128 at its rate."""
     return task.scores[task.settings.best].mean() - task.tuned((8, 128)).mean()
 
@@ -283,7 +283,7 @@ BESIDE = {  # estimates beside the claims: the numbers of the sheet
     "score of 8x128 at its tuned rate": lambda task: task.tuned((8, 128)).mean(),
     "score with both tuned": lambda task: task.scores[task.settings.best].mean(),
     "what the rate buys": rate_gain,
-    "what N x T buys beside it": shape_gain,
+    "what N x T buys beside it": n_by_t_gain,
 }
 
 
@@ -301,12 +301,12 @@ def claims(scores):
     def gain_of_many(task):
         return many_gain(task)[0]
 
-    def rate_over_shape(task):
-        return rate_gain(task) - shape_gain(task)
+    def rate_over_n_by_t(task):
+        return rate_gain(task) - n_by_t_gain(task)
 
     values, variances = map(np.array, zip(*(many_gain(task) for task in counted)))
     primary = {
-        "A1": ("tuning the rate buys more than tuning N x T beside it", rate_over_shape),
+        "A1": ("tuning the rate buys more than tuning N x T beside it", rate_over_n_by_t),
         "A2": ("128x8 beats 8x128, each at its own rate", gain_of_many),
         "A4": ("32x32 at 2e-3 beats the default", constant_gain),
     }
@@ -341,7 +341,7 @@ def draw(scores):
     """Left what the rate and N x T buy, a bar each; right 128 x 8 - 8 x 128 of each task, and a new task's interval."""
     counted = atlas(scores.table)[1]
     figure, (left, right) = plt.subplots(1, 2, figsize=(PAGE, 4.6), width_ratios=(1, 2.2))
-    for place, number in enumerate((rate_gain, shape_gain)):
+    for place, number in enumerate((rate_gain, n_by_t_gain)):
         one = over_tasks([number(task) for task in counted]).estimate
         left.bar(place, one.value, width=0.6, color=(BLUE, VERMILLION)[place])
         left.errorbar(place, one.value, yerr=[[one.value - one.low], [one.high - one.value]], color="black", lw=1)

@@ -26,7 +26,7 @@ import claims
 import numpy as np
 import pandas as pd
 from analysis import training_runs
-from claims import BUDGETS, CHOOSING, JUDGING, PILOT_SEEDS, RATES, REPEATING, SHAPES, table_of, tasks
+from claims import BUDGETS, CHOOSING, JUDGING, N_BY_TS, PILOT_SEEDS, RATES, REPEATING, table_of, tasks
 from tyro.conf import Positional
 
 from support import arguments, reading
@@ -117,7 +117,7 @@ def budget(task):
 
 # ---- steps 1 and 2 ---------------------------------------------------------------------------------------------------
 def choosing(task):
-    settings = [(*shape, rate, seed) for shape, rate, seed in itertools.product(SHAPES, RATES, CHOOSING)]
+    settings = [(*n_by_t, rate, seed) for n_by_t, rate, seed in itertools.product(N_BY_TS, RATES, CHOOSING)]
     return missing(task, settings, tasks()[task])
 
 

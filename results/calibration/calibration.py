@@ -3,7 +3,7 @@
     python results/calibration/calibration.py                   # the table of README.md, ten minutes of one core
     python results/calibration/calibration.py --kinds "best of" # the kinds whose name has these words
 
-Every kind of claim that a program of this repository judges is tried with its own functions, on scores that are drawn
+Every kind of claim that a program of this repository tests is tried with its own functions, on scores that are drawn
 from results/runs.csv.gz. In a null all configurations of a game get their scores from one common pool:
 all runs of an experiment in that game, or those of one of its configurations, which each simulated sweep chooses anew.
 A claim with a margin is tried where the truth lies exactly at the margin, so that no verdict is right. The numbers
@@ -49,7 +49,7 @@ from support.arguments import Count, Seed
 SEEDS = (3, 5, 10, 20)
 EFFECTS = (0.1, 0.2)
 CHUNK = 50  # sweeps that are simulated at once
-LEVELS = (4, 8, 16, 32, 64, 128, 256)  # N of shape's seven configurations
+LEVELS = (4, 8, 16, 32, 64, 128, 256)  # N of the seven configurations of the study `shape`
 MARGIN = 0.05  # in results/
 SHARE = 0.1  # share of the base's score: the margin in the papers' figures
 EXPERIMENTS = {  # whose runs are drawn from, and the columns that tell their settings apart
@@ -94,7 +94,7 @@ def read_pools():
     pools = {}
     for name, games in settings.items():
         pools[name] = lambda rng, games=games: [np.concatenate(game) for game in games]
-        pools[f"{name}, cells"] = lambda rng, games=games: [game[rng.randint(len(game))] for game in games]
+        pools[f"{name}, settings"] = lambda rng, games=games: [game[rng.randint(len(game))] for game in games]
     every = [game for games in settings.values() for game in games]
 
     def some(rng, count):
@@ -195,13 +195,13 @@ def best_of_peaks(trials, effect):
     return trials.judge_table(comparisons.table_of(5), trials.samples(*falls + effect, *falls))
 
 
-def best_shape_stays(trials, effect):
+def best_n_by_t_stays(trials, effect):
     """Seven N x T at four rates. The first is clearly the best at the default; the others pass it at the next one."""
     first = trials.samples(-0.5, effect - MARGIN, effect - MARGIN - 0.2, -0.5)
     others = [sample for _ in range(6) for sample in trials.samples(-0.5, -0.6, 0, -0.5)]
 
     def verdict(*samples):
-        grid = {shape: dict(zip((1, 2, 4, 8), samples[4 * shape : 4 * shape + 4])) for shape in range(7)}
+        grid = {place: dict(zip((1, 2, 4, 8), samples[4 * place : 4 * place + 4])) for place in range(7)}
         return comparisons.judge_default(grid, 2, MARGIN).verdict
 
     return trials.each(verdict, *first, *others)
@@ -271,8 +271,8 @@ def noise_against_best(trials, effect, games=8):
 
 # ---- kinds whose data are no scores ----------------------------------------------------------------------------------
 class Diagnostics:
-    """The runs of shape at the default rate: each draws its diagnostic from the ten runs of its game that are
-    nearest in score, so that it follows the score, and N only through the score."""
+    """The runs of the study `shape` at the default rate: each draws its diagnostic from the ten runs of its task that
+    are nearest in score, so that it follows the score, and N only through the score."""
 
     def __init__(self):
         self.games = []
@@ -345,8 +345,8 @@ def share(trials, effect):
     return found
 
 
-SOME = ["shape", "masks", "outer_loop, cells", "trend, cells"]
-TWO = ["shape", "outer_loop, cells"]
+SOME = ["shape", "masks", "outer_loop, settings", "trend, settings"]
+TWO = ["shape", "outer_loop, settings"]
 GAMES = ["one game", "shape", "ten games"]
 gradients = Gradients()
 KINDS = {  # name: (function, pools). A claim "not below by 0.05" is a difference whose null is shifted: the same row
@@ -360,7 +360,7 @@ KINDS = {  # name: (function, pools). A claim "not below by 0.05" is a differenc
     "own best rate: all rates equal, 4 and 6": (best_flat, TWO),
     "own best rate: one good rate, and four": (best_peaked, SOME),
     "own best rate: both fall from a best": (best_of_peaks, TWO),
-    "the best shape at the default rate stays": (best_shape_stays, TWO),
+    "the best N x T at the default rate stays": (best_n_by_t_stays, TWO),
     "regret of a search below 0.05": (search, TWO),
     "trend in N (tau, no turning back)": (trend, ["shape", "one game"]),
     "slope against log2 N": (slope, [*TWO, "one game"]),

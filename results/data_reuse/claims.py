@@ -26,7 +26,7 @@ def claims(scores):
         if count <= fewest:
             continue
         after = [[config.replace(update_epochs=count) for config in configs] for configs in settings(scores)]
-        names = ["{}x{}".format(*configs[0].shape) if configs else "" for configs in after]
+        names = ["{}x{}".format(*configs[0].n_by_t) if configs else "" for configs in after]
         text = f"at {names[0]} {count} epochs are worse than {fewest}"
         found.compare(text, after[0], base, name="R1", side="less", primary=True)
         for name, other in (("R2", 0), ("R3", 2)):
@@ -37,7 +37,7 @@ def claims(scores):
 
 
 def draw(scores):
-    rows = {"{}×{}".format(*config.shape): [config, config.replace(update_epochs=8)] for (config,) in settings(scores)}
+    rows = {"{}×{}".format(*config.n_by_t): [config, config.replace(update_epochs=8)] for (config,) in settings(scores)}
     return facets(scores, rows, ["4", "8"], "epochs", "More epochs, learning rate 2.5e-4, 100,000 steps", joined=False)
 
 
@@ -47,7 +47,7 @@ def sheets(suite):
     style = styles(suite, configs)
     lines = [against(name, suite.family(name, config), style[config]) for config in style]
     panels = [
-        (f"{config[name]} epochs", [one for one in suite.configs if one[name] == config[name]], "shape")
+        (f"{config[name]} epochs", [one for one in suite.configs if one[name] == config[name]], "n_by_t")
         for config in suite.family(name)
     ]
     yield curve_panels(suite, panels, [("epochs", "log", lines)])

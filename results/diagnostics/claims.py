@@ -1,4 +1,4 @@
-"""Do P1's six diagnostics move with N at equal rows and equal gradient steps? The runs of shape.
+"""Do P1's six diagnostics move with N at equal rows and equal gradient steps? The runs of the study `shape`.
 
 A claim each, how far it moves in its own unit, and what the score says. A run's value is the mean of its `probe/`
 points in the second half of the training. ESS is shown as 100 - ESS, in percent of the rows: it is nearly 0, and what

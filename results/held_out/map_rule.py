@@ -154,12 +154,12 @@ def predictions(table, measured, penalty, tasks, budgets):
     """predictions.csv. tasks: the MEASURED of each task to predict."""
     rule, rows = Rule(table, measured, penalty), []
     rates = sorted(table["learning_rate"].unique())
-    shapes = sorted(set(zip(table["num_envs"], table["num_steps"])))
-    grid = [(*shape, rate) for shape in shapes for rate in rates]
+    n_by_ts = sorted(set(zip(table["num_envs"], table["num_steps"])))
+    grid = [(*n_by_t, rate) for n_by_t in n_by_ts for rate in rates]
     for budget, (game, numbers) in itertools.product(budgets, tasks.iterrows()):
         N, T, rate = rule.best(grid, budget, numbers)
         settings = {"predicted": (N, T, rate), "half the rate": (N, T, rate / 2), "twice the rate": (N, T, rate * 2)}
-        settings |= {f"shape {n}x{t}": (n, t, rate) for n, t in shapes if (n, t) != (N, T)}
+        settings |= {f"shape {n}x{t}": (n, t, rate) for n, t in n_by_ts if (n, t) != (N, T)}
         settings |= {"constant": constant(table), "default": DEFAULT}
         best = rule.scores([settings["predicted"]], budget, numbers)[0]
         for name, setting in settings.items():

@@ -39,15 +39,15 @@ def table(folder):
 
 
 def draw(rows):
-    shapes = [shape for shape, _ in rows.groupby(["num_envs", "num_steps"])]
-    figure, axes = plt.subplots(1, len(shapes), figsize=(PAGE, 2.5), sharey=True)
-    for axis, shape in zip(axes, shapes, strict=True):
-        own = rows[(rows["num_envs"] == shape[0]) & (rows["num_steps"] == shape[1])]
+    n_by_ts = [n_by_t for n_by_t, _ in rows.groupby(["num_envs", "num_steps"])]
+    figure, axes = plt.subplots(1, len(n_by_ts), figsize=(PAGE, 2.5), sharey=True)
+    for axis, n_by_t in zip(axes, n_by_ts, strict=True):
+        own = rows[(rows["num_envs"] == n_by_t[0]) & (rows["num_steps"] == n_by_t[1])]
         for color, (rate, of_rate) in zip((BLUE, VERMILLION), own.groupby("learning_rate"), strict=True):
             for place, (_, run) in enumerate(of_rate.groupby("seed")):
                 label = f"{rate:g}" if place == 0 else None
                 axis.plot(run["step"] / 1e6, run["episodic_return"], color=color, lw=0.8, label=label)
-        axis.set(title=f"{shape[0]} x {shape[1]}", ylim=(0, 1150))  # above 1000, the most that a game pays: the legend
+        axis.set(title=f"{n_by_t[0]} x {n_by_t[1]}", ylim=(0, 1150))  # above 1000, the highest return: the legend
         axis.legend(title="learning rate", title_fontsize=7, loc="upper center", ncols=2)
     axes[0].set_ylabel("return of the last 100 games")
     figure.supxlabel("million steps", fontsize=8)

@@ -1,7 +1,8 @@
 """How much of the score is learning rate x gradient steps? All configurations of six experiments on three games.
 
-Read from runs that were made for other questions; nothing was claimed before. The runs with a fixed N x T of shape,
-schedule, trend, outer_loop, rates and data_reuse. A fit is of the mean score of a configuration, least squares.
+Read from runs that were made for other questions; nothing was claimed before. The runs with a fixed N x T of
+the studies shape, schedule, trend, outer_loop, rates and data_reuse. A fit is of the mean score of a configuration,
+least squares.
 """
 
 import numpy as np

@@ -299,8 +299,8 @@ def correlations(suite):
     """The Correlations of each diagnostic that the base has, native and probe.
 
     With N and with T: over the base and the configurations that scale that one of them. At the same factors T has the
-    batches and gradient steps of N. With N at one batch: over all of these and the other shapes of the base's batch,
-    each compared with those of its own batch size. If nothing scales N, N is taken over the base's batch too.
+    batches and gradient steps of N. With N at one batch: over all of these and the others of the base's batch, each
+    compared with those of its own batch size. If nothing scales N, N is taken over the base's batch too.
     """
     n_family, t_family, same_batch = suite.family("num_envs"), suite.family("num_steps"), suite.same_batch()
     n_family = n_family if len(n_family) > 1 else same_batch

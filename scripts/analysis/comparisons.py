@@ -98,7 +98,7 @@ def judge_best(first, second, side="more", margin=0.0, pool=mean):
     """The Tested of the best of some configurations minus the best of others, `more` or `not less`.
 
     first, second: (name, {learning rate: sample}). Undecided where a best rate is at the edge. The difference of two
-    maxima does not do as a statistic: the best of four equal rates is above the one good rate of another shape that is
+    maxima does not do as a statistic: the best of four equal rates is above the one good rate of another N x T that is
     as good as each of them. *Supported* if one rate of the first, after Bonferroni's correction for their number, is
     above each rate of the second; *contradicted* if one of the second, likewise, is above each of the first.
     """
@@ -343,10 +343,10 @@ def halves(samples):
 
 
 def judge_default(grid, default, margin, pool=mean):
-    """The Tested of: the best shape at the default rate is about the best of all, each at its own best rate.
+    """The Tested of: the best N x T at the default rate is about the best of all, each at its own best rate.
 
-    grid: {shape's name: {learning rate: sample}}, the default rate in each. Half of the seeds choose the shape at the
-    default rate; on the other half its best rate is compared with every rate of all other shapes, as by `judge_best`.
+    grid: {name of an N x T: {learning rate: sample}}, the default rate in each. Half of the seeds choose the N x T at
+    the default rate; on the other half its best rate is compared with every rate of all others, as by `judge_best`.
     """
     samples = [sample for rates in grid.values() for sample in rates.values()]
     choosing, judging = halves([rates[default] for rates in grid.values()])[0], halves(samples)[1]

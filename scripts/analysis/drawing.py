@@ -1,6 +1,6 @@
 """The panels of a sweep's figures. Each function returns a sheet (sheets.py): an image, its caption and its CSV.
 
-sheet = curve_panels(suite, [("more environments", suite.family("num_envs"), "shape")])
+sheet = curve_panels(suite, [("more environments", suite.family("num_envs"), "n_by_t")])
 sheet.save(out, "my_figure")
 """
 
@@ -202,19 +202,19 @@ def curves_by_game(suite, style, mark=None):
 
 
 def scores_at_own_rates(suite, grid):
-    """Final scores against N at one batch, in all games and in each: each shape at its best rate, and at the base's.
+    """Final scores against N at one batch, in all games and in each: each N x T at its best rate, and at the base's.
 
     grid: {(N, T): {learning rate: configuration}}. Each draw of the bootstrap chooses the rates anew.
     """
     default = suite.base["learning_rate"]
     sheet, panels = _sheet_of_games(suite, "", 0.8, 1.5, sharex=True)
     lines = [
-        ({shape: rates for shape, rates in grid.items() if default in rates}, True, f"all at lr {short(default)}"),
+        ({n_by_t: rates for n_by_t, rates in grid.items() if default in rates}, True, f"all at lr {short(default)}"),
         (grid, False, "each at its best rate"),
     ]
     for ax, game, view, leftmost, lowest in panels:
-        for shapes, fixed, label in lines:
-            of_line = {shape: {default: rates[default]} if fixed else rates for shape, rates in shapes.items()}
+        for part, fixed, label in lines:
+            of_line = {n_by_t: {default: rates[default]} if fixed else rates for n_by_t, rates in part.items()}
             configs = [config for rates in of_line.values() for config in rates.values()]
             if not view.can_compare(configs):
                 continue
@@ -240,31 +240,31 @@ def scores_at_own_rates(suite, grid):
     sheet.has_runs = True
     sheet.caption = (
         f"The {suite.pool_name} of the final scores against N, with T so that all batches have the same size, with "
-        "95 % intervals. Each shape has its best learning rate, or all have the base's."
+        "95 % intervals. Each N x T has its best learning rate, or all have the base's."
     )
     return sheet
 
 
 def map_of_scores(suite, grid):
-    """Final score of each shape (rows) at each learning rate (columns), in all games and in each.
+    """Final score of each N x T (rows) at each learning rate (columns), in all games and in each.
 
-    The best cell is framed. `≈`: the interval (n - 1 of n seeds) of the best minus this one includes 0. The best is the
-    best of these runs, which flatters it a little. grid: as for `scores_at_own_rates`.
+    The best setting is framed. `≈`: the interval (n - 1 of n seeds) of the best minus this one includes 0. The best is
+    the best of these runs, which flatters it a little. grid: as for `scores_at_own_rates`.
     """
-    shapes, rates = list(grid), sorted({rate for of_shape in grid.values() for rate in of_shape})
-    sheet, panels = _sheet_of_games(suite, "map", 0.6, 0.5 + 0.19 * len(shapes))
+    n_by_ts, rates = list(grid), sorted({rate for of_n_by_t in grid.values() for rate in of_n_by_t})
+    sheet, panels = _sheet_of_games(suite, "map", 0.6, 0.5 + 0.19 * len(n_by_ts))
     for ax, game, view, leftmost, lowest in panels:
-        found = [config for of_shape in grid.values() for config in of_shape.values() if view.can_compare([config])]
+        found = [config for of_n_by_t in grid.values() for config in of_n_by_t.values() if view.can_compare([config])]
         if not found:
             sheet.finish(ax, "no final\nscores yet")
             continue
-        scores = np.full((len(shapes), len(rates)), np.nan)
+        scores = np.full((len(n_by_ts), len(rates)), np.nan)
         for config in found:
-            scores[shapes.index(config.shape), rates.index(config["learning_rate"])] = view.final_score(config).value
+            scores[n_by_ts.index(config.n_by_t), rates.index(config["learning_rate"])] = view.final_score(config).value
         ax.imshow(scores, cmap="Blues", aspect="auto")
         best = max(found, key=lambda config: view.final_score(config).value)
         for config in found:
-            row, column = shapes.index(config.shape), rates.index(config["learning_rate"])
+            row, column = n_by_ts.index(config.n_by_t), rates.index(config["learning_rate"])
             tied = config != best and _is_tied(view, best, config)
             dark = scores[row, column] > 0.4 * np.nanmin(scores) + 0.6 * np.nanmax(scores)
             text = f"{scores[row, column]:.2f}{' ≈' * tied}"
@@ -279,11 +279,11 @@ def map_of_scores(suite, grid):
             )
         ax.grid(False)
         ax.set_xticks(range(len(rates)), [short(rate) for rate in rates])
-        ax.set_yticks(range(len(shapes)), ["{}×{}".format(*shape) for shape in shapes] if leftmost else [])
+        ax.set_yticks(range(len(n_by_ts)), ["{}×{}".format(*n_by_t) for n_by_t in n_by_ts] if leftmost else [])
         ax.set_xlabel("learning rate" if lowest else "")
         ax.set_ylabel("N×T" if leftmost else "")
     sheet.figure.supxlabel("framed: best; ≈: its difference to the best has a 95 % CI that includes 0", fontsize=7)
-    sheet.caption = f"The {suite.pool_name} of the final scores of each shape (rows) at each learning rate (columns)."
+    sheet.caption = f"The {suite.pool_name} of the final scores of each N x T (rows) at each learning rate (columns)."
     return sheet
 
 
@@ -302,19 +302,19 @@ def games_at(suite, config, name):
     """The image by game of the values of an argument at a configuration, which it names if that is not the base."""
     if config == suite.base:
         return game_grid(suite, "games", suite.family(name), RETURNS, name)
-    shape = suite.shape(config)
-    metrics = [(RETURN, f"return\nat {shape}")]
-    return game_grid(suite, f"games_{shape.replace('×', 'x')}", suite.family(name, config), metrics, name)
+    words = suite.in_multiples(config)
+    metrics = [(RETURN, f"return\nat {words}")]
+    return game_grid(suite, f"games_{words.replace('×', 'x')}", suite.family(name, config), metrics, name)
 
 
 def profiles(suite):
     """rliable's performance profiles: the share of runs, and of games' means, with a score above each tau."""
-    in_order = dict.fromkeys([*suite.shapes(), *suite.configs])  # N-scaling, then T-scaling
+    in_order = dict.fromkeys([*suite.scaled_alone(), *suite.configs])  # N-scaling, then T-scaling
     scored = [config for config in in_order if suite.can_compare([config])]
     configs = fewer(suite, scored)
     if not configs:
         return None
-    by = "configuration" if suite.names[2:] else "shape"
+    by = "configuration" if suite.names[2:] else "n_by_t"
     style, sheet = styles(suite, configs, by), Sheet(suite, "profiles", 1, 2, 2.5, sharey=True)
     scores = np.concatenate([x for config in configs for x in suite.sample(config)])
     low, high = scores.min(), np.quantile(scores, 0.99)
@@ -347,7 +347,7 @@ def profiles(suite):
     return sheet
 
 
-def game_grid(suite, part, configs, metrics, by="shape"):
+def game_grid(suite, part, configs, metrics, by="n_by_t"):
     """A row per game, a column per metric; or, of one metric, games side by side: mean over seeds with its 95 % CI.
 
     metrics: [(tag, label)]; those that no run has are left out. Runs that ended early are thin lines to a cross, unless

@@ -50,7 +50,7 @@ MATH = {  # what LaTeX's text fonts lack
 TERMS = [
     ("N", "parallel environments (--num-envs)"),
     ("T", "steps of each environment between two updates (--num-steps)"),
-    ("N×T, as 8×128", "the shape of a batch: the steps that one update learns from"),
+    ("N×T, as 8×128", "N environments of T steps each: the batch that one update learns from"),
     ("base", "the configuration that the others are compared with"),
     ("score", "a return on the scale that is named below the claims, to make games comparable"),
     (

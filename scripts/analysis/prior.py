@@ -181,7 +181,7 @@ def next_runs(draws, groups, most, number):
     """The settings of the next runs, a list: Thompson's sampling (1933), a run for each of the first `number` draws.
 
     A run is of the setting that is best in its draw, so a setting has as many runs as its probability to be the best
-    asks for. groups: that of each setting, (C,); the runs are of `most` groups at most, as those of one shape share a
+    asks for. groups: that of each setting, (C,); the runs are of `most` groups at most, as those of one N x T share a
     process: those of the first draws' best settings.
     """
     groups = np.asarray(groups)

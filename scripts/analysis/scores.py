@@ -121,9 +121,9 @@ class Scores:
     def in_game(self, game):
         return self.in_games([game])
 
-    def shape(self, config):
+    def in_multiples(self, config):
         """N x T in multiples of the base's where one of the two is the base's: N×2, T/4, or else 16×64."""
-        (N, T), (base_N, base_T) = config.shape, self.base.shape
+        (N, T), (base_N, base_T) = config.n_by_t, self.base.n_by_t
         multiple = ""
         if T == base_T and N != base_N:
             multiple = multiple_of("N", N, base_N)
@@ -152,7 +152,7 @@ class Scores:
         ]
         return sorted(found, key=lambda config: config["num_envs"])
 
-    def shapes(self):
+    def scaled_alone(self):
         """The configurations that scale N alone or T alone."""
         return list(dict.fromkeys([*self.family("num_envs"), *self.family("num_steps")]))
 

@@ -22,16 +22,16 @@ N_LINE, T_LINE = dict(color=BLUES[1], ls="-", label="N"), dict(color=ORANGES[1],
 
 
 # ---- colours ---------------------------------------------------------------------------------------------------------
-def styles(suite, configs, by="shape"):
+def styles(suite, configs, by="n_by_t"):
     """{configuration: Line2D properties, with a label}. The base is black.
 
-    by: "shape" (more environments blue, longer rollouts orange and dashed), "configuration" (one colour each), the name
-    of an argument (one colour per value), or such a dictionary.
+    by: "n_by_t" (more environments blue, longer rollouts orange and dashed), "configuration" (one colour each), the
+    name of an argument (one colour per value), or such a dictionary.
     """
     if isinstance(by, dict):
         return by
-    if by == "shape":
-        return _styles_by_shape(suite, configs)
+    if by == "n_by_t":
+        return _styles_by_n_by_t(suite, configs)
     if by == "configuration":
         labels = {config: label_of(config) for config in configs}
         keys, base = {config: place for place, config in enumerate(configs)}, suite.base
@@ -52,7 +52,7 @@ def styles(suite, configs, by="shape"):
     }
 
 
-def _styles_by_shape(suite, configs):
+def _styles_by_n_by_t(suite, configs):
     """More or fewer environments in blues, longer or shorter rollouts in oranges, dashed: both darker with N or T."""
     base = suite.base
     base_style = dict(color="black", zorder=3, label=f"{base['num_envs']}×{base['num_steps']}{BASE}")
@@ -62,7 +62,7 @@ def _styles_by_shape(suite, configs):
         for config in configs:
             n, t = config["num_envs"] / base["num_envs"], config["num_steps"] / base["num_steps"]
             if (n, t) != (1, 1) and (t == 1 or (n > 1 and t != 1)) == environments:
-                keys[config] = (n, -t, suite.shape(config)) if environments else (t, -n, suite.shape(config))
+                keys[config] = (*((n, -t) if environments else (t, -n)), suite.in_multiples(config))
         colors = dict(zip(sorted(set(keys.values())), ramp(ends, len(set(keys.values())))))
         found.update({config: dict(color=colors[key], ls=dash, label=key[2]) for config, key in keys.items()})
     return found

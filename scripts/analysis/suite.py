@@ -105,7 +105,7 @@ def label_of(config):
     words = [f"{config['num_envs']}×{config['num_steps']}"]
     others = config.others()
     schedule = others.pop("schedule", None)
-    if schedule:  # the shape and the number of minibatches are those of its first batch
+    if schedule:  # N x T and the number of minibatches are those of its first batch
         words = [name_of_schedule(schedule)]
         others.pop("num_minibatches", None)
     parent = others.pop("resume_from", None)
@@ -121,10 +121,10 @@ def name_of_schedule(text):
     """What changes in a value of --schedule, in words: by its first and its last phase."""
     if text.startswith("noise"):
         return "N led by noise"
-    shapes = [[int(x) for x in phase.split(":")[1].split("x")] for phase in text.split(",")]
-    first, last = shapes[0], shapes[-1]
+    n_by_ts = [[int(x) for x in phase.split(":")[1].split("x")] for phase in text.split(",")]
+    first, last = n_by_ts[0], n_by_ts[-1]
     if first == last:
-        return "N and T back to the first" if len(shapes) > 1 else "a schedule of one shape"
+        return "N and T back to the first" if len(n_by_ts) > 1 else "a schedule of one N x T"
     if first[0] * first[1] != last[0] * last[1]:
         return "growing batch" if first[0] * first[1] < last[0] * last[1] else "shrinking batch"
     return "growing N" if first[0] < last[0] else "growing T"
@@ -164,7 +164,7 @@ class Suite(Scores):
     def __init__(
         self, sweep, script, runs, bases=(), reps=2000, seed=0, axis="steps", stated=None, shown=(), study=None
     ):
-        """bases: shapes (N, T), one of them the base's, or none. reps, seed: of bootstraps. axis: the x-axis of
+        """bases: pairs (N, T), one of them the base's, or none. reps, seed: of bootstraps. axis: the x-axis of
         curves, one of training_runs.AXES. stated: as statement.read gives it, or None. shown: games, or none
         for four of them. study: the module of the study in results/ that has the sweep's claims (experiment.load), or
         None.
@@ -209,7 +209,7 @@ class Suite(Scores):
         if parent:
             config = training_runs.configuration(self._with_parent(parent, names), {*names, "resume_from"})
             words = label_of(config)
-            if config.shape == (run.arguments["num_envs"], run.arguments["num_steps"]):  # what it shares is not said
+            if config.n_by_t == (run.arguments["num_envs"], run.arguments["num_steps"]):  # what it shares is not said
                 words = words.partition(" ")[2] or words
         return {**run.arguments, "resume_from": words}
 
@@ -220,23 +220,23 @@ class Suite(Scores):
         if varies and mixed:
             self.notes.append(f"runs differ in {', '.join(mixed)}, which the sweep does not vary (sweep.json)")
 
-    def _find_base(self, shapes, stated, varied):
-        """The configuration with one of the given shapes, or that the sweep states, or else a guess, which is noted."""
-        candidates = [config for config in self.configs if not shapes or config.shape in shapes]
+    def _find_base(self, n_by_ts, stated, varied):
+        """The configuration with one of the given N x T, or that the sweep states, or else a guess, which is noted."""
+        candidates = [config for config in self.configs if not n_by_ts or config.n_by_t in n_by_ts]
         if not candidates:
-            given = ",".join(f"{N}x{T}" for N, T in shapes)
-            there = " ".join(f"{N}x{T}" for N, T in sorted({config.shape for config in self.configs}))
+            given = ",".join(f"{N}x{T}" for N, T in n_by_ts)
+            there = " ".join(f"{N}x{T}" for N, T in sorted({config.n_by_t for config in self.configs}))
             arguments.fail(f"--base {given} has no runs of {self.script}.py in {self.sweep}: expected {there}")
         env_id = next(iter(self.runs.values())).arguments["env_id"]
         defaults = reading.default_arguments(str(ROOT / f"{self.script}.py"), env_id)
         if stated:
             base = training_runs.configuration(training_runs.fill_in_minibatches({**defaults, **stated}), varied)
-            if not shapes or base.shape in shapes:
+            if not n_by_ts or base.n_by_t in n_by_ts:
                 if base not in self.configs:
                     self.notes.append(f"the base, {label_of(base)}, has no runs yet")
                 return base
         base = min(candidates, key=lambda config: self._preference(config, defaults))
-        if not shapes and len(self.configs) > 1:
+        if not n_by_ts and len(self.configs) > 1:
             self.notes.append(
                 f"no sweep.json says what the base is: guessed to be {label_of(base)} (the script's defaults, then the "
                 "smallest batch); --base NxT chooses another"
@@ -249,12 +249,12 @@ class Suite(Scores):
         The most of the script's defaults, then the smallest batch, then the one that most others scale in N alone or in
         T alone, then the fewest environments, then the largest budget.
         """
-        num_envs, num_steps = config.shape
+        num_envs, num_steps = config.n_by_t
         others = config.others()
         siblings = [other for other in self.configs if other.others() == others]
         scale_one = [(other["num_envs"] == num_envs) != (other["num_steps"] == num_steps) for other in siblings]
         kept = sum(defaults.get(name) == value for name, value in others.items())
-        kept += (defaults.get("num_envs"), defaults.get("num_steps")) == config.shape
+        kept += (defaults.get("num_envs"), defaults.get("num_steps")) == config.n_by_t
         budget = others.get("total_timesteps", 0)
         return -kept, config.batch_size, -sum(scale_one), num_envs, -budget, sort_key(config)
 

@@ -101,7 +101,7 @@ class Configuration:
         return self["num_envs"] * self["num_steps"]
 
     @property
-    def shape(self):
+    def n_by_t(self):
         return self["num_envs"], self["num_steps"]
 
     def others(self):
