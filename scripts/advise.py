@@ -13,12 +13,12 @@ round updates it and draws the next runs by Thompson's sampling (analysis/prior.
 results/advise how far they are right). The search ends after --runs, or when the answer is as sure as --sure.
 
 The answer is the setting with the highest expected return, and the probability that it gains at least 95 % of what the
-best setting of the grid gains; a gain is the mean return of --eval-episodes games of the final network minus that of an
-untrained one. A diverged run has the lowest return of all. The runs of the task itself that the table may have are not
-used.
+best setting of the grid gains; a gain is the mean return of --eval-episodes episodes of the final network minus that of
+an untrained one. A diverged run has the lowest return of all. The runs of the task itself that the table may have are
+not used.
 
 The runs are carried out as scripts/launch.py does it: finished ones are skipped, interrupted ones resume, and those of
-one N x T share a process. Writes advise_GAME.png, .csv (a row for each setting) and .txt, which it also prints.
+one N x T share a process. Writes advise_TASK.png, .csv (a row for each setting) and .txt, which it also prints.
 """
 
 from launching.root import ROOT
@@ -61,7 +61,7 @@ OURS = {  # arguments of a script that advise sets, or that would change what it
     *("num_envs", "num_steps", "learning_rate", "total_timesteps", "num_logs", "run_name", "num_seeds", "runs"),
     *("num_minibatches", "schedule", "scaling", "scale_from", "resume_from"),
 }
-TAGS = {"ddr": "outer/ddr", "noise_scale": "outer/grad_noise_scale", "game_steps": "charts/episodic_length"}
+TAGS = {"ddr": "outer/ddr", "noise_scale": "outer/grad_noise_scale", "episode_steps": "charts/episodic_length"}
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Args:
     seed: Seed = 1  # each setting's first seed: another one repeats the whole search
     shapes: Tuple[NByT, ...] = ()  # N x T of the settings, such as 8x128 32x32
     rates: Tuple[Positive, ...] = ()  # learning rates of the settings
-    eval_episodes: Annotated[Evaluation, Range(1, 100000)] = 20  # whole games that each final network plays
+    eval_episodes: Annotated[Evaluation, Range(1, 100000)] = 20  # whole episodes that each final network plays
     dry_run: bool = False  # prints the plan and ends
 
 
@@ -438,8 +438,9 @@ def hints(args, setting, measured, products):
         1 - args.defaults["gamma"] * args.defaults.get("gae_lambda", args.defaults.get("q_lambda", 0)), 1e-9
     )
     yield f"  T: {setting.num_steps / horizon:.2g} times the horizon 1 / (1 - gamma lambda) = {horizon:.3g} steps"
-    if "game_steps" in measured:
-        yield f"  T: {setting.num_steps / measured['game_steps']:.2g} of a game of {measured['game_steps']:.4g} steps"
+    if "episode_steps" in measured:
+        length = measured["episode_steps"]
+        yield f"  T: {setting.num_steps / length:.2g} of an episode of {length:.4g} steps"
     row = settings_table(args).iloc[[args.settings.index(setting)]]
     updates = int(prior.gradient_steps(row)[0])
     yield (
@@ -488,11 +489,11 @@ def main(args):
     if args.dry_run:
         return
     known = prior.known_runs(reading.load(experiment.DATASET))
-    tasks = prior.Tasks(known[known["game"] != catalog.game_name(args.env_id)])
+    tasks = prior.Tasks(known[known["game"] != catalog.task_name(args.env_id)])
     found = search(args, tasks.prior(settings_table(args)), player(args))
     table = table_of(args, found)
     lines = list(report(args, found, table, tasks.best_products()))
-    name = f"advise_{catalog.game_name(args.env_id).replace(':', '_')}"
+    name = f"advise_{catalog.task_name(args.env_id).replace(':', '_')}"
     with writable("out", args.out):
         table.to_csv(args.out / f"{name}.csv", index=False, float_format="%.6g")
         (args.out / f"{name}.txt").write_text("\n".join([plan_text, *lines]) + "\n")

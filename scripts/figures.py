@@ -5,10 +5,10 @@
     python scripts/figures.py my_sweep --runs runs/my_sweep        # a sweep of your own
     python scripts/figures.py scaling_data --x gradient_steps      # or hours: the same against what confounds N
 
-Runs are told apart by the arguments in their manifests: an argument that differs between runs of the same game makes a
+Runs are told apart by the arguments in their manifests: an argument that differs between runs of the same task makes a
 configuration. A final score is `final_return` of done.json (--eval-episodes) if all finished runs have it, else the
 mean of the last 100 finished episodes at the end of the budget. Runs that have not come so far are listed and have no
-final score. Aggregates are rliable's (Agarwal et al. 2021) over games x seeds, human-normalised on Atari by
+final score. Aggregates are rliable's (Agarwal et al. 2021) over tasks x seeds, human-normalised on Atari by
 support/human_at30.csv. docs/reproducing.md has the rest of the rules.
 
 To add a figure: write a function here that takes a suite (suite.py: the runs) and yields sheets (drawing.py: an image
@@ -37,14 +37,14 @@ from analysis.drawing import (
     RETURNS,
     against,
     curve_panels,
-    curves_by_game,
+    curves_by_task,
     diagnostics_panels,
-    game_grid,
-    games_at,
     map_of_scores,
     points_of_runs,
     profiles,
     scores_at_own_rates,
+    task_grid,
+    tasks_at,
 )
 from analysis.look import BLUES, DASH_DOTTED, DASHED, ramp
 from analysis.sheets import BLACK, N_LINE, T_LINE, styles
@@ -67,8 +67,8 @@ class Args:
     out: Path = Path("figures")  # the directory for what is drawn
     x: Literal["steps", "gradient_steps", "hours"] = "steps"  # the x-axis of curves
     base: Optional[NByTs] = None  # the base's N x T, as 8x128, or one per script: 8x128,4096x16 (default: sweep.json's)
-    games: Tuple[str, ...] = ()  # the games of the images by game (default: four of P1's, or the first four)
-    by_game: bool = False  # adds each comparison in each game to the table of claims
+    games: Tuple[str, ...] = ()  # the tasks of the images by task (default: four of P1's, or the first four)
+    by_game: bool = False  # adds each comparison in each task to the table of claims
     images: bool = True  # draws; --no-images only prints and writes the tables
     reps: Count = 2000  # bootstrap resamples; the band of a curve has at most 500
     seed: Seed = 0  # the seed of the bootstrap
@@ -116,13 +116,13 @@ def against_factor(suite):
     return [("factor of N or T", "log", lines)] if lines else []
 
 
-def by_game(suite, metrics):
-    """Images by game: of more environments, and of longer rollouts if the sweep has them."""
+def by_task(suite, metrics):
+    """Images by task: of more environments, and of longer rollouts if the sweep has them."""
     n_family, t_family = suite.family("num_envs"), suite.family("num_steps")
     if len(n_family) > 1 or len(t_family) == 1:
-        yield game_grid(suite, "games", n_family, metrics)
+        yield task_grid(suite, "games", n_family, metrics)
     if len(t_family) > 1:
-        yield game_grid(suite, "games_rollouts", t_family, metrics)
+        yield task_grid(suite, "games_rollouts", t_family, metrics)
 
 
 # ---- the figures -----------------------------------------------------------------------------------------------------
@@ -132,9 +132,9 @@ def any_sweep(suite):
     style = styles(suite, suite.configs, by)
     points = [([config], [i], {**style[config], "ls": "none", "label": None}) for i, config in enumerate(suite.configs)]
     yield curve_panels(suite, [("", suite.configs, by)], [("configuration", "none", points)])
-    yield game_grid(suite, "games", suite.configs, RETURNS + DYNAMICS, by)
+    yield task_grid(suite, "games", suite.configs, RETURNS + DYNAMICS, by)
     if suite.records(POLICY):
-        yield game_grid(suite, "policy", suite.configs, RETURNS + POLICY, by)
+        yield task_grid(suite, "policy", suite.configs, RETURNS + POLICY, by)
     yield diagnostics_panels(suite)
 
 
@@ -142,7 +142,7 @@ def fixed_budget(suite):
     configs = suite.same_batch()
     finals = [("N at one batch", "log", [against("num_envs", configs, BLACK)])] if len(configs) > 2 else []
     yield curve_panels(suite, [("", configs, "n_by_t")], finals)
-    yield game_grid(suite, "games", configs, RETURNS + DYNAMICS)
+    yield task_grid(suite, "games", configs, RETURNS + DYNAMICS)
     yield diagnostics_panels(suite)
 
 
@@ -155,18 +155,18 @@ UNSEEN = [  # Procgen with --num-levels
 
 def scaling_data(suite):
     yield curve_panels(suite, [more_environments(suite), longer_rollouts(suite)], against_factor(suite))
-    yield from by_game(suite, RETURNS + DYNAMICS)
+    yield from by_task(suite, RETURNS + DYNAMICS)
     if suite.script == "ppo_atari_envpool":  # Fig. 4
-        yield game_grid(suite, "policy", suite.scaled_alone(), RETURNS + POLICY)
+        yield task_grid(suite, "policy", suite.scaled_alone(), RETURNS + POLICY)
     if suite.records(UNSEEN)[1:]:
-        yield game_grid(suite, "unseen", suite.scaled_alone(), UNSEEN)
+        yield task_grid(suite, "unseen", suite.scaled_alone(), UNSEEN)
     yield diagnostics_panels(suite)
 
 
 def isaacgym(suite):
     yield curve_panels(suite, [one_batch(suite), more_environments(suite)], against_factor(suite))
-    yield game_grid(suite, "fixed", suite.same_batch(), RETURNS)
-    yield game_grid(suite, "games", suite.family("num_envs"), RETURNS + DYNAMICS)
+    yield task_grid(suite, "fixed", suite.same_batch(), RETURNS)
+    yield task_grid(suite, "games", suite.family("num_envs"), RETURNS + DYNAMICS)
     yield diagnostics_panels(suite)
 
 
@@ -174,16 +174,16 @@ def exploration(suite):
     configs = suite.scaled_alone()
     yield curve_panels(suite, [("", configs, "n_by_t")], against_factor(suite))
     if suite.script == "ppo_rnd_envpool":
-        yield game_grid(suite, "games", configs, RETURNS)
-        yield game_grid(suite, "dynamics", configs, [("charts/intrinsic_reward", "intrinsic reward"), *DYNAMICS])
+        yield task_grid(suite, "games", configs, RETURNS)
+        yield task_grid(suite, "dynamics", configs, [("charts/intrinsic_reward", "intrinsic reward"), *DYNAMICS])
     else:
-        yield game_grid(suite, "games", configs, RETURNS + DYNAMICS)
+        yield task_grid(suite, "games", configs, RETURNS + DYNAMICS)
     yield diagnostics_panels(suite)
 
 
 def coverage(suite):
     yield curve_panels(suite, [one_batch(suite), more_environments(suite)], part="returns")
-    yield game_grid(suite, "returns_games", suite.configs, RETURNS)
+    yield task_grid(suite, "returns_games", suite.configs, RETURNS)
 
 
 def num_envs_trend(suite):
@@ -194,7 +194,7 @@ def num_envs_trend(suite):
     ]
     yield curve_panels(suite, [], [(f"N (T = {base['num_steps']})", "log", lines)])
     yield curve_panels(suite, [("", family, "n_by_t")], part="curves")
-    yield game_grid(suite, "games", family, RETURNS + DYNAMICS)
+    yield task_grid(suite, "games", family, RETURNS + DYNAMICS)
     yield diagnostics_panels(suite)
 
 
@@ -203,8 +203,8 @@ def decoupled(suite):
     with_separate = [config for config in suite.configs if config["shared_encoder"] is False]
     panels = [("shared encoder", with_shared, "n_by_t"), ("separate encoders", with_separate, "n_by_t")]
     yield curve_panels(suite, panels)
-    yield game_grid(suite, "games", with_separate, [(RETURN, "return,\nseparate encoders")])
-    yield game_grid(suite, "games_shared", with_shared, [(RETURN, "return,\nshared encoder")])
+    yield task_grid(suite, "games", with_separate, [(RETURN, "return,\nseparate encoders")])
+    yield task_grid(suite, "games_shared", with_shared, [(RETURN, "return,\nshared encoder")])
 
 
 def sensitivity(suite, name, xlabel):
@@ -215,7 +215,7 @@ def sensitivity(suite, name, xlabel):
     panels = [(suite.in_multiples(setting), family, name) for setting, family in families.items()]
     yield curve_panels(suite, panels, [(xlabel, "each", lines)])
     for setting in settings:
-        yield games_at(suite, setting, name)
+        yield tasks_at(suite, setting, name)
 
 
 def learning_rate(suite):
@@ -273,18 +273,18 @@ def switch(suite):
         for run in suite.runs.values()
         if run.manifest.get("parent") and suite.axis != "hours"  # every run has its own speed
     ]
-    yield curves_by_game(suite, style, np.mean(switches) if switches else None)
-    yield game_grid(suite, "games", list(style), RETURNS + OUTER, style)
+    yield curves_by_task(suite, style, np.mean(switches) if switches else None)
+    yield task_grid(suite, "games", list(style), RETURNS + OUTER, style)
 
 
 def schedule(suite):
-    """Curves of the schedules beside the fixed N x T, and of each game with its N."""
+    """Curves of the schedules beside the fixed N x T, and of each task with its N."""
     fixed, scheduled = sweep_claims.by_schedule(suite)
     changing = styles(suite, list(scheduled.values()), "configuration")
     style = {**styles(suite, fixed), **{config: {**line, "ls": DASH_DOTTED} for config, line in changing.items()}}
     panels = [("fixed N×T", fixed, style), ("schedules", list(scheduled.values()), style)]
     yield curve_panels(suite, panels)
-    yield game_grid(suite, "games", [*fixed, *scheduled.values()], [*RETURNS, ("charts/num_envs", "N")], style)
+    yield task_grid(suite, "games", [*fixed, *scheduled.values()], [*RETURNS, ("charts/num_envs", "N")], style)
 
 
 FIGURES = {  # sweep: (the paper's figure, what draws it), or None: results/SWEEP/claims.py has both, and the claims
@@ -310,23 +310,23 @@ FIGURES = {  # sweep: (the paper's figure, what draws it), or None: results/SWEE
 
 
 # ---- main ------------------------------------------------------------------------------------------------------------
-def judge(sweep, runs, stated, args):
+def suites_and_claims(sweep, runs, stated, args):
     """The suite and the claims of each script in a sweep: the script with the most runs first."""
     tested, study = [], study_of(sweep)
     for script, _ in Counter(run.script for run in runs).most_common():
         of_script = [run for run in runs if run.script == script]
-        shown = [game for game in args.games if game in {run.game for run in of_script}]
+        shown = [task for task in args.games if task in {run.task for run in of_script}]
         suite = Suite(sweep, script, of_script, args.base, args.reps, args.seed, args.x, stated, shown, study)
-        suite.by_game = args.by_game
+        suite.by_task = args.by_game
         claims = Claims(suite)
         if study:
             claims = study.claims(suite)
         else:
             sweep_claims.CLAIMS.get(sweep, sweep_claims.any_sweep)(suite, claims)
         tested.append((suite, claims))
-    games = {game for suite, _ in tested for game in suite.all_games}
-    if not games >= set(args.games):
-        arguments.fail(f"--games {' '.join(args.games)}: expected some of {' '.join(sorted(games))}")
+    tasks = {task for suite, _ in tested for task in suite.all_tasks}
+    if not tasks >= set(args.games):
+        arguments.fail(f"--games {' '.join(args.games)}: expected some of {' '.join(sorted(tasks))}")
     return tested
 
 
@@ -406,7 +406,7 @@ def read(args):
 def main(args):
     found, rows = read(args), []
     for sweep, (folder, runs, unread) in found.items():
-        tested = judge(sweep, runs, statement.read(folder), args)
+        tested = suites_and_claims(sweep, runs, statement.read(folder), args)
         drawn = draw(sweep, tested, unread, args)
         rows += [row for suite, claims in tested for row in claims_csv(suite, claims)]
         if sweep == "coverage" and args.images:

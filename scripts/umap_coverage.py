@@ -391,7 +391,7 @@ def find_family(scores):
 
 
 def runs_of(scores, configs):
-    return sum(scores.count(config, game) for config in configs for game in scores.games)
+    return sum(scores.count(config, game) for config in configs for game in scores.tasks)
 
 
 def find_claims(table, grid):
@@ -410,8 +410,8 @@ def find_claims(table, grid):
         claims.append((text, family, slope_against_log2(num_envs), "per doubling of N"))
     rows = []
     for text, configs, statistic, unit in claims:
-        view = scores.in_games([game for game in scores.games if all(scores.count(one, game) for one in configs)])
-        for measure in MEASURES if view.games else ():
+        view = scores.in_tasks([game for game in scores.tasks if all(scores.count(one, game) for one in configs)])
+        for measure in MEASURES if view.tasks else ():
             tested = judge(evidence(statistic, [view.sample(config, measure) for config in configs]), "more")
             needs = view.needs(configs)
             rows.append(
@@ -425,7 +425,7 @@ def find_claims(table, grid):
                     "ci_high": float(tested.estimate.high),
                     "verdict": "" if needs else tested.verdict,
                     "needs": needs,
-                    "games": len(view.games),
+                    "games": len(view.tasks),
                     "seeds": view.seeds(configs),
                     "budget": span(table["last_step"]) + " steps",
                 }

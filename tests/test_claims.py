@@ -154,7 +154,7 @@ def test_a_diverged_run_of_a_task_without_a_table_of_scores(tmp_path):
     assert suite.finals(suite.configs[1], "Pendulum-v1").tolist() == [-8.0, -8.0, -1.0, -1.0, -1.0]
 
 
-def test_runs_that_end_at_different_steps_are_judged_at_the_last_common_one(tmp_path, capsys):
+def test_runs_that_end_at_different_steps_are_compared_at_the_last_common_one(tmp_path, capsys):
     """Of a budget of 1,000 steps, batches of 8x16 make 896 and of 8x25 make 1,000: the curves are the same line."""
     for seed in range(1, 6):
         for T in (16, 25):
@@ -256,7 +256,7 @@ def test_each_n_by_t_at_its_own_learning_rate(tmp_path):
     assert "at the edge" in claim(table, "is about the best at its own rate: Qbert").remark
 
 
-def test_exploration_by_game_and_how_fast_it_learns(tmp_path):
+def test_exploration_by_task_and_how_fast_it_learns(tmp_path):
     """N x 2 is better in one game and much worse in the other; its curves have the same form."""
     grid = [
         (dict(game=game, num_envs=N), score)

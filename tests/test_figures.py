@@ -153,7 +153,7 @@ def test_one_seed_gets_no_interval_and_no_verdict(tmp_path, capsys):
     assert drawn.ci_low.isna().all() and not drawn[drawn.metric == "IQM"].empty
 
 
-def test_unfinished_sweeps_are_judged_where_all_runs_have_been(tmp_path, capsys):
+def test_unfinished_sweeps_are_compared_where_all_runs_have_been(tmp_path, capsys):
     for i, last in enumerate((4, 6, 8)):
         write_run(tmp_path / "runs" / str(i), 1.0, seed=i, last=last, total_timesteps=10**6, done=False)
     draw("fixed_budget", tmp_path / "runs", tmp_path / "out", images=True)
@@ -205,7 +205,7 @@ def test_unknown_scalars_and_the_records_of_arguments_change_nothing(tmp_path, c
 
 
 # ---- evaluation episodes, and episodes that have not ended -----------------------------------------------------------
-def test_the_final_score_is_that_of_the_final_games_if_all_runs_have_it(tmp_path, capsys):
+def test_the_final_score_is_that_of_the_evaluation_episodes_if_all_runs_have_it(tmp_path, capsys):
     plant_pair(tmp_path / "runs", final=1.5)
     beats = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out", images=True), "beats")
     assert beats.value == pytest.approx(0.5, abs=1e-6) and beats.verdict == "supported"
@@ -221,7 +221,7 @@ def test_the_final_score_is_that_of_the_final_games_if_all_runs_have_it(tmp_path
     assert "final: the mean of the last 100 finished episodes, for all runs: only 19 of 20 have a final_return" in text
 
 
-def test_final_games_count_where_no_game_has_ended_in_training(tmp_path):
+def test_evaluation_episodes_count_where_no_episode_has_ended_in_training(tmp_path):
     plant_pair(tmp_path / "runs", final=1.5)
     for path in tmp_path.glob("runs/wide*"):
         write_curves(path, [(1000, {"charts/min_episodes": 0.0})])
@@ -229,7 +229,7 @@ def test_final_games_count_where_no_game_has_ended_in_training(tmp_path):
     assert beats.value == pytest.approx(0.5, abs=1e-6) and beats.verdict == "supported"
 
 
-def test_a_score_of_unfinished_games_judges_nothing(tmp_path, capsys):
+def test_a_score_of_unfinished_episodes_decides_nothing(tmp_path, capsys):
     few = [0, 0, 0, 0, 0, 1, 1, 1]
     plant_pair(tmp_path / "runs", fewest=few)
     beats = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out"), "beats")
@@ -376,9 +376,9 @@ def test_every_sweep_has_its_images(tmp_path, sweep):
     plant_sweep(tmp_path / "runs", sweep)
     args = figures.parse_args([sweep, "--runs", str(tmp_path / "runs"), "--out", str(tmp_path), "--reps", "20"])
     (_, runs, unread) = figures.read(args)[sweep]
-    judged = figures.judge(sweep, runs, statement.read(args.runs), args)
+    tested = figures.suites_and_claims(sweep, runs, statement.read(args.runs), args)
     names = set()
-    for name, sheet in figures.sheets_of(sweep, judged, "steps"):
+    for name, sheet in figures.sheets_of(sweep, tested, "steps"):
         names.add(name)
         used = [ax for ax in sheet.axes.flat if ax.axison]
         assert all(ax.lines or ax.collections or ax.texts for ax in used)  # a text says why a panel is empty
@@ -430,10 +430,10 @@ def test_parents_and_children_on_one_axis(tmp_path):
     plant_switch(tmp_path / "switch", scores)
     args = figures.parse_args(["switch", "--runs", str(tmp_path / "switch"), "--out", str(tmp_path), "--reps", "20"])
     (_, runs, _) = figures.read(args)["switch"]
-    judged = figures.judge("switch", runs, {"base": {}, "varies": []}, args)
-    images = dict(figures.sheets_of("switch", judged, "steps"))
+    tested = figures.suites_and_claims("switch", runs, {"base": {}, "varies": []}, args)
+    images = dict(figures.sheets_of("switch", tested, "steps"))
     sheet = images["switch"]
-    assert [ax.get_title() for ax in sheet.axes.flat] == ["all games", *sorted(GAMES[:2])]
+    assert [ax.get_title() for ax in sheet.axes.flat] == ["all tasks", *sorted(GAMES[:2])]
     blue = sheets.ramp(sheets.BLUES, 1)[0]
     expected = {  # the last score: the colour, whether it is dashed, and between which steps
         0.5: ("black", False, 0, 512),
@@ -572,11 +572,11 @@ def test_many_curves_are_thinned_out_in_images_which_say_what_is_not_there(tmp_p
     kept = [config["num_envs"] for config in sheets.fewer(suite, family)]
     assert len(kept) == sheets.MOST_CURVES and {1, 8, 256} <= set(kept) and kept == sorted(kept)
     assert sheets.fewer(suite, family[:6]) == family[:6]
-    sheet = drawing.game_grid(suite, "games", family, drawing.RETURNS)
+    sheet = drawing.task_grid(suite, "games", family, drawing.RETURNS)
     assert sheet.figure.get_suptitle() == "6 of 9 configurations"
     assert {"8×16 (base)", "N×32 (not in Qbert)"} <= set(sheet.legend) and len(sheet.legend) == 6
     sheet.close()
-    sheet = drawing.game_grid(suite, "games", family[:2], drawing.RETURNS)
+    sheet = drawing.task_grid(suite, "games", family[:2], drawing.RETURNS)
     assert not sheet.figure.get_suptitle() and not any("(base)" in label for label in sheet.legend)
     sheet.close()
 

@@ -134,9 +134,9 @@ def everything(folder):
         ((_, found, unread),) = figures.read(args).values()
         stated, html = statement.read(folder), ""
         if not unread and stated["base"]:
-            judged = figures.judge("mine", found, stated, args)
-            figures.draw("mine", judged, unread, args)
-            html = page.html("mine", "", judged, unread, [], "")
+            tested = figures.suites_and_claims("mine", found, stated, args)
+            figures.draw("mine", tested, unread, args)
+            html = page.html("mine", "", tested, unread, [], "")
     (html + "".join(unread) + out.getvalue()).encode()
     return runs, found, unread, err.getvalue()
 

@@ -563,7 +563,7 @@ def test_what_a_pack_says_about_each_of_its_runs():
 TASK = '''
 import gymnasium, numpy, os
 class Task(gymnasium.Env):
-    """One step a game. Where there is no file `crashed`, the hundredth step of a process makes it, and crashes."""
+    """One step per episode. Where there is no file `crashed`, the hundredth step of a process makes it, and crashes."""
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), numpy.float32)
     action_space = gymnasium.spaces.Discrete(2)
     steps = 0
@@ -592,7 +592,7 @@ def test_a_pack_that_crashes_is_tried_run_by_run(tmp_path):
 
 
 def test_a_pack_fits_into_memory(tmp_path):
-    """A game of DogFetch takes 150 MB, and each final game is one."""
+    """An environment of DogFetch takes 150 MB, and each evaluation episode has one."""
 
     def fitting(task, *flags):
         text = line(tmp_path, "a", "--env-id", task, "--num-envs", 8, *flags, steps=4096, script="ppo_envpool.py")

@@ -4,7 +4,7 @@ Registered for 8 epochs at 8x128; figures.py tests the same claims at each large
 """
 
 from analysis.claims import Claims
-from analysis.drawing import against, curve_panels, facets, games_at
+from analysis.drawing import against, curve_panels, facets, tasks_at
 from analysis.sheets import styles
 
 VARIES = ("num_envs", "num_steps", "update_epochs")
@@ -42,7 +42,7 @@ def draw(scores):
 
 
 def sheets(suite):
-    """Curves by the number of epochs, with the final scores, and those of each game."""
+    """Curves by the number of epochs, with the final scores, and those of each task."""
     name, configs = "update_epochs", [config for of_setting in settings(suite) for config in of_setting]
     style = styles(suite, configs)
     lines = [against(name, suite.family(name, config), style[config]) for config in style]
@@ -52,4 +52,4 @@ def sheets(suite):
     ]
     yield curve_panels(suite, panels, [("epochs", "log", lines)])
     for config in style:
-        yield games_at(suite, config, name)
+        yield tasks_at(suite, config, name)

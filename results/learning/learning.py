@@ -208,7 +208,7 @@ def table():
             continue
         first = of.iloc[0]
         scale = catalog.scale(Path(first["script"]).stem, catalog.procgen_mode(first.to_dict()))
-        random = (scale.returns if scale else {}).get(catalog.game_name(first["env_id"]), ("",))[0]
+        random = (scale.returns if scale else {}).get(catalog.task_name(first["env_id"]), ("",))[0]
         n_by_ts = ", ".join(dict.fromkeys(f"{n} x {t}" for n, t in zip(of["num_envs"], of["num_steps"])))
         hours = sum(
             float(hours) for hours in of.drop_duplicates(["start", "hours"])["hours"] if hours

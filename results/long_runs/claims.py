@@ -19,7 +19,7 @@ def table(runs):
 
 
 def at(view, n_by_t, budget):
-    """The configurations of an N x T at a budget with the rates that ran at LONGEST, in a view of one game."""
+    """The configurations of an N x T at a budget with the rates that ran at LONGEST, in a view of one task."""
     rates = MAP.rates_of(view, n_by_t, LONGEST)
     return [config for rate, config in MAP.rates_of(view, n_by_t, budget).items() if rate in rates]
 
@@ -35,10 +35,10 @@ def claims(scores):
             return Tested(evidence(of_peaks(len(first)), samples).estimate)
 
         if first and second:
-            found.add(text, peaks, [*first, *second], name="long", games=[game], family=ESTIMATE)
+            found.add(text, peaks, [*first, *second], name="long", tasks=[task], family=ESTIMATE)
 
-    for game in scores.games:
-        view = scores.in_game(game)
+    for task in scores.tasks:
+        view = scores.in_task(task)
         for n_by_t in N_BY_TS:
             words = f"{n_by_t[0]}x{n_by_t[1]} at the better of its two rates: {LONGEST:,} steps minus {MAP.LONG:,}"
             compare(words, at(view, n_by_t, LONGEST), at(view, n_by_t, MAP.LONG))

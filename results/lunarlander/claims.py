@@ -10,7 +10,7 @@ from analysis.experiment import load
 from analysis.look import BLUE, PAGE, plt
 
 MAP = load("map")
-GAME = "LunarLander-v3"
+TASK = "LunarLander-v3"
 VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps", "change")
 FIXED = {"minibatch_size": 256, "anneal_lr": (True, False)}
 ALSO = ("map",)
@@ -36,7 +36,7 @@ def arguments(run, runs):
 
 def table(runs):
     """The runs of LunarLander. `score`: the final return."""
-    return runs[runs["game"] == GAME].assign(score=lambda rows: rows["final_return"])
+    return runs[runs["game"] == TASK].assign(score=lambda rows: rows["final_return"])
 
 
 def collapse(scores):

@@ -82,17 +82,17 @@ class Prior(NamedTuple):
 
 
 class Tasks:
-    """The model, fitted to the runs of a table: a row a run, `game`, `score` and SETTING."""
+    """The model, fitted to the runs of a table: a row per run, with `game`, `score` and SETTING."""
 
     def __init__(self, table):
         settings = table.groupby(["game", *SETTING])["score"].agg(["mean", "count", "var"]).reset_index()
-        self.settings, self.games = settings, settings["game"].to_numpy()
+        self.settings, self.tasks = settings, settings["game"].to_numpy()
         self.x, self.y = features(settings), settings["mean"].to_numpy() - CENTER
-        self.same = self.games[:, None] == self.games
-        freedom = (settings["count"] - 1).groupby(self.games).sum()
-        pooled = ((settings["count"] - 1) * settings["var"].fillna(0)).groupby(self.games).sum() / freedom
+        self.same = self.tasks[:, None] == self.tasks
+        freedom = (settings["count"] - 1).groupby(self.tasks).sum()
+        pooled = ((settings["count"] - 1) * settings["var"].fillna(0)).groupby(self.tasks).sum() / freedom
         count, squares = settings["count"].to_numpy(), ((settings["count"] - 1) * settings["var"].fillna(0)).to_numpy()
-        self.noise = (DEGREES * pooled[self.games].to_numpy() + squares) / (DEGREES + count - 1) / count
+        self.noise = (DEGREES * pooled[self.tasks].to_numpy() + squares) / (DEGREES + count - 1) / count
         logs = 0.5 * np.log(pooled)
         self.log_noise = float(logs.mean()), float(logs.std(ddof=1)) if len(logs) > 2 else 0.5
         self.theta = minimize(self.objective, START, jac=True, method="L-BFGS-B", options={"maxiter": 60}).x
@@ -126,7 +126,7 @@ class Tasks:
     def best_products(self):
         """Learning rate x gradient steps of each task's best setting, (tasks,)."""
         return np.array(
-            [2 ** self.x[self.games == game][self.y[self.games == game].argmax(), 3] for game in set(self.games)]
+            [2 ** self.x[self.tasks == task][self.y[self.tasks == task].argmax(), 3] for task in set(self.tasks)]
         )
 
 

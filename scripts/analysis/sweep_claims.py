@@ -133,7 +133,7 @@ def isaacgym(suite, claims):
 
 
 def hard_exploration(suite, claims):
-    """P1: "equivalent or improved", in each of the games."""
+    """P1: "equivalent or improved", in each of the tasks."""
     n_scaled = suite.scaled("num_envs")
     if n_scaled:
         claims.compare(
@@ -143,7 +143,7 @@ def hard_exploration(suite, claims):
             f"IQM(N×k) - IQM(base) > -{MARGIN:.0%} of the base, {mean_over(n_scaled)}",
             "not less",
             primary=True,
-            by_game=True,
+            by_task=True,
         )
     scaling(suite, claims)
     sample_efficiency(suite, claims)
@@ -158,7 +158,7 @@ def num_envs_trend(suite, claims):
     family = suite.family("num_envs")
     groups = []
     if suite.can_compare(family):
-        groups = [[suite.finals(config, game) for config in family] for game in suite.games]
+        groups = [[suite.finals(config, task) for config in family] for task in suite.tasks]
     levels = [config["num_envs"] for config in family]
     text = "the final score rises with N (the reviewers' question: P1 claims no trend)"
     tau = kendall(levels, groups) if groups else nothing(NO_FINAL_SCORES)
@@ -341,13 +341,13 @@ def _changes_little(suite, claims, name):
 
 # ---- P3 --------------------------------------------------------------------------------------------------------------
 def log_ddr(suite, config):
-    """log10 of the DDR (samples per unit of KL) of the runs in the games of the aggregates: one array per game."""
-    return [np.log10(np.maximum(suite.second_half_means(config, game, "outer/ddr"), 1e-9)) for game in suite.games]
+    """log10 of the DDR (samples per unit of KL) of the runs in the tasks of the aggregates: one array per task."""
+    return [np.log10(np.maximum(suite.second_half_means(config, task, "outer/ddr"), 1e-9)) for task in suite.tasks]
 
 
 def by_budget(suite):
     """{budget: its configurations with a final score and a DDR}, in the order of the budgets."""
-    with_ddr = [config for config in suite.scored if suite.games and all(x.size for x in log_ddr(suite, config))]
+    with_ddr = [config for config in suite.scored if suite.tasks and all(x.size for x in log_ddr(suite, config))]
     budgets = sorted({config["total_timesteps"] for config in suite.scored})
     return {budget: [config for config in with_ddr if config["total_timesteps"] == budget] for budget in budgets}
 
