@@ -79,6 +79,7 @@ def claims(scores):
 def draw(scores):
     """A panel per task: every run, and the mean with its 95 % interval."""
     table = curves(scores.folder)
+    table["game"] = table["game"].map(catalog.task_name)
     figure, axes = plt.subplots(2, 2, figsize=(PAGE, 4))
     for task, axis in zip(scores.tasks, axes.flat, strict=True):
         last = table.loc[table["game"] == task, "step"].max()
