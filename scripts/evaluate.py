@@ -339,7 +339,7 @@ def summarize(env_id, scores, scale):
     """The statistics that `main` prints. scale: catalog.Scale or None. The normalised ones are None outside it."""
     mean, interval = float(np.mean(scores)), mean_interval(scores)
     result = {"mean": mean, "ci95": interval}
-    references = scale.returns.get(catalog.game_name(env_id)) if scale else None
+    references = scale.returns.get(catalog.task_name(env_id)) if scale else None
     if references is None:
         return {**result, "normalized": None, "normalized_ci95": None, "scale": None}
     zero, one = references

@@ -260,7 +260,7 @@ def test_evaluation_episodes_are_asked_for_and_counted(tmp_path):
     size = dict(GAMES="Pong-v5", SEEDS="1", STEPS="36000", SPS="100", RUNS_DIR=str(tmp_path))
     shown = sweep("fixed_budget", "--dry-run", "--workers", "1", **size)
     assert shown.count(" --eval-episodes 100 ") == 2
-    hours = (2 * 36000 + 2 * 100 * catalog.ATARI_GAME) / 100 / 3600
+    hours = (2 * 36000 + 2 * 100 * catalog.ATARI_EPISODE) / 100 / 3600
     assert (
         "72,000 steps and 200 evaluation episodes of some 5,000 steps" in shown
         and f"(given): {hours:.1f} hours" in shown
