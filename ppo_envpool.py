@@ -587,11 +587,11 @@ def train(run, device):
     loss_function = partial(devices.compiled(ppo_loss, args.compile), agent, prox, args)
     learn = partial(update, loss_function, list(agent.parameters()), optimizer, args.max_grad_norm)
 
-    shape = None
+    n_by_t = None
     while not run.ended:
-        if shape != run.schedule.shape(run.global_step, stats.led[0]):
+        if n_by_t != run.schedule.n_by_t(run.global_step, stats.led[0]):
             # also at the start. With the same seeds the environments would repeat their first episodes
-            shape = num_envs, num_steps = run.schedule.shape(run.global_step, stats.led[0])
+            n_by_t = num_envs, num_steps = run.schedule.n_by_t(run.global_step, stats.led[0])
             batch_size, own = num_envs * num_steps, devices.share(num_envs)  # the range of this process's environments
             envs = make_envs(args, [env_seeds(seed, "train", run.global_step, own) for seed in run.seeds])
             envs.retired = run.diverged
@@ -680,7 +680,7 @@ def train(run, device):
             _, values, hiddens = seen
             run.add_coverage(counted, obs=probe.obs, feature=hiddens[-1][:, 0].half(), value=values)
             if args.schedule:
-                scalars["charts/num_envs"], scalars["charts/num_steps"] = shape
+                scalars["charts/num_envs"], scalars["charts/num_steps"] = n_by_t
             scalars["charts/learning_rate"] = optimizer.learning_rate
             scalars["charts/gradient_steps"] = stats.gradient_steps
             scalars.update({f"losses/{name}": mean for name, mean in means.items()})

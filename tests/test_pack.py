@@ -16,7 +16,7 @@ from conftest import load_checkpoint
 import ppo_envpool as ppo
 from support import pack, reading, rundir, tags
 
-# Awkward sizes: 3 games, 7 steps, minibatches of 7 rows, 10 units; 6 iterations, of which each is a log point.
+# Awkward sizes: 3 environments, 7 steps, minibatches of 7 rows, 10 units; 6 iterations, of which each is a log point.
 TINY = "--num-envs 3 --num-steps 7 --num-minibatches 3 --update-epochs 2 --total-timesteps 126 --hidden-sizes 10 9 "
 TINY += "--eval-episodes 2 --probe-size 16"
 OWN = (  # what five runs have of their own

@@ -48,10 +48,10 @@ def of_another_script(env_id: str) -> str:
     family = catalog.FAMILIES.get(families().get(env_id, ""))
     if family and family.script != "ppo_envpool":
         return f"{family.script}.py --env-id {env_id}"
-    game = catalog.game_name(re.sub("^(procgen:)?procgen-", "", env_id))
-    if game in catalog.PROCGEN_SCORES:
-        return f"ppo_procgen.py --env-id {game}"
-    return f"ppo_atari_envpool.py --env-id {game}-v5" if families().get(f"{game}-v5") == "envpool.atari" else ""
+    task = catalog.task_name(re.sub("^(procgen:)?procgen-", "", env_id))
+    if task in catalog.PROCGEN_SCORES:
+        return f"ppo_procgen.py --env-id {task}"
+    return f"ppo_atari_envpool.py --env-id {task}-v5" if families().get(f"{task}-v5") == "envpool.atari" else ""
 
 
 def rows_of(env_id: str, env_kwargs: str = "{}") -> Tuple[Observation, Actions]:
