@@ -15,7 +15,7 @@ NAME   ?= quickstart/$(GAME)__$(STEPS)__s$(SEED)
 # bfloat16 is about twice as fast where the CPU (avx512_bf16) or the GPU supports it
 BF16   ?= $(shell (grep -qs avx512_bf16 /proc/cpuinfo || command -v nvidia-smi >/dev/null) && echo --bf16)
 
-# make demo: one of P1's questions on a small world
+# make demo: one of P1's questions on a small task
 DEMO   := GAMES=CartPole-v1 SEEDS="1 2 3 4 5 6 7 8 9 10" STEPS=100000 EVAL_EPISODES=50 RUNS_DIR=runs/demo FLAGS="--num-logs 20"
 
 # make bench: flags of results/benchmark/benchmark.py; --help lists them

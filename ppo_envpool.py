@@ -22,19 +22,18 @@ Departures, each with its reason:
 2. A time limit is not a death: a truncated step bootstraps from the value of the real last observation, a terminated
    one from 0. CleanRL bootstraps neither (`--no-mask-resets` again). EnvPool calls a death in that step a time-out.
 3. 8 environments x 128 steps for both kinds of actions; CleanRL has 4 x 128 and, for continuous actions, 1 x 2048.
-4. A curve has `--num-logs` points, however long the run; CleanRL writes three scalars per episode and nine per
-   iteration. Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
+4. A curve has `--num-logs` points, however long the run. Logged losses are means over all minibatches since the last
+   point; CleanRL logs the last minibatch.
 5. `--norm-obs` and `--norm-reward` use the moments of the valid rows of all processes; those of the observations
    change once per iteration, so that rollout and update see the same network. The returns are raw.
 6. For speed, with the same mathematics: actor and critic compute side by side, actions are drawn by the Gumbel-max
    trick, an epoch's minibatches are cut from one shuffled copy, a grid's convolution adds rows of a table.
 7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 8. A run is a directory that survives a kill and is resumed by the same command. Each environment has its own seed.
-9. Observations are flattened as in gymnasium, integers one-hot. Images go through convolutions first: CleanRL's from
-   36 x 36 on, MinAtar's below. So does MiniGrid's grid; its mission, a sentence that few tasks need, is left out.
-   MultiDiscrete and MultiBinary actions are independent categorical ones.
-10. torchrun, `--num-seeds`, `--runs`, `--compile`, `--hidden-sizes`, `--activation`, `--shared-encoder`,
-    `--minibatch-size`, `--scaling`, `--prox-com`, `--schedule`, `--resume-from`, `--eval-episodes` are additions.
+9. Observations are flattened as in gymnasium, integers one-hot; MiniGrid's mission is left out. Images and grids go
+   through convolutions. MultiDiscrete and MultiBinary actions are independent categorical ones.
+10. The mean and deviation of real actions are in half-widths of their bounds, from the middle. Bounds of -1 and 1
+    change nothing; within -0.1 and 0.3, CleanRL's deviation of 1 would have most actions clipped.
 """
 
 import itertools
@@ -56,7 +55,7 @@ from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive
 from support.envs import tasks
 from support.envs.episodes import Episodes, env_seeds, run_episodes
 
-GRID_VALUES = (11, 6, 3)  # MiniGrid's objects, colours and states: what a cell is
+GRID_VALUES = (11, 6, 3)  # MiniGrid's objects, colours and states: a cell, of which 16 kernels see 3 x 3
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # kernels, their size and stride: Mnih et al. 2015, from 36 x 36 on
 MINATAR = ((16, 3, 1),)  # Young and Tian 2019
 LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
@@ -112,6 +111,7 @@ class Args:
     norm_reward: bool = False  # divides rewards by the deviation of the discounted returns so far
     hidden_sizes: Tuple[int, ...] = (64, 64)  # the units of each hidden layer
     activation: Literal["tanh", "elu", "relu"] = "tanh"  # follows each hidden layer
+    init_std: Positive = 1.0  # the first standard deviation of real actions, in half-widths of their bounds
     shared_encoder: bool = False  # one stack of hidden layers for actor and critic, or one for each
     mask_resets: bool = True  # trains on no autoreset step and bootstraps at time limits (departures 1 and 2)
     num_seeds: Count = 1  # trains that many seeds at once, from --seed on, each in RUN_NAME/sSEED
@@ -156,7 +156,6 @@ class Agent(nn.Module):
         chains = [layers.Convolution.chain(x.image, NATURE if x.image.large else MINATAR) for x in observation.images]
         inputs = 16 * 3 * 3 + 4 if grid else observation.values or observation.vector
         sizes = (inputs + sum(size for _, size in chains), *args.hidden_sizes)
-        # a grid's convolution has 16 kernels of 3 x 3 cells
         kernels = [(sum(GRID_VALUES) * 3 * 3, 16)] if grid else [layer[:2] for chain, _ in chains for layer in chain]
         shapes = [(self.num_encoders, *pair, 2**0.5) for pair in (*kernels, *zip(sizes, sizes[1:]))]
         shapes += [(1, sizes[-1], actions.outputs, 0.01), (1, sizes[-1], 1, 1.0)]
@@ -166,7 +165,9 @@ class Agent(nn.Module):
         self.convolutions = nn.ModuleList(map(nn.ModuleList, convolutions))  # a list for each image
         *network, self.actor, self.critic = stacked
         self.network = nn.ModuleList(network)
-        self.actor_logstd = nn.Parameter(torch.zeros(len(seeds), 1, actions.outputs)) if self.continuous else None
+        self.register_buffer("action_range", torch.tensor([actions.centers, actions.halves]), persistent=False)
+        logstd = (args.init_std * self.action_range[1]).log().repeat(len(seeds), 1, 1)
+        self.actor_logstd = nn.Parameter(logstd) if self.continuous else None
         # for --norm-obs: count, sum and sum of squares of each column; at first as of a row with mean 0 and variance 1
         self.register_buffer("real", torch.tensor(observation.real, dtype=torch.bool), persistent=False)
         sums = torch.tensor([[1.0], [0.0], [1.0]]).double().repeat(len(seeds), 1, observation.vector)
@@ -222,7 +223,10 @@ class Agent(nn.Module):
             x = self.activation(self.linear(x, *layer))
             hiddens.append(x.view(len(obs), -1, *x.shape[1:]))
         encoded = x.unflatten(0, (-1, self.num_encoders)).unbind(1)
-        return layers.linear(encoded[0], *actor), layers.linear(encoded[-1], *critic).squeeze(-1), hiddens
+        outputs = layers.linear(encoded[0], *actor)
+        if self.continuous:
+            outputs = torch.addcmul(*self.action_range, outputs)
+        return outputs, layers.linear(encoded[-1], *critic).squeeze(-1), hiddens
 
     def distribution(self, outputs, actions):
         """Log-probabilities of actions under outputs, logits or means, and the policies' entropies: both (S, B)."""
@@ -529,8 +533,7 @@ def diagnose(agent, batch, seen, old_logstd):
     """Measures the updated networks on the valid rows of a batch.
 
     seen: what agent(batch.obs) returns; old_logstd: of the policies that acted. Returns {name: (S,)} (definitions:
-    metrics.py) and KL(old || new) (S,). Under Tanh, a unit with a small standard deviation is dormant: it saturates far
-    from zero.
+    metrics.py) and KL(old || new) (S,).
     """
     outputs, _, hiddens = seen
     values = diagnostics.diagnose_agents(hiddens, batch.valid, agent.activation is layers.tanh)
@@ -576,8 +579,8 @@ def train(run, device):
     optimizer = layers.Adam(agent, args.learning_rate)
     rngs = [torch.Generator(device).manual_seed(2**32 - 1 - seed) for seed in run.seeds]  # of all but initial weights
     prox = None if args.prox_com is None else devices.averaged(agent, args.prox_com)  # the proximal policies
-    # noise_due: the step from which the gradient's noise is measured again; points: what metrics.outer_loop gets of
-    # each agent; led: of --schedule noise, doublings of the smallest N, and sums of what was measured with this N
+    # noise_due: when the gradient's noise is measured again; points: what metrics.outer_loop gets of each agent;
+    # led: of --schedule noise, doublings of the smallest N, and sums of what was measured with this N
     stats = pack.Stats(gradient_steps=0, noise_due=0, points=[[] for _ in run.seeds], led=(0, 0.0, 0.0))
     stats.reward_moments = torch.tensor([[0.0, 1.0, 1e-4]]).double().repeat(len(run.seeds), 1)  # for normalize_rewards
     run.restore(agent=agent, optimizer=optimizer, rng=rngs, log=stats, prox=prox)
@@ -587,11 +590,11 @@ def train(run, device):
     loss_function = partial(devices.compiled(ppo_loss, args.compile), agent, prox, args)
     learn = partial(update, loss_function, list(agent.parameters()), optimizer, args.max_grad_norm)
 
-    shape = None
+    n_by_t = None
     while not run.ended:
-        if shape != run.schedule.shape(run.global_step, stats.led[0]):
+        if n_by_t != run.schedule.n_by_t(run.global_step, stats.led[0]):
             # also at the start. With the same seeds the environments would repeat their first episodes
-            shape = num_envs, num_steps = run.schedule.shape(run.global_step, stats.led[0])
+            n_by_t = num_envs, num_steps = run.schedule.n_by_t(run.global_step, stats.led[0])
             batch_size, own = num_envs * num_steps, devices.share(num_envs)  # the range of this process's environments
             envs = make_envs(args, [env_seeds(seed, "train", run.global_step, own) for seed in run.seeds])
             envs.retired = run.diverged
@@ -653,12 +656,9 @@ def train(run, device):
         suspects = {"rewards": torch.from_numpy(rewards).transpose(0, 1), **agent.observation.named(batch.obs)}
         suspects.update(zip(batch._fields[1:], batch[1:-1]))
         suspects.update({name: stats.sums[name] for name in losses}, parameters=optimizer.parameters)
-        run.stop_diverged(suspects)
+        run.stop_diverged(suspects)  # these agents go on computing, with such numbers, and are not used
         if run.ended:
             break
-        if run.diverged:  # these agents go on computing, but are not used
-            for state in (optimizer.parameters, optimizer.mean, optimizer.square):
-                state[run.diverged] = 0.0
 
         # ---- diagnostics ---------------------------------------------------------------------------------------------
         if log_point:
@@ -683,7 +683,7 @@ def train(run, device):
             _, values, hiddens = seen
             run.add_coverage(counted, obs=probe.obs, feature=hiddens[-1][:, 0].half(), value=values)
             if args.schedule:
-                scalars["charts/num_envs"], scalars["charts/num_steps"] = shape
+                scalars["charts/num_envs"], scalars["charts/num_steps"] = n_by_t
             scalars["charts/learning_rate"] = optimizer.learning_rate
             scalars["charts/gradient_steps"] = stats.gradient_steps
             scalars.update({f"losses/{name}": mean for name, mean in means.items()})

@@ -6,19 +6,19 @@
     python scripts/advise.py --env-id CartPole-v1 --steps 2e5 --one-run           # a hint
     python scripts/advise.py --env-id gymnasium:my_module:MyTask-v0 --steps 2e5 --env-kwargs '{"size": 3}'
 
-A setting is (N, T, learning rate): six shapes around the script's default at six rates, or --shapes and --rates. All
+A setting is (N, T, learning rate): six N x T around the script's default at six rates, or --shapes and --rates. All
 have minibatches of the same size. A run makes --steps, as the learning rate is annealed over a run and a short one says
 little about a long one. What is known of other tasks (results/runs.csv.gz) is the prior of a Gaussian process; each
 round updates it and draws the next runs by Thompson's sampling (analysis/prior.py has the formulas, and
 results/advise how far they are right). The search ends after --runs, or when the answer is as sure as --sure.
 
 The answer is the setting with the highest expected return, and the probability that it gains at least 95 % of what the
-best setting of the grid gains; a gain is the mean return of --eval-episodes games of the final network minus that of an
-untrained one. A diverged run has the lowest return of all. The runs of the task itself that the table may have are not
-used.
+best setting of the grid gains; a gain is the mean return of --eval-episodes episodes of the final network minus that of
+an untrained one. A diverged run has the lowest return of all. The runs of the task itself that the table may have are
+not used.
 
 The runs are carried out as scripts/launch.py does it: finished ones are skipped, interrupted ones resume, and those of
-one shape share a process. Writes advise_GAME.png, .csv (a row for each setting) and .txt, which it also prints.
+one N x T share a process. Writes advise_TASK.png, .csv (a row for each setting) and .txt, which it also prints.
 """
 
 from launching.root import ROOT
@@ -47,13 +47,13 @@ from launching.price import estimate
 from typing_extensions import Annotated
 
 from support import catalog, reading
-from support.arguments import Evaluation, Fraction, Positive, Range, Seed, Shape, fail, parse, writable
+from support.arguments import Evaluation, Fraction, NByT, Positive, Range, Seed, fail, parse, writable
 from support.envs import tasks
 
-SHAPES = ((1, 4), (1, 1), (4, 4), (16, 16), (16, 4), (16, 1))  # (N times, T divided by) against the default's
+FACTORS = ((1, 4), (1, 1), (4, 4), (16, 16), (16, 4), (16, 1))  # (N times, T divided by) against the default's
 RATES = (0.5, 1, 2, 4, 8, 16)  # times the default's
 MIN_ITERATIONS = 8  # a run with fewer says nothing
-AT_A_TIME = 6  # runs of a round for each worker, of one shape for each
+AT_A_TIME = 6  # runs of a round for each worker, of one N x T for each
 GRID_SEEDS = 10  # seeds in the exhaustive grid that the price is compared with
 DRAWS = 4000
 NUM_LOGS = 20  # points of each run's curves
@@ -61,7 +61,7 @@ OURS = {  # arguments of a script that advise sets, or that would change what it
     *("num_envs", "num_steps", "learning_rate", "total_timesteps", "num_logs", "run_name", "num_seeds", "runs"),
     *("num_minibatches", "schedule", "scaling", "scale_from", "resume_from"),
 }
-TAGS = {"ddr": "outer/ddr", "noise_scale": "outer/grad_noise_scale", "game_steps": "charts/episodic_length"}
+TAGS = {"ddr": "outer/ddr", "noise_scale": "outer/grad_noise_scale", "episode_steps": "charts/episodic_length"}
 
 
 @dataclass
@@ -75,9 +75,9 @@ class Args:
     runs_dir: Path = Path("runs")  # the directory that holds the run directories, below advise/
     workers: Optional[Annotated[int, Range(1, 10000)]] = None  # processes at a time; default: GPUs or cores
     seed: Seed = 1  # each setting's first seed: another one repeats the whole search
-    shapes: Tuple[Shape, ...] = ()  # N x T of the settings, such as 8x128 32x32
+    shapes: Tuple[NByT, ...] = ()  # N x T of the settings, such as 8x128 32x32
     rates: Tuple[Positive, ...] = ()  # learning rates of the settings
-    eval_episodes: Annotated[Evaluation, Range(1, 100000)] = 20  # whole games that each final network plays
+    eval_episodes: Annotated[Evaluation, Range(1, 100000)] = 20  # whole episodes that each final network plays
     dry_run: bool = False  # prints the plan and ends
 
 
@@ -102,9 +102,9 @@ def parse_args(argv):
             f"--{taken[0].replace('_', '-')} is set by the search: expected --steps, --shapes, --rates or no such flag"
         )
     args.settings = settings_of(args)
-    if flags:  # the script's own parser looks at each shape
+    if flags:  # the script's own parser looks at each N x T
         module = importlib.import_module(Path(args.script).stem)
-        for setting in {one.shape: one for one in args.settings}.values():
+        for setting in {one.n_by_t: one for one in args.settings}.values():
             module.parse_args(shlex.split(command(args, setting, args.steps, args.seed))[2:])
     return args
 
@@ -131,7 +131,7 @@ class Setting(NamedTuple):
     learning_rate: float
 
     @property
-    def shape(self):
+    def n_by_t(self):
         return f"{self.num_envs}x{self.num_steps}"
 
     @property
@@ -139,34 +139,34 @@ class Setting(NamedTuple):
         return self.num_envs * self.num_steps
 
     def __str__(self):
-        return f"{self.shape} at the rate {self.learning_rate:g}"
+        return f"{self.n_by_t} at the rate {self.learning_rate:g}"
 
 
 def settings_of(args):
     """The Settings of the command line, or those around the script's default; sets args.shapes, rates, defaults.
 
-    Default shapes whose runs would be shorter than MIN_ITERATIONS, or that the minibatches do not divide, are left out.
-    Ends the program with one line if a given shape is such a one, or if there are not two settings.
+    Default N x T whose runs would be shorter than MIN_ITERATIONS, or that the minibatches do not divide, are left out.
+    Ends the program with one line if a given N x T is such a one, or if there are not two settings.
     """
     args.defaults = {**args.default_arguments(str(ROOT / args.script), args.env_id), **parse_flags(args.flags)}
     number, length, rate = (args.defaults[name] for name in ("num_envs", "num_steps", "learning_rate"))
     rows = args.defaults.get("minibatch_size") or number * length // args.defaults["num_minibatches"]
     args.defaults["minibatch_size"] = rows
-    shapes = [(number * times, length // part) for times, part in SHAPES if length % part == 0]
+    n_by_ts = [(number * times, length // part) for times, part in FACTORS if length % part == 0]
     if args.shapes:
-        shapes = [tuple(map(int, shape.split("x"))) for shape in args.shapes]
-    shapes, most = sorted(set(shapes)), args.steps // MIN_ITERATIONS
-    fitting = [(n, t) for n, t in shapes if n * t <= most and n * t % rows == 0]
-    if fitting != shapes and (args.shapes or not fitting):
-        (n, t), *_ = [shape for shape in reversed(shapes) if shape not in fitting]
+        n_by_ts = [tuple(map(int, n_by_t.split("x"))) for n_by_t in args.shapes]
+    n_by_ts, most = sorted(set(n_by_ts)), args.steps // MIN_ITERATIONS
+    fitting = [(n, t) for n, t in n_by_ts if n * t <= most and n * t % rows == 0]
+    if fitting != n_by_ts and (args.shapes or not fitting):
+        (n, t), *_ = [n_by_t for n_by_t in reversed(n_by_ts) if n_by_t not in fitting]
         more = f"--steps {MIN_ITERATIONS * n * t} or more, which are {MIN_ITERATIONS} iterations, or " * (n * t > most)
         fail(
-            f"--steps {args.steps:,} with the shape {n}x{t} and minibatches of {rows}: expected {more}--shapes whose "
+            f"--steps {args.steps:,} with {n}x{t} and minibatches of {rows}: expected {more}--shapes whose "
             f"N x T are a multiple of {rows} and {most:,} at most"
         )
-    args.shapes, args.left_out = fitting, [shape for shape in shapes if shape not in fitting]
+    args.shapes, args.left_out = fitting, [n_by_t for n_by_t in n_by_ts if n_by_t not in fitting]
     args.rates = sorted(set(args.rates or [rate * times for times in RATES]))
-    found = [Setting(*shape, rate) for shape in args.shapes for rate in args.rates]
+    found = [Setting(*n_by_t, rate) for n_by_t in args.shapes for rate in args.rates]
     if len(found) < 2:
         fail(f"--shapes and --rates: one setting, {found[0]}: expected two or more")
     return found
@@ -208,14 +208,14 @@ def search(args, before, play):
         [[] for _ in args.settings],
         [{} for _ in args.settings],
     )
-    shapes, workers = [setting.shape for setting in args.settings], args.workers or len(os.sched_getaffinity(0))
+    n_by_ts, workers = [setting.n_by_t for setting in args.settings], args.workers or len(os.sched_getaffinity(0))
     draws = prior.posterior(before, returns, DRAWS, rng)
     while made < args.runs:
         number = min(AT_A_TIME * workers, -(-args.runs // 2), args.runs - made)  # two rounds at least
         if args.one_run:
             places = [int(draws.mean(0).argmax())]
         else:
-            places = prior.next_runs(draws, shapes, workers, number)
+            places = prior.next_runs(draws, n_by_ts, workers, number)
         requests = [] if made else [(None, args.seed)]
         for place in places:
             requests.append((place, args.seed + int(asked[place])))
@@ -359,7 +359,7 @@ def plan_lines(args):
     """Yields the plan and its price."""
     grid = GRID_SEEDS * len(args.settings)
     yield (
-        f"{args.env_id} with {args.script}: {len(args.settings)} settings, {len(args.shapes)} shapes x "
+        f"{args.env_id} with {args.script}: {len(args.settings)} settings, {len(args.shapes)} N x T at "
         f"{len(args.rates)} rates, minibatches of {args.defaults['minibatch_size']} rows"
     )
     for n, t in args.left_out:
@@ -415,19 +415,19 @@ def how_good():
 
 
 def edges(args, setting):
-    """Yields what to try next if the setting is at an edge of the rates, or of the shapes' N or T."""
-    rate, name = setting.learning_rate, setting.shape
+    """Yields what to try next if the setting is at an edge of the rates, or of the tried N or T."""
+    rate, name = setting.learning_rate, setting.n_by_t
     beyond = [4 * rate, 2 * rate] * (rate == max(args.rates)) + [rate / 2, rate / 4] * (rate == min(args.rates))
     if beyond:
         tried = " ".join(f"{x:g}" for x in sorted({*beyond, rate}))
         yield f"  at the edge of the grid: no rate beyond {rate:g} was tried: try --shapes {name} --rates {tried}"
     for axis, i in (("N", 0), ("T", 1)):
-        values, own = sorted({shape[i] for shape in args.shapes}), setting[i]
+        values, own = sorted({n_by_t[i] for n_by_t in args.shapes}), setting[i]
         further = [2 * own] * (own == values[-1]) + [own // 2] * (own == values[0] and own > 1)
-        shapes = [list(setting[:2]) for _ in further]
-        for shape, value in zip(shapes, further):
-            shape[i] = value
-        words = " ".join(f"{n}x{t}" for n, t in shapes if n * t % args.defaults["minibatch_size"] == 0)
+        n_by_ts = [list(setting[:2]) for _ in further]
+        for n_by_t, value in zip(n_by_ts, further):
+            n_by_t[i] = value
+        words = " ".join(f"{n}x{t}" for n, t in n_by_ts if n * t % args.defaults["minibatch_size"] == 0)
         if words:
             yield f"  at the edge of the grid: no {axis} beyond {own} was tried: try --shapes {name} {words}"
 
@@ -438,8 +438,9 @@ def hints(args, setting, measured, products):
         1 - args.defaults["gamma"] * args.defaults.get("gae_lambda", args.defaults.get("q_lambda", 0)), 1e-9
     )
     yield f"  T: {setting.num_steps / horizon:.2g} times the horizon 1 / (1 - gamma lambda) = {horizon:.3g} steps"
-    if "game_steps" in measured:
-        yield f"  T: {setting.num_steps / measured['game_steps']:.2g} of a game of {measured['game_steps']:.4g} steps"
+    if "episode_steps" in measured:
+        length = measured["episode_steps"]
+        yield f"  T: {setting.num_steps / length:.2g} of an episode of {length:.4g} steps"
     row = settings_table(args).iloc[[args.settings.index(setting)]]
     updates = int(prior.gradient_steps(row)[0])
     yield (
@@ -455,15 +456,15 @@ def hints(args, setting, measured, products):
 
 
 def draw(args, found, path):
-    """A panel a shape: the returns of the runs and the expected return against the rate, with its 95 % interval."""
+    """A panel per N x T: the returns of the runs and the expected return against the rate, with its 95 % interval."""
     from analysis.look import BLUE, PAGE, VERMILLION, plt  # matplotlib takes a second: not for --help
 
     width = PAGE * max(1, len(args.shapes) / 8)
     figure, axes = plt.subplots(1, len(args.shapes), figsize=(width, 2.2), sharey=True, squeeze=False)
     low, high = found.zero + np.percentile(found.draws, [2.5, 97.5], axis=0)
     expected = found.zero + found.draws.mean(0)
-    for axis, shape in zip(axes[0], args.shapes, strict=True):
-        places = [i for i, setting in enumerate(args.settings) if (setting.num_envs, setting.num_steps) == shape]
+    for axis, n_by_t in zip(axes[0], args.shapes, strict=True):
+        places = [i for i, setting in enumerate(args.settings) if (setting.num_envs, setting.num_steps) == n_by_t]
         axis.fill_between(args.rates, low[places], high[places], color=BLUE, alpha=0.2, lw=0)
         axis.plot(args.rates, expected[places], color=BLUE)
         for place in places:
@@ -475,7 +476,7 @@ def draw(args, found, path):
         ticks = [args.rates[0], args.rates[-1]]
         axis.set_xticks(ticks, [f"{tick:.2g}" for tick in ticks])
         axis.set_xticks([], minor=True)
-        axis.set(xlabel="learning rate", title=f"{shape[0]} × {shape[1]}")
+        axis.set(xlabel="learning rate", title=f"{n_by_t[0]} × {n_by_t[1]}")
     axes[0, 0].set_ylabel("return")
     figure.suptitle(f"{args.env_id}, {args.steps:,} steps: runs, and what the model expects with 95 %", fontsize=8)
     figure.savefig(path)
@@ -488,11 +489,11 @@ def main(args):
     if args.dry_run:
         return
     known = prior.known_runs(reading.load(experiment.DATASET))
-    tasks = prior.Tasks(known[known["game"] != catalog.game_name(args.env_id)])
+    tasks = prior.Tasks(known[known["game"] != catalog.task_name(args.env_id)])
     found = search(args, tasks.prior(settings_table(args)), player(args))
     table = table_of(args, found)
     lines = list(report(args, found, table, tasks.best_products()))
-    name = f"advise_{catalog.game_name(args.env_id).replace(':', '_')}"
+    name = f"advise_{catalog.task_name(args.env_id).replace(':', '_')}"
     with writable("out", args.out):
         table.to_csv(args.out / f"{name}.csv", index=False, float_format="%.6g")
         (args.out / f"{name}.txt").write_text("\n".join([plan_text, *lines]) + "\n")

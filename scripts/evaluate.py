@@ -1,4 +1,4 @@
-"""Plays games with the trained network of a run, and reports the mean score.
+"""Plays episodes with the trained network of a run, and reports the mean score.
 
     python scripts/evaluate.py runs/my_run --episodes 100
     python scripts/evaluate.py runs/my_run --episodes 1 --video episode.mp4
@@ -53,13 +53,13 @@ FILMED_STEPS = 100  # frames of mjlab: a second each where no GPU draws them
 @dataclass
 class Args:
     run_dir: tyro.conf.Positional[Path]  # the run directory
-    episodes: Annotated[int, Range(1, 10**4)] = 100  # games to play
-    num_envs: Annotated[int, Range(1, 4096)] = 16  # games played at the same time
+    episodes: Annotated[int, Range(1, 10**4)] = 100  # how many to play
+    num_envs: Annotated[int, Range(1, 4096)] = 16  # episodes played at the same time
     greedy: bool = False  # takes the most likely action instead of sampling one
     train_levels: bool = False  # Procgen: plays the levels of the training, not all levels
     envpool: bool = False  # Atari: plays on EnvPool, as the training did, not on ale-py
-    seed: Annotated[int, Range(0, 2**30 - 1)] = 1000  # the seed of the games and of the actions
-    video: Optional[Path] = None  # records the first game, in colour: a .mp4 or .gif file
+    seed: Annotated[int, Range(0, 2**30 - 1)] = 1000  # the seed of the episodes and of the actions
+    video: Optional[Path] = None  # records the first episode, in colour: a .mp4 or .gif file
     export: Optional[Path] = None  # writes the actor to this .onnx file, with a .json beside it, and plays nothing
 
 
@@ -216,9 +216,9 @@ def play_atari(choose, args, episodes, num_envs, seed, video):
 
 
 def play_envpool(agent, args, module, episodes, num_envs, greedy, seed, video):
-    """Plays `episodes` games on EnvPool as the script does after training, `num_envs` at a time. Returns their scores.
+    """Plays `episodes` on EnvPool as the script does after training, `num_envs` at a time. Returns their scores.
 
-    The scores do not depend on `num_envs`. `video` works for Procgen: it gets the observations of the first game.
+    The scores do not depend on `num_envs`. `video` works for Procgen: it gets the observations of the first episode.
     """
 
     def filmed_agent(obs):
@@ -229,16 +229,16 @@ def play_envpool(agent, args, module, episodes, num_envs, greedy, seed, video):
     scores, bar = [], progress.progress_bar(episodes, "episode", args.env_id)
     while len(scores) < episodes:
         filming = video is not None and not scores
-        games = range(len(scores), min(episodes, len(scores) + (1 if filming else num_envs)))
+        numbers = range(len(scores), min(episodes, len(scores) + (1 if filming else num_envs)))
         player = filmed_agent if filming else agent
-        scores += module.play_episodes(player, args, torch.device("cpu"), seeds, games, bar, greedy)
+        scores += module.play_episodes(player, args, torch.device("cpu"), seeds, numbers, bar, greedy)
     bar.close()
     return scores
 
 
 @torch.no_grad()
 def film_task(agent, args, module, greedy, seeds, video):
-    """Plays the game of seeds[0] as module.play_episodes does, and films it. Returns its score."""
+    """Plays the episode of seeds[0] as module.play_episodes does, and films it. Returns its score."""
     score, over, generator = 0.0, False, torch.Generator().manual_seed(seeds[0])
     steps, limit = 0, module.tasks.eval_max_steps(args)
     std = None if agent.actor_logstd is None else agent.actor_logstd[0].exp().numpy()
@@ -247,7 +247,7 @@ def film_task(agent, args, module, greedy, seeds, video):
         obs, _ = envs.reset()
         video.append_data(envs.frame())
     except Exception as error:  # each renderer has its own
-        fail(f"--video: {args.env_id} cannot be drawn ({error}): expected requirements-video.txt or another game")
+        fail(f"--video: {args.env_id} cannot be drawn ({error}): expected requirements-video.txt or another task")
     while not over and steps != limit:
         steps += 1
         outputs = agent(torch.from_numpy(obs.astype(agent.observation.dtype)[None]))[0][0].numpy()
@@ -261,7 +261,7 @@ def film_task(agent, args, module, greedy, seeds, video):
 
 
 def play_task(weights, args, episodes, num_envs, greedy, seed, video):
-    """Plays `episodes` games of ppo_envpool.py, which do not depend on `num_envs`. Returns their scores."""
+    """Plays `episodes` of ppo_envpool.py, which do not depend on `num_envs`. Returns their scores."""
     if video:
         use_gl()
         with contextlib.suppress(ImportError):
@@ -273,8 +273,8 @@ def play_task(weights, args, episodes, num_envs, greedy, seed, video):
     scores = [film_task(agent, args, module, greedy, seeds, video)] if video else []
     with progress.progress_bar(episodes, "episode", args.env_id) as bar:
         while len(scores) < episodes:
-            games = range(len(scores), min(episodes, len(scores) + num_envs))
-            scores += module.play_episodes(agent, args, torch.device("cpu"), [seeds], games, bar, greedy)[0]
+            numbers = range(len(scores), min(episodes, len(scores) + num_envs))
+            scores += module.play_episodes(agent, args, torch.device("cpu"), [seeds], numbers, bar, greedy)[0]
     return scores
 
 
@@ -339,7 +339,7 @@ def summarize(env_id, scores, scale):
     """The statistics that `main` prints. scale: catalog.Scale or None. The normalised ones are None outside it."""
     mean, interval = float(np.mean(scores)), mean_interval(scores)
     result = {"mean": mean, "ci95": interval}
-    references = scale.returns.get(catalog.game_name(env_id)) if scale else None
+    references = scale.returns.get(catalog.task_name(env_id)) if scale else None
     if references is None:
         return {**result, "normalized": None, "normalized_ci95": None, "scale": None}
     zero, one = references

@@ -5,10 +5,10 @@
     python scripts/figures.py my_sweep --runs runs/my_sweep        # a sweep of your own
     python scripts/figures.py scaling_data --x gradient_steps      # or hours: the same against what confounds N
 
-Runs are told apart by the arguments in their manifests: an argument that differs between runs of the same game makes a
+Runs are told apart by the arguments in their manifests: an argument that differs between runs of the same task makes a
 configuration. A final score is `final_return` of done.json (--eval-episodes) if all finished runs have it, else the
 mean of the last 100 finished episodes at the end of the budget. Runs that have not come so far are listed and have no
-final score. Aggregates are rliable's (Agarwal et al. 2021) over games x seeds, human-normalised on Atari by
+final score. Aggregates are rliable's (Agarwal et al. 2021) over tasks x seeds, human-normalised on Atari by
 support/human_at30.csv. docs/reproducing.md has the rest of the rules.
 
 To add a figure: write a function here that takes a suite (suite.py: the runs) and yields sheets (drawing.py: an image
@@ -37,14 +37,14 @@ from analysis.drawing import (
     RETURNS,
     against,
     curve_panels,
-    curves_by_game,
+    curves_by_task,
     diagnostics_panels,
-    game_grid,
-    games_at,
     map_of_scores,
     points_of_runs,
     profiles,
     scores_at_own_rates,
+    task_grid,
+    tasks_at,
 )
 from analysis.look import BLUES, DASH_DOTTED, DASHED, ramp
 from analysis.sheets import BLACK, N_LINE, T_LINE, styles
@@ -55,7 +55,7 @@ from analysis.training_runs import RETURN
 from tyro.conf import Positional
 
 from support import arguments
-from support.arguments import Count, Seed, Shapes
+from support.arguments import Count, NByTs, Seed
 
 ALL = "all"
 
@@ -66,11 +66,9 @@ class Args:
     runs: Optional[Path] = None  # the directory of its runs (default runs/<sweep>; for all: runs)
     out: Path = Path("figures")  # the directory for what is drawn
     x: Literal["steps", "gradient_steps", "hours"] = "steps"  # the x-axis of curves
-    base: Optional[Shapes] = (
-        None  # the base's N x T, as 8x128, or one per script: 8x128,4096x16 (default: sweep.json's)
-    )
-    games: Tuple[str, ...] = ()  # the games of the images by game (default: four of P1's, or the first four)
-    by_game: bool = False  # adds each comparison in each game to the table of claims
+    base: Optional[NByTs] = None  # the base's N x T, as 8x128, or one per script: 8x128,4096x16 (default: sweep.json's)
+    games: Tuple[str, ...] = ()  # the tasks of the images by task (default: four of P1's, or the first four)
+    by_game: bool = False  # adds each comparison in each task to the table of claims
     images: bool = True  # draws; --no-images only prints and writes the tables
     reps: Count = 2000  # bootstrap resamples; the band of a curve has at most 500
     seed: Seed = 0  # the seed of the bootstrap
@@ -79,7 +77,7 @@ class Args:
 def parse_args(argv, args_class=Args, description=__doc__):
     """Returns checked Args; exits 2 with one line on bad input. `runs` is the directory to read, `base` [(N, T), …]."""
     args = arguments.parse(args_class, argv, description)
-    args.base = [tuple(map(int, shape.split("x"))) for shape in args.base.split(",")] if args.base else []
+    args.base = [tuple(map(int, n_by_t.split("x"))) for n_by_t in args.base.split(",")] if args.base else []
     args.runs = args.runs or (Path("runs") if args.sweep == ALL else Path("runs", args.sweep))
     if Path(args.sweep).name != args.sweep:
         arguments.fail(f"{args.sweep} is a path: expected a name for what is drawn; the directory is given by --runs")
@@ -94,15 +92,15 @@ def parse_args(argv, args_class=Args, description=__doc__):
 
 # ---- parts of several figures ----------------------------------------------------------------------------------------
 def more_environments(suite):
-    return "more environments", suite.family("num_envs"), "shape"
+    return "more environments", suite.family("num_envs"), "n_by_t"
 
 
 def longer_rollouts(suite):
-    return "longer rollouts", suite.family("num_steps"), "shape"
+    return "longer rollouts", suite.family("num_steps"), "n_by_t"
 
 
 def one_batch(suite):
-    return "one batch", suite.same_batch(), "shape"
+    return "one batch", suite.same_batch(), "n_by_t"
 
 
 def against_factor(suite):
@@ -118,33 +116,33 @@ def against_factor(suite):
     return [("factor of N or T", "log", lines)] if lines else []
 
 
-def by_game(suite, metrics):
-    """Images by game: of more environments, and of longer rollouts if the sweep has them."""
+def by_task(suite, metrics):
+    """Images by task: of more environments, and of longer rollouts if the sweep has them."""
     n_family, t_family = suite.family("num_envs"), suite.family("num_steps")
     if len(n_family) > 1 or len(t_family) == 1:
-        yield game_grid(suite, "games", n_family, metrics)
+        yield task_grid(suite, "games", n_family, metrics)
     if len(t_family) > 1:
-        yield game_grid(suite, "games_rollouts", t_family, metrics)
+        yield task_grid(suite, "games_rollouts", t_family, metrics)
 
 
 # ---- the figures -----------------------------------------------------------------------------------------------------
 def any_sweep(suite):
     """A sweep without a figure of its own."""
-    by = "configuration" if suite.names[2:] else "shape"
+    by = "configuration" if suite.names[2:] else "n_by_t"
     style = styles(suite, suite.configs, by)
     points = [([config], [i], {**style[config], "ls": "none", "label": None}) for i, config in enumerate(suite.configs)]
     yield curve_panels(suite, [("", suite.configs, by)], [("configuration", "none", points)])
-    yield game_grid(suite, "games", suite.configs, RETURNS + DYNAMICS, by)
+    yield task_grid(suite, "games", suite.configs, RETURNS + DYNAMICS, by)
     if suite.records(POLICY):
-        yield game_grid(suite, "policy", suite.configs, RETURNS + POLICY, by)
+        yield task_grid(suite, "policy", suite.configs, RETURNS + POLICY, by)
     yield diagnostics_panels(suite)
 
 
 def fixed_budget(suite):
-    shapes = suite.same_batch()
-    finals = [("N at one batch", "log", [against("num_envs", shapes, BLACK)])] if len(shapes) > 2 else []
-    yield curve_panels(suite, [("", shapes, "shape")], finals)
-    yield game_grid(suite, "games", shapes, RETURNS + DYNAMICS)
+    configs = suite.same_batch()
+    finals = [("N at one batch", "log", [against("num_envs", configs, BLACK)])] if len(configs) > 2 else []
+    yield curve_panels(suite, [("", configs, "n_by_t")], finals)
+    yield task_grid(suite, "games", configs, RETURNS + DYNAMICS)
     yield diagnostics_panels(suite)
 
 
@@ -157,35 +155,35 @@ UNSEEN = [  # Procgen with --num-levels
 
 def scaling_data(suite):
     yield curve_panels(suite, [more_environments(suite), longer_rollouts(suite)], against_factor(suite))
-    yield from by_game(suite, RETURNS + DYNAMICS)
+    yield from by_task(suite, RETURNS + DYNAMICS)
     if suite.script == "ppo_atari_envpool":  # Fig. 4
-        yield game_grid(suite, "policy", suite.shapes(), RETURNS + POLICY)
+        yield task_grid(suite, "policy", suite.scaled_alone(), RETURNS + POLICY)
     if suite.records(UNSEEN)[1:]:
-        yield game_grid(suite, "unseen", suite.shapes(), UNSEEN)
+        yield task_grid(suite, "unseen", suite.scaled_alone(), UNSEEN)
     yield diagnostics_panels(suite)
 
 
 def isaacgym(suite):
     yield curve_panels(suite, [one_batch(suite), more_environments(suite)], against_factor(suite))
-    yield game_grid(suite, "fixed", suite.same_batch(), RETURNS)
-    yield game_grid(suite, "games", suite.family("num_envs"), RETURNS + DYNAMICS)
+    yield task_grid(suite, "fixed", suite.same_batch(), RETURNS)
+    yield task_grid(suite, "games", suite.family("num_envs"), RETURNS + DYNAMICS)
     yield diagnostics_panels(suite)
 
 
 def exploration(suite):
-    shapes = suite.shapes()
-    yield curve_panels(suite, [("", shapes, "shape")], against_factor(suite))
+    configs = suite.scaled_alone()
+    yield curve_panels(suite, [("", configs, "n_by_t")], against_factor(suite))
     if suite.script == "ppo_rnd_envpool":
-        yield game_grid(suite, "games", shapes, RETURNS)
-        yield game_grid(suite, "dynamics", shapes, [("charts/intrinsic_reward", "intrinsic reward"), *DYNAMICS])
+        yield task_grid(suite, "games", configs, RETURNS)
+        yield task_grid(suite, "dynamics", configs, [("charts/intrinsic_reward", "intrinsic reward"), *DYNAMICS])
     else:
-        yield game_grid(suite, "games", shapes, RETURNS + DYNAMICS)
+        yield task_grid(suite, "games", configs, RETURNS + DYNAMICS)
     yield diagnostics_panels(suite)
 
 
 def coverage(suite):
     yield curve_panels(suite, [one_batch(suite), more_environments(suite)], part="returns")
-    yield game_grid(suite, "returns_games", suite.configs, RETURNS)
+    yield task_grid(suite, "returns_games", suite.configs, RETURNS)
 
 
 def num_envs_trend(suite):
@@ -195,18 +193,18 @@ def num_envs_trend(suite):
         against("num_envs", [base], dict(color="black", zorder=4)),
     ]
     yield curve_panels(suite, [], [(f"N (T = {base['num_steps']})", "log", lines)])
-    yield curve_panels(suite, [("", family, "shape")], part="curves")
-    yield game_grid(suite, "games", family, RETURNS + DYNAMICS)
+    yield curve_panels(suite, [("", family, "n_by_t")], part="curves")
+    yield task_grid(suite, "games", family, RETURNS + DYNAMICS)
     yield diagnostics_panels(suite)
 
 
 def decoupled(suite):
     with_shared = [config for config in suite.configs if config["shared_encoder"] is True]
     with_separate = [config for config in suite.configs if config["shared_encoder"] is False]
-    panels = [("shared encoder", with_shared, "shape"), ("separate encoders", with_separate, "shape")]
+    panels = [("shared encoder", with_shared, "n_by_t"), ("separate encoders", with_separate, "n_by_t")]
     yield curve_panels(suite, panels)
-    yield game_grid(suite, "games", with_separate, [(RETURN, "return,\nseparate encoders")])
-    yield game_grid(suite, "games_shared", with_shared, [(RETURN, "return,\nshared encoder")])
+    yield task_grid(suite, "games", with_separate, [(RETURN, "return,\nseparate encoders")])
+    yield task_grid(suite, "games_shared", with_shared, [(RETURN, "return,\nshared encoder")])
 
 
 def sensitivity(suite, name, xlabel):
@@ -214,10 +212,10 @@ def sensitivity(suite, name, xlabel):
     settings, families = settings_of(suite, name)
     style = styles(suite, settings) if len(settings) > 1 else {settings[0]: dict(color="black")}
     lines = [against(name, family, style[setting]) for setting, family in families.items()]
-    panels = [(suite.shape(setting), family, name) for setting, family in families.items()]
+    panels = [(suite.in_multiples(setting), family, name) for setting, family in families.items()]
     yield curve_panels(suite, panels, [(xlabel, "each", lines)])
     for setting in settings:
-        yield games_at(suite, setting, name)
+        yield tasks_at(suite, setting, name)
 
 
 def learning_rate(suite):
@@ -229,11 +227,11 @@ def gamma(suite):
 
 
 def shape_rate(suite):
-    grid = sweep_claims.shapes_and_rates(suite)
+    grid = sweep_claims.grid_of_rates(suite)
     yield scores_at_own_rates(suite, grid)
     yield map_of_scores(suite, grid)
     yield curve_panels(
-        suite, [(f"lr {short(suite.base['learning_rate'])}", suite.same_batch(), "shape")], part="curves"
+        suite, [(f"lr {short(suite.base['learning_rate'])}", suite.same_batch(), "n_by_t")], part="curves"
     )
     yield diagnostics_panels(suite)
 
@@ -275,18 +273,18 @@ def switch(suite):
         for run in suite.runs.values()
         if run.manifest.get("parent") and suite.axis != "hours"  # every run has its own speed
     ]
-    yield curves_by_game(suite, style, np.mean(switches) if switches else None)
-    yield game_grid(suite, "games", list(style), RETURNS + OUTER, style)
+    yield curves_by_task(suite, style, np.mean(switches) if switches else None)
+    yield task_grid(suite, "games", list(style), RETURNS + OUTER, style)
 
 
 def schedule(suite):
-    """Curves of the schedules beside the fixed shapes, and of each game with its N."""
+    """Curves of the schedules beside the fixed N x T, and of each task with its N."""
     fixed, scheduled = sweep_claims.by_schedule(suite)
     changing = styles(suite, list(scheduled.values()), "configuration")
     style = {**styles(suite, fixed), **{config: {**line, "ls": DASH_DOTTED} for config, line in changing.items()}}
-    panels = [("fixed shapes", fixed, style), ("schedules", list(scheduled.values()), style)]
+    panels = [("fixed N×T", fixed, style), ("schedules", list(scheduled.values()), style)]
     yield curve_panels(suite, panels)
-    yield game_grid(suite, "games", [*fixed, *scheduled.values()], [*RETURNS, ("charts/num_envs", "N")], style)
+    yield task_grid(suite, "games", [*fixed, *scheduled.values()], [*RETURNS, ("charts/num_envs", "N")], style)
 
 
 FIGURES = {  # sweep: (the paper's figure, what draws it), or None: results/SWEEP/claims.py has both, and the claims
@@ -297,7 +295,7 @@ FIGURES = {  # sweep: (the paper's figure, what draws it), or None: results/SWEE
     "decoupled": ("P1, Fig. 5", decoupled),
     "learning_rate": ("P1, Fig. 11", learning_rate),
     "gamma": ("P1, Fig. 12", gamma),
-    "shape_rate": ("P1's central claim, each shape at its own learning rate", shape_rate),
+    "shape_rate": ("P1's central claim, each N x T at its tuned learning rate", shape_rate),
     "pqn": ("P1, Fig. 6, 13, 14", scaling_data),
     "procgen": ("P1, Fig. 8", scaling_data),
     "isaacgym": ("P1, Fig. 7 and 18", isaacgym),
@@ -312,23 +310,23 @@ FIGURES = {  # sweep: (the paper's figure, what draws it), or None: results/SWEE
 
 
 # ---- main ------------------------------------------------------------------------------------------------------------
-def judge(sweep, runs, stated, args):
+def suites_and_claims(sweep, runs, stated, args):
     """The suite and the claims of each script in a sweep: the script with the most runs first."""
     tested, study = [], study_of(sweep)
     for script, _ in Counter(run.script for run in runs).most_common():
         of_script = [run for run in runs if run.script == script]
-        shown = [game for game in args.games if game in {run.game for run in of_script}]
+        shown = [task for task in args.games if task in {run.task for run in of_script}]
         suite = Suite(sweep, script, of_script, args.base, args.reps, args.seed, args.x, stated, shown, study)
-        suite.by_game = args.by_game
+        suite.by_task = args.by_game
         claims = Claims(suite)
         if study:
             claims = study.claims(suite)
         else:
             sweep_claims.CLAIMS.get(sweep, sweep_claims.any_sweep)(suite, claims)
         tested.append((suite, claims))
-    games = {game for suite, _ in tested for game in suite.all_games}
-    if not games >= set(args.games):
-        arguments.fail(f"--games {' '.join(args.games)}: expected some of {' '.join(sorted(games))}")
+    tasks = {task for suite, _ in tested for task in suite.all_tasks}
+    if not tasks >= set(args.games):
+        arguments.fail(f"--games {' '.join(args.games)}: expected some of {' '.join(sorted(tasks))}")
     return tested
 
 
@@ -408,7 +406,7 @@ def read(args):
 def main(args):
     found, rows = read(args), []
     for sweep, (folder, runs, unread) in found.items():
-        tested = judge(sweep, runs, statement.read(folder), args)
+        tested = suites_and_claims(sweep, runs, statement.read(folder), args)
         drawn = draw(sweep, tested, unread, args)
         rows += [row for suite, claims in tested for row in claims_csv(suite, claims)]
         if sweep == "coverage" and args.images:

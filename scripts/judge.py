@@ -6,8 +6,8 @@
     python scripts/judge.py data_reuse --first-seed 6         # prints what the later seeds say alone, writes nothing
 
 results/NAME/claims.py says what the study claims, and how it is tested and drawn. Writes verdicts.csv (a row per
-number: of each claim over all games, and in each game), means.csv (the mean of each configuration in each game) and
-scores.png. A number over several games is the mean over them, taken as fixed. Intervals are 95 %, mostly Student's t
+number: of each claim over all tasks, and in each task), means.csv (the mean of each configuration in each task) and
+scores.png. A number over several tasks is the mean over them, taken as fixed. Intervals are 95 %, mostly Student's t
 over the seeds (scripts/analysis/estimates.py). Fewer than ten seeds give an estimate with its interval and no verdict.
 `detectable` is the difference that the test would find in 80 % of all tries, if its estimate is normal.
 
@@ -25,7 +25,7 @@ from typing import Optional
 import pandas as pd
 import tyro
 from analysis import experiment, look
-from analysis.claims import BY_GAME, PRIMARY
+from analysis.claims import BY_TASK, PRIMARY
 from analysis.estimates import ALPHA
 from typing_extensions import Annotated
 
@@ -122,7 +122,7 @@ def draw(code, scores, out):
 def line(row):
     """A row of verdicts.csv in words."""
     numbers = f"{row.value} [{row.low}, {row.high}]"
-    if row.family == BY_GAME:
+    if row.family == BY_TASK:
         return f"     {row.game}: {numbers}"
     return (
         f"{row.name}{'*' * (row.family == PRIMARY)} {row.claim}{f', {row.game}' * bool(row.game)}; {row.quantity}: "

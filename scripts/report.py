@@ -30,7 +30,7 @@ def parse_args(argv):
 
 def main(args):
     for sweep, (folder, runs, unread) in figures.read(args).items():
-        tested = figures.judge(sweep, runs, statement.read(folder), args)
+        tested = figures.suites_and_claims(sweep, runs, statement.read(folder), args)
         if args.format == "latex":
             path, text = args.out / f"{sweep}.tex", page.latex(sweep, tested)
         else:

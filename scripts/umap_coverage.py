@@ -109,7 +109,7 @@ class CoverageRun:
     label: str = ""  # its configuration, in words, as in figures.py
 
     @property
-    def shape(self):
+    def n_by_t(self):
         return self.arguments["num_envs"], self.arguments["num_steps"]
 
     @property
@@ -197,12 +197,12 @@ def in_order(runs):
     First the base: P1's 8 x 128, or the smallest batch of the fewest environments. Then those with its batch size, then
     the others by N.
     """
-    shapes = {run.shape for run in runs}
-    base = (8, 128) if (8, 128) in shapes else min(shapes, key=lambda shape: (math.prod(shape), shape[0]))
+    n_by_ts = {run.n_by_t for run in runs}
+    base = (8, 128) if (8, 128) in n_by_ts else min(n_by_ts, key=lambda n_by_t: (math.prod(n_by_t), n_by_t[0]))
 
     def place(run):
-        other_batch = math.prod(run.shape) != math.prod(base)
-        return run.shape != base, other_batch, *run.shape, run.label, run.seed
+        other_batch = math.prod(run.n_by_t) != math.prod(base)
+        return run.n_by_t != base, other_batch, *run.n_by_t, run.label, run.seed
 
     return sorted(runs, key=place)
 
@@ -328,8 +328,8 @@ def measure_game(runs, args, num_rows, report):
             "env_id": run.arguments["env_id"],
             "script": run.script,
             "configuration": run.label,
-            "num_envs": run.shape[0],
-            "num_steps": run.shape[1],
+            "num_envs": run.n_by_t[0],
+            "num_steps": run.n_by_t[1],
             "variant": run.variant,
             "seed": run.seed,
             "rows": num_rows,
@@ -369,7 +369,7 @@ def slope_against_log2(num_envs):
 
 
 def find_pair(scores):
-    """P1's two shapes with one batch size, (8, 128) and (128, 8), or else the pair that is farthest apart; or None."""
+    """P1's two N x T with one batch size, (8, 128) and (128, 8), or else the pair that is farthest apart; or None."""
 
     def same_batch(long, wide):
         same = (long.batch_size, long["variant"]) == (wide.batch_size, wide["variant"])
@@ -377,7 +377,7 @@ def find_pair(scores):
 
     def preference(pair):
         long, wide = pair
-        is_p1s = long.shape == (8, 128) and wide.shape == (128, 8)
+        is_p1s = long.n_by_t == (8, 128) and wide.n_by_t == (128, 8)
         return is_p1s, wide["num_envs"] / long["num_envs"], runs_of(scores, pair)
 
     pairs = [(long, wide) for long in scores.configs for wide in scores.configs if same_batch(long, wide)]
@@ -391,18 +391,18 @@ def find_family(scores):
 
 
 def runs_of(scores, configs):
-    return sum(scores.count(config, game) for config in configs for game in scores.games)
+    return sum(scores.count(config, game) for config in configs for game in scores.tasks)
 
 
 def find_claims(table, grid):
-    """P1's two claims about coverage, for the shapes that the runs have, by each measure: dicts, one per row.
+    """P1's two claims about coverage, for the N x T that the runs have, by each measure: dicts, one per row.
 
     table: coverage.csv as a DataFrame. grid: the G of the claims.
     """
     scores = scores_of(table, grid)
     pair, family, claims = find_pair(scores), find_family(scores), []
     if pair:
-        text = "({}, {}) covers more than ({}, {})".format(*pair[1].shape, *pair[0].shape)
+        text = "({}, {}) covers more than ({}, {})".format(*pair[1].n_by_t, *pair[0].n_by_t)
         claims.append((text, pair[::-1], difference, "difference"))
     if len(family) > 1:
         num_envs = [config["num_envs"] for config in family]
@@ -410,8 +410,8 @@ def find_claims(table, grid):
         claims.append((text, family, slope_against_log2(num_envs), "per doubling of N"))
     rows = []
     for text, configs, statistic, unit in claims:
-        view = scores.in_games([game for game in scores.games if all(scores.count(one, game) for one in configs)])
-        for measure in MEASURES if view.games else ():
+        view = scores.in_tasks([game for game in scores.tasks if all(scores.count(one, game) for one in configs)])
+        for measure in MEASURES if view.tasks else ():
             tested = judge(evidence(statistic, [view.sample(config, measure) for config in configs]), "more")
             needs = view.needs(configs)
             rows.append(
@@ -425,7 +425,7 @@ def find_claims(table, grid):
                     "ci_high": float(tested.estimate.high),
                     "verdict": "" if needs else tested.verdict,
                     "needs": needs,
-                    "games": len(view.games),
+                    "games": len(view.tasks),
                     "seeds": view.seeds(configs),
                     "budget": span(table["last_step"]) + " steps",
                 }
@@ -493,7 +493,7 @@ def print_tables(table, games, grid, claims):
             f"{plural(row['games'], 'game')}, {plural(row['seeds'], 'seed')}, {row['budget']}"
         )
     if not claims:
-        print("  none: they need two shapes with one batch size, or two N with one T, in the same game")
+        print("  none: they need two N x T with one batch size, or two N with one T, in the same game")
 
 
 def panel_title(table, grid, game, label, side, columns):

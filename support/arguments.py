@@ -67,9 +67,9 @@ Evaluation = Annotated[int, Range(0, 100000)]
 Fraction = Annotated[float, Range(0, 1)]
 NonNegative = Annotated[float, Range(0, 1e12)]
 Positive = Annotated[float, Range(1e-12, 1e12)]
-_SHAPE = r"[1-9]\d{0,8}x[1-9]\d{0,8}"
-Shape = Annotated[str, Pattern(_SHAPE, "N x T, such as 8x128")]
-Shapes = Annotated[str, Pattern(f"{_SHAPE}(,{_SHAPE})*", "N x T, such as 8x128, or several: 8x128,128x8")]
+_N_BY_T = r"[1-9]\d{0,8}x[1-9]\d{0,8}"
+NByT = Annotated[str, Pattern(_N_BY_T, "N x T, such as 8x128")]
+NByTs = Annotated[str, Pattern(f"{_N_BY_T}(,{_N_BY_T})*", "N x T, such as 8x128, or several: 8x128,128x8")]
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def check(args: Any, argv: List[str], row_bytes: int = 0, default: Any = None) -
 
 
 def _schedule(args: Any, words: Set[str]) -> List[Tuple[int, int]]:
-    """The shapes (N, T) of the batches of a run; N and T of the arguments become those of the first.
+    """The (N, T) of the batches of a run; N and T of the arguments become those of the first.
 
     words: the flags of the command.
     """
@@ -237,8 +237,8 @@ def _schedule(args: Any, words: Set[str]) -> List[Tuple[int, int]]:
     if schedule.bounds and not args.diagnostics:
         fail("--schedule noise needs the diagnostics, which measure the noise: expected no --no-diagnostics")
     _, args.num_envs, args.num_steps = schedule.phases[0]
-    shapes = [(num_envs, num_steps) for _, num_envs, num_steps in schedule.phases]
-    return [*shapes, *((num_envs, args.num_steps) for num_envs in (schedule.bounds or ()))]
+    n_by_ts = [(num_envs, num_steps) for _, num_envs, num_steps in schedule.phases]
+    return [*n_by_ts, *((num_envs, args.num_steps) for num_envs in (schedule.bounds or ()))]
 
 
 def _scale(args: Any, default: Any) -> None:

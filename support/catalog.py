@@ -28,7 +28,7 @@ class Memory(NamedTuple):
 class Script(NamedTuple):
     """A training script. The key of SCRIPTS is its file without .py."""
 
-    game_steps: int  # steps of an evaluation episode
+    episode_steps: int  # steps of an evaluation episode
     memory: Memory = Memory(0, 0, 0, 0)  # 0: not measured
     speed: float = (
         0.0  # steps/s at the defaults in float32 on `cores` cores of an AMD EPYC (results/benchmark); 0: unknown
@@ -42,17 +42,17 @@ class Script(NamedTuple):
         return 1 + (self.pack - 1) * math.log2(min(runs, 16)) / 4
 
 
-# Steps of an episode. Atari: a guess. A random policy's games have 80 to 700 steps (measured in Breakout, RoadRunner
+# Steps of an episode. Atari: a guess. A random policy's episodes have 80 to 700 steps (measured in Breakout, RoadRunner
 # and MontezumaRevenge), those of trained networks more, up to 27,000. Others: the usual time limit, an upper estimate.
-ATARI_GAME = 5000
+ATARI_EPISODE = 5000
 ATARI, PROCGEN = Memory(1.0e9, 1.3e6, 28.3e3, 150e3), Memory(1.2e9, 0.4e6, 12.4e3, 1.2e6)
 SMALL_TASKS = Memory(0.5e9, 0.1e6, 4e3, 4e3)  # an environment: 10 kB of CartPole; a row: of MiniGrid
 MUJOCO_ENV, DOG_ENV = 1e6, 150e6  # bytes of an environment: Hopper and HumanoidRun; DogFetch, for its meshes
 SCRIPTS = {
-    "ppo_atari_envpool": Script(ATARI_GAME, ATARI, 481),
-    "pqn_atari_envpool": Script(ATARI_GAME, ATARI, 403),
+    "ppo_atari_envpool": Script(ATARI_EPISODE, ATARI, 481),
+    "pqn_atari_envpool": Script(ATARI_EPISODE, ATARI, 403),
     "ppo_procgen": Script(1000, PROCGEN, 165),
-    "ppo_rnd_envpool": Script(ATARI_GAME, ATARI, 208),
+    "ppo_rnd_envpool": Script(ATARI_EPISODE, ATARI, 208),
     "ppo_envpool": Script(500, SMALL_TASKS, 13000, cores=1, pack=4.5),  # CartPole, 8 x 128
     "ppo_isaacgym": Script(1000, envpool=False),
 }
@@ -60,7 +60,7 @@ SCRIPTS = {
 
 def script(path: str) -> Script:
     """The Script in a file; one of which nothing is known, if it is none of SCRIPTS."""
-    return SCRIPTS.get(Path(path).stem, Script(ATARI_GAME))
+    return SCRIPTS.get(Path(path).stem, Script(ATARI_EPISODE))
 
 
 def memory(path: str, env_id: str) -> Memory:
@@ -157,7 +157,7 @@ def script_of(env_id: str) -> str:
     return next(name for pattern, name in PATTERNS if fnmatchcase(env_id, pattern))
 
 
-def game_name(env_id: str) -> str:
+def task_name(env_id: str) -> str:
     """An id without what its emulator adds: Breakout for ALE/Breakout-v5, bigfish for BigfishEasy-v0."""
     name = env_id.split("/")[-1]
     for suffix in ("-v0", "-v4", "-v5", "NoFrameskip", "Easy", "Hard"):
@@ -167,9 +167,9 @@ def game_name(env_id: str) -> str:
 
 # ---- scores ----------------------------------------------------------------------------------------------------------
 class Scale(NamedTuple):
-    """What makes returns of different games comparable: a score is (return - zero) / (one - zero)."""
+    """What makes returns of different tasks comparable: a score is (return - zero) / (one - zero)."""
 
-    returns: Dict[str, Tuple[float, float]]  # {game: (zero, one)}
+    returns: Dict[str, Tuple[float, float]]  # {name of a task: (zero, one)}
     words: str
     units: str
     zero: str  # whose returns have the score 0
@@ -181,7 +181,7 @@ def _rows(name: str) -> List[Dict[str, str]]:
 
 
 def _table(name: str, one: str) -> Dict[str, Tuple[float, float]]:
-    return {game_name(row["game"]): (float(row["random"]), float(row[one])) for row in _rows(name)}
+    return {task_name(row["game"]): (float(row["random"]), float(row[one])) for row in _rows(name)}
 
 
 @lru_cache(maxsize=None)
@@ -192,14 +192,14 @@ def human_table() -> Dict[str, Tuple[float, float]]:
 
 @lru_cache(maxsize=None)
 def small_table() -> Dict[str, Tuple[float, float]]:
-    """{game: (random, best)}: reference returns of the small tasks of ppo_envpool.py."""
+    """{task: (random, best)}: reference returns of the small tasks of ppo_envpool.py."""
     return _table("small_worlds.csv", "best")
 
 
 @lru_cache(maxsize=None)
 def small_ids() -> Dict[str, str]:
-    """{game: the id of its task} of the small tasks that have a reference return."""
-    return {game_name(row["game"]): row["game"] for row in _rows("small_worlds.csv")}
+    """{name of a task: its id} of the small tasks that have a reference return."""
+    return {task_name(row["game"]): row["game"] for row in _rows("small_worlds.csv")}
 
 
 def procgen_mode(arguments: Mapping[str, Any]) -> str:
@@ -209,7 +209,7 @@ def procgen_mode(arguments: Mapping[str, Any]) -> str:
 
 
 def scale(script: str, mode: str = "easy") -> Optional[Scale]:
-    """The Scale of a script's games; None if there is none. mode: of Procgen, which has one for easy and for hard."""
+    """The Scale of a script's tasks; None if there is none. mode: of Procgen, which has one for easy and for hard."""
     if script == "ppo_isaacgym" or (script == "ppo_procgen" and mode not in ("easy", "hard")):
         return None
     if script == "ppo_procgen":

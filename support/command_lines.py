@@ -102,7 +102,7 @@ def _check(runs: Sequence[Any], together: bool) -> None:
             if getattr(args, flag) != value:
                 fail(f"--{flag.replace('_', '-')} trains one run in a process: expected neither --num-seeds nor --runs")
         if str(args.schedule).startswith("noise"):
-            fail("--schedule noise trains one run in a process: each would change its shape at another time")
+            fail("--schedule noise trains one run in a process: each would change its N at another time")
         if devices.NUM_RANKS > 1:
             fail("torchrun trains one run: expected neither --num-seeds nor --runs")
     for folder in {args.runs_dir for args in runs} if together else ():  # or each run would complain

@@ -1,4 +1,4 @@
-"""Which shapes and rates a run has: defaults of the task, P3's recipe, rsl_rl's rate, schedules of N and T.
+"""Which N x T and rates a run has: defaults of the task, P3's recipe, rsl_rl's rate, schedules of N and T.
 
 P3 is Beukman et al. 2026, arXiv 2603.06009. Pure arithmetic. Python 3.8.
 """
@@ -23,6 +23,10 @@ CONTINUOUS: Dict[str, Any] = dict(
     norm_obs=True,
     norm_reward=True,
 )
+
+# …and where the task is the user's own: Andrychowicz et al. 2021 (arXiv 2006.05990) advise a lower first deviation.
+# EnvPool's tasks keep CleanRL's 1, with which the runs in results/ were made.
+OWN_CONTINUOUS: Dict[str, Any] = dict(init_std=0.5)
 
 # Defaults of ppo_envpool.py where an image is observed: CleanRL's network for Atari, or that of MinAtar
 IMAGES: Dict[str, Any] = dict(hidden_sizes=(512,), activation="relu", shared_encoder=True)
@@ -130,7 +134,7 @@ class Phase(NamedTuple):
 
 
 class Schedule:
-    """The shapes N x T of a run's batches, as --schedule states them.
+    """The N x T of a run's batches, as --schedule states them.
 
     0:8x128,0.5:128x8   phases: each begins with the first batch that starts at or after its fraction of the total
     noise:8-128x32      N is doubled or halved between 8 and 128, from 8 on, at T = 32 (`follow_noise`)
@@ -178,14 +182,14 @@ class Schedule:
         """How many batches there are from `step` to `last_step`; with noise, at least: N as large as it may be."""
         number, doublings = 0, (self.bounds[1] // self.bounds[0]).bit_length() - 1 if self.bounds else 0
         while step < self.last_step:
-            num_envs, num_steps = self.shape(step, doublings)
+            num_envs, num_steps = self.n_by_t(step, doublings)
             following = [math.ceil(x.start * self.total) for x in self.phases if x.start * self.total > step]
             end = min([*following, self.last_step])
             batches = max(1, -(-(end - step) // (num_envs * num_steps)))
             number, step = number + batches, step + batches * num_envs * num_steps
         return number
 
-    def shape(self, step: int, doublings: int) -> Tuple[int, int]:
+    def n_by_t(self, step: int, doublings: int) -> Tuple[int, int]:
         """N and T of the batch that starts at `step`. doublings: of the smallest N, the first of `follow_noise`.
 
         With noise the last batches are as small as it takes to end at `last_step`.
@@ -220,7 +224,7 @@ class Schedule:
 
 
 def schedule_of(arguments: Mapping[str, Any], start: int = 0) -> Schedule:
-    """The Schedule of a run with these arguments: that of --schedule, else one shape from the beginning to the end.
+    """The Schedule of a run with these arguments: that of --schedule, else one N x T from the beginning to the end.
 
     `noise` alone means from num_envs to 16 times as many. start: as in Schedule. ValueError as there.
     """
@@ -252,11 +256,11 @@ def _decimal(number: Fraction) -> str:
 def plan(script: str, arguments: Mapping[str, Any], schedule: Schedule, step: int, runs: int = 1) -> List[str]:
     """What each of some runs of a script has before it from `step` on, and notes if that is little, or too much for
     the memory of this machine: lines to print."""
-    number, (num_envs, num_steps) = schedule.iterations(step), schedule.shape(step, 0)
+    number, (num_envs, num_steps) = schedule.iterations(step), schedule.n_by_t(step, 0)
     rows, changes = num_envs * num_steps, len(schedule.phases) > 1 or schedule.bounds
     updates = arguments["update_epochs"] * (rows // arguments["minibatch_size"])
     text = f"{number:,} iterations of {num_envs} x {num_steps} steps, {updates:,} gradient steps each"
-    text += f", {number * updates:,} in all" if not changes else "; then other shapes"
+    text += f", {number * updates:,} in all" if not changes else "; then other N x T"
     memory = catalog.memory(script, arguments["env_id"])
     envs = num_envs + arguments["eval_episodes"]  # an evaluation episode has one of its own
     size, available = runs * (envs * memory.env + rows * memory.row), devices.available_bytes()

@@ -173,7 +173,7 @@ class Run:
 
     Under torchrun each process has a Run; only the first writes, and all agree on when to stop.
 
-    Attributes: `path`; `schedule`, the shapes of the batches; `total_steps`, whole iterations only; `global_step`,
+    Attributes: `path`; `schedule`, the N x T of the batches; `total_steps`, whole iterations only; `global_step`,
     environment steps done; `episodes`, the number of finished ones; `latest`, (return, length) of the last 100;
     `new_returns`, of the episodes that have ended since the last log point; `earned`, the sum of all raw rewards since
     then and the number of their steps; `checkpoint`, what it resumes from until `restore`; `ended`; `exit_code`.

@@ -81,7 +81,7 @@ DESCRIPTIONS = {
 SORTED_BY = ("env_id", "num_envs", "num_steps", "minibatch_size", "update_epochs", "learning_rate", "seed")
 SHOWN = ("env_id", "num_envs", "num_steps", "learning_rate", "seed")  # the table has columns for these from the start
 FINAL_RETURN = "charts/final_return"  # from done.json: a column of the table of runs, and no curve
-JUDGED_BY = (FINAL_RETURN, "charts/episodic_return", "charts/SPS")
+SHOWN_BESIDE = (FINAL_RETURN, "charts/episodic_return", "charts/SPS")
 
 
 def description(tag: str) -> str:
@@ -101,9 +101,9 @@ def cards(manifest: Dict[str, Any], run_name: str) -> List[Any]:
     arguments = manifest["arguments"]
     values = {name: arguments[name] for name in SORTED_BY if arguments.get(name) is not None}
     values["batch_size"] = arguments["num_envs"] * arguments["num_steps"]
-    judged_by = [tag for tag in JUDGED_BY if tag != FINAL_RETURN or arguments.get("eval_episodes")]
+    metrics = [tag for tag in SHOWN_BESIDE if tag != FINAL_RETURN or arguments.get("eval_episodes")]
     config = hparams.hparams_config_pb(
-        hparams=[hparams.HParam(name) for name in values], metrics=[hparams.Metric(tag) for tag in judged_by]
+        hparams=[hparams.HParam(name) for name in values], metrics=[hparams.Metric(tag) for tag in metrics]
     )
     content = config.value[0].metadata.plugin_data
     data = plugin_data_pb2.HParamsPluginData.FromString(content.content)

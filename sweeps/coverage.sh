@@ -13,8 +13,8 @@ varies num_envs num_steps
 
 for seed in $SEEDS; do
     for game in $GAMES; do
-        for nt in $SHAPES; do
-            shape "$nt"
+        for n_by_t in $SHAPES; do
+            set_n_by_t "$n_by_t"
             run "$(script_of "$game")" ""
         done
     done

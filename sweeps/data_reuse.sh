@@ -15,7 +15,7 @@ for seed in $SEEDS; do
     for game in $GAMES; do
         for epochs in $EPOCHS; do
             for factors in "1 1" "2 1" "1 2"; do
-                shape "$BASE" $factors
+                set_n_by_t "$BASE" $factors
                 run "$(script_of "$game")" "_e$epochs" --update-epochs "$epochs"
             done
         done

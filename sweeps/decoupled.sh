@@ -13,7 +13,7 @@ varies num_envs shared_encoder
 for seed in $SEEDS; do
     for game in $GAMES; do
         for factor in 1 2; do
-            shape "$BASE" $factor
+            set_n_by_t "$BASE" $factor
             run "$(script_of "$game")" "" --shared-encoder
             run "$(script_of "$game")" "_separate" --no-shared-encoder
         done

@@ -15,7 +15,7 @@ for seed in $SEEDS; do
     for game in $GAMES; do
         for gamma in $GAMMAS; do
             for factor in 1 2; do
-                shape "$BASE" 1 $factor
+                set_n_by_t "$BASE" 1 $factor
                 run "$(script_of "$game")" "_g$gamma" --gamma "$gamma"
             done
         done

@@ -14,7 +14,7 @@ varies num_envs
 for seed in $SEEDS; do
     for game in $GAMES; do
         for factor in $FACTORS; do
-            shape "$BASE" "$factor"
+            set_n_by_t "$BASE" "$factor"
             run ppo_atari_envpool.py ""
         done
     done

@@ -19,11 +19,11 @@ varies num_envs num_steps
 for seed in $SEEDS; do
     for game in $GAMES; do
         for factor in $FACTORS; do
-            shape "$BASE" "$factor"
+            set_n_by_t "$BASE" "$factor"
             run ppo_isaacgym.py "" $FIXED
         done
-        for nt in $SHAPES; do
-            shape "$nt"
+        for n_by_t in $SHAPES; do
+            set_n_by_t "$n_by_t"
             run ppo_isaacgym.py "" $FIXED
         done
     done

@@ -8,14 +8,14 @@
 GAMES=${GAMES:-$ATARI_10}
 BASE=${BASE:-8x128}
 RATES=${RATES:-0.000125 0.000176777 0.00025 0.000353553 0.0005}
-shape "$BASE" 2
+set_n_by_t "$BASE" 2
 bases_are "${N}x$T" --learning-rate 0.00025
 varies learning_rate
 
 for seed in $SEEDS; do
     for game in $GAMES; do
         for rate in $RATES; do
-            shape "$BASE" 2
+            set_n_by_t "$BASE" 2
             run "$(script_of "$game")" "_lr$rate" --learning-rate "$rate"
         done
     done

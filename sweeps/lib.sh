@@ -63,26 +63,26 @@ GAMES=${GAMES:-}
 case $GAMES in SMALL | '$SMALL') GAMES=$SMALL ;; esac
 case $(script_of "${GAMES%% *}") in ppo_envpool.py) STEPS=${STEPS:-500000} ;; *) STEPS=${STEPS:-100000000} ;; esac
 
-# Sets N and T from an N x T such as 8x128, each multiplied by a factor: `shape 8x128 2 1` is 16x128.
-shape() {
+# Sets N and T from an N x T such as 8x128, each multiplied by a factor: `set_n_by_t 8x128 2 1` is 16x128.
+set_n_by_t() {
     N=$((${1%x*} * ${2:-1})) T=$((${1#*x} * ${3:-1}))
 }
 
 # Prints the command of one run of $game with $seed at $N x $T: `run SCRIPT SUFFIX FLAG…`. SUFFIX is added to the run's
 # name and tells it from others of the same N x T. With --schedule, which begins with its own, the command names no N x T.
 run() {
-    local eval_episodes=$EVAL_EPISODES flags=${FLAGS:-} shape="--num-envs $N --num-steps $T"
-    case "${*:3}" in *--schedule*) shape="" ;; esac
+    local eval_episodes=$EVAL_EPISODES flags=${FLAGS:-} n_by_t="--num-envs $N --num-steps $T"
+    case "${*:3}" in *--schedule*) n_by_t="" ;; esac
     case $1/$game in ppo_isaacgym.py/Mjlab-*) ;; ppo_isaacgym.py/*) eval_episodes=0 ;; esac # Isaac Gym cannot play them
     case $1 in ppo_envpool.py) flags="--num-logs 100 $flags" ;; esac # 1000 diagnostics take longer than 500k steps
-    echo "python $1 --env-id $game $shape --seed $seed --total-timesteps $STEPS" \
+    echo "python $1 --env-id $game $n_by_t --seed $seed --total-timesteps $STEPS" \
         "--eval-episodes $eval_episodes --run-name $SWEEP/${game}__n${N}_t$T${2}__s$seed --runs-dir $QUOTED_RUNS_DIR ${*:3} $flags"
 }
 
 # States the base that the figures compare with: `base_is SCRIPT NxT FLAG…`, once per script.
 STATEMENT=""
 base_is() {
-    shape "$2"
+    set_n_by_t "$2"
     STATEMENT+="# base $1 --num-envs $N --num-steps $T ${*:3} ${FLAGS:-}"$'\n'
 }
 

@@ -9,14 +9,14 @@
 GAMES=${GAMES:-$ATARI_10}
 BASE=${BASE:-1x128}
 FACTORS=${FACTORS:-8 1 64 1024 16 2 128 4 256 32 512} # in an order that shows the trend early
-shape "$BASE" "${FACTORS%% *}" # the first factor is that of P1's base
+set_n_by_t "$BASE" "${FACTORS%% *}" # the first factor is that of P1's base
 bases_are "${N}x$T"
 varies num_envs
 
 for seed in $SEEDS; do
     for game in $GAMES; do
         for factor in $FACTORS; do
-            shape "$BASE" "$factor"
+            set_n_by_t "$BASE" "$factor"
             run "$(script_of "$game")" ""
         done
     done

@@ -24,7 +24,7 @@ for seed in $SEEDS; do
             *) base=${BASE:-4096x16} rate=0.001 flags="--desired-kl None" ;; # a fixed learning rate
         esac
         for factor in $FACTORS; do
-            shape "$base"
+            set_n_by_t "$base"
             given="--num-minibatches $MINIBATCHES --learning-rate $rate $flags"
             recipe="--scale-from $N $given --scaling"
             N=$((N * $factor)) # with $: 1/4 on its own would be 0

@@ -13,12 +13,12 @@ varies num_envs num_steps
 
 for seed in $SEEDS; do
     for game in $GAMES; do
-        shape "$BASE"
+        set_n_by_t "$BASE"
         run pqn_atari_envpool.py ""
         for factor in $FACTORS; do
-            shape "$BASE" "$factor" 1
+            set_n_by_t "$BASE" "$factor" 1
             run pqn_atari_envpool.py ""
-            shape "$BASE" 1 "$factor"
+            set_n_by_t "$BASE" 1 "$factor"
             run pqn_atari_envpool.py ""
         done
     done

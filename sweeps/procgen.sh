@@ -18,12 +18,12 @@ varies num_envs num_steps
 
 for seed in $SEEDS; do
     for game in $GAMES; do
-        shape "$BASE"
+        set_n_by_t "$BASE"
         run ppo_procgen.py "$suffix" $flags
         for factor in $FACTORS; do
-            shape "$BASE" "$factor" 1
+            set_n_by_t "$BASE" "$factor" 1
             run ppo_procgen.py "$suffix" $flags
-            shape "$BASE" 1 "$factor"
+            set_n_by_t "$BASE" 1 "$factor"
             run ppo_procgen.py "$suffix" $flags
         done
     done

@@ -13,7 +13,7 @@ varies num_envs num_steps
 for seed in $SEEDS; do
     for game in $GAMES; do
         for factors in "1 1" "2 1" "1 2"; do
-            shape "$BASE" $factors
+            set_n_by_t "$BASE" $factors
             run ppo_rnd_envpool.py ""
         done
     done

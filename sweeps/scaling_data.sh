@@ -14,12 +14,12 @@ varies num_envs num_steps
 
 for seed in $SEEDS; do
     for game in $GAMES; do
-        shape "$BASE"
+        set_n_by_t "$BASE"
         run "$(script_of "$game")" ""
         for factor in $FACTORS; do
-            shape "$BASE" "$factor" 1
+            set_n_by_t "$BASE" "$factor" 1
             run "$(script_of "$game")" ""
-            shape "$BASE" 1 "$factor"
+            set_n_by_t "$BASE" 1 "$factor"
             run "$(script_of "$game")" ""
         done
     done

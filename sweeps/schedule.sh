@@ -17,16 +17,16 @@ varies num_envs num_steps schedule
 for seed in $SEEDS; do
     for game in $GAMES; do
         script=$(script_of "$game")
-        for nt in 32x32 8x128 128x8; do
-            shape $nt
+        for n_by_t in 32x32 8x128 128x8; do
+            set_n_by_t $n_by_t
             run "$script" "_fixed"
         done
-        shape 8x32
+        set_n_by_t 8x32
         run "$script" "_noise" --schedule noise:8-128x32
         run "$script" "_growing_batch" --schedule 0:8x32,0.3333:32x32,0.6667:128x32
-        shape 8x128
+        set_n_by_t 8x128
         run "$script" "_growing_n" --schedule 0:8x128,0.3333:32x32,0.6667:128x8
-        shape 128x8
+        set_n_by_t 128x8
         run "$script" "_growing_t" --schedule 0:128x8,0.3333:32x32,0.6667:8x128
     done
 done | launch "$@"

@@ -15,8 +15,8 @@ varies num_envs num_steps learning_rate
 for seed in $SEEDS; do
     for game in $GAMES; do
         for rate in $RATES; do
-            for nt in $SHAPES; do
-                shape "$nt"
+            for n_by_t in $SHAPES; do
+                set_n_by_t "$n_by_t"
                 run "$(script_of "$game")" "_lr$rate" --learning-rate "$rate"
             done
         done

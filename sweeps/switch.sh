@@ -23,8 +23,8 @@ for seed in $SEEDS; do
         script=$(script_of "$game")
         flags=$FIXED
         case $script in
-            ppo_atari_envpool.py | ppo_envpool.py) shape "${BASE:-8x128}" ;;
-            *) shape "${BASE:-4096x16}" && flags+=" --desired-kl None" ;; # a fixed learning rate
+            ppo_atari_envpool.py | ppo_envpool.py) set_n_by_t "${BASE:-8x128}" ;;
+            *) set_n_by_t "${BASE:-4096x16}" && flags+=" --desired-kl None" ;; # a fixed learning rate
         esac
         for before in $COMS; do
             STEPS=$HALF run "$script" "_com$before" --prox-com "$before" $flags

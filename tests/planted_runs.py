@@ -93,11 +93,11 @@ def write_run(
     return path
 
 
-def plant(root, shapes, score, seeds=10, games=GAMES, noise=0.05, scalars=lambda shape, noise: {}, **args):
-    """Runs of every game, shape and seed with score(shape) and noise of a fixed seed; directory names say nothing."""
+def plant(root, n_by_ts, score, seeds=10, games=GAMES, noise=0.05, scalars=lambda n_by_t, noise: {}, **args):
+    """Runs of every game, N x T and seed with score((N, T)) and noise of a fixed seed; directory names say nothing."""
     rng, n = np.random.RandomState(0), 0
     for game in games:
-        for N, T in shapes:
+        for N, T in n_by_ts:
             for seed in range(1, seeds + 1):
                 n += 1
                 write_run(

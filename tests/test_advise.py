@@ -17,17 +17,17 @@ replay_advise = study("advise", "replay_advise")
 WORDS = "--env-id CartPole-v1 --steps 2e5"
 
 
-def table_of_tasks(games=4, seeds=3, noise=0.05):
+def table_of_tasks(tasks=4, seeds=3, noise=0.05):
     """Runs in which a score rises with the rate up to a top, which is not the same in each task."""
     rows, rng = [], np.random.default_rng(0)
-    for game, (place, slope) in enumerate([(2.5, -0.03), (1, 0.04), (4, -0.06), (3, -0.01)][:games]):
+    for task, (place, slope) in enumerate([(2.5, -0.03), (1, 0.04), (4, -0.06), (3, -0.01)][:tasks]):
         for n, t in ((8, 32), (8, 128), (32, 32), (128, 8)):
             for k in range(-1, 5):
                 setting = dict(zip(prior.SETTING, (n, t, 2.5e-4 * 2**k, 100_000, 256, 4), strict=True))
                 top = 0.9 - 0.04 * (k - place) ** 2 + slope * np.log2(n / 8)
                 for seed in range(seeds):
                     score = top + noise * rng.normal()
-                    rows.append({"game": f"g{game}", **setting, "seed": seed, "score": score})
+                    rows.append({"game": f"g{task}", **setting, "seed": seed, "score": score})
     return pd.DataFrame(rows)
 
 
@@ -131,7 +131,7 @@ def test_an_answer_from_runs_that_are_there(tasks, tmp_path):
     assert f"  {command} --minibatch-size 256 --learning-rate 0.0005 --gamma 0.9" in lines
     assert importlib.import_module("ppo_envpool").parse_args(command.split()[2:]).num_steps == 128
     text = "\n".join(lines)
-    assert "DDR: 40,000 samples" in text and "2 of a game of 64 steps" in text and "noise prevails" in text
+    assert "DDR: 40,000 samples" in text and "2 of an episode of 64 steps" in text and "noise prevails" in text
     assert "the best of 3 other tasks have" in text and "no rate beyond 0.0005 was tried" in text
     advise.draw(args, found, tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 10_000
@@ -171,7 +171,7 @@ def test_the_price_and_the_flags_of_the_script(tmp_path, capsys):
     args = advise.parse_args(words.split())
     advise.main(advise.parse_args([*words.split(), "--dry-run", "--steps", "1e5"]))
     shown = capsys.readouterr().out
-    assert "128x128 is left out: fewer than 8 iterations" in shown and "30 settings, 5 shapes x 6 rates" in shown
+    assert "128x128 is left out: fewer than 8 iterations" in shown and "30 settings, 5 N x T at 6 rates" in shown
     assert "24 runs of your length, 2,400,000 steps: 8% of the exhaustive grid's 300 runs" in shown
     assert "480 evaluation episodes" in shown and "2 processes at a time" in shown and not any(tmp_path.iterdir())
     (job,) = jobs.read_jobs([advise.command(args, args.settings[0], 200000, seed=1)])
@@ -193,7 +193,7 @@ def test_what_to_try_at_an_edge_of_the_grid():
 def test_the_replay_leaves_one_task_out_and_tests_on_other_seeds(tmp_path, monkeypatch):
     for name, value in (("SHARES", (0.1,)), ("DRAWS", 200)):
         monkeypatch.setattr(replay_advise, name, value)
-    table = table_of_tasks(games=3, seeds=6)
+    table = table_of_tasks(tasks=3, seeds=6)
     rows = replay_advise.replay(table, 2, 0)
     methods = {*replay_advise.METHODS} | ({replay_advise.NO_SEARCH} & set(rows["method"]))
     assert set(rows["method"]) == methods and len(rows) == 3 * len(methods) * 2
@@ -214,4 +214,4 @@ def test_the_replay_leaves_one_task_out_and_tests_on_other_seeds(tmp_path, monke
     assert (tmp_path / "a.png").stat().st_size > 10_000
     halves = replay_advise.Halves([np.arange(6.0)] * 2, np.random.default_rng(0))
     assert [halves.run(0) for _ in range(4)] == [True, True, True, False]
-    assert halves.judge[0] + np.mean(halves.seen()[0]) == 5
+    assert halves.test[0] + np.mean(halves.seen()[0]) == 5

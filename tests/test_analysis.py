@@ -21,10 +21,10 @@ from support import reading
 
 
 # ---- statistics ------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("seeds, games", [(4, 10), (6, 2), (8, 3), (1, 4)])
-def test_the_aggregates_are_those_of_rliable(seeds, games):
+@pytest.mark.parametrize("seeds, tasks", [(4, 10), (6, 2), (8, 3), (1, 4)])
+def test_the_aggregates_are_those_of_rliable(seeds, tasks):
     """Agarwal et al. 2021, in SciPy's and NumPy's words; the probability of improvement is Mann and Whitney's U."""
-    x, y = np.random.RandomState(seeds).lognormal(size=(2, seeds, games)).round(1)  # some scores are equal
+    x, y = np.random.RandomState(seeds).lognormal(size=(2, seeds, tasks)).round(1)  # some scores are equal
     sample, other = list(x.T), list(y.T)
     assert estimates.iqm(sample) == pytest.approx(stats.trim_mean(x, 0.25, axis=None), abs=1e-12)
     assert estimates.median(sample) == pytest.approx(np.median(x.mean(0)), abs=1e-12)
@@ -33,12 +33,12 @@ def test_the_aggregates_are_those_of_rliable(seeds, games):
     assert estimates.improvement(sample, other) == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_intervals_are_those_of_a_bootstrap_within_games():
+def test_the_intervals_are_those_of_a_bootstrap_within_tasks():
     """Both are percentiles of random draws, so they agree up to a part of their width."""
     x = np.random.RandomState(0).lognormal(size=(4, 10))
 
-    def pooled(*games, axis):
-        return stats.trim_mean(np.concatenate(games, axis), 0.25, axis=axis)
+    def pooled(*tasks, axis):
+        return stats.trim_mean(np.concatenate(tasks, axis), 0.25, axis=axis)
 
     expected = stats.bootstrap(tuple(x.T), pooled, n_resamples=4000, method="percentile", rng=3).confidence_interval
     value, low, high = estimates.interval(estimates.iqm, [list(x.T)], reps=4000, seed=3)
@@ -51,16 +51,16 @@ def test_the_intervals_are_those_of_a_bootstrap_within_games():
 def test_the_iqm_trims_the_same_share_of_any_number_of_runs():
     """Of 5 runs 1.25 at each end, so that the same runs taken three times, or fewer of them, have the same IQM."""
     assert estimates.iqm([np.array([10.0, 0, 1, 0, 10])]) == pytest.approx((0.75 * 0 + 1 + 0.75 * 10) / 2.5)
-    games = list(np.random.RandomState(2).lognormal(size=(3, 5)))
-    assert estimates.iqm([np.repeat(game, 3) for game in games]) == pytest.approx(estimates.iqm(games), abs=1e-12)
+    tasks = list(np.random.RandomState(2).lognormal(size=(3, 5)))
+    assert estimates.iqm([np.repeat(task, 3) for task in tasks]) == pytest.approx(estimates.iqm(tasks), abs=1e-12)
 
 
 def test_every_game_has_the_same_weight_however_many_seeds_it_has():
-    games = list(np.random.RandomState(1).normal(size=(4, 4)))
-    twice = [np.repeat(games[0], 2), *games[1:]]
-    assert estimates.iqm(twice) == pytest.approx(estimates.iqm(games), abs=1e-12)
-    assert estimates.mean(twice) == pytest.approx(estimates.mean(games), abs=1e-12)
-    assert estimates.optimality_gap(twice) == pytest.approx(estimates.optimality_gap(games), abs=1e-12)
+    tasks = list(np.random.RandomState(1).normal(size=(4, 4)))
+    twice = [np.repeat(tasks[0], 2), *tasks[1:]]
+    assert estimates.iqm(twice) == pytest.approx(estimates.iqm(tasks), abs=1e-12)
+    assert estimates.mean(twice) == pytest.approx(estimates.mean(tasks), abs=1e-12)
+    assert estimates.optimality_gap(twice) == pytest.approx(estimates.optimality_gap(tasks), abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,10 @@ def test_no_interval_that_the_data_cannot_carry(counts, carries):
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 10])
-@pytest.mark.parametrize("of", ["mean", "mean over games", "difference"])
+@pytest.mark.parametrize("of", ["mean", "mean over tasks", "difference"])
 def test_an_interval_of_few_seeds_covers_the_truth_in_95_percent(seeds, of):
     """Of normal scores; a percentile bootstrap covers 74 % with three seeds. Welch's degrees of freedom err upwards."""
-    rng, deviations = np.random.RandomState(0), {"mean": [1.0], "mean over games": [1.0, 3.0]}.get(of, [1.0, 2.0])
+    rng, deviations = np.random.RandomState(0), {"mean": [1.0], "mean over tasks": [1.0, 3.0]}.get(of, [1.0, 2.0])
     arrays = [rng.normal(0, deviation, (1500, seeds)) for deviation in deviations]
     samples = [[x] for x in arrays] if of == "difference" else [arrays]
     statistic = comparisons.difference if of == "difference" else estimates.mean
@@ -171,7 +171,7 @@ def test_links_nesting_partial_manifests_and_what_is_no_run(tmp_path):
     (runs / "odd").mkdir()
     (runs / "odd" / "manifest.json").write_text('{"arguments": {"num_envs": "many"}}')
     found, unread = training_runs.read_runs(runs)
-    with_curves = sorted((run.game, run.arguments["seed"]) for run in found if run.curves)
+    with_curves = sorted((run.task, run.arguments["seed"]) for run in found if run.curves)
     assert with_curves == [("Breakout", 1), ("Breakout", 2)]
     partial = next(run for run in found if run.name == "partial").arguments
     assert (partial["num_envs"], partial["num_steps"], partial["minibatch_size"]) == (8, 128, 256)
@@ -244,7 +244,7 @@ def test_the_launcher_keeps_what_a_sweep_states_beside_its_runs(tmp_path):
 
 # ---- configurations -----------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    "shapes, expected",
+    "n_by_ts, expected",
     [
         ([(8, 128), (128, 8)], (8, 128)),
         ([(4, 256), (8, 128), (16, 64), (128, 8), (256, 4)], (8, 128)),
@@ -256,14 +256,14 @@ def test_the_launcher_keeps_what_a_sweep_states_beside_its_runs(tmp_path):
         ([(32, 16), (64, 16), (16, 32)], (32, 16)),
     ],
 )
-def test_the_base(tmp_path, shapes, expected):
-    for i, (N, T) in enumerate(shapes):
+def test_the_base(tmp_path, n_by_ts, expected):
+    for i, (N, T) in enumerate(n_by_ts):
         write_run(tmp_path / str(i), 1.0, num_envs=N, num_steps=T, points=1)
     runs, _ = training_runs.read_runs(tmp_path)
     suite = Suite("fixed_budget", "ppo_atari_envpool", runs)
     assert (suite.base["num_envs"], suite.base["num_steps"]) == expected
-    suite = Suite("fixed_budget", "ppo_atari_envpool", runs, bases=shapes[-1:])
-    assert (suite.base["num_envs"], suite.base["num_steps"]) == shapes[-1]
+    suite = Suite("fixed_budget", "ppo_atari_envpool", runs, bases=n_by_ts[-1:])
+    assert (suite.base["num_envs"], suite.base["num_steps"]) == n_by_ts[-1]
 
 
 def test_a_parent_is_the_run_with_the_longest_end_of_its_path():
@@ -274,7 +274,7 @@ def test_a_parent_is_the_run_with_the_longest_end_of_its_path():
 
 
 def test_configurations_are_what_differs_within_a_game(tmp_path):
-    for game, rate in (("Breakout", 1e-4), ("Pong", 2e-4)):  # differs by game: no configuration
+    for game, rate in (("Breakout", 1e-4), ("Pong", 2e-4)):  # differs by task: no configuration
         for epochs in (4, 8):
             write_run(
                 tmp_path / f"{game}{epochs}",
@@ -302,7 +302,7 @@ def test_configurations_are_what_differs_within_a_game(tmp_path):
         ),
         ([{"minibatch_size": 32, "num_minibatches": 4}, {"minibatch_size": 64, "num_minibatches": 4}], set()),
         ([{"gamma": 0.9}, {}], {"gamma"}),
-        ([{"shapes": [1]}, {"shapes": [2]}], {"shapes"}),
+        ([{"sizes": [1]}, {"sizes": [2]}], {"sizes"}),
         ([{"eval_episodes": 0}, {"eval_episodes": 100}], set()),
         ([{"seed": 1, "run_name": "a", "num_threads": 1}, {"seed": 2, "run_name": "b", "num_threads": 2}], set()),
     ],
@@ -310,7 +310,7 @@ def test_configurations_are_what_differs_within_a_game(tmp_path):
 def test_arguments_that_make_configurations(others, names):
     runs = [{"num_envs": 8 * (i + 1), "num_steps": 16, **other} for i, other in enumerate(others)]
     assert training_runs.differing_arguments([runs]) == names
-    assert training_runs.differing_arguments([runs[:1], runs[1:]]) == set()  # each in a game of its own
+    assert training_runs.differing_arguments([runs[:1], runs[1:]]) == set()  # each on a task of its own
     one, other = (training_runs.configuration(run, names) for run in runs)
     assert one != other and len({one, other}) == 2 and one.batch_size == 128
     assert other.replace(**dict(one.items)) == one
@@ -324,14 +324,14 @@ def test_scores_of_each_kind_of_script(tmp_path):
         for N in (8, 16):
             write_run(tmp_path / f"c{N}{seed}", 100 * score * N / 8, seed=seed, game="CartPole-v1", num_envs=N)
     runs, _ = training_runs.read_runs(tmp_path)
-    by_game = {game: [run for run in runs if run.game == game] for game in ("Breakout", "bigfish", "CartPole-v1")}
-    atari = Suite("any", "ppo_atari_envpool", by_game["Breakout"])
+    by_task = {task: [run for run in runs if run.task == task] for task in ("Breakout", "bigfish", "CartPole-v1")}
+    atari = Suite("any", "ppo_atari_envpool", by_task["Breakout"])
     assert atari.human and atari.finals(atari.base, "Breakout") == pytest.approx([0.5, 1.5])
-    procgen = Suite("any", "ppo_procgen", by_game["bigfish"])
+    procgen = Suite("any", "ppo_procgen", by_task["bigfish"])
     assert procgen.finals(procgen.base, "bigfish") == pytest.approx([9 / 39, 29 / 39])
-    cartpole = Suite("any", "ppo_atari_envpool", by_game["CartPole-v1"])
+    cartpole = Suite("any", "ppo_atari_envpool", by_task["CartPole-v1"])
     assert cartpole.finals(cartpole.configs[1], "CartPole-v1") == pytest.approx([1.0, 3.0])
-    assert not cartpole.human and cartpole.games == ["CartPole-v1"]
+    assert not cartpole.human and cartpole.tasks == ["CartPole-v1"]
 
 
 def test_before_the_first_finished_game_a_run_counts_as_the_random_policy(tmp_path):

@@ -36,7 +36,7 @@ def planted(gain_of_rate=0.3, gain_of_many=lambda i: 0.0, noise=0.02):
             for rate in atlas.RATES:
                 score = 0.4 + gain_of_rate * (rate == best) + gain_of_many(i) * ((n, t) == (128, 8))
                 score = {0: 1.0, 15: 0.0}.get(i, score)
-                for seed in (*atlas.CHOOSING, *atlas.JUDGING):
+                for seed in (*atlas.CHOOSING, *atlas.TESTING):
                     value = 10 + 90 * (score + noise * rng.randn() * (0 < i < 15))
                     found.append(
                         {"env_id": f"Task{i}-v0", "game": f"Task{i}", "num_envs": n, "num_steps": t, "seed": seed}
@@ -72,7 +72,7 @@ def test_the_claims_find_what_is_planted(folder):
     assert noise["verdict"] == "undecided" and float(noise["remark"].split()[-1]) < 0.1
 
 
-def test_equal_tasks_and_equal_shapes_are_told_so(folder):
+def test_equal_tasks_and_equal_n_by_t_are_told_so(folder):
     found = claims_of(planted())
     a2 = next(row for (name, _), row in found.items() if name == "A2")
     assert a2["verdict"] == "undecided" and "about equal" in a2["remark"]
@@ -99,19 +99,19 @@ def test_the_random_effects_are_those_of_dersimonian_and_laird():
     assert (found.low, found.high) == pytest.approx((found.mean - half, found.mean + half))
 
 
-def test_the_plan_runs_nothing_twice_and_judges_what_step_1_has_chosen(folder, capsys):
+def test_the_plan_runs_nothing_twice_and_tests_what_step_1_has_chosen(folder, capsys):
     runs, task = planted(), "Task3-v0"
     (folder / "blocks").mkdir()
     block = runs[(runs["env_id"] == task) & runs["seed"].isin(atlas.CHOOSING)]
     block[block["learning_rate"] < 1.6e-2].to_csv(folder / "blocks" / f"{task}.csv", index=False)
     left = plan.choosing(task)
-    assert left == [(task, *shape, 1.6e-2, seed, 50_000) for shape in atlas.SHAPES for seed in (1, 2, 3)]
-    assert "step 1 has not ended" in refusal(capsys, plan.judging, task)
+    assert left == [(task, *n_by_t, 1.6e-2, seed, 50_000) for n_by_t in atlas.N_BY_TS for seed in (1, 2, 3)]
+    assert "step 1 has not ended" in refusal(capsys, plan.testing, task)
     block.to_csv(folder / "blocks" / f"{task}.csv", index=False)
-    settings = {run[1:4] for run in plan.judging(task)}
-    expected = {(*shape, rate) for shape, rate in BEST.items()} | {atlas.DEFAULT, atlas.MANY, atlas.CONSTANT}
+    settings = {run[1:4] for run in plan.testing(task)}
+    expected = {(*n_by_t, rate) for n_by_t, rate in BEST.items()} | {atlas.DEFAULT, atlas.MANY, atlas.CONSTANT}
     assert plan.choosing(task) == [] and expected <= settings and len(settings) <= len(expected) + 1
-    assert {run[4] for run in plan.judging(task)} == set(range(101, 111))
+    assert {run[4] for run in plan.testing(task)} == set(range(101, 111))
     (folder / "left_out.csv").write_text(f"task,why\n{task},it hangs\n")
     assert task not in atlas.tasks() and plan.missing(task, [(8, 128, 1e-3, 1)], 50_000) == []
 

@@ -40,7 +40,7 @@ def test_continuous_tasks():
 
 
 @pytest.mark.parametrize(
-    "env_id, game",
+    "env_id, name",
     [
         ("Breakout-v5", "Breakout"),
         ("ALE/Breakout-v5", "Breakout"),
@@ -51,8 +51,8 @@ def test_continuous_tasks():
         ("CartPole-v1", "CartPole-v1"),
     ],
 )
-def test_names_of_games(env_id, game):
-    assert catalog.game_name(env_id) == game
+def test_names_of_tasks(env_id, name):
+    assert catalog.task_name(env_id) == name
 
 
 def test_tables_of_scores():

@@ -69,7 +69,7 @@ def test_the_base_is_what_the_sweep_states(tmp_path):
         ):
             assert table.loc[text].verdict == "supported"
         assert table.loc["the score is an inverted U in log DDR"].no_ci == "a run has no outer/ddr"
-    (root / statement.NAME).unlink()  # without it: one shape a script
+    (root / statement.NAME).unlink()  # without it: one N x T per script
     both = draw("outer_loop", root, tmp_path / "out", "--base", "8x128,4096x16")
     assert (both[both.index.str.startswith("at N =")].verdict == "supported").sum() == 6
 
@@ -88,18 +88,18 @@ def test_a_trend_that_turns_back_is_none_and_saturation_is_a_row(tmp_path):
     """A peak at N = 64 and a collapse at 1024: Kendall's tau alone is above 0."""
     peak = {1: 0.1, 2: 0.2, 4: 0.3, 8: 0.4, 16: 0.5, 32: 0.6, 64: 1.0, 128: 0.9, 256: 0.85, 512: 0.8, 1024: 0.7}
     rank = {N: min(N, 64) + 0.0 for N in peak}
-    shapes = [(N, 8) for N in peak]
+    n_by_ts = [(N, 8) for N in peak]
     for name, scores in (("peak", peak), ("rises", {N: np.log2(2 * N) for N in peak})):
         plant(
             tmp_path / name,
-            shapes,
-            lambda shape, scores=scores: scores[shape[0]],
+            n_by_ts,
+            lambda n_by_t, scores=scores: scores[n_by_t[0]],
             games=GAMES[:1],
             noise=0.001,
             steps=2**13,
-            scalars=lambda shape, _, scores=scores: {
-                "diagnostics/feature_rank": scores[shape[0]],
-                "probe/ess": rank[shape[0]],
+            scalars=lambda n_by_t, _, scores=scores: {
+                "diagnostics/feature_rank": scores[n_by_t[0]],
+                "probe/ess": rank[n_by_t[0]],
             },
         )
         statement.record(tmp_path / name, {"base": {"ppo_atari_envpool": {"num_envs": 8, "num_steps": 8}}})
@@ -154,7 +154,7 @@ def test_a_diverged_run_of_a_task_without_a_table_of_scores(tmp_path):
     assert suite.finals(suite.configs[1], "Pendulum-v1").tolist() == [-8.0, -8.0, -1.0, -1.0, -1.0]
 
 
-def test_runs_that_end_at_different_steps_are_judged_at_the_last_common_one(tmp_path, capsys):
+def test_runs_that_end_at_different_steps_are_compared_at_the_last_common_one(tmp_path, capsys):
     """Of a budget of 1,000 steps, batches of 8x16 make 896 and of 8x25 make 1,000: the curves are the same line."""
     for seed in range(1, 6):
         for T in (16, 25):
@@ -207,7 +207,7 @@ def test_gamma_and_the_learning_rate(tmp_path):
         assert row.power_if_equal > 0.9 and row.verdict == word
 
 
-def test_each_shape_at_its_own_learning_rate(tmp_path):
+def test_each_n_by_t_at_its_own_learning_rate(tmp_path):
     """At 2.5e-4 8x16 is the best; at 5e-4 16x8 is better still in one game, and 32x4 as good as 8x16 in the other.
 
     Without the runs at 1e-3 the best rates of 16x8 and 32x4 are the highest that were tried: no verdict.
@@ -218,8 +218,8 @@ def test_each_shape_at_its_own_learning_rate(tmp_path):
     }
     grid = [
         (dict(game=game, num_envs=N, num_steps=T, learning_rate=rate), score)
-        for game, shapes in scores.items()
-        for (N, T), row in shapes.items()
+        for game, n_by_ts in scores.items()
+        for (N, T), row in n_by_ts.items()
         for rate, score in zip((1.25e-4, 2.5e-4, 5e-4, 1e-3), row)
     ]
     plant_grid(tmp_path / "runs", grid)
@@ -237,7 +237,7 @@ def test_each_shape_at_its_own_learning_rate(tmp_path):
 
     runs, _ = training_runs.read_runs(tmp_path / "runs")
     suite = Suite("shape_rate", "ppo_atari_envpool", runs, [(8, 16)], reps=100)
-    sheet = drawing.map_of_scores(suite, sweep_claims.shapes_and_rates(suite))
+    sheet = drawing.map_of_scores(suite, sweep_claims.grid_of_rates(suite))
     rows = {(row["game"], row["num_envs"], row["x"]): row for row, _ in sheet.rows}
     sheet.close()
     assert {key for key, row in rows.items() if row["best"] and key[0] != "all"} == {
@@ -256,8 +256,8 @@ def test_each_shape_at_its_own_learning_rate(tmp_path):
     assert "at the edge" in claim(table, "is about the best at its own rate: Qbert").remark
 
 
-def test_exploration_by_game_and_how_fast_it_learns(tmp_path):
-    """N x 2 is better in one game and much worse in the other; its curves have the same shape."""
+def test_exploration_by_task_and_how_fast_it_learns(tmp_path):
+    """N x 2 is better in one game and much worse in the other; its curves have the same form."""
     grid = [
         (dict(game=game, num_envs=N), score)
         for game, scores in (("Breakout", (1.0, 1.5)), ("Qbert", (1.0, 0.4)))

@@ -8,13 +8,13 @@ from analysis import comparisons, estimates
 from analysis.comparisons import judge, judge_best, judge_choice, judge_default, judge_each, judge_ranks, judge_trend
 from analysis.estimates import detectable, equivalence_power, evidence, several
 
-GAMES = 3
+TASKS = 3
 
 
 def sample(level, seeds=10, noise=0.05):
-    """Scores around a level: one array (seeds,) a game; no two calls have the same noise."""
+    """Scores around a level: one array (seeds,) per task; no two calls have the same noise."""
     sample.rng = getattr(sample, "rng", None) or np.random.RandomState(0)
-    return [level + sample.rng.normal(0, noise, seeds) for _ in range(GAMES)]
+    return [level + sample.rng.normal(0, noise, seeds) for _ in range(TASKS)]
 
 
 def row(*levels, **options):
@@ -105,12 +105,12 @@ def test_which_rates_are_at_the_edge():
 
 
 def default_grid(other):
-    """The first shape is the best at 4e-4, with 0.9; 8e-4 is the best rate of the others."""
+    """The first N x T is the best at 4e-4, with 0.9; 8e-4 is the best rate of the others."""
     return {"first": row(0.1, 0.2, 0.9, 0.4, 0.1), **{str(i): row(0.1, 0.2, 0.6, other, 0.5) for i in range(3)}}
 
 
 @pytest.mark.parametrize("other, word", [(0.9, "supported"), (1.4, "contradicted"), (1.1, "undecided")])
-def test_whether_the_best_shape_at_the_default_rate_stays(other, word):
+def test_whether_the_best_n_by_t_at_the_default_rate_stays(other, word):
     tested = judge_default(default_grid(other), 4e-4, 0.2)
     assert tested.estimate.value == pytest.approx(0.9 - other, abs=0.1)
     assert tested.verdict == word and "half of the seeds chose first" in tested.remark
@@ -123,9 +123,9 @@ def test_whether_the_best_shape_at_the_default_rate_stays(other, word):
 
 @pytest.mark.parametrize("place, word", [(0, "supported"), (1, "contradicted")])
 def test_what_a_search_picks(place, word):
-    cells = [sample(level) for level in (1.0, 0.5, 0.7, 0.6)]
-    picks = [np.full(10, place)] * GAMES
-    tested = judge_choice(cells, picks, 0.1, 1000)
+    settings = [sample(level) for level in (1.0, 0.5, 0.7, 0.6)]
+    picks = [np.full(10, place)] * TASKS
+    tested = judge_choice(settings, picks, 0.1, 1000)
     assert tested.verdict == word and tested.estimate.value == pytest.approx(-0.5 * place, abs=0.1)
 
 
@@ -134,7 +134,7 @@ def test_a_trend_its_reversal_and_its_size():
     levels = [1, 2, 4, 8]
 
     def groups(*levels):
-        return [list(of_game) for of_game in zip(*(sample(level) for level in levels))]
+        return [list(of_task) for of_task in zip(*(sample(level) for level in levels))]
 
     assert judge_trend(levels, groups(0, 0.2, 0.4, 0.6), "more").verdict == "supported"
     assert judge_trend(levels, groups(0, 0.2, 0.4, 0.6), "less").verdict == "contradicted"
@@ -153,33 +153,33 @@ def test_a_diagnostic_that_follows_the_score_alone():
     """Both rise with N; one of them only as the score does, the other falls with N among runs of one score."""
     rng = np.random.RandomState(0)
     levels = [1, 2, 4, 8, 16]
-    scores = [[level / 8 + rng.normal(0, 1, 12) for level in range(5)] for _ in range(GAMES)]
-    alike = [[x + rng.normal(0, 0.5, 12) for x in of_game] for of_game in scores]
-    own = [[3 * x - place + rng.normal(0, 0.5, 12) for place, x in enumerate(of_game)] for of_game in scores]
-    levels = [[np.full(12, level) for level in levels]] * GAMES
+    scores = [[level / 8 + rng.normal(0, 1, 12) for level in range(5)] for _ in range(TASKS)]
+    alike = [[x + rng.normal(0, 0.5, 12) for x in of_task] for of_task in scores]
+    own = [[3 * x - place + rng.normal(0, 0.5, 12) for place, x in enumerate(of_task)] for of_task in scores]
+    levels = [[np.full(12, level) for level in levels]] * TASKS
     found = comparisons.partial_correlation(levels, alike, scores).estimate
     assert found.low < 0 < found.high
     found = comparisons.partial_correlation(levels, own, scores).estimate
     assert found.high < -0.3
-    # the formula, on one game without ties
+    # the formula, on one task without ties
     x, y, z = (np.argsort(np.argsort(part)) * 1.0 for part in (np.arange(19), rng.rand(19), rng.rand(19)))
     rest = [part - np.polyval(np.polyfit(z, part, 3), z) for part in (x, y)]
     value = comparisons.partial_correlation(*([np.split(part, 19)] for part in (x, y, z))).value
     assert value == pytest.approx(np.corrcoef(*rest)[0, 1])
     # what bends with the score is not N's either: a straight line in the ranks would leave part of it
-    bent = [[(x - 1) ** 2 + rng.normal(0, 0.2, 12) for x in of_game] for of_game in scores]
+    bent = [[(x - 1) ** 2 + rng.normal(0, 0.2, 12) for x in of_task] for of_task in scores]
     found = comparisons.partial_correlation(levels, bent, scores).estimate
     assert found.low < 0 < found.high
-    flat = [[np.ones(12)] * 5 for _ in range(GAMES)]
+    flat = [[np.ones(12)] * 5 for _ in range(TASKS)]
     assert comparisons.partial_correlation(levels, flat, scores).estimate == (0, 0, 0)
 
 
-def test_ranks_of_games_whose_cells_depend_on_each_other():
-    """Of twelve cells of three games a perfect order proves nothing: the games have six orders. Six games do."""
-    for games, word in ((3, "undecided"), (6, "supported")):
-        x = np.arange(games)[:, None] + np.linspace(0, 0.5, 4)
+def test_ranks_of_tasks_whose_settings_depend_on_each_other():
+    """Of twelve settings of three tasks a perfect order proves nothing: the tasks have six orders. Six tasks do."""
+    for tasks, word in ((3, "undecided"), (6, "supported")):
+        x = np.arange(tasks)[:, None] + np.linspace(0, 0.5, 4)
         assert judge_ranks(x, x).verdict == word
-        assert judge_ranks(x, -x).verdict == ("contradicted" if games == 6 else word)
+        assert judge_ranks(x, -x).verdict == ("contradicted" if tasks == 6 else word)
     assert judge_ranks(x, np.ones_like(x)).why == "constant"
 
 
@@ -199,8 +199,8 @@ def chance(k, share):
     return ways * share**k * (1 - share) ** (10 - k)
 
 
-# ---- what a judge says of nothing ------------------------------------------------------------------------------------
-def test_a_judge_without_draws_decides_nothing():
+# ---- a test without draws --------------------------------------------------------------------------------------------
+def test_a_test_without_draws_decides_nothing():
     tested = judge(evidence(*few()), "more")
     assert (tested.verdict, tested.p, tested.why) == ("undecided", 1, "2 seeds")
 

@@ -266,7 +266,7 @@ def test_games_of_one_pool_differ():
 
 
 # ---- small tasks -----------------------------------------------------------------------------------------------------
-WORLDS = {  # one of each family: its time limit, and the steps of a game that random actions end before it, if they do
+SMALL_TASKS = {  # one of each family: its time limit
     "CartPole-v1": 500,
     "Acrobot-v1": 500,
     "LunarLander-v3": 1000,
@@ -297,7 +297,7 @@ def small_task(name, seeds, **options):
     return envpool.make(name, env_type="gymnasium", num_envs=len(seeds), num_threads=1, seed=seeds, **options)
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", SMALL_TASKS)
 def test_a_small_tasks_time_limit_shows_in_truncated_alone(name):
     """…and the step after any end only resets: it ends nothing, and its clock is 0."""
     limit = 4
@@ -306,10 +306,10 @@ def test_a_small_tasks_time_limit_shows_in_truncated_alone(name):
     done = terminated | truncated
     assert truncated.any() and not (terminated & truncated).any()
     assert (elapsed[truncated] == limit).all() and not (done & (elapsed < limit) & ~terminated).any()
-    steps, games = np.nonzero(done[:-1])
-    assert (elapsed[steps + 1, games] == 0).all() and not done[steps + 1, games].any()
-    assert small_task(name, [1]).spec.config.max_episode_steps == WORLDS[name]
-    # the observation at the limit is the last of the game: with a later limit the game goes on from it
+    steps, places = np.nonzero(done[:-1])
+    assert (elapsed[steps + 1, places] == 0).all() and not done[steps + 1, places].any()
+    assert small_task(name, [1]).spec.config.max_episode_steps == SMALL_TASKS[name]
+    # the observation at the limit is the last of the episode: with a later limit the episode goes on from it
     later = play_task(small_task(name, [1, 2, 3], max_episode_steps=50), limit + 1, 3)[-1]
     same = ~terminated[: limit - 1].any(0)
     assert np.array_equal(obs[:limit, same], later[:limit, same])
@@ -318,18 +318,18 @@ def test_a_small_tasks_time_limit_shows_in_truncated_alone(name):
 def test_only_deepmind_control_has_a_reward_in_the_autoreset_step():
     """ppo_envpool.py leaves that reward out of the returns."""
     paid = {}
-    for name in WORLDS:
+    for name in SMALL_TASKS:
         reward, terminated, truncated, _, _ = play_task(small_task(name, [1, 2, 3], max_episode_steps=7), 60, 3)
         after = np.concatenate([np.zeros((1, 3), bool), (terminated | truncated)[:-1]])
         paid[name] = bool((reward[after] != 0).any())
-    assert paid == {name: name == "CheetahRun-v1" for name in WORLDS}
+    assert paid == {name: name == "CheetahRun-v1" for name in SMALL_TASKS}
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", SMALL_TASKS)
 def test_the_environments_give_what_step_gives(name):
-    """It calls EnvPool's C++ functions itself: the same games, observations in the order of their sorted names."""
-    games, envs = tasks.make(name, [5, 6], 1), small_task(name, [5, 6])
-    obs, (first, _) = games.reset()[0], envs.reset()
+    """It calls EnvPool's C++ functions itself: the same episodes, observations in the order of their sorted names."""
+    ours, envs = tasks.make(name, [5, 6], 1), small_task(name, [5, 6])
+    obs, (first, _) = ours.reset()[0], envs.reset()
     rng, ends, (observation, actions) = np.random.default_rng(0), 0, tasks.rows_of(name)
     number, continuous = actions.outputs, actions.continuous
     for _ in range(120):
@@ -338,18 +338,18 @@ def test_the_environments_give_what_step_gives(name):
         assert obs.shape == (2, observation.width)
         # actions beyond the bounds are clipped to them
         action = 3 * rng.normal(size=(2, number)) if continuous else rng.integers(0, number, 2)
-        obs, *rest, _ = games.step(action)
+        obs, *rest, _ = ours.step(action)
         bounded = action.clip(-1, 1) if continuous else action.astype(np.int32)
         first, *expected, _ = envs.step(bounded)
         for mine, theirs in zip(rest, expected):
             assert np.array_equal(mine, theirs) and mine.dtype == theirs.dtype
         ends += (expected[1] | expected[2]).sum()
-    assert ends or WORLDS[name] > 120
+    assert ends or SMALL_TASKS[name] > 120
 
 
 @pytest.mark.parametrize("name", ["FishSwim-v1", "ManipulatorBringBall-v1", "SwimmerSwimmer6-v1"])
 def test_deepmind_control_is_the_same_without_its_textures(name, monkeypatch, tmp_path):
-    """Over the end of a game; with no room for the files without them, the games have them."""
+    """Over the end of an episode; with no room for the files without them, the environments have them."""
     plays = []
     for folder in (tmp_path, tmp_path / "none"):
         monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -360,16 +360,16 @@ def test_deepmind_control_is_the_same_without_its_textures(name, monkeypatch, tm
             assert np.array_equal(mine, theirs)
 
 
-def test_a_game_of_deepmind_control_takes_less_than_a_megabyte():
+def test_an_environment_of_deepmind_control_takes_less_than_a_megabyte():
     """12 MB with the sky that MuJoCo paints."""
 
     def resident():
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     before = resident()
-    games = tasks.make("PendulumSwingup-v1", list(range(100)), 1)
+    envs = tasks.make("PendulumSwingup-v1", list(range(100)), 1)
     assert resident() - before < 100 * catalog.memory("ppo_envpool.py", "PendulumSwingup-v1").env
-    games.close()
+    envs.close()
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "MiniGrid-DoorKey-8x8-v0", "CheetahRun-v1"])

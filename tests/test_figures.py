@@ -35,16 +35,16 @@ from support import reading, tags
 
 # ---- verdicts of whole sweeps ----------------------------------------------------------------------------------------
 def test_a_planted_effect_is_found_and_a_null_is_undecided(tmp_path):
-    shapes = [(8, 16), (32, 4)]
+    n_by_ts = [(8, 16), (32, 4)]
 
-    def scalars(shape, noise):
+    def scalars(n_by_t, noise):
         return {
-            "diagnostics/feature_rank": shape[0] + noise,
+            "diagnostics/feature_rank": n_by_t[0] + noise,
             "probe/feature_rank": 50 + noise,
-            "diagnostics/weight_norm": shape[0] + noise,
+            "diagnostics/weight_norm": n_by_t[0] + noise,
         }
 
-    plant(tmp_path / "better", shapes, lambda shape: 1.0 + 0.3 * (shape[0] > 8), scalars=scalars)
+    plant(tmp_path / "better", n_by_ts, lambda n_by_t: 1.0 + 0.3 * (n_by_t[0] > 8), scalars=scalars)
     table = draw("fixed_budget", tmp_path / "better", tmp_path / "1")
     better = claim(table, "32×4 beats 8×16")
     assert better.verdict == "supported" and better.ci_low > 0.2 and better.value == pytest.approx(0.3, abs=0.05)
@@ -53,21 +53,21 @@ def test_a_planted_effect_is_found_and_a_null_is_undecided(tmp_path):
     assert claim(table, "feature rank rises with N (probe").verdict == "undecided"
     assert claim(table, "weight norm falls with N (native").verdict == "contradicted"
 
-    plant(tmp_path / "worse", shapes, lambda shape: 1.0 - 0.3 * (shape[0] > 8))
+    plant(tmp_path / "worse", n_by_ts, lambda n_by_t: 1.0 - 0.3 * (n_by_t[0] > 8))
     assert claim(draw("fixed_budget", tmp_path / "worse", tmp_path / "2"), "beats").verdict == "contradicted"
-    plant(tmp_path / "same", shapes, lambda shape: 1.0, noise=0.2)
+    plant(tmp_path / "same", n_by_ts, lambda n_by_t: 1.0, noise=0.2)
     same = claim(draw("fixed_budget", tmp_path / "same", tmp_path / "3"), "beats")
     assert same.verdict == "undecided" and same.ci_low < 0 < same.ci_high
 
 
 def test_the_claims_of_the_other_sweeps_find_what_is_planted(tmp_path):
-    shapes = [(8, 16), (16, 16), (8, 32)]
+    n_by_ts = [(8, 16), (16, 16), (8, 32)]
     plant(
         tmp_path / "s",
-        shapes,
-        lambda shape: {16: 1.6, 8: 1.0}[shape[0]] + (shape[1] == 32) * 0.2,
+        n_by_ts,
+        lambda n_by_t: {16: 1.6, 8: 1.0}[n_by_t[0]] + (n_by_t[1] == 32) * 0.2,
         games=GAMES[:1],
-        scalars=lambda shape, noise: {"diagnostics/feature_rank": shape[0] * shape[1] + noise},
+        scalars=lambda n_by_t, noise: {"diagnostics/feature_rank": n_by_t[0] * n_by_t[1] + noise},
     )
     table = draw("scaling_data", tmp_path / "s", tmp_path / "out")
     for text in ("N-scaling beats T-scaling", "N-scaling beats the base", "T-scaling beats the base"):
@@ -100,7 +100,7 @@ def test_the_claims_of_the_other_sweeps_find_what_is_planted(tmp_path):
 
 # ---- what is missing -------------------------------------------------------------------------------------------------
 def test_unequal_seeds_nan_divergence_short_curves_and_a_missing_game(tmp_path, capsys):
-    runs = plant(tmp_path / "runs", [(8, 16), (32, 4)], lambda shape: 1.0 + 0.5 * (shape[0] > 8), seeds=5)
+    runs = plant(tmp_path / "runs", [(8, 16), (32, 4)], lambda n_by_t: 1.0 + 0.5 * (n_by_t[0] > 8), seeds=5)
     byname = {
         (m["env_id"][:-3], m["num_envs"], m["seed"]): path
         for path in runs.iterdir()
@@ -145,7 +145,7 @@ def test_unequal_seeds_nan_divergence_short_curves_and_a_missing_game(tmp_path, 
 
 
 def test_one_seed_gets_no_interval_and_no_verdict(tmp_path, capsys):
-    plant(tmp_path / "runs", [(8, 16), (32, 4)], lambda shape: float(shape[0]), seeds=1)
+    plant(tmp_path / "runs", [(8, 16), (32, 4)], lambda n_by_t: float(n_by_t[0]), seeds=1)
     table = draw("fixed_budget", tmp_path / "runs", tmp_path / "out", images=True)
     assert set(table.verdict) == {""} and claim(table, "beats").no_ci == "1 seed"
     assert "no CI: 1 seed" in capsys.readouterr().out
@@ -153,7 +153,7 @@ def test_one_seed_gets_no_interval_and_no_verdict(tmp_path, capsys):
     assert drawn.ci_low.isna().all() and not drawn[drawn.metric == "IQM"].empty
 
 
-def test_unfinished_sweeps_are_judged_where_all_runs_have_been(tmp_path, capsys):
+def test_unfinished_sweeps_are_compared_where_all_runs_have_been(tmp_path, capsys):
     for i, last in enumerate((4, 6, 8)):
         write_run(tmp_path / "runs" / str(i), 1.0, seed=i, last=last, total_timesteps=10**6, done=False)
     draw("fixed_budget", tmp_path / "runs", tmp_path / "out", images=True)
@@ -177,7 +177,7 @@ def test_runs_in_which_no_game_has_ended(tmp_path, capsys, kind):
 
 def test_unknown_scalars_and_the_records_of_arguments_change_nothing(tmp_path, capsys):
     """HParams and the text that a run writes at step 0 (tags.py), and a tag that no program knows."""
-    runs = plant(tmp_path / "runs", [(8, 16), (32, 4)], lambda shape: 1.0 + (shape[0] > 8), games=GAMES[:1])
+    runs = plant(tmp_path / "runs", [(8, 16), (32, 4)], lambda n_by_t: 1.0 + (n_by_t[0] > 8), games=GAMES[:1])
 
     def shown():
         table = draw("fixed_budget", runs, tmp_path / "out")
@@ -205,7 +205,7 @@ def test_unknown_scalars_and_the_records_of_arguments_change_nothing(tmp_path, c
 
 
 # ---- evaluation episodes, and episodes that have not ended -----------------------------------------------------------
-def test_the_final_score_is_that_of_the_final_games_if_all_runs_have_it(tmp_path, capsys):
+def test_the_final_score_is_that_of_the_evaluation_episodes_if_all_runs_have_it(tmp_path, capsys):
     plant_pair(tmp_path / "runs", final=1.5)
     beats = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out", images=True), "beats")
     assert beats.value == pytest.approx(0.5, abs=1e-6) and beats.verdict == "supported"
@@ -221,7 +221,7 @@ def test_the_final_score_is_that_of_the_final_games_if_all_runs_have_it(tmp_path
     assert "final: the mean of the last 100 finished episodes, for all runs: only 19 of 20 have a final_return" in text
 
 
-def test_final_games_count_where_no_game_has_ended_in_training(tmp_path):
+def test_evaluation_episodes_count_where_no_episode_has_ended_in_training(tmp_path):
     plant_pair(tmp_path / "runs", final=1.5)
     for path in tmp_path.glob("runs/wide*"):
         write_curves(path, [(1000, {"charts/min_episodes": 0.0})])
@@ -229,7 +229,7 @@ def test_final_games_count_where_no_game_has_ended_in_training(tmp_path):
     assert beats.value == pytest.approx(0.5, abs=1e-6) and beats.verdict == "supported"
 
 
-def test_a_score_of_unfinished_games_judges_nothing(tmp_path, capsys):
+def test_a_score_of_unfinished_episodes_decides_nothing(tmp_path, capsys):
     few = [0, 0, 0, 0, 0, 1, 1, 1]
     plant_pair(tmp_path / "runs", fewest=few)
     beats = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out"), "beats")
@@ -376,9 +376,9 @@ def test_every_sweep_has_its_images(tmp_path, sweep):
     plant_sweep(tmp_path / "runs", sweep)
     args = figures.parse_args([sweep, "--runs", str(tmp_path / "runs"), "--out", str(tmp_path), "--reps", "20"])
     (_, runs, unread) = figures.read(args)[sweep]
-    judged = figures.judge(sweep, runs, statement.read(args.runs), args)
+    tested = figures.suites_and_claims(sweep, runs, statement.read(args.runs), args)
     names = set()
-    for name, sheet in figures.sheets_of(sweep, judged, "steps"):
+    for name, sheet in figures.sheets_of(sweep, tested, "steps"):
         names.add(name)
         used = [ax for ax in sheet.axes.flat if ax.axison]
         assert all(ax.lines or ax.collections or ax.texts for ax in used)  # a text says why a panel is empty
@@ -430,10 +430,10 @@ def test_parents_and_children_on_one_axis(tmp_path):
     plant_switch(tmp_path / "switch", scores)
     args = figures.parse_args(["switch", "--runs", str(tmp_path / "switch"), "--out", str(tmp_path), "--reps", "20"])
     (_, runs, _) = figures.read(args)["switch"]
-    judged = figures.judge("switch", runs, {"base": {}, "varies": []}, args)
-    images = dict(figures.sheets_of("switch", judged, "steps"))
+    tested = figures.suites_and_claims("switch", runs, {"base": {}, "varies": []}, args)
+    images = dict(figures.sheets_of("switch", tested, "steps"))
     sheet = images["switch"]
-    assert [ax.get_title() for ax in sheet.axes.flat] == ["all games", *sorted(GAMES[:2])]
+    assert [ax.get_title() for ax in sheet.axes.flat] == ["all tasks", *sorted(GAMES[:2])]
     blue = sheets.ramp(sheets.BLUES, 1)[0]
     expected = {  # the last score: the colour, whether it is dashed, and between which steps
         0.5: ("black", False, 0, 512),
@@ -479,7 +479,7 @@ def test_the_claims_on_a_switch(tmp_path):
 
 
 def test_the_claims_on_schedules(tmp_path):
-    """The best fixed shape is the bar, and a schedule is known by its phases. Its first shape is not its shape."""
+    """The best fixed N x T is the bar, and a schedule is known by its phases, not by its first N x T."""
     schedules = {
         "0:8x16,0.5:16x8": 0.9,
         "0:16x8,0.5:8x16": 0.6,
@@ -488,16 +488,16 @@ def test_the_claims_on_schedules(tmp_path):
     }
     for seed in range(1, 11):
         for num_envs, score in ((8, 0.7), (16, 1.0)):
-            shape = dict(num_envs=num_envs, num_steps=128 // num_envs, minibatch_size=16)
-            write_run(tmp_path / "runs" / f"{num_envs}_{seed}", score + seed / 1000, seed=seed, **shape)
+            setting = dict(num_envs=num_envs, num_steps=128 // num_envs, minibatch_size=16)
+            write_run(tmp_path / "runs" / f"{num_envs}_{seed}", score + seed / 1000, seed=seed, **setting)
         for i, (schedule, score) in enumerate(schedules.items()):
-            shape = dict(num_envs=4, num_steps=16) if i > 1 else dict(num_envs=8 * (i + 1), num_steps=16 // (i + 1))
-            shape.update(schedule=schedule, minibatch_size=16)
-            write_run(tmp_path / "runs" / f"s{i}_{seed}", score + seed / 1000, seed=seed, **shape)
+            setting = dict(num_envs=4, num_steps=16) if i > 1 else dict(num_envs=8 * (i + 1), num_steps=16 // (i + 1))
+            setting.update(schedule=schedule, minibatch_size=16)
+            write_run(tmp_path / "runs" / f"s{i}_{seed}", score + seed / 1000, seed=seed, **setting)
     table = draw("schedule", tmp_path / "runs", tmp_path / "out")
     values = {"growing N": -0.1, "growing T": -0.4, "growing batch": 0.4, "N led by noise": -0.8}
     for name, value in values.items():
-        found = claim(table, f"{name} beats the best fixed shape")
+        found = claim(table, f"{name} beats the best fixed N x T")
         assert found.value == pytest.approx(value, abs=1e-6) and found.family == "primary"
         assert found.verdict == ("supported" if value > 0 else "contradicted")
     assert claim(table, "growing N beats growing T").value == pytest.approx(0.3, abs=1e-6)
@@ -505,7 +505,7 @@ def test_the_claims_on_schedules(tmp_path):
 
 @pytest.mark.parametrize("kind", ["gradient_steps", "hours"])
 def test_the_other_axes(tmp_path, kind):
-    plant(tmp_path / "runs", [(8, 16), (16, 16)], lambda shape: 1.0, games=["Pong"], seeds=3)
+    plant(tmp_path / "runs", [(8, 16), (16, 16)], lambda n_by_t: 1.0, games=["Pong"], seeds=3)
     draw("fixed_budget", tmp_path / "runs", tmp_path / "out", "--x", kind, images=True)
     check_image(tmp_path / "out" / f"fixed_budget_{kind}.png")
     drawn = pd.read_csv(tmp_path / "out" / f"fixed_budget_{kind}.csv").query("metric == 'IQM'")
@@ -518,7 +518,7 @@ def test_the_base_is_black_and_the_families_differ(tmp_path):
         write_run(tmp_path / str(i), 1.0, num_envs=N, num_steps=T)
     runs, _ = training_runs.read_runs(tmp_path)
     suite = Suite("scaling_data", "ppo_atari_envpool", runs, [(8, 16)])
-    style = {suite.shape(config): line for config, line in sheets.styles(suite, suite.configs).items()}
+    style = {suite.in_multiples(config): line for config, line in sheets.styles(suite, suite.configs).items()}
     assert style["8×16"]["color"] == "black" and "base" in style["8×16"]["label"]
     assert len({line["color"] for line in style.values()}) == 5
     assert style["N×2"]["ls"] == style["N×4"]["ls"] == style["N/2"]["ls"] != style["T×2"]["ls"]
@@ -572,11 +572,11 @@ def test_many_curves_are_thinned_out_in_images_which_say_what_is_not_there(tmp_p
     kept = [config["num_envs"] for config in sheets.fewer(suite, family)]
     assert len(kept) == sheets.MOST_CURVES and {1, 8, 256} <= set(kept) and kept == sorted(kept)
     assert sheets.fewer(suite, family[:6]) == family[:6]
-    sheet = drawing.game_grid(suite, "games", family, drawing.RETURNS)
+    sheet = drawing.task_grid(suite, "games", family, drawing.RETURNS)
     assert sheet.figure.get_suptitle() == "6 of 9 configurations"
     assert {"8×16 (base)", "N×32 (not in Qbert)"} <= set(sheet.legend) and len(sheet.legend) == 6
     sheet.close()
-    sheet = drawing.game_grid(suite, "games", family[:2], drawing.RETURNS)
+    sheet = drawing.task_grid(suite, "games", family[:2], drawing.RETURNS)
     assert not sheet.figure.get_suptitle() and not any("(base)" in label for label in sheet.legend)
     sheet.close()
 

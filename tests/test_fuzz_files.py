@@ -96,7 +96,7 @@ def damaged_csv(rng, text):
 
 
 def sweep_of(folder, **more):
-    """A sweep of two shapes with a file of each kind."""
+    """A sweep of two N x T with a file of each kind."""
     for seed in (1, 2):
         for num_envs in (8, 16):
             write_run(
@@ -134,9 +134,9 @@ def everything(folder):
         ((_, found, unread),) = figures.read(args).values()
         stated, html = statement.read(folder), ""
         if not unread and stated["base"]:
-            judged = figures.judge("mine", found, stated, args)
-            figures.draw("mine", judged, unread, args)
-            html = page.html("mine", "", judged, unread, [], "")
+            tested = figures.suites_and_claims("mine", found, stated, args)
+            figures.draw("mine", tested, unread, args)
+            html = page.html("mine", "", tested, unread, [], "")
     (html + "".join(unread) + out.getvalue()).encode()
     return runs, found, unread, err.getvalue()
 

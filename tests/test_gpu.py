@@ -13,8 +13,8 @@ from conftest import ROOT, STAND_IN, Forked, curves, environment, load_checkpoin
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="the stand-in needs a C++ compiler")
 T = 4
-SHAPE = f"--num-envs 4 --num-steps {T} "
-SIZE = f"{SHAPE}--total-timesteps {3 * 4 * T} --update-epochs 1 --num-minibatches 2 --num-logs 1 "
+N_BY_T = f"--num-envs 4 --num-steps {T} "
+SIZE = f"{N_BY_T}--total-timesteps {3 * 4 * T} --update-epochs 1 --num-minibatches 2 --num-logs 1 "
 SIZE += "--probe-size 8 --num-threads 1 --run-name run "
 RND, EVAL = "--env-id Breakout-v5 --num-iterations-obs-norm-init 1 ", " --eval-episodes 1"
 ACTIONS = {'action = rollout.actions[t].to("cpu", torch.int32).numpy()': T}
@@ -93,7 +93,7 @@ def library(tmp_path_factory):
 
 def start(library, folder, script, words, **env):
     """Starts a script on the stand-in; its waits go to waits.json in the folder."""
-    size = SIZE.replace(SHAPE, "") if "--schedule" in words else SIZE
+    size = SIZE.replace(N_BY_T, "") if "--schedule" in words else SIZE
     words = [*size.split(), "--runs-dir", str(folder), *words.split()]
     program = [str(STAND_IN / "gpu.py"), library, str(folder / "waits.json"), str(ROOT / script), *words]
     return Forked([sys.executable, *program], folder, environment(MUJOCO_GL="disable", **env), library)

@@ -1,9 +1,13 @@
 """results/gradient_correlation: estimators against known answers, PPO's pieces, and a small run to its figures."""
 
+import multiprocessing
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 
 import matplotlib.image
 import numpy as np
@@ -307,14 +311,32 @@ def test_interrupted_program_leaves_nothing(tmp_path):
         [sys.executable, SCRIPT, *words],
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"},
         start_new_session=True,
     )
-    assert process.stderr.readline().startswith("train: ")  # it is in the middle of the training
+    first = process.stderr.readline()  # it is in the middle of the training
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=120)
-    assert process.returncode == 130 and "Traceback" not in stderr, stderr
-    assert not (tmp_path / "out").exists()
+    _, rest = process.communicate(timeout=120)
+    assert first.startswith("train: "), (process.returncode, first, rest)
+    assert (process.returncode, rest.splitlines()[-1:]) == (130, ["interrupted: nothing was written"]), rest
+    assert "Traceback" not in rest and not (tmp_path / "out").exists()
+
+
+def test_a_worker_whose_first_process_has_stopped_or_is_gone(monkeypatch):
+    """Neither may end the first process without a word, as a SystemExit in its worker would."""
+    monkeypatch.setattr(measures, "stop", threading.Event(), raising=False)
+    monkeypatch.setattr(measures, "ticks", queue.SimpleQueue(), raising=False)
+    first = SimpleNamespace(is_alive=lambda: True)
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: first)
+    measures.tick("train")
+    assert measures.ticks.get_nowait() == "train"
+    measures.stop.set()
+    with pytest.raises(RuntimeError, match="the first process has stopped"):
+        measures.tick("train")
+    first.is_alive = lambda: False
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit, match="1"):
+        measures.tick("train")
 
 
 def test_a_training_does_not_depend_on_the_other_seeds(monkeypatch):

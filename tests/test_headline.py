@@ -11,9 +11,9 @@ from scipy import stats
 
 ROOT = Path(__file__).parent.parent
 README = " ".join((ROOT / "README.md").read_text().split())
-GAMES = ("Acrobot-v1", "CartPole-v1", "MiniGrid-DoorKey-5x5")
-OPEN = (*GAMES, "CartpoleSwingup-v1", "LunarLander-v3", "PendulumSwingup-v1")
-SHAPES = ((8, 32), (8, 128), (128, 32), (128, 128), (32, 32), (128, 8))
+TASKS = ("Acrobot-v1", "CartPole-v1", "MiniGrid-DoorKey-5x5")
+OPEN = (*TASKS, "CartpoleSwingup-v1", "LunarLander-v3", "PendulumSwingup-v1")
+N_BY_TS = ((8, 32), (8, 128), (128, 32), (128, 128), (32, 32), (128, 8))
 DEFAULT = 2.5e-4
 
 
@@ -26,17 +26,17 @@ DATASET = [*read("runs.csv.gz"), *read("earlier_runs.csv.gz")]
 
 
 def samples(experiment, **wanted):
-    """The scores of an experiment's runs whose columns have these values: an array per game, by seed."""
+    """The scores of an experiment's runs whose columns have these values: an array per task, by seed."""
     found = sorted(
         (row["game"], int(float(row["seed"])), float(row["score"]))
         for row in DATASET
         if experiment in row["experiment"].split() and all(float(row[name]) == value for name, value in wanted.items())
     )
-    return [np.array([score for name, _, score in found if name == game]) for game in GAMES]
+    return [np.array([score for name, _, score in found if name == task]) for task in TASKS]
 
 
 def in_words(first, second):
-    """The mean over games of the first samples minus that of the second, with Welch's interval."""
+    """The mean over tasks of the first samples minus that of the second, with Welch's interval."""
     value = np.mean([x.mean() for x in first]) - np.mean([x.mean() for x in second])
     parts = np.array([(x.var(ddof=1) / len(x) / len(first) ** 2, len(x) - 1) for x in (*first, *second)])
     error, freedom = parts[:, 0].sum() ** 0.5, parts[:, 0].sum() ** 2 / (parts[:, 0] ** 2 / parts[:, 1]).sum()
@@ -60,8 +60,8 @@ def test_more_environments_need_more_minibatches_or_a_higher_rate(text, bigger):
 
 # ---- the map, 100,000 steps ------------------------------------------------------------------------------------------
 def read_map():
-    """{game: {(N, T, rate): the scores of seeds 1 to 10}}."""
-    settings = {game: {} for game in OPEN}
+    """{task: {(N, T, rate): the scores of seeds 1 to 10}}."""
+    settings = {task: {} for task in OPEN}
     for row in DATASET:
         if "map" in row["experiment"].split() and float(row["total_timesteps"]) == 100_000:
             key = (*(int(float(row[name])) for name in ("num_envs", "num_steps")), float(row["learning_rate"]))
@@ -73,17 +73,17 @@ def read_map():
 MAP = read_map()
 
 
-def tuned(game, shapes=SHAPES, rates=None):
+def tuned(task, n_by_ts=N_BY_TS, rates=None):
     """The mean score of the best setting of some, where either half of the seeds chooses for the other."""
-    settings = {key: x for key, x in MAP[game].items() if key[:2] in shapes and (rates is None or key[2] in rates)}
-    judged = []
+    settings = {key: x for key, x in MAP[task].items() if key[:2] in n_by_ts and (rates is None or key[2] in rates)}
+    scores = []
     for half in (0, 1):
         best = max(settings, key=lambda key: settings[key][half::2].mean())
-        judged.append(settings[best][1 - half :: 2].mean())
-    return np.mean(judged)
+        scores.append(settings[best][1 - half :: 2].mean())
+    return np.mean(scores)
 
 
-def test_every_shape_has_the_same_eight_rates_and_ten_seeds():
+def test_every_n_by_t_has_the_same_eight_rates_and_ten_seeds():
     for settings in MAP.values():
         assert len(settings) == 48 and {key[2] for key in settings} == {DEFAULT * 2.0**k for k in range(-1, 7)}
         assert not np.isnan(list(settings.values())).any()
@@ -91,10 +91,10 @@ def test_every_shape_has_the_same_eight_rates_and_ten_seeds():
 
 def test_the_four_bars():
     bars = [
-        np.mean([MAP[game][8, 128, DEFAULT].mean() for game in OPEN]),
-        np.mean([tuned(game, rates=[DEFAULT]) for game in OPEN]),
-        np.mean([tuned(game, shapes=[(8, 128)]) for game in OPEN]),
-        np.mean([tuned(game) for game in OPEN]),
+        np.mean([MAP[task][8, 128, DEFAULT].mean() for task in OPEN]),
+        np.mean([tuned(task, rates=[DEFAULT]) for task in OPEN]),
+        np.mean([tuned(task, n_by_ts=[(8, 128)]) for task in OPEN]),
+        np.mean([tuned(task) for task in OPEN]),
     ]
     said = (
         "the default has {:.2f}, the best N x T at the default rate {:.2f}, the default N x T at its best rate {:.2f}, "
@@ -104,9 +104,9 @@ def test_the_four_bars():
 
 def test_the_best_rate_is_never_the_default():
     factors = []
-    for game in OPEN:
-        for shape in SHAPES:
-            rates = {key[2]: scores.mean() for key, scores in MAP[game].items() if key[:2] == shape}
+    for task in OPEN:
+        for n_by_t in N_BY_TS:
+            rates = {key[2]: scores.mean() for key, scores in MAP[task].items() if key[:2] == n_by_t}
             factors.append(max(rates, key=rates.get) / DEFAULT)
     assert min(factors) > 1
     assert f"the best rate at 100,000 steps was {min(factors):.0f} to {max(factors):.0f} times the default" in README
@@ -114,21 +114,21 @@ def test_the_best_rate_is_never_the_default():
 
 def test_what_to_begin_with():
     means = [
-        np.mean([MAP[game][key].mean() for game in OPEN]) for key in ((8, 128, 2e-3), (32, 32, 2e-3), (8, 128, DEFAULT))
+        np.mean([MAP[task][key].mean() for task in OPEN]) for key in ((8, 128, 2e-3), (32, 32, 2e-3), (8, 128, DEFAULT))
     ]
     assert "At 2e-3 they score {:.2f} and {:.2f} in 100,000 steps, the default {:.2f}".format(*means) in README
 
 
 def test_what_many_environments_change():
-    gains = [tuned(game, shapes=[(128, 8)]) - tuned(game, shapes=[(8, 128)]) for game in OPEN]
+    gains = [tuned(task, n_by_ts=[(128, 8)]) - tuned(task, n_by_ts=[(8, 128)]) for task in OPEN]
     assert f"each at its tuned rate, is {min(gains):+.2f} to {max(gains):+.2f} on the six tasks" in README
 
 
 def test_what_ten_seeds_find():
     page = (ROOT / "docs" / "data.md").read_text().split("**3. ")[0].split("ten seeds find  seeds")[1]
     lines = [line.split() for line in page.splitlines() if re.match(r"(Acrobot|CartPole|MiniGrid)\S+ +0", line)]
-    rows = {game: found for game, _, found, *_ in lines}
-    said = "a difference of {} on Acrobot, {} on CartPole and {} on DoorKey".format(*(rows[game] for game in GAMES))
+    rows = {task: found for task, _, found, *_ in lines}
+    said = "a difference of {} on Acrobot, {} on CartPole and {} on DoorKey".format(*(rows[task] for task in TASKS))
     assert said in README
 
 

@@ -147,7 +147,7 @@ def test_mjlab_bootstraps_from_the_true_last_observation(monkeypatch, tmp_path):
     assert {value for _, value in scalars["charts/episodic_length"]} == {5.0}
     assert scalars["charts/episodes"][-1][1] == 3 * 4
     final = json.loads((tmp_path / "run/done.json").read_text())
-    assert final["final_episodes"] == 2 and len(lasts) == 16 + 5  # one whole game in each of two new environments
+    assert final["final_episodes"] == 2 and len(lasts) == 16 + 5  # one whole episode in each of two new environments
     assert 0 < final["final_return_ci"][0] <= final["final_return"] < 0.25  # at most 0.05 a step
 
 
@@ -155,7 +155,7 @@ def test_mjlab_bootstraps_from_the_true_last_observation(monkeypatch, tmp_path):
 def test_mjlab_environments_start_out_of_phase(monkeypatch):
     """An environment of age a meets the time limit after episode_length - a steps; then its episodes are whole.
 
-    Final games that end at different times count until they end.
+    Evaluation episodes that end at different times count until they end.
     """
     envs = ppo.make_envs(SimpleNamespace(env_id="Mjlab-Cartpole-Balance"), 3, 1, torch.device("cpu"))
     assert envs.episode_length == 1000

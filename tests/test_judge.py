@@ -73,10 +73,10 @@ def values(found, *names):
 
 
 def test_more_epochs_find_each_role():
-    shapes = {(8, 128): 0, (16, 128): 0.1, (8, 256): 0.3}
+    gains = {(8, 128): 0, (16, 128): 0.1, (8, 256): 0.3}
 
     def plant(row):
-        return near(0.4 + (row["update_epochs"] == 8) * (shapes[row["num_envs"], row["num_steps"]] - 0.2))
+        return near(0.4 + (row["update_epochs"] == 8) * (gains[row["num_envs"], row["num_steps"]] - 0.2))
 
     found = verdicts_of("data_reuse", plant)
     assert values(found, "R1", "R2", "R3") == pytest.approx([-0.2, 0.1, -0.2], abs=0.02)
@@ -87,8 +87,8 @@ def test_more_epochs_find_each_role():
 def test_the_three_ways_are_told_apart():
     """At N = 128 more minibatches have 0.8, bigger ones 0.1, with the root of the rate 0.6; at N = 2: 0.4, 0.9, 0.7.
 
-    The noise scale is 200 environments in one game, where many have the largest return, and 2 in the others. The score
-    is 1 - log10(DDR)². In each game the best configuration goes from a DDR of 1 to 100.
+    The noise scale is 200 environments in one task, where many have the largest return, and 2 in the others. The score
+    is 1 - log10(DDR)². In each task the best configuration goes from a DDR of 1 to 100.
     """
     ways = {(128, 64, 2.5e-4): 0.8, (128, 1024, 2.5e-4): 0.1, (128, 1024, 1e-3): 0.6}
     ways |= {(2, 64, 2.5e-4): 0.4, (2, 16, 2.5e-4): 0.9, (2, 16, 1.25e-4): 0.7}
@@ -101,7 +101,7 @@ def test_the_three_ways_are_told_apart():
 
     found = verdicts_of("outer_loop", plant)
     assert values(found, "O1", "O2", "O5") == pytest.approx([0.7, 0.2, -0.5], abs=0.02)
-    assert found["O6"][0] == pytest.approx(1) and found["O6"][1] == "undecided"  # no order of three games is rare
+    assert found["O6"][0] == pytest.approx(1) and found["O6"][1] == "undecided"  # no order of three tasks is rare
     places = {}
 
     def parabola(row):
@@ -140,15 +140,15 @@ def test_figures_and_judge_say_the_same_of_the_same_runs(tmp_path, seeds):
     levels = {(8, 64, 1): 300, (2, 64, 1): 200, (2, 16, 1): 280, (2, 16, 0.5): 210}
     levels |= {(32, 64, 1): 400, (32, 256, 1): 250, (32, 256, 2): 390}
     rng = np.random.RandomState(0)
-    for game in ("CartPole-v1", "Acrobot-v1"):
+    for task in ("CartPole-v1", "Acrobot-v1"):
         for (n, size, factor), level in levels.items():
             for seed in range(1, seeds + 1):
                 score, place = level + rng.normal(0, 40), -((level / 400 - 0.7) ** 2)
                 scalars = {"outer/ddr": 10 ** (place + rng.normal(0, 0.05)), "outer/grad_noise_scale/noise": 64.0 * n}
                 scalars["outer/grad_noise_scale/signal"] = 1.0
                 args = dict(seed=seed, num_envs=n, num_steps=32, minibatch_size=size, learning_rate=2.5e-4 * factor)
-                path = tmp_path / "runs" / f"{game}_{n}_{size}_{factor}_{seed}"
-                write_run(path, score, 100_000, "ppo_envpool", game, scalars=scalars, final=score, **args)
+                path = tmp_path / "runs" / f"{task}_{n}_{size}_{factor}_{seed}"
+                write_run(path, score, 100_000, "ppo_envpool", task, scalars=scalars, final=score, **args)
     base = {"ppo_envpool": {"num_envs": 8, "num_steps": 32, "minibatch_size": 64, "learning_rate": 2.5e-4}}
     (tmp_path / "runs" / "sweep.json").write_text(json.dumps({"base": base, "varies": []}))
     words = [
@@ -178,7 +178,7 @@ def test_figures_and_judge_say_the_same_of_the_same_runs(tmp_path, seeds):
 
 # ---- from runs to the table of runs ----------------------------------------------------------------------------------
 def small(path, final, start="2026-11-23T10:00:00+0000", **args):
-    """A run of ppo_envpool.py on CartPole that has played final games with this return."""
+    """A run of ppo_envpool.py on CartPole that has played evaluation episodes with this return."""
     fixed = dict(num_envs=8, num_steps=128, anneal_lr=True, resume_from=None, learning_rate=2.5e-4)
     write_run(path, 100.0, 100000, "ppo_envpool", "CartPole-v1", final=final, **{**fixed, **args})
     manifest = json.loads((path / "manifest.json").read_text())
@@ -241,14 +241,14 @@ def test_a_study_may_vary_any_argument(tmp_path, monkeypatch):
 
 def test_the_map_grows_in_a_file_of_its_own(tmp_path):
     """Block by block its scores.csv gets rows and keeps the old ones; the table of runs has what that file has."""
-    shape = dict(num_minibatches=1, minibatch_size=256, num_envs=8, num_steps=32, scalars={"probe/ess": 99.5})
-    small(tmp_path / "runs" / "a", 100.0, **shape)
+    setting = dict(num_minibatches=1, minibatch_size=256, num_envs=8, num_steps=32, scalars={"probe/ess": 99.5})
+    small(tmp_path / "runs" / "a", 100.0, **setting)
     take_in("map", tmp_path)
     committed = pd.read_csv(experiment.RESULTS / "map" / "scores.csv", nrows=1)
     (row,) = rows_of(tmp_path / "scores.csv")
     assert list(row) == list(committed) and float(row["ess"]) == 99.5 and row["commit"] == "0123456"
     shutil.rmtree(tmp_path / "runs" / "a")
-    small(tmp_path / "runs" / "b", 200.0, seed=2, **shape)
+    small(tmp_path / "runs" / "b", 200.0, seed=2, **setting)
     table = take_in("map", tmp_path)
     assert [row["final_return"] for row in rows_of(tmp_path / "scores.csv")] == ["100.0", "200.0"]
     assert [*zip(table.final_return, table.gradient_steps, table.env_id)] == [
@@ -284,7 +284,7 @@ def test_bad_input_ends_in_one_line(words, message, tmp_path, monkeypatch, capsy
     assert end.value.code == 2 and message in capsys.readouterr().err
 
 
-def test_the_plan_of_the_map_has_the_same_rates_for_every_shape_and_runs_nothing_twice():
+def test_the_plan_of_the_map_has_the_same_rates_for_every_n_by_t_and_runs_nothing_twice():
     code, columns = experiment.load("map"), ["num_envs", "num_steps", "learning_rate", "seed"]
     nothing = pd.DataFrame(columns=["game", "seed", *code.VARIES])
     settings = code.missing(nothing, "Catch", 100_000)
@@ -296,16 +296,16 @@ def test_the_plan_of_the_map_has_the_same_rates_for_every_shape_and_runs_nothing
     assert code.missing(table[~one], "Catch", 100_000, seeds=[1, 2]) == []
 
 
-def test_a_claim_over_shapes_refuses_unequal_sets_of_rates(capsys):
+def test_a_claim_over_several_n_by_t_refuses_unequal_sets_of_rates(capsys):
     """The map once tried LunarLander's 8 x 128 up to 4e-3, others up to 1.6e-2, and missed its best rate."""
     code = experiment.load("map")
     table = map_table(lambda k, n, t, rate: 0.5)
-    view = Scores(table, code.VARIES).in_game("Catch")
-    assert code.searched(view, code.SHAPES, 100_000) == list(code.COMMON)
+    view = Scores(table, code.VARIES).in_task("Catch")
+    assert code.searched(view, code.N_BY_TS, 100_000) == list(code.COMMON)
     fewer = table[(table["num_envs"] != 8) | (table["learning_rate"] < 8e-3)]
-    view = Scores(fewer, code.VARIES).in_game("Catch")
+    view = Scores(fewer, code.VARIES).in_task("Catch")
     with pytest.raises(SystemExit) as end:
-        code.at_best(view, (8, 128), 100_000, shapes=[(128, 8)])
+        code.at_best(view, (8, 128), 100_000, [(128, 8)])
     assert end.value.code == 2
     assert "Catch at 100,000 steps has [0.008, 0.016] with some N x T only" in capsys.readouterr().err
     assert "Catch" not in code.finished(Scores(fewer, code.VARIES), 100_000)
@@ -320,16 +320,16 @@ def test_each_half_of_the_seeds_chooses_for_the_other():
     assert np.shape(trials) == (2000, 10) and abs(np.mean(trials)) < 0.03
 
 
-def map_table(score, games=("Acrobot-v1", "CartPole-v1", "LunarLander-v3", "Catch", "PendulumSwingup-v1"), rates=None):
-    """Runs of the six shapes, 100,000 steps, ten seeds: score(task's number, N, T, rate) and noise.
+def map_table(score, tasks=("Acrobot-v1", "CartPole-v1", "LunarLander-v3", "Catch", "PendulumSwingup-v1"), rates=None):
+    """Runs of the six N x T, 100,000 steps, ten seeds: score(task's number, N, T, rate) and noise.
 
     rates: a function of the task's number; None: those of the plan.
     """
     code, rng, rows = experiment.load("map"), np.random.RandomState(0), []
-    for k, game in enumerate(games):
-        for (n, t), rate in product(code.SHAPES, rates(k) if rates else code.COMMON):
+    for k, task in enumerate(tasks):
+        for (n, t), rate in product(code.N_BY_TS, rates(k) if rates else code.COMMON):
             for seed in code.SEEDS:
-                row = {"game": game, "num_envs": n, "num_steps": t, "learning_rate": rate, "seed": seed}
+                row = {"game": task, "num_envs": n, "num_steps": t, "learning_rate": rate, "seed": seed}
                 value = score(k, n, t, rate) + 0.01 * rng.randn()
                 rows.append({**row, "score": value, "length": 2.0**k, "noise_scale": 100.0 + k % 2})
     return pd.DataFrame(rows).assign(total_timesteps=100_000, update_epochs=4)
@@ -341,11 +341,11 @@ def test_the_claims_of_the_map_on_tasks_with_best_rates_of_their_own():
 
     def at(budget, best, gain, rates=None):
         def score(k, n, t, rate):
-            shape = 0.02 * np.log2(n * t / 256) + 0.005 * np.log2(n) + gain * (n == 128)
-            return 0.5 + shape - 0.05 * np.log2(rate / (best * 2.0**k)) ** 2
+            height = 0.02 * np.log2(n * t / 256) + 0.005 * np.log2(n) + gain * (n == 128)
+            return 0.5 + height - 0.05 * np.log2(rate / (best * 2.0**k)) ** 2
 
-        games = ("Acrobot-v1", "LunarLander-v3") if rates else ("Acrobot-v1", "LunarLander-v3", "Catch")
-        return map_table(score, games, rates).assign(total_timesteps=budget)
+        tasks = ("Acrobot-v1", "LunarLander-v3") if rates else ("Acrobot-v1", "LunarLander-v3", "Catch")
+        return map_table(score, tasks, rates).assign(total_timesteps=budget)
 
     short, middle = at(100_000, 5e-4, 0.0), at(300_000, 2.5e-4, 0.0)
     long = at(900_000, 2.5e-4, 0.1, lambda k: [2.5e-4 * 2.0 ** (k + i) for i in (-1, 0, 1)])
@@ -370,7 +370,7 @@ def test_the_claims_of_the_map_on_tasks_with_best_rates_of_their_own():
     assert tasks("K1", 900_000, 100_000) == tasks("K4", 900_000, 900_000) == {"LunarLander-v3"}
     assert tasks("K3", 300_000, 300_000) == {"", "LunarLander-v3", "Catch"}
     for table in (short, short[short["seed"] <= 3]):
-        view = Scores(table, code.VARIES).in_game("Catch")
+        view = Scores(table, code.VARIES).in_task("Catch")
         rate, found, enough = code.best_setting(view, (8, 128), 100_000)
         setting = table[(table["game"] == "Catch") & (table["num_envs"] == 8) & (table["num_steps"] == 128)]
         shown = setting[np.isclose(setting["learning_rate"], rate)]
@@ -390,7 +390,7 @@ def test_what_tuning_buys_is_cross_fitted_and_its_interval_is_over_tasks():
         assert np.sort(values) == pytest.approx(base + gain, abs=0.02)
 
 
-def test_the_sign_of_a_shape_belongs_to_the_task_or_to_the_rate():
+def test_the_sign_of_an_n_by_t_belongs_to_the_task_or_to_the_rate():
     """K5 where each task has a sign of its own, where one task has both, and where no difference is decided."""
     code = experiment.load("map")
     cases = (False, 0.2, "supported", 5), (True, 0.2, "contradicted", 4), (False, 0.0, "undecided", 0)
@@ -405,8 +405,8 @@ def test_the_sign_of_a_shape_belongs_to_the_task_or_to_the_rate():
         assert (tested.verdict, tested.estimate.value) == (word, tasks)
 
 
-def test_the_rule_of_the_map_finds_a_rate_that_depends_on_the_length_of_a_game_and_on_the_budget(tmp_path, capsys):
-    """The best rate rises by 0.8 doublings a task, whose games are twice as long, and by one from budget to budget."""
+def test_the_rule_of_the_map_finds_a_rate_that_depends_on_the_length_of_an_episode_and_on_the_budget(tmp_path, capsys):
+    """The best rate rises by 0.8 doublings from task to task, as episodes get twice as long, and by one per budget."""
 
     def runs(budget, place):
         def score(k, n, t, rate):

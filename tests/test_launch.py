@@ -260,7 +260,7 @@ def test_evaluation_episodes_are_asked_for_and_counted(tmp_path):
     size = dict(GAMES="Pong-v5", SEEDS="1", STEPS="36000", SPS="100", RUNS_DIR=str(tmp_path))
     shown = sweep("fixed_budget", "--dry-run", "--workers", "1", **size)
     assert shown.count(" --eval-episodes 100 ") == 2
-    hours = (2 * 36000 + 2 * 100 * catalog.ATARI_GAME) / 100 / 3600
+    hours = (2 * 36000 + 2 * 100 * catalog.ATARI_EPISODE) / 100 / 3600
     assert (
         "72,000 steps and 200 evaluation episodes of some 5,000 steps" in shown
         and f"(given): {hours:.1f} hours" in shown
@@ -563,7 +563,7 @@ def test_what_a_pack_says_about_each_of_its_runs():
 TASK = '''
 import gymnasium, numpy, os
 class Task(gymnasium.Env):
-    """One step a game. Where there is no file `crashed`, the hundredth step of a process makes it, and crashes."""
+    """One step per episode. Where there is no file `crashed`, the hundredth step of a process makes it, and crashes."""
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), numpy.float32)
     action_space = gymnasium.spaces.Discrete(2)
     steps = 0
@@ -592,7 +592,7 @@ def test_a_pack_that_crashes_is_tried_run_by_run(tmp_path):
 
 
 def test_a_pack_fits_into_memory(tmp_path):
-    """A game of DogFetch takes 150 MB, and each final game is one."""
+    """An environment of DogFetch takes 150 MB, and each evaluation episode has one."""
 
     def fitting(task, *flags):
         text = line(tmp_path, "a", "--env-id", task, "--num-envs", 8, *flags, steps=4096, script="ppo_envpool.py")

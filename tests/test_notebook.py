@@ -1,4 +1,4 @@
-"""docs/demo.ipynb: its cells train, draw and judge in one process, and ask `make demo`'s question."""
+"""docs/demo.ipynb: its cells train, draw and test in one process, and ask `make demo`'s question."""
 
 import json
 import re
@@ -11,7 +11,7 @@ NOTEBOOK = json.loads((ROOT / "docs/demo.ipynb").read_text())
 CODE = ["".join(cell["source"]) for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
 
 
-def test_the_cells_train_draw_and_judge(tmp_path):
+def test_the_cells_train_draw_and_test(tmp_path):
     """With two seeds and two batches. Jupyter starts them in the notebook's folder, with a display of its own."""
     (tmp_path / "cells.py").write_text("\n\n".join(CODE))
     small = {"SEEDS": "1 2", "STEPS": "2048", "EVAL_EPISODES": "2", "FLAGS": "--num-logs 2 --no-diagnostics"}

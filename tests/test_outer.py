@@ -1,4 +1,4 @@
-"""P3's outer loop: the recipe for more environments, PPO-EWMA, the switch of a run, and schedules of shapes."""
+"""P3's outer loop: the recipe for more environments, PPO-EWMA, the switch of a run, and schedules of N x T."""
 
 import gc
 import importlib
@@ -337,9 +337,9 @@ def test_the_noise_is_that_of_the_loss_before_the_update(script, tmp_path, monke
 def test_a_schedule_accounts_for_every_step(text, total, start):
     """The batches, one after the other, are those of the schedule's text, and end where it says."""
     schedule = recipe.Schedule(text, total, start)
-    step, shapes, wanted = start, [], 0
+    step, batches, wanted = start, [], 0
     while step < schedule.last_step:
-        num_envs, num_steps = schedule.shape(step, wanted)
+        num_envs, num_steps = schedule.n_by_t(step, wanted)
         if text.startswith("noise"):
             assert (num_envs, num_steps) in {(2, 8), (4, 8), (8, 8), (16, 8)}
             assert num_envs == 2 << wanted or step + 2 * num_envs * 8 > schedule.last_step, "smaller than wanted"
@@ -347,12 +347,12 @@ def test_a_schedule_accounts_for_every_step(text, total, start):
         else:
             begun = [x for x in text.split(",") if Fraction(x.split(":")[0]) * total <= step]
             assert f"{num_envs}x{num_steps}" == begun[-1].split(":")[1]
-        shapes.append(num_envs * num_steps)
-        step += shapes[-1]
+        batches.append(num_envs * num_steps)
+        step += batches[-1]
     assert step == schedule.last_step <= total
-    assert total - step < (16 if text.startswith("noise") else shapes[-1]), "another batch would have fitted"
+    assert total - step < (16 if text.startswith("noise") else batches[-1]), "another batch would have fitted"
     fewest = schedule.iterations(start)
-    assert fewest <= len(shapes) if text.startswith("noise") else fewest == len(shapes)
+    assert fewest <= len(batches) if text.startswith("noise") else fewest == len(batches)
 
 
 def test_n_follows_the_noise():

@@ -61,18 +61,18 @@ def test_truncated_gae(module, gae_lambda):
 
 
 @ALL_PPO
-def test_gae_of_games_that_pay_at_their_end(module):
-    """Sixteen cases: games of 64 steps with a reward of 1 at the last one, a constant value, one game or three.
+def test_gae_of_episodes_that_pay_at_their_end(module):
+    """Sixteen cases: episodes of 64 steps with a reward of 1 at the last one, a constant value, one episode or three.
 
     With k steps to the end and g = gamma lambda the advantage is g^k (1 - v) + (gamma - 1) v (1 + g + ... + g^(k - 1)).
     """
     left = np.arange(63, -1, -1)
-    for games, value, gamma, gae_lambda in itertools.product((1, 3), (0.0, 1.0), (1.0, 0.99), (1.0, 0.9)):
+    for episodes, value, gamma, gae_lambda in itertools.product((1, 3), (0.0, 1.0), (1.0, 0.99), (1.0, 0.9)):
         powers = (gamma * gae_lambda) ** np.arange(64)
         expected = powers[left] * (1 - value) + (gamma - 1) * value * (np.cumsum(powers) - powers)[left]
-        ends = np.tile(left == 0, games)
-        found = advantages_of(module, ends.astype(float), [value] * (64 * games + 1), ends, gamma, gae_lambda)
-        assert found == pytest.approx(np.tile(expected, games), abs=1e-5)
+        ends = np.tile(left == 0, episodes)
+        found = advantages_of(module, ends.astype(float), [value] * (64 * episodes + 1), ends, gamma, gae_lambda)
+        assert found == pytest.approx(np.tile(expected, episodes), abs=1e-5)
 
 
 @ALL_PPO

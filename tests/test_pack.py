@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 import sys
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -13,9 +14,9 @@ import torch
 from conftest import load_checkpoint
 
 import ppo_envpool as ppo
-from support import pack, reading, rundir
+from support import pack, reading, rundir, tags
 
-# Awkward sizes: 3 games, 7 steps, minibatches of 7 rows, 10 units; 6 iterations, of which each is a log point.
+# Awkward sizes: 3 environments, 7 steps, minibatches of 7 rows, 10 units; 6 iterations, of which each is a log point.
 TINY = "--num-envs 3 --num-steps 7 --num-minibatches 3 --update-epochs 2 --total-timesteps 126 --hidden-sizes 10 9 "
 TINY += "--eval-episodes 2 --probe-size 16"
 OWN = (  # what five runs have of their own
@@ -44,6 +45,26 @@ class Five(gymnasium.Env):
 
 
 gymnasium.register("Five-v0", Five, max_episode_steps=9)
+
+
+class Fragile(gymnasium.Env):
+    """Observes infinity after an action at a bound, refuses NaN as an action, and ends after three that are not 0."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Box(-9, 9, (1,))
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 3
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        assert np.isfinite(action).all()
+        self.left -= action[0] != 0
+        return np.full(2, np.inf if abs(action[0]) == 9 else 0.5, np.float32), 1.0, self.left == 0, False, {}
+
+
+gymnasium.register("Fragile-v0", Fragile)
 
 
 def train(*words, code=0):
@@ -176,3 +197,24 @@ def test_how_the_runs_of_a_pack_end(tmp_path, capsys):
     train_together(tmp_path / "lines", [refused, good], code=2)
     train_together(tmp_path / "lines", [refused, refused], code=2)
     assert "0 of 2 runs are finished\n" in capsys.readouterr().out
+
+
+def test_a_diverged_run_plays_no_evaluation_episodes(tmp_path, capsys):
+    """Its normalisation is not finite any more: its actions could end the evaluation of the others."""
+    words = f"{TINY} --env-id gymnasium:test_pack:Fragile-v0 --norm-obs --eval-max-steps 20 --runs-dir {tmp_path}"
+    lines = [f"{words} --run-name good --learning-rate 0", f"{words} --run-name bad --learning-rate 1 --ent-coef 9"]
+    train_together(tmp_path / "lines", lines, code=3)
+    assert json.loads((tmp_path / "bad/failed.json").read_text())["tensor"] == "obs"
+    assert json.loads((tmp_path / "good/done.json").read_text())["final_return"] == 3
+    assert "are cut" not in capsys.readouterr().out
+    for run, number in (("good", 1), ("bad", 0)):
+        events = [event for path in reading.event_files(tmp_path / run) for _, event in reading.records(path)]
+        assert sum(map(tags.is_final_card, events)) == number
+
+
+def test_stopped_runs_play_no_evaluation_episodes():
+    several, closed = object.__new__(pack.Pack), []
+    args = SimpleNamespace(seed=1, eval_episodes=2)
+    several.members, several._bar = [SimpleNamespace(args=args, exit_code=143, finish=closed.append)], None
+    several.finish(None)
+    assert closed == [[]]

@@ -141,6 +141,8 @@ def test_plateau():
     assert metrics.plateau(flat[:19], ones[:19], ones[:19], 20) == 0.0, "too soon"
     few = [x if i % 3 == 0 else None for i, x in enumerate(flat)]
     assert metrics.plateau(few, ones, ones, 20) == 0.0 and metrics.plateau(few, ones, ones, 40) == 1.0
+    slower = [1.0] * 40 + [0.3] * 40  # below half of its mean of 0.65, also where most points have no return
+    assert metrics.plateau([None] * 40 + few, slower, slower, 40) == 0.0
     rose = [10.0 * min(i, 20) + x for i, x in enumerate(noise)]
     assert metrics.plateau(rose, ones, ones, 20) == 1.0, "only the window counts"
     x = torch.arange(10.0) - 4.5

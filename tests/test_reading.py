@@ -4,6 +4,7 @@ import fcntl
 import io
 import json
 import os
+import re
 import sys
 
 import conftest
@@ -215,6 +216,22 @@ def test_a_broken_file_is_named_and_the_other_runs_are_read(tmp_path, capsys, na
     assert error.startswith(f"note: {tmp_path / 'a'} is left out: {name}") and error.count("\n") == 1
     found, unread = training_runs.read_runs(tmp_path)
     assert [run.name for run in found] == ["b"] and len(unread) == 1 and unread[0].startswith(f"a: not read ({name}")
+
+
+@pytest.mark.parametrize(
+    "rows, says",
+    [
+        ("2,1,1,1\n3,1,,one\n", "y is 'one' in row 2: expected a number"),
+        ("2,1,1,1\n3,?,,1\n", "wall_time is '?' in row 2: expected a number"),
+        ("2,1,1,1\n1.5,1,1,1\n", "step is '1.5' in row 2: expected a whole number"),
+        ("2,1,1,1\n" + "9" * 400 + ",1,1,1\n", "step is '" + "9" * 59 + " in row 2: expected a whole number"),
+        ("2,1,1,1\n3,1,1\n", "row 2 has 3 cells: expected 4"),
+    ],
+)
+def test_a_bad_cell_of_a_curve_is_named(tmp_path, rows, says):
+    (tmp_path / "curves.csv").write_text("step,wall_time,x,y\n" + rows)
+    with pytest.raises(ValueError, match=re.escape(f"curves.csv: {says}")):
+        reading.read_curves(tmp_path)
 
 
 def test_a_name_that_is_no_text_and_files_that_are_none(tmp_path, capsys):

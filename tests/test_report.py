@@ -93,7 +93,7 @@ def test_the_page_holds_everything_and_asks_for_nothing(runs, tmp_path):
     assert page.words.count("interquartile mean") == 1 and {"N", "T", "IQM", "P1", "feature rank"} <= set(page.terms)
     assert len(page.captions) == page.tags.count("figure") >= 3 and all(". (fixed_budget" in x for x in page.captions)
     assert page.tags.count("svg") >= 3 and len(re.findall(r"<text", text)) > 20  # figures with text as text
-    claims, scores, *runs_found = (i for i, row in enumerate(page.rows) if row[0] in ("claim", "configuration", "game"))
+    claims, scores, *runs_found = (i for i, row in enumerate(page.rows) if row[0] in ("claim", "configuration", "task"))
     assert claims < scores < runs_found[0]  # claims first
     first, second = page.rows[claims + 1][:3], page.rows[claims + 2][:2]
     assert first == ["16×8 beats 8×16", "✓ supported", "✓ supported"]
@@ -103,7 +103,7 @@ def test_the_page_holds_everything_and_asks_for_nothing(runs, tmp_path):
 def test_the_table_of_runs(runs, tmp_path):
     write(runs, tmp_path, "--no-images")
     page = Page((tmp_path / "fixed_budget.html").read_text())
-    header = next(row for row in page.rows if row[0] == "game")
+    header = next(row for row in page.rows if row[0] == "task")
     rows = {(row[1], row[3]): dict(zip(header, row)) for row in page.rows if row[0] == "Breakout"}
     assert len(rows) == 22
     done, failed = rows["8", "2"], rows["16", "11"]

@@ -1,4 +1,4 @@
-"""support/ without a training run: ranges of arguments, seeds of games, log points, the interval of a mean."""
+"""support/ without a training run: ranges of arguments, seeds of episodes, log points, the interval of a mean."""
 
 import io
 import json
@@ -47,7 +47,7 @@ def test_values_inside_their_ranges():
 
 
 def test_seeds_of_games():
-    """Seeds are independent: no two games of a run agree, those of two runs agree by chance only, and the number of
+    """Seeds are independent: no two episodes of a run agree, those of two runs agree by chance only, and the number of
     processes changes nothing."""
     starts = [(seed, purpose, step) for seed in range(5) for purpose in ("train", "eval") for step in (0, 1024)]
     runs = [env_seeds(*start, range(8 * 1024)) for start in starts]
@@ -184,21 +184,21 @@ def test_sums_since_the_last_log_point():
     assert log.means() == {}
 
 
-def test_whole_games_over_two_rollouts():
-    """Environment 0 ends a game at t=1 and resets in row 2; 1 ends one at t=3; where games began before, the first of
-    each is not counted."""
+def test_whole_episodes_over_two_rollouts():
+    """Environment 0 ends an episode at t=1 and resets in row 2; 1 ends one at t=3; where episodes began before, the
+    first of each is not counted."""
     rewards = np.array([[1.0, 1.0], [2.0, 1.0], [0.0, 1.0], [4.0, 1.0]], np.float32)
     ended = np.array([[0, 0], [1, 0], [0, 0], [0, 1]], bool)
     valid = np.array([[1, 1], [1, 1], [0, 1], [1, 1]], bool)
     for whole, first in ((True, [(3.0, 2), (4.0, 4)]), (False, [])):
         episodes = Episodes(2, whole)
-        games, finished, earned, steps = episodes.add(rewards, ended, valid)
-        assert (games, finished.tolist(), earned, steps) == (first, [1, 1] if whole else [0, 0], 11.0, 7)
-        games, finished, *_ = episodes.add(rewards, ended, valid)
-        assert (games, finished.tolist()) == ([(7.0, 3), (4.0, 4)], [1, 1])
+        ended_now, finished, earned, steps = episodes.add(rewards, ended, valid)
+        assert (ended_now, finished.tolist(), earned, steps) == (first, [1, 1] if whole else [0, 0], 11.0, 7)
+        ended_now, finished, *_ = episodes.add(rewards, ended, valid)
+        assert (ended_now, finished.tolist()) == ([(7.0, 3), (4.0, 4)], [1, 1])
     episodes = Episodes((2, 1))  # the same environments, each of an agent of its own
-    games, finished, earned, steps = episodes.add(rewards[..., None], ended[..., None], valid[..., None])
-    assert (games, finished.tolist(), earned, steps) == ([[(3.0, 2)], [(4.0, 4)]], [[1], [1]], [7.0, 4.0], [3, 4])
+    ended_now, finished, earned, steps = episodes.add(rewards[..., None], ended[..., None], valid[..., None])
+    assert (ended_now, finished.tolist(), earned, steps) == ([[(3.0, 2)], [(4.0, 4)]], [[1], [1]], [7.0, 4.0], [3, 4])
 
 
 def test_games_without_a_terminal_say_how_far_they_are(monkeypatch, capsys):

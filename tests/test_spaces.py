@@ -215,6 +215,23 @@ def test_actions_reach_the_environment_in_its_own_dtype_shape_and_range(name):
         assert sizes == list(acts.sizes) and (values.min(0) == np.ravel(getattr(space, "start", 0))).all()
 
 
+def test_a_policy_counts_in_half_widths_of_the_bounds_of_an_action(capsys):
+    low, high = [-0.1, 2, 0, -np.inf, -3e38, 5, 7], [0.3, 4, np.inf, -1, 3e38, 5, np.inf]
+    acts = actions_of(spaces.Box(np.float32(low), np.float32(high)))
+    assert acts.centers == pytest.approx((0.1, 3, 0, -1, 0, 5, 7))  # what has no width or no bounds begins inside
+    assert acts.halves == pytest.approx((0.2, 1, 1, 1, 1, 1, 1))
+    args = ppo.parse_args(["--env-id", task("Act-Float64-v0"), "--init-std", "0.7"])
+    agent, plain = ppo.make_agent(args, (3, 4)), ppo.make_agent(args, (3, 4))
+    torch.testing.assert_close(agent.actor_logstd.exp(), torch.full((2, 1, 2), 0.7 * 0.2))
+    plain.action_range.copy_(torch.tensor([[0.0], [1.0]]))
+    obs = torch.randn(2, 5, 2)
+    torch.testing.assert_close(agent(obs)[0], 0.1 + 0.2 * plain(obs)[0])
+    assert ppo.parse_args(["--env-id", task("Act-Scalar-v0")]).init_std == 0.5  # a task of the user's own
+    assert ppo.parse_args(["--env-id", "Pendulum-v1"]).init_std == 1.0
+    said = refusal(capsys, ppo.parse_args, ["--env-id", "CartPole-v1", "--init-std", "2"])
+    assert said == "error: --init-std 2: CartPole-v1 has no real actions: expected no such flag\n"
+
+
 def test_an_action_outside_its_range_is_one_line():
     envs, _ = mirrors(spaces.MultiDiscrete([3, 2], start=[1, 0]))
     envs.step(np.array([[0, 1], [2, 0]]))
@@ -318,7 +335,9 @@ def test_a_run_in_every_space(name, tmp_path, monkeypatch):
     assert 0 <= json.loads((tmp_path / "r/done.json").read_text())["final_return"] <= matching_tasks.EPISODE
 
 
-@pytest.mark.parametrize("name", ["Observe-SmallBytes-v0", "Observe-NestedDict-v0", "Act-MultiDiscrete-v0"])
+@pytest.mark.parametrize(
+    "name", ["Observe-SmallBytes-v0", "Observe-NestedDict-v0", "Act-MultiDiscrete-v0", "Act-Float64-v0"]
+)
 def test_what_is_shown_is_learnt(name, tmp_path):
     """A random policy gets a quarter, or what its parts are worth; 1 is perfect."""
     run_here(

@@ -242,8 +242,8 @@ FIRST, SECOND = "(128, 8) covers more than (8, 128)", "coverage rises with N = 8
 )
 def test_planted_claims(rooms, first, second, tmp_path, plane, capsys, monkeypatch):
     """Rooms seen by (8, 128), (128, 8), (32, 128), (128, 128)."""
-    shapes = [(8, 128), (128, 8), (32, 128), (128, 128)]
-    plant_grid(tmp_path / "a", dict(zip(shapes, rooms)), seeds=range(1, 11), rows=50)
+    n_by_ts = [(8, 128), (128, 8), (32, 128), (128, 128)]
+    plant_grid(tmp_path / "a", dict(zip(n_by_ts, rooms)), seeds=range(1, 11), rows=50)
     found = verdicts(tmp_path, tmp_path / "out", monkeypatch)
     assert (found[FIRST]["verdict"], found[SECOND]["verdict"]) == (first, second)
     for claim in found.values():
@@ -283,8 +283,8 @@ def test_claims_have_welchs_interval():
             "measure": name,
         }
         for name in umap_coverage.MEASURES
-        for (N, T), of_shape in values.items()
-        for seed, value in enumerate(of_shape)
+        for (N, T), of_seeds in values.items()
+        for seed, value in enumerate(of_seeds)
     ]
     table = pd.DataFrame(lines).assign(grid=16, umap_seed=0, last_step=100)
     claim, *_ = umap_coverage.find_claims(table, 16)
@@ -365,16 +365,16 @@ def test_umap_finds_the_rooms_and_repeats_itself(tmp_path):
 
 def test_from_real_runs_to_the_figure(tmp_path, capsys):
     """Two runs of a training script, and the real UMAP on the features of their networks."""
-    for name, shape in (("a", (2, 64)), ("b", (4, 32))):
+    for name, n_by_t in (("a", (2, 64)), ("b", (4, 32))):
         run(
             "ppo_atari_envpool.py",
             tmp_path,
             "--run-name",
             f"runs/{name}",
             "--num-envs",
-            shape[0],
+            n_by_t[0],
             "--num-steps",
-            shape[1],
+            n_by_t[1],
             "--total-timesteps",
             256,
             "--no-diagnostics",

@@ -15,13 +15,13 @@ TASKS = ["Acrobot-v1", "MiniGrid-DoorKey-5x5"]
 
 
 def picks(view):
-    """For each game the places in `view.configs` of what the searches recommend: arrays (searches,)."""
-    found = {game: [] for game in view.games}
+    """For each task the places in `view.configs` of what the searches recommend: arrays (searches,)."""
+    found = {task: [] for task in view.tasks}
     with open(view.folder / "searches.csv") as file:
         for row in csv.DictReader(file):
             if row["game"] in found:
-                cell = view.one(**{name: float(row[name]) for name in VARIES})
-                found[row["game"]].append(view.configs.index(cell))
+                setting = view.one(**{name: float(row[name]) for name in VARIES})
+                found[row["game"]].append(view.configs.index(setting))
     return [np.array(places) for places in found.values()]
 
 
@@ -34,18 +34,18 @@ def claims(scores):
     found = Claims(scores)
     text = f"the recommended cell is less than {SMALLEST_EFFECT} below the best cell of the grid"
     quantity = "score, the recommended cells minus the cell that half of the grid's seeds choose"
-    for name, games in (("V1", TASKS), ("V2", TASKS[:1]), ("V3", TASKS[1:])):
+    for name, tasks in (("V1", TASKS), ("V2", TASKS[:1]), ("V3", TASKS[1:])):
         found.add(
-            text, regret, scores.configs, name=name, primary=name == "V1", games=games, by_game=False, quantity=quantity
+            text, regret, scores.configs, name=name, primary=name == "V1", tasks=tasks, by_task=False, quantity=quantity
         )
     return found
 
 
 def draw(scores):
-    shapes = sorted({config["num_envs"] for config in scores.configs})
+    numbers = sorted({config["num_envs"] for config in scores.configs})
     rates = sorted({config["learning_rate"] for config in scores.configs})
-    rows = {f"rate {rate:g}": [scores.one(num_envs=n, learning_rate=rate) for n in shapes] for rate in rates}
-    labels = [f"{n}×{1024 // n}" for n in shapes]
+    rows = {f"rate {rate:g}": [scores.one(num_envs=n, learning_rate=rate) for n in numbers] for rate in rates}
+    labels = [f"{n}×{1024 // n}" for n in numbers]
     return facets(
-        scores.in_games(TASKS), rows, labels, "environments × steps (N × T)", "The exhaustive grid, 100,000 steps"
+        scores.in_tasks(TASKS), rows, labels, "environments × steps (N × T)", "The exhaustive grid, 100,000 steps"
     )

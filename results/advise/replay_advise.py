@@ -5,7 +5,7 @@
 
 For each task and budget of --steps with enough settings (minibatches of 256 rows, the map's epochs, at least five seeds
 each): the model of analysis/prior.py is fitted to the other tasks. The seeds of each setting are split at random, in a
-half for the search and a half that judges. A run of the search is the next seed of its half; a setting whose half is
+half for the search and a half that tests. A run of the search is the next seed of its half; a setting whose half is
 used up gets no further run. Beside it, with as many runs on the same halves:
 
     random           a run each of settings drawn at random; the best score wins
@@ -15,9 +15,9 @@ used up gets no further run. Beside it, with as many runs on the same halves:
     32x32 at 2e-3    no search at all
     exhaustive       every setting with its whole half: what the others are compared with
 
-The regret is the mean score, on the judging half, of what the exhaustive search picks minus that of what the search
+The regret is the mean score, on the testing half, of what the exhaustive search picks minus that of what the search
 picks; it is below 0 where the few runs were luckier. Means are over replays, then over tasks; intervals are Student's t
-over tasks, which few tasks make wide. The reliability is the share of replays whose pick gains, on the judging half, at
+over tasks, which few tasks make wide. The reliability is the share of replays whose pick gains, on the testing half, at
 most 5 % less than the exhaustive pick, against the probability that advise.py gives. Both halves are noisy, so even a
 perfect forecast would not lie on the diagonal: the share is too low where scores vary from seed to seed.
 
@@ -45,7 +45,7 @@ from support.arguments import Range, Seed, Steps
 
 SHARES = (0.05, 0.1, 0.2)  # shares of the runs of a grid with SEEDS seeds
 SEEDS, FEWEST_SETTINGS = 10, 12
-AT_A_TIME, SHAPES, DRAWS = 12, 2, 1000  # as advise.py with two workers
+AT_A_TIME, MOST_N_BY_TS, DRAWS = 12, 2, 1000  # as advise.py with two workers
 EPOCHS = (4, 10)  # for discrete and for continuous actions
 BINS = (0, 0.4, 0.6, 0.8, 1.0)
 CONSTANT = (32, 32, 2e-3)  # N, T and learning rate: no search at all
@@ -66,22 +66,22 @@ def parse_args(argv):
 
 
 def problems(table):
-    """Yields (game, budget, settings, the scores of each), where there are FEWEST_SETTINGS with five seeds or more."""
+    """Yields (task, budget, settings, the scores of each), where there are FEWEST_SETTINGS with five seeds or more."""
     same = table[(table["minibatch_size"] == 256) & table["update_epochs"].isin(EPOCHS)]
-    for (game, budget), rows in same.groupby(["game", "total_timesteps"]):
+    for (task, budget), rows in same.groupby(["game", "total_timesteps"]):
         found = [(key, of.to_numpy(float)) for key, of in rows.groupby(list(prior.SETTING))["score"] if len(of) >= 5]
         if len(found) >= FEWEST_SETTINGS:
             settings, scores = zip(*found, strict=True)
-            yield game, budget, pd.DataFrame(settings, columns=list(prior.SETTING)), scores
+            yield task, budget, pd.DataFrame(settings, columns=list(prior.SETTING)), scores
 
 
 class Halves:
-    """The scores of each setting, split at random: `search` gives them one by one, `judge` has the others."""
+    """The scores of each setting, split at random: `search` gives them one by one, `test` has the others."""
 
     def __init__(self, scores, rng):
         mixed = [rng.permutation(values) for values in scores]
         self.search = [values[: (len(values) + 1) // 2] for values in mixed]
-        self.judge = np.array([values[(len(values) + 1) // 2 :].mean() for values in mixed])
+        self.test = np.array([values[(len(values) + 1) // 2 :].mean() for values in mixed])
         self.used = np.zeros(len(mixed), int)
 
     def run(self, setting):
@@ -98,7 +98,7 @@ class Halves:
         return int(np.argmax([values.mean() if len(values) else -np.inf for values in self.seen()]))
 
 
-def advise(halves, number, rng, before, shapes):
+def advise(halves, number, rng, before, n_by_ts):
     """The pick of advise.py and the probability that it gives."""
     made = 0
     while True:
@@ -108,7 +108,7 @@ def advise(halves, number, rng, before, shapes):
             return pick, prior.close_to_best(draws)[pick]
         used_up = halves.used == [len(values) for values in halves.search]
         draws[:, used_up] = -np.inf
-        asked = prior.next_runs(draws, shapes, SHAPES, min(AT_A_TIME, number - made))
+        asked = prior.next_runs(draws, n_by_ts, MOST_N_BY_TS, min(AT_A_TIME, number - made))
         made += max(sum(halves.run(setting) for setting in asked), 1)  # 1: nothing is left
 
 
@@ -148,21 +148,21 @@ NO_SEARCH = "32x32 at 2e-3"
 def replay(table, replays, seed):
     """A row for each replay."""
     rows = []
-    for game, budget, settings, scores in problems(table):
-        before = prior.Tasks(table[table["game"] != game]).prior(settings)
-        shapes = [f"{n}x{t}" for n, t in zip(settings["num_envs"], settings["num_steps"], strict=True)]
-        cells = list(settings[["num_envs", "num_steps", "learning_rate"]].itertuples(index=False, name=None))
+    for task, budget, settings, scores in problems(table):
+        before = prior.Tasks(table[table["game"] != task]).prior(settings)
+        n_by_ts = [f"{n}x{t}" for n, t in zip(settings["num_envs"], settings["num_steps"], strict=True)]
+        triples = list(settings[["num_envs", "num_steps", "learning_rate"]].itertuples(index=False, name=None))
         searches = dict(METHODS)
-        if CONSTANT in cells:
-            searches[NO_SEARCH] = partial(constant, cells.index(CONSTANT))
+        if CONSTANT in triples:
+            searches[NO_SEARCH] = partial(constant, triples.index(CONSTANT))
         for share in SHARES:
             number = max(2, round(share * SEEDS * len(scores)))
             for (method, search), i in ((item, i) for item in searches.items() for i in range(replays)):
                 halves = Halves(scores, np.random.default_rng([seed, i]))
-                pick, chance = search(halves, number, np.random.default_rng([seed, i, 1]), before, shapes)
+                pick, chance = search(halves, number, np.random.default_rng([seed, i, 1]), before, n_by_ts)
                 best = int(np.argmax([values.mean() for values in halves.search]))
-                gain, top = halves.judge[pick], halves.judge[best]
-                row = {"game": game, "total_timesteps": budget, "settings": len(scores), "share": share}
+                gain, top = halves.test[pick], halves.test[best]
+                row = {"game": task, "total_timesteps": budget, "settings": len(scores), "share": share}
                 row |= {"method": method, "replay": i, "runs": int(halves.used.sum()), "regret": round(top - gain, 4)}
                 rows.append({**row, "probability": round(chance, 3), "close": gain >= top - prior.CLOSE * abs(top)})
     return pd.DataFrame(rows)
@@ -230,9 +230,9 @@ def draw(rows, table, path):
     figure, (left, right) = plt.subplots(1, 2, figsize=(2 * COLUMN, 2.6))
     own = rows[rows["method"] == "advise"]
     left.plot([0, 1], [0, 1], color=GRAY, lw=0.8)
-    for (game, inside), color in zip(own.groupby("game"), COLORS[1:], strict=False):
+    for (task, inside), color in zip(own.groupby("game"), COLORS[1:], strict=False):
         bins = inside.groupby(pd.cut(inside["probability"], BINS), observed=True)[["probability", "close"]].mean()
-        left.plot(bins["probability"], bins["close"], "o", color=color, ms=3, label=game)
+        left.plot(bins["probability"], bins["close"], "o", color=color, ms=3, label=task)
     bars = np.abs(np.stack([table["close"] - table["low"], table["high"] - table["close"]]))
     left.errorbar(
         table["probability"], table["close"], np.nan_to_num(bars), color=BLUE, marker="s", label="mean of tasks"

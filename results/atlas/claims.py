@@ -1,7 +1,7 @@
 """Over forty tasks: what does tuning the learning rate buy, and what does tuning N x T buy beside it? A1 to A6.
 
 The design, its constants, and what step 1 has chosen are here too: plan.py makes the runs from them. The unit of every
-test is the task: a task's number is made of means over its judging seeds.
+test is the task: a task's number is made of means over the seeds of step 2.
 """
 
 from pathlib import Path
@@ -33,11 +33,11 @@ HERE = Path(__file__).resolve().parent
 VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps")
 FIXED = {"minibatch_size": 256, "update_epochs": 4}
 
-SHAPES = ((8, 128), (32, 32), (128, 8))
+N_BY_TS = ((8, 128), (32, 32), (128, 8))
 RATES = tuple(2.5e-4 * 2**k for k in range(7))
 DEFAULT, MANY, CONSTANT = (8, 128, 2.5e-4), (128, 8, 2.5e-4), (32, 32, 2e-3)  # N, T and learning rate
 BUDGETS = (50_000, 150_000, 450_000, 900_000)
-PILOT_SEEDS, CHOOSING, JUDGING, REPEATING = (1001, 1002), range(1, 4), range(101, 111), range(201, 211)
+PILOT_SEEDS, CHOOSING, TESTING, REPEATING = (1001, 1002), range(1, 4), range(101, 111), range(201, 211)
 SOLVED, EQUAL = 0.95, 0.05  # the score from which a setting has solved a task; the margin of "about equal"
 ERRORS = 3  # standard errors above random play from which a setting has learned something
 
@@ -73,7 +73,7 @@ def tasks():
 # ---- step 1 ----------------------------------------------------------------------------------------------------------
 def chosen(means, rates=RATES):
     """({N x T: its best setting}, the best of all), by {(N, T, rate): mean return}; of equal ones the lower rate."""
-    best = {shape: max(((*shape, rate) for rate in rates), key=lambda setting: means[setting]) for shape in SHAPES}
+    best = {n_by_t: max(((*n_by_t, rate) for rate in rates), key=lambda setting: means[setting]) for n_by_t in N_BY_TS}
     return best, max(best.values(), key=lambda setting: means[setting])
 
 
@@ -86,8 +86,8 @@ class Settings(NamedTuple):
     top: float
 
     @property
-    def judged(self):
-        """The settings that step 2 judges: six, and the best N x T at the default rate where it is another."""
+    def tested(self):
+        """The settings that step 2 tests: six, and the best N x T at the default rate where it is another."""
         return list(dict.fromkeys([*self.tuned.values(), DEFAULT, MANY, CONSTANT, self.at_default]))
 
 
@@ -102,8 +102,8 @@ def returns_of(runs, task, seeds, column="final_return"):
     """{(N, T, rate): the returns (seeds,) of some seeds of a task}, those of diverged runs as random play."""
     own = runs[(runs["env_id"] == task) & runs["seed"].isin(seeds)].sort_values("seed")
     values = own[column].where(own["state"] != "diverged").fillna(random_play().loc[task, "random"])
-    cells = [own[name] for name in ("num_envs", "num_steps", "learning_rate")]
-    return {(int(n), int(t), rate): of.to_numpy(float) for (n, t, rate), of in values.groupby(cells)}
+    columns = [own[name] for name in ("num_envs", "num_steps", "learning_rate")]
+    return {(int(n), int(t), rate): of.to_numpy(float) for (n, t, rate), of in values.groupby(columns)}
 
 
 # ---- step 2: a task's numbers ----------------------------------------------------------------------------------------
@@ -117,8 +117,8 @@ class Task(NamedTuple):
     learned: bool
     solved: bool
 
-    def tuned(self, shape):
-        return self.scores[self.settings.tuned[shape]]
+    def tuned(self, n_by_t):
+        return self.scores[self.settings.tuned[n_by_t]]
 
     def difference(self, first, second):
         """The mean of the first scores minus that of the second, and the variance of its error."""
@@ -126,11 +126,11 @@ class Task(NamedTuple):
         return value, first.var(ddof=1) / len(first) + second.var(ddof=1) / len(second)
 
 
-def measure(runs, task, budget, references=True, column="final_return", seeds=JUDGING):
+def measure(runs, task, budget, references=True, column="final_return", seeds=TESTING):
     """The Task of a name. references: 1 is the reference of small_worlds.csv where there is one (scale R; else B)."""
     play, settings = random_play().loc[task], settings_of(returns_of(runs, task, CHOOSING))
     zero, one = play["random"], settings.top
-    known = catalog.small_table().get(catalog.game_name(task)) if references else None
+    known = catalog.small_table().get(catalog.task_name(task)) if references else None
     if known:
         zero, one = known
     returns = returns_of(runs, task, seeds, column)
@@ -140,7 +140,7 @@ def measure(runs, task, budget, references=True, column="final_return", seeds=JU
         for values in returns.values()
     )
     scores = {setting: (values - zero) / ((one - zero) or np.nan) for setting, values in returns.items()}
-    solved = all(scores[setting].mean() >= SOLVED for setting in settings.judged)
+    solved = all(scores[setting].mean() >= SOLVED for setting in settings.tested)
     return Task(task, budget, settings, scores, learned, solved)
 
 
@@ -157,7 +157,7 @@ def rate_gain(task):
     return task.tuned((8, 128)).mean() - task.scores[DEFAULT].mean()
 
 
-def shape_gain(task):
+def n_by_t_gain(task):
     """What tuning N x T buys beside the rate: the setting that step 1 found best minus 8 x 128 at its rate."""
     return task.scores[task.settings.best].mean() - task.tuned((8, 128)).mean()
 
@@ -283,7 +283,7 @@ BESIDE = {  # estimates beside the claims: the numbers of the sheet
     "score of 8x128 at its tuned rate": lambda task: task.tuned((8, 128)).mean(),
     "score with both tuned": lambda task: task.scores[task.settings.best].mean(),
     "what the rate buys": rate_gain,
-    "what N x T buys beside it": shape_gain,
+    "what N x T buys beside it": n_by_t_gain,
 }
 
 
@@ -292,21 +292,21 @@ def claims(scores):
     found, runs = Claims(scores), scores.table
     counted, of_best = (atlas(runs, references)[1] for references in (True, False))
     area = atlas(runs, column="mean_return")[1]
-    games = [catalog.game_name(task.name) for task in counted]
+    names = [catalog.task_name(task.name) for task in counted]
 
     def add(name, text, tested, family="", **more):
-        claim = {"games": games, "by_game": False, "primary": not family, "family": family, **more}
+        claim = {"tasks": names, "by_task": False, "primary": not family, "family": family, **more}
         found.add(text, lambda view: tested, scores.configs, name=name, **claim)
 
     def gain_of_many(task):
         return many_gain(task)[0]
 
-    def rate_over_shape(task):
-        return rate_gain(task) - shape_gain(task)
+    def rate_over_n_by_t(task):
+        return rate_gain(task) - n_by_t_gain(task)
 
     values, variances = map(np.array, zip(*(many_gain(task) for task in counted)))
     primary = {
-        "A1": ("tuning the rate buys more than tuning N x T beside it", rate_over_shape),
+        "A1": ("tuning the rate buys more than tuning N x T beside it", rate_over_n_by_t),
         "A2": ("128x8 beats 8x128, each at its own rate", gain_of_many),
         "A4": ("32x32 at 2e-3 beats the default", constant_gain),
     }
@@ -341,7 +341,7 @@ def draw(scores):
     """Left what the rate and N x T buy, a bar each; right 128 x 8 - 8 x 128 of each task, and a new task's interval."""
     counted = atlas(scores.table)[1]
     figure, (left, right) = plt.subplots(1, 2, figsize=(PAGE, 4.6), width_ratios=(1, 2.2))
-    for place, number in enumerate((rate_gain, shape_gain)):
+    for place, number in enumerate((rate_gain, n_by_t_gain)):
         one = over_tasks([number(task) for task in counted]).estimate
         left.bar(place, one.value, width=0.6, color=(BLUE, VERMILLION)[place])
         left.errorbar(place, one.value, yerr=[[one.value - one.low], [one.high - one.value]], color="black", lw=1)

@@ -3,8 +3,8 @@
     python results/atlas/plan.py pilot             # the pilots that are missing: TASK N T RATE SEED STEPS, one per line
     python results/atlas/plan.py tasks             # the forty tasks, in the order in which they run
     python results/atlas/plan.py choose TASK       # step 1: the runs that choose, as above
-    python results/atlas/plan.py judge TASK        # step 2: those that judge, once step 1 has chosen
-    python results/atlas/plan.py repeat            # the judged settings of five tasks again, with fresh seeds
+    python results/atlas/plan.py judge TASK        # step 2: those that test, once step 1 has chosen
+    python results/atlas/plan.py repeat            # the tested settings of five tasks again, with fresh seeds
     python results/atlas/plan.py take --runs runs/atlas     # adds what has ended to blocks/TASK.csv and to pilot.csv
 
 The design is in results/CLAIMS.md. budgets.csv is what the pilots have said: `pilot` writes it once all places are
@@ -26,14 +26,14 @@ import claims
 import numpy as np
 import pandas as pd
 from analysis import training_runs
-from claims import BUDGETS, CHOOSING, JUDGING, PILOT_SEEDS, RATES, REPEATING, SHAPES, table_of, tasks
+from claims import BUDGETS, CHOOSING, N_BY_TS, PILOT_SEEDS, RATES, REPEATING, TESTING, table_of, tasks
 from tyro.conf import Positional
 
 from support import arguments, reading
 
 HERE = Path(__file__).resolve().parent
 PILOT = ((16, 64, 1e-3), (16, 64, 4e-3))  # N, T and learning rate
-REPEATED = 5  # tasks whose judged settings run again
+REPEATED = 5  # tasks whose tested settings run again
 KEYS = ["num_envs", "num_steps", "learning_rate", "seed", "total_timesteps"]
 FIRST = ("experiment", "script", "state", "env_id", "game", *KEYS)  # columns of a block
 
@@ -117,21 +117,21 @@ def budget(task):
 
 # ---- steps 1 and 2 ---------------------------------------------------------------------------------------------------
 def choosing(task):
-    settings = [(*shape, rate, seed) for shape, rate, seed in itertools.product(SHAPES, RATES, CHOOSING)]
+    settings = [(*n_by_t, rate, seed) for n_by_t, rate, seed in itertools.product(N_BY_TS, RATES, CHOOSING)]
     return missing(task, settings, tasks()[task])
 
 
-def judging(task, seeds=JUDGING):
+def testing(task, seeds=TESTING):
     if choosing(task):
         arguments.fail(f"{task}: step 1 has not ended: expected `plan.py choose {task}` to print nothing")
     settings = claims.settings_of(claims.returns_of(table_of(f"blocks/{task}.csv"), task, CHOOSING))
-    return missing(task, [(*setting, seed) for setting in settings.judged for seed in seeds], tasks()[task])
+    return missing(task, [(*setting, seed) for setting in settings.tested for seed in seeds], tasks()[task])
 
 
 def repeats():
     """Five tasks, drawn with seed 0 from the sorted names, again with other seeds."""
     drawn = random.Random(0).sample(sorted(tasks()), REPEATED)
-    return [run for task in drawn for run in judging(task, REPEATING)]
+    return [run for task in drawn for run in testing(task, REPEATING)]
 
 
 # ---- what has run ----------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def main(args):
         return take(args.runs)
     if args.what == "tasks":
         return print(*tasks(), sep="\n")
-    plan = {"pilot": pilots, "repeat": repeats}.get(args.what) or {"choose": choosing, "judge": judging}[args.what]
+    plan = {"pilot": pilots, "repeat": repeats}.get(args.what) or {"choose": choosing, "judge": testing}[args.what]
     for task, n, t, rate, seed, steps in plan(*[args.task] * bool(args.task)):
         print(task, n, t, f"{rate:g}", seed, steps)
 

@@ -75,7 +75,7 @@ from typing_extensions import Annotated
 from tyro.conf import UseAppendAction
 
 from support import devices, reading
-from support.arguments import Count, NonNegative, Pattern, Range, Shapes, Threads, fail, parse, writable
+from support.arguments import Count, NByTs, NonNegative, Pattern, Range, Threads, fail, parse, writable
 from support.envs.episodes import env_seeds
 
 SECTIONS = ("env", "network", "scripts", "peers", "pairs", "busy", "ranks", "growth")
@@ -97,9 +97,9 @@ def words_of(choices):
 class Args:
     sections: Annotated[str, words_of(SECTIONS)] = ",".join(SECTIONS)  # what to measure: see the list above
     scripts: Annotated[str, words_of(SCRIPTS)] = ",".join(SCRIPTS)  # the scripts to measure
-    shapes: Shapes = "128x8"  # environments x steps of a rollout
+    shapes: NByTs = "128x8"  # environments x steps of a rollout
     precisions: Annotated[str, words_of(PRECISIONS)] = "fp32,bf16"  # without and with the scripts' --bf16
-    growth: Shapes = ",".join(f"{2**k}x8" for k in range(3, 11))  # what `growth` measures
+    growth: NByTs = ",".join(f"{2**k}x8" for k in range(3, 11))  # what `growth` measures
     rounds: Count = 3  # repetitions of everything but `growth`
     seconds: Annotated[float, Range(0.1, 1e9)] = 10.0  # seconds of training in each process
     minutes: NonNegative = 18.0  # minutes for the whole benchmark; leaves out what would not end in time

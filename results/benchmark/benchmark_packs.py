@@ -30,7 +30,7 @@ from typing import Annotated, Optional, Tuple
 
 import pandas as pd
 
-from support.arguments import Count, Pattern, Shape, Steps, fail, parse, writable
+from support.arguments import Count, NByT, Pattern, Steps, fail, parse, writable
 
 Peer = Annotated[str, Pattern(r"[\w-]+=\S[\s\S]*", "NAME=COMMAND")]
 
@@ -38,7 +38,7 @@ Peer = Annotated[str, Pattern(r"[\w-]+=\S[\s\S]*", "NAME=COMMAND")]
 @dataclass
 class Args:
     tasks: Tuple[str, ...] = ("CartPole-v1", "MiniGrid-DoorKey-5x5-v0", "LunarLander-v3", "Hopper-v4")  # EnvPool's
-    shapes: Tuple[Shape, ...] = ("8x128", "32x32", "128x8")  # environments x steps of a rollout, for each agent
+    shapes: Tuple[NByT, ...] = ("8x128", "32x32", "128x8")  # environments x steps of a rollout, for each agent
     sizes: Tuple[Count, ...] = (1, 4, 16, 64)  # agents in a process
     steps: Steps = 100_000  # steps of each agent
     rounds: Count = 3  # repetitions of everything

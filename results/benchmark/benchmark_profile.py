@@ -191,10 +191,10 @@ def main(args):
     table = []
     with writable("out", args.out.parent) if args.out else contextlib.nullcontext():
         for setting in args.settings:
-            env_id, shape = setting.split(":")
+            env_id, n_by_t = setting.split(":")
             for size in args.sizes:
                 with multiprocessing.get_context("spawn").Pool(1) as pool:
-                    table.append(pool.apply(run, ((env_id, *map(int, shape.split("x")), size, args.steps),)))
+                    table.append(pool.apply(run, ((env_id, *map(int, n_by_t.split("x")), size, args.steps),)))
                 print(*(f"{name}={value}" for name, value in table[-1].items()), flush=True)
         if args.out:
             with args.out.open("w", newline="") as file:

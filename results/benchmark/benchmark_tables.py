@@ -18,9 +18,9 @@ def limit(env_sps, inference, training, update_epochs):
     return 1.0 / (1.0 / env_sps + 1.0 / inference + update_epochs / training)
 
 
-def batch_size(shape):
-    """N times T, from the "shape" of a record, such as "128x8"."""
-    num_envs, num_steps = map(int, shape.split("x"))
+def batch_size(n_by_t):
+    """N times T, from the N x T of a record, such as "128x8"."""
+    num_envs, num_steps = map(int, n_by_t.split("x"))
     return num_envs * num_steps
 
 
@@ -218,7 +218,7 @@ def variant(row):
     return " ".join(filter(None, [row["precision"], row["flags"], "" if row["diagnostics"] else "--no-diagnostics"]))
 
 
-SCRIPT = {"shape": lambda row: row["shape"], "script": lambda row: row["script"], "": lambda row: row["precision"]}
+SCRIPT = {"N x T": lambda row: row["shape"], "script": lambda row: row["script"], "": lambda row: row["precision"]}
 AGAINST_ONE = {  # columns of several processes
     "times one": lambda row: shown(row["against_one"], ".2f"),
     "peak GB of all": lambda row: gigabytes(row["peak_bytes"]),
@@ -249,7 +249,7 @@ TABLES = {
     "busy": (
         "SPS alone and beside one process that keeps a core busy; the last column is ours against each peer there.",
         {
-            "shape": lambda row: row["shape"],
+            "N x T": lambda row: row["shape"],
             "script": lambda row: row["script"],
             "": lambda row: row["precision"] or row["name"],
             "alone": lambda row: shown(row["alone"]),
@@ -320,9 +320,9 @@ def render(summary, machine):
         name: [heading, table(summary[name], columns)] for name, (heading, columns) in TABLES.items() if summary[name]
     }
     parts += tables.pop("parts", [])
-    for shape, script in dict.fromkeys((row["shape"], row["script"]) for row in summary["end_to_end"]):
-        rows = [row for row in summary["end_to_end"] if (row["shape"], row["script"]) == (shape, script)]
-        parts.append(f"{script}, {shape} (environments x steps), end to end.")
+    for n_by_t, script in dict.fromkeys((row["shape"], row["script"]) for row in summary["end_to_end"]):
+        rows = [row for row in summary["end_to_end"] if (row["shape"], row["script"]) == (n_by_t, script)]
+        parts.append(f"{script}, {n_by_t} (environments x steps), end to end.")
         parts.append(table(rows, program_columns(rows[0]["against"])))
     parts += [text for heading_and_table in tables.values() for text in heading_and_table]
     if summary["errors"]:

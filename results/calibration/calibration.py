@@ -3,9 +3,9 @@
     python results/calibration/calibration.py                   # the table of README.md, ten minutes of one core
     python results/calibration/calibration.py --kinds "best of" # the kinds whose name has these words
 
-Every kind of claim that a program of this repository judges is tried with its own functions, on scores that are drawn
-from results/runs.csv.gz. In a null all configurations of a game get their scores from one common pool:
-all runs of an experiment in that game, or those of one of its configurations, which each simulated sweep chooses anew.
+Every kind of claim that a program of this repository tests is tried with its own functions, on scores that are drawn
+from results/runs.csv.gz. In a null all configurations of a task get their scores from one common pool:
+all runs of an experiment in that task, or those of one of its configurations, which each simulated sweep chooses anew.
 A claim with a margin is tried where the truth lies exactly at the margin, so that no verdict is right. The numbers
 are, for 3, 5, 10 and 20 seeds, the shares of simulated sweeps in which the claim is *supported* / *contradicted*, in
 percent, the largest over the pools. 2.5 on each side is nominal.
@@ -49,7 +49,7 @@ from support.arguments import Count, Seed
 SEEDS = (3, 5, 10, 20)
 EFFECTS = (0.1, 0.2)
 CHUNK = 50  # sweeps that are simulated at once
-LEVELS = (4, 8, 16, 32, 64, 128, 256)  # N of shape's seven configurations
+LEVELS = (4, 8, 16, 32, 64, 128, 256)  # N of the seven configurations of the study `shape`
 MARGIN = 0.05  # in results/
 SHARE = 0.1  # share of the base's score: the margin in the papers' figures
 EXPERIMENTS = {  # whose runs are drawn from, and the columns that tell their settings apart
@@ -74,51 +74,51 @@ class Args:
 
 # ---- pools of scores -------------------------------------------------------------------------------------------------
 def read_rows(name):
-    """{game: {setting: its rows}} of the runs of one of EXPERIMENTS, sorted as text."""
+    """{task: {setting: its rows}} of the runs of one of EXPERIMENTS, sorted as text."""
     varies, found = EXPERIMENTS[name], defaultdict(dict)
     runs = experiment.read_dataset(experiment.DATASET)
     runs = runs[[name in words.split() for words in runs["experiment"]]]
     runs = runs.sort_values(["game", "seed", *varies], key=lambda column: column.astype(str).where(column != ""))
-    for (game, *config), rows in runs.groupby(["game", *varies], sort=False):
-        found[game][tuple(config)] = rows
+    for (task, *config), rows in runs.groupby(["game", *varies], sort=False):
+        found[task][tuple(config)] = rows
     return found
 
 
 def read_pools():
-    """{name: function(rng) -> one array of scores a game}."""
+    """{name: function(rng) -> one array of scores per task}."""
     settings = {}
     for name in EXPERIMENTS:
         settings[name] = [
-            [rows["score"].to_numpy() for rows in of_game.values()] for _, of_game in sorted(read_rows(name).items())
+            [rows["score"].to_numpy() for rows in of_task.values()] for _, of_task in sorted(read_rows(name).items())
         ]
     pools = {}
-    for name, games in settings.items():
-        pools[name] = lambda rng, games=games: [np.concatenate(game) for game in games]
-        pools[f"{name}, cells"] = lambda rng, games=games: [game[rng.randint(len(game))] for game in games]
-    every = [game for games in settings.values() for game in games]
+    for name, tasks in settings.items():
+        pools[name] = lambda rng, tasks=tasks: [np.concatenate(task) for task in tasks]
+        pools[f"{name}, settings"] = lambda rng, tasks=tasks: [task[rng.randint(len(task))] for task in tasks]
+    every = [task for tasks in settings.values() for task in tasks]
 
     def some(rng, count):
-        """A configuration of each of so many games, whichever experiment they are of."""
+        """A configuration of each of so many tasks, whichever experiment they are of."""
         chosen = [every[i] for i in rng.randint(len(every), size=count)]
-        return [game[rng.randint(len(game))] for game in chosen]
+        return [task[rng.randint(len(task))] for task in chosen]
 
-    return {**pools, "one game": partial(some, count=1), "ten games": partial(some, count=10)}
+    return {**pools, "one task": partial(some, count=1), "ten tasks": partial(some, count=10)}
 
 
 class Trials:
-    """Simulated sweeps, `size` at once. `pools`: of each sweep the scores of each game, from which all of its
+    """Simulated sweeps, `size` at once. `pools`: of each sweep the scores of each task, from which all of its
     configurations draw their own."""
 
     def __init__(self, rng, pools, seeds, reps):
         self.rng, self.pools, self.seeds, self.reps, self.size = rng, pools, seeds, reps, len(pools)
         self.scores, self.starts, self.lengths = [], [], []
-        for of_game in zip(*pools):
-            self.scores.append(np.concatenate(of_game))
-            self.lengths.append(np.array([[len(scores)] for scores in of_game]))
+        for of_task in zip(*pools):
+            self.scores.append(np.concatenate(of_task))
+            self.lengths.append(np.array([[len(scores)] for scores in of_task]))
             self.starts.append(self.lengths[-1].cumsum()[:, None] - self.lengths[-1])
 
     def sample(self, shift=0.0):
-        """The scores of a configuration, shifted: one array (size, seeds) a game. shift: a number, or (size, 1)."""
+        """The scores of a configuration, shifted: one array (size, seeds) per task. shift: a number, or (size, 1)."""
         return [
             scores[start + (self.rng.random_sample((self.size, self.seeds)) * length).astype(int)] + shift
             for scores, start, length in zip(self.scores, self.starts, self.lengths)
@@ -195,13 +195,13 @@ def best_of_peaks(trials, effect):
     return trials.judge_table(comparisons.table_of(5), trials.samples(*falls + effect, *falls))
 
 
-def best_shape_stays(trials, effect):
+def best_n_by_t_stays(trials, effect):
     """Seven N x T at four rates. The first is clearly the best at the default; the others pass it at the next one."""
     first = trials.samples(-0.5, effect - MARGIN, effect - MARGIN - 0.2, -0.5)
     others = [sample for _ in range(6) for sample in trials.samples(-0.5, -0.6, 0, -0.5)]
 
     def verdict(*samples):
-        grid = {shape: dict(zip((1, 2, 4, 8), samples[4 * shape : 4 * shape + 4])) for shape in range(7)}
+        grid = {place: dict(zip((1, 2, 4, 8), samples[4 * place : 4 * place + 4])) for place in range(7)}
         return comparisons.judge_default(grid, 2, MARGIN).verdict
 
     return trials.each(verdict, *first, *others)
@@ -219,7 +219,7 @@ def search(trials, effect):
 
 def trend(trials, effect):
     def verdict(*samples):
-        groups = [list(of_game) for of_game in zip(*samples)]
+        groups = [list(of_task) for of_task in zip(*samples)]
         return comparisons.judge_trend(LEVELS, groups, "more").verdict
 
     return trials.each(verdict, *trials.samples(*effect * np.linspace(0, 1, len(LEVELS))))
@@ -255,15 +255,15 @@ def best_place_moves(trials, effect):
     return words(*p_values(draws, "more", 0.0))
 
 
-def noise_against_best(trials, effect, games=8):
-    """The noise scale and the best of four N in each quarter of a run, by the mean return so far; each game's own best
-    N is better by `effect`, and the larger the noisier the game is."""
-    noise, found = np.arange(games)[:, None] + np.linspace(0, 1, 4), []
+def noise_against_best(trials, effect, tasks=8):
+    """The noise scale and the best of four N in each quarter of a run, by the mean return so far; each task's own best
+    N is better by `effect`, and the larger the noisier the task is."""
+    noise, found = np.arange(tasks)[:, None] + np.linspace(0, 1, 4), []
     for pool in trials.pools:
         best = []
-        for game in range(games):
+        for task in range(tasks):
             scores = trials.rng.choice(pool[trials.rng.randint(len(pool))], (4, trials.seeds, 4))  # N, seeds, quarters
-            scores = scores + effect * (np.arange(4) == game * 4 // games)[:, None, None]
+            scores = scores + effect * (np.arange(4) == task * 4 // tasks)[:, None, None]
             best.append((scores.cumsum(-1) / np.arange(1, 5)).mean(1).argmax(0))
         found.append(comparisons.judge_ranks(noise, np.array(best, float)).verdict)
     return found
@@ -271,26 +271,26 @@ def noise_against_best(trials, effect, games=8):
 
 # ---- kinds whose data are no scores ----------------------------------------------------------------------------------
 class Diagnostics:
-    """The runs of shape at the default rate: each draws its diagnostic from the ten runs of its game that are
-    nearest in score, so that it follows the score, and N only through the score."""
+    """The runs of the study `shape` at the default rate: each draws its diagnostic from the ten runs of its task that
+    are nearest in score, so that it follows the score, and N only through the score."""
 
     def __init__(self):
-        self.games = []
-        for of_game in read_rows("shape").values():
-            rows = pd.concat(of_game.values()).sort_values("score", kind="stable")
+        self.tasks = []
+        for of_task in read_rows("shape").values():
+            rows = pd.concat(of_task.values()).sort_values("score", kind="stable")
             values = {name: rows[name].to_numpy() for name in DIAGNOSTICS}
             default = rows["learning_rate"] == 2.5e-4
             at = [np.flatnonzero(default & (rows["num_envs"] == N)).tolist() for N in LEVELS]
-            self.games.append((rows["score"].to_numpy(), values, at))
+            self.tasks.append((rows["score"].to_numpy(), values, at))
 
     def __call__(self, trials, effect):
         return [self.verdict(trials, effect) for _ in range(trials.size)]
 
     def verdict(self, trials, effect):
         name = DIAGNOSTICS[trials.rng.randint(len(DIAGNOSTICS))]
-        levels = [[np.full(trials.seeds, N) for N in LEVELS]] * len(self.games)
+        levels = [[np.full(trials.seeds, N) for N in LEVELS]] * len(self.tasks)
         values, given = [], []
-        for scores, of_runs, at in self.games:
+        for scores, of_runs, at in self.tasks:
             size = np.ptp(np.percentile(of_runs[name], [5, 95]))
             values.append([])
             given.append([])
@@ -345,33 +345,33 @@ def share(trials, effect):
     return found
 
 
-SOME = ["shape", "masks", "outer_loop, cells", "trend, cells"]
-TWO = ["shape", "outer_loop, cells"]
-GAMES = ["one game", "shape", "ten games"]
+SOME = ["shape", "masks", "outer_loop, settings", "trend, settings"]
+TWO = ["shape", "outer_loop, settings"]
+TASKS = ["one task", "shape", "ten tasks"]
 gradients = Gradients()
 KINDS = {  # name: (function, pools). A claim "not below by 0.05" is a difference whose null is shifted: the same row
-    "difference of means, not below by 0.05": (difference, [*SOME, "one game", "ten games"]),
-    "difference of IQMs (P1's figures)": (difference_of_iqms, GAMES),
-    "difference of gains": (gain_difference, [*SOME, "one game", "ten games"]),
-    "not below by a tenth of the base": (not_less_than_base, GAMES),
-    "changes little, a tenth of the base": (little, GAMES),
+    "difference of means, not below by 0.05": (difference, [*SOME, "one task", "ten tasks"]),
+    "difference of IQMs (P1's figures)": (difference_of_iqms, TASKS),
+    "difference of gains": (gain_difference, [*SOME, "one task", "ten tasks"]),
+    "not below by a tenth of the base": (not_less_than_base, TASKS),
+    "changes little, a tenth of the base": (little, TASKS),
     "beats each of three": (partial(each_of, number=3), SOME),
     "beats each of six": (partial(each_of, number=6), TWO),
     "own best rate: all rates equal, 4 and 6": (best_flat, TWO),
     "own best rate: one good rate, and four": (best_peaked, SOME),
     "own best rate: both fall from a best": (best_of_peaks, TWO),
-    "the best shape at the default rate stays": (best_shape_stays, TWO),
+    "the best N x T at the default rate stays": (best_n_by_t_stays, TWO),
     "regret of a search below 0.05": (search, TWO),
-    "trend in N (tau, no turning back)": (trend, ["shape", "one game"]),
-    "slope against log2 N": (slope, [*TWO, "one game"]),
-    "inverted U": (inverted_u, [*TWO, "one game"]),
+    "trend in N (tau, no turning back)": (trend, ["shape", "one task"]),
+    "slope against log2 N": (slope, [*TWO, "one task"]),
+    "inverted U": (inverted_u, [*TWO, "one task"]),
     "the best place moves": (best_place_moves, TWO),
-    "rank correlation over 3 games": (partial(noise_against_best, games=3), ["shape"]),
-    "rank correlation over 8 games": (noise_against_best, ["shape"]),
+    "rank correlation over 3 tasks": (partial(noise_against_best, tasks=3), ["shape"]),
+    "rank correlation over 8 tasks": (noise_against_best, ["shape"]),
     "partial correlation given the score": (Diagnostics(), ["shape"]),
     "mean of a logarithm (gradients)": (gradients.mean, ["shape"]),
     "less bias of the gradient": (gradients.less_bias, ["shape"]),
-    "interval of the share of solved runs": (share, ["one game"]),
+    "interval of the share of solved runs": (share, ["one task"]),
 }
 
 

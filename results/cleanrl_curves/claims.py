@@ -26,26 +26,26 @@ def curves(folder):
 def rows(folder):
     """A dict per run of curves.csv and of twenty_seeds.csv: the return at its end.
 
-    Of curves.csv also the mean of the points that all runs of the game have.
+    Of curves.csv also the mean of the points that all runs of the task have.
     """
     points = curves(folder).pivot(index=["game", "program", "seed"], columns="point", values="return")
     areas = points.groupby("game", group_keys=False).apply(lambda rows: rows.dropna(axis=1).mean(axis=1))
-    for (game, program, seed), area in areas.items():
-        found = run(game, program, seed, 40_960 if game == "Hopper-v4" else 200_000)
-        yield {**found, "episodic_return": points.loc[(game, program, seed), POINTS], "mean_return": area}
+    for (task, program, seed), area in areas.items():
+        found = run(task, program, seed, 40_960 if task == "Hopper-v4" else 200_000)
+        yield {**found, "episodic_return": points.loc[(task, program, seed), POINTS], "mean_return": area}
     for program, seed, value in pd.read_csv(folder / "twenty_seeds.csv").itertuples(index=False, name=None):
         yield {**run("CartPole-v1", program, seed, SHORT), "episodic_return": value}
 
 
-def run(game, program, seed, steps):
+def run(task, program, seed, steps):
     """What is known of a run before it began."""
-    num_envs, num_steps = (1, 2048) if game == "Hopper-v4" else (8, 128)
-    theirs = "ppo_continuous_action" if game == "Hopper-v4" else "ppo"
+    num_envs, num_steps = (1, 2048) if task == "Hopper-v4" else (8, 128)
+    theirs = "ppo_continuous_action" if task == "Hopper-v4" else "ppo"
     return {
         "script": theirs if program == CLEANRL else "ppo_envpool",
-        "env_id": f"gymnasium::{game}" if program == OURS_GYMNASIUM else game,
+        "env_id": f"gymnasium::{task}" if program == OURS_GYMNASIUM else task,
         **{
-            "game": catalog.game_name(game),
+            "game": catalog.task_name(task),
             "program": program,
             "seed": seed,
             "num_envs": num_envs,
@@ -65,25 +65,26 @@ def table(runs):
 def claims(scores):
     found = Claims(scores)
     configs = {config["program"]: config for config in scores.configs}
-    for game in scores.games:
+    for task in scores.tasks:
         for column, quantity in MEASURES.items():
             for one, other in ((OURS, CLEANRL), (OURS_GYMNASIUM, CLEANRL), (OURS, OURS_GYMNASIUM)):
                 pair = [configs[one], configs[other]]
-                if all(scores.in_game(game).has(config) for config in pair):
+                if all(scores.in_task(task).has(config) for config in pair):
                     text = f"{one} minus {other}"
-                    more = {"games": [game], "column": column, "quantity": quantity, "family": ESTIMATE}
-                    found.compare(text, *pair, name=f"{game} {column}", **more)
+                    more = {"tasks": [task], "column": column, "quantity": quantity, "family": ESTIMATE}
+                    found.compare(text, *pair, name=f"{task} {column}", **more)
     return found
 
 
 def draw(scores):
-    """A panel per game: every run, and the mean with its 95 % interval."""
+    """A panel per task: every run, and the mean with its 95 % interval."""
     table = curves(scores.folder)
+    table["game"] = table["game"].map(catalog.task_name)
     figure, axes = plt.subplots(2, 2, figsize=(PAGE, 4))
-    for game, axis in zip(scores.games, axes.flat, strict=True):
-        last = table.loc[table["game"] == game, "step"].max()
+    for task, axis in zip(scores.tasks, axes.flat, strict=True):
+        last = table.loc[table["game"] == task, "step"].max()
         for program, color in COLORS.items():
-            rows = table[(table["game"] == game) & (table["program"] == program)]
+            rows = table[(table["game"] == task) & (table["program"] == program)]
             points = rows.pivot(index="point", columns="seed", values="return").dropna()
             if points.empty:
                 continue
@@ -92,10 +93,10 @@ def draw(scores):
             found = interval(mean, [[runs]], REPS)
             axis.fill_between(steps, found.low, found.high, color=color, alpha=0.15, lw=0)
             axis.plot(steps, found.value, color=color, label=program)
-        axis.set_title(f"{game}, {last:,} steps")
+        axis.set_title(f"{task}, {last:,} steps")
         axis.set_xlabel("thousand steps")
     for axis in axes[:, 0]:
-        axis.set_ylabel("return, last 100 games")
+        axis.set_ylabel("return, last 100 episodes")
     figure.suptitle(
         "CleanRL's scripts and ppo_envpool.py: five runs each, and the mean with its 95 % interval", fontsize=8
     )

@@ -3,9 +3,9 @@
     python results/cleanrl_curves/compare.py --cleanrl /tmp/cleanrl
     python scripts/judge.py cleanrl_curves                              # what they say
 
-README.md says how CleanRL was ported. Both programs get one thread and the same N x T. CleanRL plays gymnasium's copy
-of a game, ppo_envpool.py EnvPool's, and on two games gymnasium's too. A point is the mean return of the last 100 games,
-as both count them.
+README.md says how CleanRL was ported. Both programs get one thread and the same N x T. CleanRL steps gymnasium's copy
+of a task, ppo_envpool.py EnvPool's, and on two tasks gymnasium's too. A point is the mean return of the last 100
+episodes, as both count them.
 """
 
 import sys
@@ -26,7 +26,7 @@ import numpy as np
 from support import arguments, reading
 
 HERE = Path(__file__).resolve().parent
-GAMES = {  # task: (CleanRL's script, N x T, steps)
+TASKS = {  # task: (CleanRL's script, N x T, steps)
     "CartPole-v1": ("ppo.py", (8, 128), 200000),
     "Acrobot-v1": ("ppo.py", (8, 128), 200000),
     "LunarLander-v3": ("ppo.py", (8, 128), 200000),
@@ -53,24 +53,24 @@ def run(command, folder):
 
 
 def missing():
-    """Yields (game, program, seed) of the runs that curves.csv lacks."""
+    """Yields (task, program, seed) of the runs that curves.csv lacks."""
     with open(HERE / "curves.csv") as file:
         there = {(row["game"], row["program"], int(row["seed"])) for row in csv.DictReader(file)}
-    for run in itertools.product(GAMES, PROGRAMS, SEEDS):
+    for run in itertools.product(TASKS, PROGRAMS, SEEDS):
         if run not in there and (run[1] != OURS_GYMNASIUM or run[0] in OF_BOTH_MAKERS):
             yield run
 
 
-def train(cleanrl, game, program, seed):
+def train(cleanrl, task, program, seed):
     """Yields the points (step, return) of one run."""
-    script, (num_envs, num_steps), total = GAMES[game]
+    script, (num_envs, num_steps), total = TASKS[task]
     flags = f"--num-envs {num_envs} --num-steps {num_steps} --total-timesteps {total} --seed {seed}".split()
     with tempfile.TemporaryDirectory() as folder:
         if program == CLEANRL:
-            run([cleanrl / "cleanrl" / script, "--env-id", game, *flags, "--no-cuda"], folder)
+            run([cleanrl / "cleanrl" / script, "--env-id", task, *flags, "--no-cuda"], folder)
             curves = reading.read_curves(next(Path(folder).glob("runs/*")))
         else:
-            env_id = f"gymnasium::{game}" if program == OURS_GYMNASIUM else game
+            env_id = f"gymnasium::{task}" if program == OURS_GYMNASIUM else task
             words = f"--num-logs {POINTS} --num-threads 1 --no-cuda --runs-dir {folder} --run-name run".split()
             run([ROOT / "ppo_envpool.py", "--env-id", env_id, *flags, *words], folder)
             curves = reading.read_curves(Path(folder, "run"))
@@ -79,17 +79,17 @@ def train(cleanrl, game, program, seed):
         yield from zip(steps, returns, strict=True)
         return
     for step in np.arange(1, POINTS + 1) * total // POINTS:  # from one point per episode
-        games = np.searchsorted(steps, step, "right")
-        if games:
-            yield step, np.mean(returns[max(0, games - 100) : games])
+        episodes = np.searchsorted(steps, step, "right")
+        if episodes:
+            yield step, np.mean(returns[max(0, episodes - 100) : episodes])
 
 
 def main(args):
-    for game, program, seed in missing():
-        points = list(train(args.cleanrl.resolve(), game, program, seed))
+    for task, program, seed in missing():
+        points = list(train(args.cleanrl.resolve(), task, program, seed))
         with open(HERE / "curves.csv", "a", newline="") as file:
             table = csv.writer(file, lineterminator="\n")
-            table.writerows((game, program, seed, step, f"{value:.2f}") for step, value in points)
+            table.writerows((task, program, seed, step, f"{value:.2f}") for step, value in points)
 
 
 if __name__ == "__main__":

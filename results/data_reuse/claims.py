@@ -4,7 +4,7 @@ Registered for 8 epochs at 8x128; figures.py tests the same claims at each large
 """
 
 from analysis.claims import Claims
-from analysis.drawing import against, curve_panels, facets, games_at
+from analysis.drawing import against, curve_panels, facets, tasks_at
 from analysis.sheets import styles
 
 VARIES = ("num_envs", "num_steps", "update_epochs")
@@ -26,7 +26,7 @@ def claims(scores):
         if count <= fewest:
             continue
         after = [[config.replace(update_epochs=count) for config in configs] for configs in settings(scores)]
-        names = ["{}x{}".format(*configs[0].shape) if configs else "" for configs in after]
+        names = ["{}x{}".format(*configs[0].n_by_t) if configs else "" for configs in after]
         text = f"at {names[0]} {count} epochs are worse than {fewest}"
         found.compare(text, after[0], base, name="R1", side="less", primary=True)
         for name, other in (("R2", 0), ("R3", 2)):
@@ -37,19 +37,19 @@ def claims(scores):
 
 
 def draw(scores):
-    rows = {"{}×{}".format(*config.shape): [config, config.replace(update_epochs=8)] for (config,) in settings(scores)}
+    rows = {"{}×{}".format(*config.n_by_t): [config, config.replace(update_epochs=8)] for (config,) in settings(scores)}
     return facets(scores, rows, ["4", "8"], "epochs", "More epochs, learning rate 2.5e-4, 100,000 steps", joined=False)
 
 
 def sheets(suite):
-    """Curves by the number of epochs, with the final scores, and those of each game."""
+    """Curves by the number of epochs, with the final scores, and those of each task."""
     name, configs = "update_epochs", [config for of_setting in settings(suite) for config in of_setting]
     style = styles(suite, configs)
     lines = [against(name, suite.family(name, config), style[config]) for config in style]
     panels = [
-        (f"{config[name]} epochs", [one for one in suite.configs if one[name] == config[name]], "shape")
+        (f"{config[name]} epochs", [one for one in suite.configs if one[name] == config[name]], "n_by_t")
         for config in suite.family(name)
     ]
     yield curve_panels(suite, panels, [("epochs", "log", lines)])
     for config in style:
-        yield games_at(suite, config, name)
+        yield tasks_at(suite, config, name)

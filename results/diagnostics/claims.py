@@ -1,4 +1,4 @@
-"""Do P1's six diagnostics move with N at equal rows and equal gradient steps? The runs of shape.
+"""Do P1's six diagnostics move with N at equal rows and equal gradient steps? The runs of the study `shape`.
 
 A claim each, how far it moves in its own unit, and what the score says. A run's value is the mean of its `probe/`
 points in the second half of the training. ESS is shown as 100 - ESS, in percent of the rows: it is nearly 0, and what
@@ -39,8 +39,8 @@ def add(found, names, configs, words, primary):
     ends = f"at N = {max(levels)} minus at N = {min(levels)}"
 
     def groups(view, values):
-        """One list per game, with an array (seeds,) per configuration."""
-        return [list(of_game) for of_game in zip(*map(values, configs), strict=True)]
+        """One list per task, with an array (seeds,) per configuration."""
+        return [list(of_task) for of_task in zip(*map(values, configs), strict=True)]
 
     for name, (diagnostic, (label, sign)) in zip(names, PROBES.items(), strict=True):
         side, way = ("more", "rises") if sign > 0 else ("less", "falls")
@@ -49,7 +49,7 @@ def add(found, names, configs, words, primary):
             """The groups of the diagnostic, of N and of the score."""
             values = groups(view, lambda config: of(view, config, diagnostic))
             scores = groups(view, view.sample)
-            return values, [[np.full(len(x), n) for x, n in zip(game, levels)] for game in values], scores
+            return values, [[np.full(len(x), n) for x, n in zip(task, levels)] for task in values], scores
 
         def trend(view, three=three, side=side):
             return judge_trend(levels, three(view)[0], side)
@@ -84,13 +84,13 @@ def claims(scores):
 
 
 def draw(scores):
-    """A row per game, a column per diagnostic: the mean over the seeds against N, with its 95 % interval."""
+    """A row per task, a column per diagnostic: the mean over the seeds against N, with its 95 % interval."""
     lines = {f"learning rate {rate:g}": configs for rate, configs in rates(scores).items()}
     figure, axes = plt.subplots(
-        len(scores.games), len(PROBES), figsize=(PAGE, 0.9 + 1.2 * len(scores.games)), sharex=True, squeeze=False
+        len(scores.tasks), len(PROBES), figsize=(PAGE, 0.9 + 1.2 * len(scores.tasks)), sharex=True, squeeze=False
     )
-    for row, game in zip(axes, scores.games, strict=True):
-        view = scores.in_game(game)
+    for row, task in zip(axes, scores.tasks, strict=True):
+        view = scores.in_task(task)
         for axis, name in zip(row, PROBES, strict=True):
             for (label, configs), color, marker in zip(lines.items(), COLORS, "os^"):
                 found = [evidence(mean, [of(view, config, name)]).estimate for config in configs]
@@ -107,7 +107,7 @@ def draw(scores):
                 axis.yaxis.set_minor_formatter(NullFormatter())
             elif not np.ptp(axis.dataLim.intervaly):
                 axis.set_ylim(-0.1, 1)
-        row[0].set_ylabel(game)
+        row[0].set_ylabel(task)
     for axis, (label, sign) in zip(axes[0], PROBES.values(), strict=True):
         axis.set_title(f"{label}\nP1: {'rises' if sign > 0 else 'falls'}")
     figure.supxlabel("environments (N)", fontsize=8)

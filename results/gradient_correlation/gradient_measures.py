@@ -7,6 +7,7 @@ gradient_correlation.py lists the choices that the blog post leaves open.
 import itertools
 import math
 import multiprocessing
+import os
 import signal
 import warnings
 from typing import NamedTuple
@@ -558,9 +559,11 @@ def init_worker(queue, stopped):
 
 
 def tick(phase):
-    """Tells the first process that a unit of work begins. Exits if the first process has stopped or is gone."""
-    if stop.is_set() or not multiprocessing.parent_process().is_alive():
-        raise SystemExit
+    """Tells the first process that a unit of work begins. Raises if that has stopped; ends this one if that is gone."""
+    if not multiprocessing.parent_process().is_alive():
+        os._exit(1)  # the pool catches SystemExit, and would wait for its next unit for ever
+    if stop.is_set():
+        raise RuntimeError("the first process has stopped")
     ticks.put(phase)
 
 

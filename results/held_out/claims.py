@@ -14,16 +14,16 @@ WORDS = {"default": "the script's default", "constant": "the best constant cell 
 
 
 def predicted(scores):
-    """{budget: {game: {name: configuration}}} of predictions.csv, of the budgets whose settings have all run."""
+    """{budget: {task: {name: configuration}}} of predictions.csv, of the budgets whose settings have all run."""
     with open(scores.folder / "predictions.csv") as file:
         rows = list(csv.DictReader(file))
     found = {}
     for budget in sorted({int(row["total_timesteps"]) for row in rows}):
         own = [row for row in rows if int(row["total_timesteps"]) == budget]
-        settings = {game: {} for game in scores.games}
+        settings = {task: {} for task in scores.tasks}
         for row in own:
             for config in scores.where(**{name: float(row[name]) for name in VARIES}):
-                if scores.in_game(row["game"]).has(config):
+                if scores.in_task(row["game"]).has(config):
                     settings[row["game"]][row["cell"]] = config
         if sum(map(len, settings.values())) == len(own):
             found[budget] = settings
@@ -43,8 +43,8 @@ def _add(found, scores, settings, names, where, budget):
     configs = scores.where(total_timesteps=budget)
 
     def samples(view, name):
-        """The scores of a setting in each game: the rule may say another one for each."""
-        return [view.in_game(game).sample(settings[game][name])[0] for game in view.games]
+        """The scores of a setting in each task: the rule may say another one for each."""
+        return [view.in_task(task).sample(settings[task][name])[0] for task in view.tasks]
 
     for name, (other, words) in zip(names, WORDS.items()):
 
@@ -53,11 +53,11 @@ def _add(found, scores, settings, names, where, budget):
 
         found.add(f"the predicted cell beats {words}{where}", gains, configs, name=name, primary=budget == SHORT)
 
-    def level(view):
-        others = [name for name in settings[view.games[0]] if name != "predicted"]
-        every = [samples(view, name) for name in ("predicted", *others) if all(name in settings[g] for g in view.games)]
+    def none_is_better(view):
+        others = [name for name in settings[view.tasks[0]] if name != "predicted"]
+        every = [samples(view, name) for name in ("predicted", *others) if all(name in settings[g] for g in view.tasks)]
         return judge_each(several(over_each, every), "not less", SMALLEST_EFFECT)
 
     text = f"no cell that was tried is more than {SMALLEST_EFFECT} above the predicted one{where}"
-    for game in scores.games:
-        found.add(text, level, configs, name=names[2], games=[game], by_game=False)
+    for task in scores.tasks:
+        found.add(text, none_is_better, configs, name=names[2], tasks=[task], by_task=False)

@@ -73,17 +73,17 @@ class Rule:
     """Fitted to the settings of some tasks.
 
     table: a row per setting, with `game`, `total_timesteps`, SETTING and `score`; measured: a row per task, MEASURED by
-    game; penalty: p, above 0.
+    its name; penalty: p, above 0.
     """
 
     def __init__(self, table, measured, penalty):
-        games = sorted(table["game"].unique())
-        logs = np.log2(measured.loc[games, MEASURED].to_numpy(float))
+        tasks = sorted(table["game"].unique())
+        logs = np.log2(measured.loc[tasks, MEASURED].to_numpy(float))
         self.center, self.spread = logs.mean(0), logs.std(0)
         self.middle = np.log2(np.unique(table["total_timesteps"])).mean()
         own = pd.get_dummies(table["game"] + table["total_timesteps"].map(" {}".format)).to_numpy(float)
-        of_game = np.log2(measured.loc[table["game"], MEASURED].to_numpy(float))
-        columns, slopes = self._columns(table[SETTING], table["total_timesteps"].to_numpy(float), of_game)
+        of_task = np.log2(measured.loc[table["game"], MEASURED].to_numpy(float))
+        columns, slopes = self._columns(table[SETTING], table["total_timesteps"].to_numpy(float), of_task)
         columns = np.concatenate([own, columns], axis=1)
         weights = np.zeros(columns.shape[1])
         weights[-slopes:] = np.sqrt(penalty) if np.isfinite(penalty) else 1e6
@@ -111,7 +111,7 @@ class Rule:
 
 
 def constant(table, without=None):
-    """The setting with the best mean score over the games but one at SHORT, of those that all games have there."""
+    """The setting with the best mean score over the tasks but one at SHORT, of those that all tasks have there."""
     table = table[table["total_timesteps"] == SHORT]
     everywhere = table.groupby(SETTING)["game"].transform("count") == table["game"].nunique()
     return table[everywhere & (table["game"] != without)].groupby(SETTING)["score"].mean().idxmax()
@@ -119,7 +119,7 @@ def constant(table, without=None):
 
 # ---- how far it is right ---------------------------------------------------------------------------------------------
 def settings_of(runs):
-    """(A row per setting with all seeds: game, budget, SETTING, `score`, `odd` and `even` means; MEASURED by game)."""
+    """(A row per setting with all seeds: task, budget, SETTING, `score`, `odd`, `even` means; MEASURED by task)."""
     keys = ["game", "total_timesteps", *SETTING]
     table = runs.groupby(keys)["score"].agg(["mean", "count"]).rename(columns={"mean": "score"})
     for name, rest in (("odd", 1), ("even", 0)):
@@ -129,7 +129,7 @@ def settings_of(runs):
 
 
 def measured_of(runs):
-    """The MEASURED of each task that has runs of the default at SHORT, a row by game."""
+    """The MEASURED of each task that has runs of the default at SHORT, a row per task."""
     default = np.isclose(runs[SETTING].astype(float), DEFAULT).all(1) & (runs["total_timesteps"] == SHORT)
     return runs[default].groupby("game")[MEASURED].mean()
 
@@ -137,15 +137,15 @@ def measured_of(runs):
 def left_out(table, measured):
     """rule.csv: a row for each task, budget and rule, fitted to the other tasks."""
     rows = []
-    for (game, budget), own in table.groupby(["game", "total_timesteps"]):
-        rest, own, numbers = table[table["game"] != game], own.set_index(SETTING), measured.loc[game]
+    for (task, budget), own in table.groupby(["game", "total_timesteps"]):
+        rest, own, numbers = table[table["game"] != task], own.set_index(SETTING), measured.loc[task]
         best = own.loc[own["odd"].idxmax(), "even"]
         picks = {f"p = {p:g}": Rule(rest, measured, p).best(list(own.index), budget, numbers) for p in PENALTIES}
-        picks |= {"constant": constant(table, game), "default": DEFAULT}
+        picks |= {"constant": constant(table, task), "default": DEFAULT}
         for name, setting in picks.items():
             N, T, rate = setting
             score, even = own[["score", "even"]].reindex([setting]).iloc[0]
-            rows.append([game, budget, name, int(N), int(T), rate, round(score, 4), round(best - even, 4)])
+            rows.append([task, budget, name, int(N), int(T), rate, round(score, 4), round(best - even, 4)])
     return pd.DataFrame(rows, columns=["game", "total_timesteps", "rule", *SETTING, "score", "regret"])
 
 
@@ -154,17 +154,17 @@ def predictions(table, measured, penalty, tasks, budgets):
     """predictions.csv. tasks: the MEASURED of each task to predict."""
     rule, rows = Rule(table, measured, penalty), []
     rates = sorted(table["learning_rate"].unique())
-    shapes = sorted(set(zip(table["num_envs"], table["num_steps"])))
-    grid = [(*shape, rate) for shape in shapes for rate in rates]
-    for budget, (game, numbers) in itertools.product(budgets, tasks.iterrows()):
+    n_by_ts = sorted(set(zip(table["num_envs"], table["num_steps"])))
+    grid = [(*n_by_t, rate) for n_by_t in n_by_ts for rate in rates]
+    for budget, (task, numbers) in itertools.product(budgets, tasks.iterrows()):
         N, T, rate = rule.best(grid, budget, numbers)
         settings = {"predicted": (N, T, rate), "half the rate": (N, T, rate / 2), "twice the rate": (N, T, rate * 2)}
-        settings |= {f"shape {n}x{t}": (n, t, rate) for n, t in shapes if (n, t) != (N, T)}
+        settings |= {f"shape {n}x{t}": (n, t, rate) for n, t in n_by_ts if (n, t) != (N, T)}
         settings |= {"constant": constant(table), "default": DEFAULT}
         best = rule.scores([settings["predicted"]], budget, numbers)[0]
         for name, setting in settings.items():
             gap = round(rule.scores([setting], budget, numbers)[0] - best, 3)
-            rows.append([game, budget, name, int(setting[0]), int(setting[1]), setting[2], gap])
+            rows.append([task, budget, name, int(setting[0]), int(setting[1]), setting[2], gap])
     return pd.DataFrame(rows, columns=["game", "total_timesteps", "cell", *SETTING, "minus_predicted"])
 
 
@@ -174,7 +174,7 @@ def of_default(path, known):
         runs = reading.load(path)
     except (OSError, ValueError) as error:
         arguments.fail(f"--runs {error}")
-    runs = runs.assign(game=runs["env_id"].map(catalog.game_name))
+    runs = runs.assign(game=runs["env_id"].map(catalog.task_name))
     found = measured_of(runs[runs["state"].eq("done") & ~runs["game"].isin(known)]).dropna()
     if found.empty:
         arguments.fail(f"--runs {path}: expected the default, 8 x 128 at 2.5e-4, {SHORT} steps, on other tasks")

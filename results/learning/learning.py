@@ -208,8 +208,8 @@ def table():
             continue
         first = of.iloc[0]
         scale = catalog.scale(Path(first["script"]).stem, catalog.procgen_mode(first.to_dict()))
-        random = (scale.returns if scale else {}).get(catalog.game_name(first["env_id"]), ("",))[0]
-        shapes = ", ".join(dict.fromkeys(f"{n} x {t}" for n, t in zip(of["num_envs"], of["num_steps"])))
+        random = (scale.returns if scale else {}).get(catalog.task_name(first["env_id"]), ("",))[0]
+        n_by_ts = ", ".join(dict.fromkeys(f"{n} x {t}" for n, t in zip(of["num_envs"], of["num_steps"])))
         hours = sum(
             float(hours) for hours in of.drop_duplicates(["start", "hours"])["hours"] if hours
         )  # one process, one start
@@ -218,7 +218,7 @@ def table():
             [
                 f"| `{first['script']}`",
                 experiment.title.split(", ", 1)[1],
-                f"{shapes}; {int(first['total_timesteps']):,}",
+                f"{n_by_ts}; {int(first['total_timesteps']):,}",
                 found,
                 f"{random}",
                 experiment.others,

@@ -8,20 +8,20 @@ from analysis.experiment import load
 
 MAP, of_peaks = load("map"), load("lunarlander").of_peaks
 VARIES, FIXED, ALSO = MAP.VARIES, MAP.FIXED, ("map",)
-SHAPES = MAP.BATCH_1024
+N_BY_TS = MAP.BATCH_1024
 LONGEST = 10_000_000
 
 
 def table(runs):
     """The runs of the three N x T on the tasks with runs of LONGEST, the map's among them."""
-    own = np.array([shape in SHAPES for shape in zip(runs["num_envs"], runs["num_steps"])])
+    own = np.array([n_by_t in N_BY_TS for n_by_t in zip(runs["num_envs"], runs["num_steps"])])
     return runs[own & runs["game"].isin(runs[runs["total_timesteps"] == LONGEST]["game"])]
 
 
-def at(view, shape, budget):
-    """The configurations of an N x T at a budget with the rates that ran at LONGEST, in a view of one game."""
-    rates = MAP.rates_of(view, shape, LONGEST)
-    return [config for rate, config in MAP.rates_of(view, shape, budget).items() if rate in rates]
+def at(view, n_by_t, budget):
+    """The configurations of an N x T at a budget with the rates that ran at LONGEST, in a view of one task."""
+    rates = MAP.rates_of(view, n_by_t, LONGEST)
+    return [config for rate, config in MAP.rates_of(view, n_by_t, budget).items() if rate in rates]
 
 
 def claims(scores):
@@ -35,19 +35,19 @@ def claims(scores):
             return Tested(evidence(of_peaks(len(first)), samples).estimate)
 
         if first and second:
-            found.add(text, peaks, [*first, *second], name="long", games=[game], family=ESTIMATE)
+            found.add(text, peaks, [*first, *second], name="long", tasks=[task], family=ESTIMATE)
 
-    for game in scores.games:
-        view = scores.in_game(game)
-        for shape in SHAPES:
-            words = f"{shape[0]}x{shape[1]} at the better of its two rates: {LONGEST:,} steps minus {MAP.LONG:,}"
-            compare(words, at(view, shape, LONGEST), at(view, shape, MAP.LONG))
+    for task in scores.tasks:
+        view = scores.in_task(task)
+        for n_by_t in N_BY_TS:
+            words = f"{n_by_t[0]}x{n_by_t[1]} at the better of its two rates: {LONGEST:,} steps minus {MAP.LONG:,}"
+            compare(words, at(view, n_by_t, LONGEST), at(view, n_by_t, MAP.LONG))
         for budget in (MAP.LONG, LONGEST):
-            for shape in SHAPES[1:]:
-                words = f"{shape[0]}x{shape[1]} minus 8x128 at {budget:,} steps, each at the better of its two rates"
-                compare(words, at(view, shape, budget), at(view, SHAPES[0], budget))
+            for n_by_t in N_BY_TS[1:]:
+                words = f"{n_by_t[0]}x{n_by_t[1]} minus 8x128 at {budget:,} steps, each at the better of its two rates"
+                compare(words, at(view, n_by_t, budget), at(view, N_BY_TS[0], budget))
     return found
 
 
 def draw(scores):
-    return MAP.summary(scores, SHAPES, (*MAP.BUDGETS, LONGEST), top=1.2)
+    return MAP.summary(scores, N_BY_TS, (*MAP.BUDGETS, LONGEST), top=1.2)

@@ -20,7 +20,7 @@ from analysis.suite import SHOWN
 from support import arguments, reading
 
 HERE = Path(__file__).resolve().parent
-GAME = "CartpoleSwingup-v1"
+TASK = "CartpoleSwingup-v1"
 RUN = ["num_envs", "num_steps", "learning_rate", "seed"]
 
 
@@ -30,26 +30,26 @@ class Args:
 
 
 def table(folder):
-    """The return, the entropy and P1's six diagnostics of each run on GAME, a row a log point."""
+    """The return, the entropy and P1's six diagnostics of each run on TASK, a row per log point."""
     runs, curves = reading.load(folder, curves=True)
     tags = {"charts/episodic_return": "episodic_return", "losses/entropy": "entropy"}
     tags.update({f"diagnostics/{name}": name for name in SHOWN})
-    rows = runs[runs["env_id"] == GAME][["run", *RUN]].merge(curves, on="run").rename(columns=tags)
+    rows = runs[runs["env_id"] == TASK][["run", *RUN]].merge(curves, on="run").rename(columns=tags)
     return rows.sort_values([*RUN, "step"])[[*RUN, "step", *tags.values()]]
 
 
 def draw(rows):
-    shapes = [shape for shape, _ in rows.groupby(["num_envs", "num_steps"])]
-    figure, axes = plt.subplots(1, len(shapes), figsize=(PAGE, 2.5), sharey=True)
-    for axis, shape in zip(axes, shapes, strict=True):
-        own = rows[(rows["num_envs"] == shape[0]) & (rows["num_steps"] == shape[1])]
+    n_by_ts = [n_by_t for n_by_t, _ in rows.groupby(["num_envs", "num_steps"])]
+    figure, axes = plt.subplots(1, len(n_by_ts), figsize=(PAGE, 2.5), sharey=True)
+    for axis, n_by_t in zip(axes, n_by_ts, strict=True):
+        own = rows[(rows["num_envs"] == n_by_t[0]) & (rows["num_steps"] == n_by_t[1])]
         for color, (rate, of_rate) in zip((BLUE, VERMILLION), own.groupby("learning_rate"), strict=True):
             for place, (_, run) in enumerate(of_rate.groupby("seed")):
                 label = f"{rate:g}" if place == 0 else None
                 axis.plot(run["step"] / 1e6, run["episodic_return"], color=color, lw=0.8, label=label)
-        axis.set(title=f"{shape[0]} x {shape[1]}", ylim=(0, 1150))  # above 1000, the most that a game pays: the legend
+        axis.set(title=f"{n_by_t[0]} x {n_by_t[1]}", ylim=(0, 1150))  # above 1000, the highest return: the legend
         axis.legend(title="learning rate", title_fontsize=7, loc="upper center", ncols=2)
-    axes[0].set_ylabel("return of the last 100 games")
+    axes[0].set_ylabel("return of the last 100 episodes")
     figure.supxlabel("million steps", fontsize=8)
     figure.suptitle("CartpoleSwingup, ten million steps: every run", fontsize=8)
     save(figure, HERE / "curves")

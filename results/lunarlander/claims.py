@@ -10,7 +10,7 @@ from analysis.experiment import load
 from analysis.look import BLUE, PAGE, plt
 
 MAP = load("map")
-GAME = "LunarLander-v3"
+TASK = "LunarLander-v3"
 VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps", "change")
 FIXED = {"minibatch_size": 256, "anneal_lr": (True, False)}
 ALSO = ("map",)
@@ -36,7 +36,7 @@ def arguments(run, runs):
 
 def table(runs):
     """The runs of LunarLander. `score`: the final return."""
-    return runs[runs["game"] == GAME].assign(score=lambda rows: rows["final_return"])
+    return runs[runs["game"] == TASK].assign(score=lambda rows: rows["final_return"])
 
 
 def collapse(scores):
@@ -88,7 +88,7 @@ def claims(scores):
     pair = [settings["128×32, λ = 0.8"], settings["128×32"]]
     estimated("change", "128×32: λ = 0.8 minus 0.95", lambda a, b: mean(a) - mean(b), pair)
     for budget in MAP.BUDGETS:
-        few, many = ([*MAP.rates_of(unchanged(scores), shape, budget).values()] for shape in ((8, 128), (128, 8)))
+        few, many = ([*MAP.rates_of(unchanged(scores), n_by_t, budget).values()] for n_by_t in ((8, 128), (128, 8)))
         estimated("best", f"128×8 minus 8×128 at the best rates, {budget:,} steps", of_peaks(len(many)), [*many, *few])
     return found
 
@@ -107,5 +107,5 @@ def draw(scores):
         MAP.curves(axis, unchanged(scores), budget)
         axis.set(xlabel="learning rate", title=f"{budget:,} steps")
     axes[1].set(ylabel=UNIT, ylim=(-200, 280))  # too high a rate ends far below a random policy
-    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside upper center", ncols=len(MAP.SHAPES), title="N×T")
+    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside upper center", ncols=len(MAP.N_BY_TS), title="N×T")
     return figure

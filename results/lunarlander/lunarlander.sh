@@ -10,7 +10,7 @@ game=LunarLander-v3
 # `runs NxT RATE FLAG…`: one run per seed.
 runs() {
     local seed
-    shape "$1"
+    set_n_by_t "$1"
     for seed in $SEEDS; do
         run ppo_envpool.py "_lr$2$(tr -d ' ' <<<"${*:3}")" --minibatch-size 256 --learning-rate "$2" "${@:3}"
     done
@@ -23,9 +23,9 @@ runs() {
     runs 128x32 2e-3 --gae-lambda 0.8
     runs 8x128 2e-3 --no-clip-vloss
     for rate in 4e-3 8e-3; do
-        for shape in 8x32 128x32 32x32 128x8; do runs $shape $rate; done
+        for n_by_t in 8x32 128x32 32x32 128x8; do runs $n_by_t $rate; done
     done
     runs 8x128 8e-3
-    for shape in 128x32 32x32 128x8 8x128; do runs $shape 1.6e-2; done
-    for shape in 32x32 128x8 8x128; do runs $shape 3.2e-2; done
+    for n_by_t in 128x32 32x32 128x8 8x128; do runs $n_by_t 1.6e-2; done
+    for n_by_t in 32x32 128x8 8x128; do runs $n_by_t 3.2e-2; done
 } | launch "$@"

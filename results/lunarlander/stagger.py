@@ -1,4 +1,4 @@
-"""ppo_envpool.py with games that do not begin together: each has played 1000 random actions before the first rollout.
+"""ppo_envpool.py with environments out of phase: each has played 1000 random actions before the first rollout.
 
     python results/lunarlander/stagger.py --env-id LunarLander-v3 --num-envs 128 --num-steps 8 --minibatch-size 256 \\
         --learning-rate 2e-3 --total-timesteps 300000 --num-seeds 10 --num-logs 20 --eval-episodes 50 \\

@@ -7,7 +7,7 @@ import itertools
 import re
 
 import numpy as np
-from analysis.claims import BY_GAME, ESTIMATE, Claims
+from analysis.claims import BY_TASK, ESTIMATE, Claims
 from analysis.comparisons import SEEDS_FOR_A_VERDICT, Tested, difference, gain_difference, judge, judge_each
 from analysis.estimates import (
     ALPHA,
@@ -29,8 +29,8 @@ from support.arguments import fail
 VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps")
 FIXED = {"minibatch_size": 256, "update_epochs": (4, 10)}  # 10: of the tasks with continuous actions
 GROWS = True  # in scores.csv, block by block
-SHAPES = ((8, 32), (8, 128), (128, 32), (128, 128), (32, 32), (128, 8))  # the core, and the batch of 1024 beside it
-ORDERED = tuple(shape for shape in SHAPES if shape != (128, 128))  # it makes six iterations at the smallest budget
+N_BY_TS = ((8, 32), (8, 128), (128, 32), (128, 128), (32, 32), (128, 8))  # the core, and the batch of 1024 beside it
+ORDERED = tuple(n_by_t for n_by_t in N_BY_TS if n_by_t != (128, 128))  # it makes six iterations at the smallest budget
 BATCH_1024 = ((8, 128), (32, 32), (128, 8))
 BUDGETS = SHORT, MIDDLE, LONG = 100_000, 300_000, 900_000
 RATES = tuple(2.5e-4 * 2.0**k for k in range(-1, 4))  # of the claims at equal rates
@@ -50,38 +50,37 @@ TASKS_WITH_A_SIGN = 5  # the least for K5
 
 
 # ---- the plan --------------------------------------------------------------------------------------------------------
-def missing(table, game, budget, seeds=SEEDS):
+def missing(table, task, budget, seeds=SEEDS):
     """The runs that a task still needs at a budget: (N, T, learning rate, seed), of what has no row in the table.
 
     COMMON rates for every N x T, so that none is searched more widely than another. LONG was searched until 25 November
     2026 by another plan, around the best rates of MIDDLE, and gets no further runs.
     """
-    rows = table[(table["game"] == game) & (table["total_timesteps"] == budget)]
+    rows = table[(table["game"] == task) & (table["total_timesteps"] == budget)]
     there = {tuple(map(float, row)) for row in rows[["num_envs", "num_steps", "learning_rate", "seed"]].to_numpy()}
-    settings = itertools.product(SHAPES, COMMON if budget != LONG else (), seeds)
-    return [
-        (*shape, rate, seed) for shape, rate, seed in settings if (*map(float, shape), rate, float(seed)) not in there
-    ]
+    rates = COMMON if budget != LONG else ()
+    planned = [(*n_by_t, rate, seed) for n_by_t, rate, seed in itertools.product(N_BY_TS, rates, seeds)]
+    return [run for run in planned if tuple(map(float, run)) not in there]
 
 
 # ---- claims ----------------------------------------------------------------------------------------------------------
-def rates_of(view, shape, budget):
-    """{learning rate: configuration} of an N x T at a budget, of those with runs in all games of the view."""
-    found = view.where(num_envs=shape[0], num_steps=shape[1], total_timesteps=budget)
+def rates_of(view, n_by_t, budget):
+    """{learning rate: configuration} of an N x T at a budget, of those with runs in all tasks of the view."""
+    found = view.where(num_envs=n_by_t[0], num_steps=n_by_t[1], total_timesteps=budget)
     return {config["learning_rate"]: config for config in found if view.has(config)}
 
 
-def searched(view, shapes, budget):
-    """The learning rates at which some N x T are compared, in a view of one game: those that all of them have.
+def searched(view, n_by_ts, budget):
+    """The learning rates at which some N x T are compared, in a view of one task: those that all of them have.
 
     Ends the program with one line if one was searched more widely than another at the two smaller budgets. At LONG the
     plan tried other rates with each N x T.
     """
-    rates = [set(rates_of(view, shape, budget)) for shape in shapes]
-    if budget != LONG and any(of_shape != rates[0] for of_shape in rates):
+    rates = [set(rates_of(view, n_by_t, budget)) for n_by_t in n_by_ts]
+    if budget != LONG and any(one != rates[0] for one in rates):
         odd = sorted(set.union(*rates) - set.intersection(*rates))
         fail(
-            f"map: {view.games[0]} at {budget:,} steps has {odd} with some N x T only: expected the same rates for all"
+            f"map: {view.tasks[0]} at {budget:,} steps has {odd} with some N x T only: expected the same rates for all"
         )
     return sorted(set.intersection(*rates))
 
@@ -98,32 +97,34 @@ def cross_fitted(settings):
     return names, np.concatenate(scores)
 
 
-def settings_of(view, shapes, budget, rates):
-    """{(N, T, rate): its scores} in a view of one game."""
-    return {(*shape, rate): view.sample(rates_of(view, shape, budget)[rate])[0] for shape in shapes for rate in rates}
+def settings_of(view, n_by_ts, budget, rates):
+    """{(N, T, rate): its scores} in a view of one task."""
+    return {
+        (*n_by_t, rate): view.sample(rates_of(view, n_by_t, budget)[rate])[0] for n_by_t in n_by_ts for rate in rates
+    }
 
 
-def at_best(view, shape, budget, shapes=()):
-    """The scores of an N x T at its best rate in each game, cross-fitted. shapes: those it is compared with."""
-    games = [view.in_game(game) for game in view.games]
+def at_best(view, n_by_t, budget, others=()):
+    """The scores of an N x T at its best rate in each task, cross-fitted. others: those it is compared with."""
+    tasks = [view.in_task(task) for task in view.tasks]
     return [
-        cross_fitted(settings_of(one, [shape], budget, searched(one, [shape, *shapes], budget)))[1] for one in games
+        cross_fitted(settings_of(one, [n_by_t], budget, searched(one, [n_by_t, *others], budget)))[1] for one in tasks
     ]
 
 
-def best_of_cells(view, budget):
-    """The mean score of each of ORDERED at its best rate, (shapes,), in a view of one game."""
+def best_scores(view, budget):
+    """The mean score of each of ORDERED at its best rate, (len(ORDERED),), in a view of one task."""
     return np.array(
         [max(view.sample(config)[0].mean() for config in rates_of(view, s, budget).values()) for s in ORDERED]
     )
 
 
 def unsaturated(scores, budgets):
-    """The games in which, at each of the budgets, some N x T is not above SATURATED at its best rate."""
+    """The tasks in which, at each of the budgets, some N x T is not above SATURATED at its best rate."""
     return [
-        game
-        for game in scores.games
-        if all(best_of_cells(scores.in_game(game), budget).min() <= SATURATED for budget in budgets)
+        task
+        for task in scores.tasks
+        if all(best_scores(scores.in_task(task), budget).min() <= SATURATED for budget in budgets)
     ]
 
 
@@ -135,20 +136,20 @@ def vertex(rates, means):
     return x.mean() + np.clip(top, x[0] - x.mean(), x[-1] - x.mean()).reshape(np.shape(means)[1:])
 
 
-def best_place(view, shape, budget):
-    """(statistic, samples): log2 of the best rate of an N x T at a budget, by `vertex`, the mean over games.
+def best_place(view, n_by_t, budget):
+    """(statistic, samples): log2 of the best rate of an N x T at a budget, by `vertex`, the mean over tasks.
 
-    Each game has rates of its own: at LONG those around its best one, at the others also those beyond an edge.
+    Each task has rates of its own: at LONG those around its best one, at the others also those beyond an edge.
     """
     rates, samples = [], []
-    for game in view.games:
-        settings = sorted(rates_of(view.in_game(game), shape, budget).items())
+    for task in view.tasks:
+        settings = sorted(rates_of(view.in_task(task), n_by_t, budget).items())
         rates.append([rate for rate, _ in settings])
-        samples += [view.in_game(game).sample(config) for _, config in settings]
+        samples += [view.in_task(task).sample(config) for _, config in settings]
 
     def place(*drawn):
         means = iter([sample[0].mean(-1) for sample in drawn])
-        return np.mean([vertex(of_game, [next(means) for _ in of_game]) for of_game in rates], axis=0)
+        return np.mean([vertex(of_task, [next(means) for _ in of_task]) for of_task in rates], axis=0)
 
     return place, samples
 
@@ -160,11 +161,11 @@ def tau(x, y):
 
 
 def order_is_kept(view):
-    """Mean Kendall's tau between the orders of the N x T at SHORT and at LONG; null: a random order in each game."""
+    """Mean Kendall's tau between the orders of the N x T at SHORT and at LONG; null: a random order in each task."""
     rng, pairs = np.random.RandomState(0), []
-    for game in view.games:
-        own = view.in_game(game)
-        pairs.append([best_of_cells(own, budget) for budget in (SHORT, LONG)])
+    for task in view.tasks:
+        own = view.in_task(task)
+        pairs.append([best_scores(own, budget) for budget in (SHORT, LONG)])
     value = np.mean([tau(*pair) for pair in pairs])
     null = np.array([np.mean([tau(rng.permutation(x), y) for x, y in pairs]) for _ in range(REPS)])
     holds, fails = (2 * float((null * sign >= value * sign - 1e-9).mean()) for sign in (1, -1))
@@ -173,57 +174,57 @@ def order_is_kept(view):
 
 
 def finished(scores, *budgets, rates=COMMON):
-    """The games in which every N x T has run at each of the budgets, at the smaller two with all of some rates."""
+    """The tasks in which every N x T has run at each of the budgets, at the smaller two with all of some rates."""
 
-    def has(view, shape, budget):
-        found = rates_of(view, shape, budget)
+    def has(view, n_by_t, budget):
+        found = rates_of(view, n_by_t, budget)
         return bool(found) if budget == LONG else set(rates) <= set(found)
 
     return [
-        game
-        for game in scores.games
-        if all(has(scores.in_game(game), shape, budget) for shape in SHAPES for budget in budgets)
+        task
+        for task in scores.tasks
+        if all(has(scores.in_task(task), n_by_t, budget) for n_by_t in N_BY_TS for budget in budgets)
     ]
 
 
-def configs_of(scores, shape, *budgets):
-    """The configurations of an N x T at some budgets, whichever games they ran in."""
-    found = scores.where(num_envs=shape[0], num_steps=shape[1])
+def configs_of(scores, n_by_t, *budgets):
+    """The configurations of an N x T at some budgets, whichever tasks they ran in."""
+    found = scores.where(num_envs=n_by_t[0], num_steps=n_by_t[1])
     return [config for config in found if config["total_timesteps"] in budgets]
 
 
 def claims(scores):
     """K1 to K6, each on the tasks that have run at its budgets. K5 is registered at MIDDLE, at SHORT an estimate."""
     found = Claims(scores)
-    unsaturated_ends = games = unsaturated(scores.in_games(finished(scores, SHORT, LONG)), (SHORT, LONG))
-    if games:
+    unsaturated_ends = tasks = unsaturated(scores.in_tasks(finished(scores, SHORT, LONG)), (SHORT, LONG))
+    if tasks:
         ends = (("K1", "N", (128, 32)), ("K2", "T", (8, 128)))
         for name, factor, large in ends:
             settings = [(large, LONG), ((8, 32), LONG), (large, SHORT), ((8, 32), SHORT)]
 
             def effect_grows(view, settings=settings):
-                samples = [at_best(view, *setting, shapes=[shape for shape, _ in settings]) for setting in settings]
+                samples = [at_best(view, *setting, [n_by_t for n_by_t, _ in settings]) for setting in settings]
                 return judge(evidence(gain_difference, samples), "more")
 
             text = f"a larger {factor} helps more at {LONG:,} steps than at {SHORT:,}, each cell at its best rate"
             configs = [config for setting in settings for config in configs_of(scores, *setting)]
-            found.add(text, effect_grows, configs, name=name, primary=True, games=games)
+            found.add(text, effect_grows, configs, name=name, primary=True, tasks=tasks)
         text = f"the shapes' order at {SHORT:,} steps is kept at {LONG:,}"
-        more = {"primary": True, "games": games, "by_game": False, "quantity": "Kendall's tau"}
-        configs = [config for shape in ORDERED for config in configs_of(scores, shape, SHORT, LONG)]
+        more = {"primary": True, "tasks": tasks, "by_task": False, "quantity": "Kendall's tau"}
+        configs = [config for n_by_t in ORDERED for config in configs_of(scores, n_by_t, SHORT, LONG)]
         found.add(text, order_is_kept, configs, name="K6", **more)
     for budget in (SHORT, MIDDLE):
-        games = unsaturated(scores.in_games(finished(scores, budget, rates=RATES)), (budget,))  # equal rates are enough
-        if not games:
+        tasks = unsaturated(scores.in_tasks(finished(scores, budget, rates=RATES)), (budget,))  # equal rates are enough
+        if not tasks:
             continue
-        common = rates_of(scores.in_games(games), (8, 128), budget)
+        common = rates_of(scores.in_tasks(tasks), (8, 128), budget)
         base = {rate: config for rate, config in common.items() if rate in RATES}
-        others = [shape for shape in ORDERED if shape != (8, 128)]
+        others = [n_by_t for n_by_t in ORDERED if n_by_t != (8, 128)]
 
-        def level(view, base=base, budget=budget, others=others):
+        def about_equal(view, base=base, budget=budget, others=others):
             parts = []
-            for shape in others:
-                own = rates_of(view, shape, budget)
+            for n_by_t in others:
+                own = rates_of(view, n_by_t, budget)
                 samples = [view.sample(own[rate]) for rate in base] + [view.sample(base[rate]) for rate in base]
 
                 def gap(*drawn):
@@ -233,47 +234,47 @@ def claims(scores):
             return judge_each(parts, "little", CLOSE)
 
         text = f"at {budget:,} steps and equal rates the shapes are level with 8x128"
-        configs = [config for shape in ORDERED for config in configs_of(scores, shape, budget)]
-        more = {"primary": True, "games": games, "quantity": "score, the farthest shape"}
-        found.add(text, level, configs, name="K3", **more)
+        configs = [config for n_by_t in ORDERED for config in configs_of(scores, n_by_t, budget)]
+        more = {"primary": True, "tasks": tasks, "quantity": "score, the farthest shape"}
+        found.add(text, about_equal, configs, name="K3", **more)
         family = "" if budget == MIDDLE else ESTIMATE
         text, quantity = f"at {budget:,} steps the sign of 128x8 - 8x128 belongs to the task, not to the rate", "tasks"
-        both = [config for shape in ((128, 8), (8, 128)) for config in configs_of(scores, shape, budget)]
-        more = {"games": games, "by_game": False, "family": family, "quantity": quantity}
+        both = [config for n_by_t in ((128, 8), (8, 128)) for config in configs_of(scores, n_by_t, budget)]
+        more = {"tasks": tasks, "by_task": False, "family": family, "quantity": quantity}
         found.add(text, sign_belongs_to_task(budget), both, name="K5", **more)
-        for game in games:
-            view = scores.in_game(game)
+        for task in tasks:
+            view = scores.in_task(task)
             for rate in common_rates(view, budget):
                 text = f"at {budget:,} steps and a rate of {rate:g} 128x8 is above 8x128"
-                more = {"by_game": False, "family": BY_GAME, "games": [game]}
+                more = {"by_task": False, "family": BY_TASK, "tasks": [task]}
                 found.add(text, sign_at(rate, budget), pair(view, rate, budget), name="K5", **more)
-    for shape in ORDERED if unsaturated_ends else ():
+    for n_by_t in ORDERED if unsaturated_ends else ():
 
-        def moves(view, shape=shape):
-            (late, second), (early, first) = (best_place(view, shape, budget) for budget in (LONG, SHORT))
+        def moves(view, n_by_t=n_by_t):
+            (late, second), (early, first) = (best_place(view, n_by_t, budget) for budget in (LONG, SHORT))
 
             def shift(*drawn):
                 return late(*drawn[: len(second)]) - early(*drawn[len(second) :])
 
             return judge(resampled(shift, [*second, *first], REPS), "less")
 
-        text = f"the best rate of {shape[0]}x{shape[1]} falls from {SHORT:,} to {LONG:,} steps"
-        more = {"games": unsaturated_ends, "by_game": False, "quantity": "log2 of the rate"}
-        found.add(text, moves, configs_of(scores, shape, SHORT, LONG), name="K4", **more)
-    for shape, budget in itertools.product(BATCH_1024 if unsaturated_ends else (), (SHORT, LONG)):
+        text = f"the best rate of {n_by_t[0]}x{n_by_t[1]} falls from {SHORT:,} to {LONG:,} steps"
+        more = {"tasks": unsaturated_ends, "by_task": False, "quantity": "log2 of the rate"}
+        found.add(text, moves, configs_of(scores, n_by_t, SHORT, LONG), name="K4", **more)
+    for n_by_t, budget in itertools.product(BATCH_1024 if unsaturated_ends else (), (SHORT, LONG)):
 
-        def top(view, shape=shape, budget=budget):
-            place, samples = best_place(view, shape, budget)
+        def top(view, n_by_t=n_by_t, budget=budget):
+            place, samples = best_place(view, n_by_t, budget)
             return Tested(resampled(place, samples, REPS).estimate)
 
-        text = f"the best rate of {shape[0]}x{shape[1]} at {budget:,} steps, beside K4"
-        more = {"games": unsaturated_ends, "family": ESTIMATE, "quantity": "log2 of the rate"}
-        found.add(text, top, configs_of(scores, shape, budget), name="best rate", **more)
+        text = f"the best rate of {n_by_t[0]}x{n_by_t[1]} at {budget:,} steps, beside K4"
+        more = {"tasks": unsaturated_ends, "family": ESTIMATE, "quantity": "log2 of the rate"}
+        found.add(text, top, configs_of(scores, n_by_t, budget), name="best rate", **more)
     return found
 
 
 def sign_at(rate, budget):
-    """The test of the difference of 128x8 and 8x128 at a rate, in a view of one game."""
+    """The test of the difference of 128x8 and 8x128 at a rate, in a view of one task."""
 
     def test(view):
         return judge(evidence(difference, [view.sample(config) for config in pair(view, rate, budget)]), "more")
@@ -282,8 +283,8 @@ def sign_at(rate, budget):
 
 
 def pair(view, rate, budget):
-    """128x8 and 8x128 at a rate; None where one of them has no runs in a game of the view."""
-    found = [rates_of(view, shape, budget).get(rate) for shape in ((128, 8), (8, 128))]
+    """128x8 and 8x128 at a rate; None where one of them has no runs in a task of the view."""
+    found = [rates_of(view, n_by_t, budget).get(rate) for n_by_t in ((128, 8), (8, 128))]
     return None if None in found else found
 
 
@@ -296,16 +297,16 @@ def sign_belongs_to_task(budget):
 
     def test(view):
         rows = [
-            (game, sign_at(rate, budget)(view.in_game(game)))
-            for game in view.games
-            for rate in common_rates(view.in_game(game), budget)
+            (task, sign_at(rate, budget)(view.in_task(task)))
+            for task in view.tasks
+            for rate in common_rates(view.in_task(task), budget)
         ]
-        signs = {game: [] for game in view.games}
-        for (game, tested), chance in zip(rows, holm([min(tested.chances) for _, tested in rows])):
+        signs = {task: [] for task in view.tasks}
+        for (task, tested), chance in zip(rows, holm([min(tested.chances) for _, tested in rows])):
             if chance < ALPHA:
-                signs[game].append(np.sign(tested.estimate.value))
-        mixed = [game for game, found in signs.items() if len(set(found)) > 1]
-        settled = [game for game, found in signs.items() if len(found) > 1 and game not in mixed]
+                signs[task].append(np.sign(tested.estimate.value))
+        mixed = [task for task, found in signs.items() if len(set(found)) > 1]
+        settled = [task for task, found in signs.items() if len(found) > 1 and task not in mixed]
         word = CONTRADICTED if mixed else SUPPORTED if len(settled) >= TASKS_WITH_A_SIGN else UNDECIDED
         remark = f"{sum(map(len, signs.values()))} of {len(rows)} differences are decided"
         return Tested(
@@ -320,19 +321,19 @@ def sign_belongs_to_task(budget):
 # ---- pictures --------------------------------------------------------------------------------------------------------
 BARS = {  # what is tuned: (N x T to choose from, learning rates; None: all that the N x T have in common)
     "default\n8×128, 2.5e-4": (((8, 128),), (2.5e-4,)),
-    "N×T tuned\nat the default rate": (SHAPES, (2.5e-4,)),
+    "N×T tuned\nat the default rate": (N_BY_TS, (2.5e-4,)),
     "rate tuned\nat 8×128": (((8, 128),), None),
-    "N×T and rate\ntuned": (SHAPES, None),
+    "N×T and rate\ntuned": (N_BY_TS, None),
 }
 
 
 def what_tuning_buys(scores, budget=SHORT):
-    """{a bar of BARS: the cross-fitted mean score of each game (games,)}, of the games with all runs of a budget."""
+    """{a bar of BARS: the cross-fitted mean score of each task (tasks,)}, of the tasks with all runs of a budget."""
     found, done = {}, finished(scores, budget)
-    for name, (shapes, rates) in BARS.items():
-        games = [scores.in_game(game) for game in done]
-        settings = [settings_of(one, shapes, budget, rates or searched(one, SHAPES, budget)) for one in games]
-        found[name] = np.array([cross_fitted(of_game)[1].mean() for of_game in settings])
+    for name, (n_by_ts, rates) in BARS.items():
+        tasks = [scores.in_task(task) for task in done]
+        settings = [settings_of(one, n_by_ts, budget, rates or searched(one, N_BY_TS, budget)) for one in tasks]
+        found[name] = np.array([cross_fitted(of_task)[1].mean() for of_task in settings])
     return found
 
 
@@ -358,29 +359,29 @@ def bars(scores):
     return figure
 
 
-def summary(scores, shapes=SHAPES, budgets=BUDGETS, top=1.1):
+def summary(scores, n_by_ts=N_BY_TS, budgets=BUDGETS, top=1.1):
     """Against the budget, a column per task: the score of each N x T at its best rate, and that rate.
 
     Either half of the seeds chooses for the other. Hollow: fewer than ten seeds, which choose and are shown.
     """
     figure, axes = plt.subplots(
-        2, len(scores.games), figsize=(PAGE, 3.4), sharex=True, sharey="row", squeeze=False, height_ratios=[3, 2]
+        2, len(scores.tasks), figsize=(PAGE, 3.4), sharex=True, sharey="row", squeeze=False, height_ratios=[3, 2]
     )
-    for game, (above, below) in zip(scores.games, axes.T):
-        for place, shape in enumerate(shapes):
-            found = [(budget, *best_setting(scores.in_game(game), shape, budget)) for budget in budgets]
+    for task, (above, below) in zip(scores.tasks, axes.T):
+        for place, n_by_t in enumerate(n_by_ts):
+            found = [(budget, *best_setting(scores.in_task(task), n_by_t, budget)) for budget in budgets]
             found = [setting for setting in found if setting[1] is not None]
             if not found:
                 continue
-            x = [budget * 1.09 ** (place - (len(shapes) - 1) / 2) for budget, *_ in found]  # side by side
-            look = {"color": COLORS[(8, 128, 32).index(shape[0])], "ls": {8: DOTTED, 32: DASHED, 128: "-"}[shape[1]]}
-            above.plot(x, [one.value for *_, one, _ in found], label=f"{shape[0]}×{shape[1]}", lw=1, **look)
+            x = [budget * 1.09 ** (place - (len(n_by_ts) - 1) / 2) for budget, *_ in found]  # side by side
+            look = {"color": COLORS[(8, 128, 32).index(n_by_t[0])], "ls": {8: DOTTED, 32: DASHED, 128: "-"}[n_by_t[1]]}
+            above.plot(x, [one.value for *_, one, _ in found], label=f"{n_by_t[0]}×{n_by_t[1]}", lw=1, **look)
             below.plot(x, [rate for _, rate, *_ in found], lw=1, **look)
             for left, (_, rate, one, enough) in zip(x, found):
                 dot = {"color": look["color"], "marker": "o", "ms": 2.5, "mfc": None if enough else "white"}
                 above.errorbar(left, one.value, yerr=[[one.value - one.low], [one.high - one.value]], lw=0.6, **dot)
                 below.plot(left, rate, **dot)
-        above.set_title(re.sub(r"^MiniGrid-|-v\d$", "", game), fontsize=7)
+        above.set_title(re.sub(r"^MiniGrid-|-v\d$", "", task), fontsize=7)
         below.axhline(RATES[1], color="0.6", lw=0.6, zorder=0)  # the default
     axes[0][0].set(ylabel="score at the best rate", ylim=(-0.05, top))
     axes[1][0].set(ylabel="best rate", xscale="log", yscale="log")
@@ -390,16 +391,16 @@ def summary(scores, shapes=SHAPES, budgets=BUDGETS, top=1.1):
     axes[1][0].set_yticks([RATES[1] * 4**k for k in range(4)], [short(RATES[1] * 4**k) for k in range(4)])
     axes[1][0].set_yticks([], minor=True)
     figure.supxlabel("steps of a run", fontsize=8)
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(shapes), title="N×T")
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(n_by_ts), title="N×T")
     return figure
 
 
-def best_setting(view, shape, budget):
-    """(the best rate of an N x T, the Estimate of its score there, whether it has seeds for a verdict), in one game.
+def best_setting(view, n_by_t, budget):
+    """(the best rate of an N x T, the Estimate of its score there, whether it has seeds for a verdict), in one task.
 
     The rate is that of all seeds, the score is cross-fitted.
     """
-    settings = settings_of(view, [shape], budget, rates_of(view, shape, budget))
+    settings = settings_of(view, [n_by_t], budget, rates_of(view, n_by_t, budget))
     if not settings:
         return None, None, False
     best = max(settings, key=lambda setting: settings[setting].mean())
@@ -416,18 +417,18 @@ def draw(scores):
 def every_rate(scores):
     """Above, mean scores against the rate, a line per N x T; below, each at its best rate, a table per budget."""
     budgets = [budget for budget in BUDGETS if scores.where(total_timesteps=budget)]
-    heights = [2.2 * len(budgets), 0.8 + 0.36 * len(scores.games)]
+    heights = [2.2 * len(budgets), 0.8 + 0.36 * len(scores.tasks)]
     figure = plt.figure(figsize=(PAGE, sum(heights)))
     above, below = figure.subfigures(2, 1, height_ratios=heights)
-    axes = above.subplots(len(budgets), len(scores.games), sharex=True, sharey=True, squeeze=False)
+    axes = above.subplots(len(budgets), len(scores.tasks), sharex=True, sharey=True, squeeze=False)
     for budget, row in zip(budgets, axes):
-        for game, axis in zip(scores.games, row):
-            curves(axis, scores.in_game(game), budget)
+        for task, axis in zip(scores.tasks, row):
+            curves(axis, scores.in_task(task), budget)
         row[0].set_ylabel(f"score, {budget:,} steps")
     axes[0][0].set_ylim(-0.2, 1.1)  # in all panels: one setting far below, at too high a rate, would flatten the others
-    for game, axis in zip(scores.games, axes[0]):
-        axis.set_title(re.sub(r"^MiniGrid-|-v\d$", "", game), fontsize=7)
-    above.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(SHAPES), title="N×T")
+    for task, axis in zip(scores.tasks, axes[0]):
+        axis.set_title(re.sub(r"^MiniGrid-|-v\d$", "", task), fontsize=7)
+    above.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(N_BY_TS), title="N×T")
     above.supxlabel("learning rate", fontsize=8)
     below.suptitle(
         "score of each N×T at its best learning rate, half the width of its 95 % interval, and that rate", fontsize=8
@@ -439,18 +440,18 @@ def every_rate(scores):
 
 def curves(axis, view, budget):
     """Mean scores with their 95 % intervals against the rate: colour is N, style of the line T."""
-    for shape in SHAPES:
-        settings = sorted(rates_of(view, shape, budget).items())
+    for n_by_t in N_BY_TS:
+        settings = sorted(rates_of(view, n_by_t, budget).items())
         if not settings:
             continue
         found = [evidence(mean, [view.sample(config)]).estimate for _, config in settings]
-        color = COLORS[(8, 128, 32).index(shape[0])]
-        style = {8: DOTTED, 32: DASHED, 128: "-"}[shape[1]]
+        color = COLORS[(8, 128, 32).index(n_by_t[0])]
+        style = {8: DOTTED, 32: DASHED, 128: "-"}[n_by_t[1]]
         rates = [rate for rate, _ in settings]
         dot = {"marker": "o", "ms": 2.5} if len(settings) == 1 else {}  # one rate makes no line
-        axis.plot(rates, [one.value for one in found], color=color, ls=style, label=f"{shape[0]}×{shape[1]}", **dot)
+        axis.plot(rates, [one.value for one in found], color=color, ls=style, label=f"{n_by_t[0]}×{n_by_t[1]}", **dot)
         axis.fill_between(rates, [one.low for one in found], [one.high for one in found], color=color, alpha=0.12, lw=0)
-    if not any(rates_of(view, shape, budget) for shape in SHAPES):
+    if not any(rates_of(view, n_by_t, budget) for n_by_t in N_BY_TS):
         axis.text(0.5, 0.5, "not run yet", transform=axis.transAxes, ha="center", color="0.5")
     axis.set_xscale("log", base=2)
     axis.set_xticks([RATES[1], RATES[4] * 2], [short(RATES[1]), short(RATES[4] * 2)])
@@ -458,15 +459,15 @@ def curves(axis, view, budget):
 
 
 def sheet(axis, scores, budget):
-    """A row per game, a column per N x T: the score at its best rate, the half-width, and that rate."""
+    """A row per task, a column per N x T: the score at its best rate, the half-width, and that rate."""
     axis.set_title(f"{budget:,} steps")
-    axis.set_xticks(range(len(SHAPES)), [f"{n}×{t}" for n, t in SHAPES], rotation=90)
-    axis.set_yticks(range(len(scores.games)), scores.games)
-    axis.set(xlim=(-0.5, len(SHAPES) - 0.5), ylim=(len(scores.games) - 0.5, -0.5))
+    axis.set_xticks(range(len(N_BY_TS)), [f"{n}×{t}" for n, t in N_BY_TS], rotation=90)
+    axis.set_yticks(range(len(scores.tasks)), scores.tasks)
+    axis.set(xlim=(-0.5, len(N_BY_TS) - 0.5), ylim=(len(scores.tasks) - 0.5, -0.5))
     axis.grid(False)
-    for y, game in enumerate(scores.games):
-        for x, shape in enumerate(SHAPES):
-            rate, one, _ = best_setting(scores.in_game(game), shape, budget)
+    for y, task in enumerate(scores.tasks):
+        for x, n_by_t in enumerate(N_BY_TS):
+            rate, one, _ = best_setting(scores.in_task(task), n_by_t, budget)
             if one is None:
                 continue
             lines = (f"{one.value + 0.0:.2f}", 6), (f"±{(one.high - one.low) / 2:.2f}", 5), (short(rate), 5)

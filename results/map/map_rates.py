@@ -43,14 +43,14 @@ def main(args):
     code = experiment.load("map")
     nothing = pd.DataFrame(columns=["game", "seed", "score", *code.VARIES])
     table = experiment.read(code, args.table) if args.table.exists() else nothing
-    for game in args.games:
-        name = catalog.game_name(game)
+    for task in args.games:
+        name = catalog.task_name(task)
         if args.best:
             settings = best(table[(table["game"] == name) & (table["total_timesteps"] == args.steps)], args.best)
         else:
             settings = code.missing(table, name, args.steps, args.seeds)
         for setting in settings:
-            print(game, *(f"{value:g}" for value in setting))
+            print(task, *(f"{value:g}" for value in setting))
 
 
 def best(rows, number):

@@ -90,10 +90,10 @@ def inverted_u(view, configs):
 def move_of_the_top(*samples):
     """log10 DDR of the configuration with the largest mean return at the end minus that of the best at a quarter: (…,).
 
-    samples: one per configuration, with an array (3, …, seeds) per game: the return at a quarter and at the end, NaN
-    where no episode has ended, and the DDR. The mean over games.
+    samples: one per configuration, with an array (3, …, seeds) per task: the return at a quarter and at the end, NaN
+    where no episode has ended, and the DDR. The mean over tasks.
     """
-    by_game = []
+    by_task = []
     for arrays in zip(*samples, strict=True):
         *returns, ddr = np.stack(arrays, axis=1)  # each (configurations, …, seeds)
         places, best = np.log10(ddr).mean(-1), []
@@ -102,8 +102,8 @@ def move_of_the_top(*samples):
             sums, counts = np.where(ended, values, 0).sum(-1), ended.sum(-1)
             best.append(np.where(counts > 0, sums / np.maximum(counts, 1), -np.inf).argmax(0))
         early, last = (np.take_along_axis(places, place[None], 0)[0] for place in best)
-        by_game.append(last - early)
-    return np.mean(by_game, axis=0)
+        by_task.append(last - early)
+    return np.mean(by_task, axis=0)
 
 
 @tested_with_ddr
@@ -127,17 +127,17 @@ def noise_predicts(view):
     if NOISE_AT not in configs:
         return judge(nothing(f"no runs with more minibatches at N × {NOISE_AT}"), "more")
     numbers = {config["num_envs"]: config for _, config in sorted(configs.items())}
-    scales, best = np.zeros((2, len(view.games), len(QUARTERS)))
+    scales, best = np.zeros((2, len(view.tasks), len(QUARTERS)))
     for q in QUARTERS:
         noise, signal = (view.sample(configs[NOISE_AT], f"{part}_{q}") for part in ("noise", "signal"))
         returns = {n: view.sample(config, f"return_{q}") for n, config in numbers.items()}
-        for game in range(len(view.games)):
-            total = signal[game].sum()
-            scales[game, q - 1] = noise[game].sum() / total / view.base["num_steps"] if total > 0 else np.inf
-            means = {n: np.nanmean(of[game]) for n, of in returns.items() if not np.isnan(of[game]).all()}
+        for task in range(len(view.tasks)):
+            total = signal[task].sum()
+            scales[task, q - 1] = noise[task].sum() / total / view.base["num_steps"] if total > 0 else np.inf
+            means = {n: np.nanmean(of[task]) for n, of in returns.items() if not np.isnan(of[task]).all()}
             if not means:
-                return judge(nothing(f"no episode has ended in {view.games[game]}"), "more")
-            best[game, q - 1] = max(means, key=means.get)
+                return judge(nothing(f"no episode has ended in {view.tasks[task]}"), "more")
+            best[task, q - 1] = max(means, key=means.get)
     return judge_ranks(scales, best)
 
 
@@ -161,7 +161,7 @@ def claims(scores):
     found.add(text, top_moves, every, name="O4", side="more", quantity="log10 DDR")
     text, quantity = "the noise scale predicts the best N", "rank correlation over games and quarters"
     more = [scores.base, *ways[MORE].values()]
-    found.add(text, noise_predicts, more, name="O6", side="more", by_game=False, quantity=quantity)
+    found.add(text, noise_predicts, more, name="O6", side="more", by_task=False, quantity=quantity)
     return found
 
 

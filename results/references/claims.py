@@ -12,8 +12,8 @@ SOURCES = {1: "CleanRL's", 4: "CleanRL's", 8: "RL Zoo's"}  # by N
 def claims(scores):
     found = Claims(scores)
     for config in scores.configs:
-        games = [game for game in scores.games if scores.in_game(game).has(config)]
-        for game in games:
+        tasks = [task for task in scores.tasks if scores.in_task(task).has(config)]
+        for task in tasks:
             for column, quantity in (
                 ("episodic_return", "return of the last 100 games of the training"),
                 ("final_return", "return of 100 games of the final network"),
@@ -22,6 +22,6 @@ def claims(scores):
                 def test(view, config=config, column=column):
                     return Tested(evidence(mean, [view.sample(config, column)]).estimate)
 
-                text = f"{game} at {SOURCES[config['num_envs']]} settings"
-                found.add(text, test, [config], name="reference", games=[game], family=ESTIMATE, quantity=quantity)
+                text = f"{task} at {SOURCES[config['num_envs']]} settings"
+                found.add(text, test, [config], name="reference", tasks=[task], family=ESTIMATE, quantity=quantity)
     return found

@@ -12,9 +12,9 @@ FIRST_FRESH = 101  # seed
 
 def claims(scores):
     found = Claims(scores)
-    for game in scores.games:
+    for task in scores.tasks:
         for config in scores.configs:
-            view = scores.in_game(game)
+            view = scores.in_task(task)
             if not view.has(config) or view.sample(config, "seed")[0].max() < FIRST_FRESH:
                 continue
 
@@ -25,5 +25,5 @@ def claims(scores):
 
             text = f"{config['num_envs']}x{config['num_steps']} at {config['learning_rate']:g}"
             quantity = "score, fresh seeds minus the map's"
-            found.add(text, repeated, [config], name="repeat", games=[game], family=ESTIMATE, quantity=quantity)
+            found.add(text, repeated, [config], name="repeat", tasks=[task], family=ESTIMATE, quantity=quantity)
     return found

@@ -1,7 +1,8 @@
-"""How much of the score is learning rate x gradient steps? All configurations of six experiments on three games.
+"""How much of the score is learning rate x gradient steps? All configurations of six experiments on three tasks.
 
-Read from runs that were made for other questions; nothing was claimed before. The runs with a fixed N x T of shape,
-schedule, trend, outer_loop, rates and data_reuse. A fit is of the mean score of a configuration, least squares.
+Read from runs that were made for other questions; nothing was claimed before. The runs with a fixed N x T of
+the studies shape, schedule, trend, outer_loop, rates and data_reuse. A fit is of the mean score of a configuration,
+least squares.
 """
 
 import numpy as np
@@ -61,13 +62,13 @@ def claims(scores):
 
 
 def draw(scores):
-    """A panel a game and one of their mean: each configuration against learning rate x gradient steps, and the fit."""
+    """A panel per task and one of their mean: each configuration against learning rate x gradient steps; the fit."""
     configs = [config for config in scores.configs if scores.has(config)]
     product = np.array([config["learning_rate"] * steps_of(config) for config in configs])
     numbers = np.log2([config["num_envs"] for config in configs])
     colors = plt.get_cmap("cividis")
     figure, axes = plt.subplots(2, 2, figsize=(PAGE, 4.6), sharex=True, sharey=True)
-    views = {game: scores.in_game(game) for game in scores.games} | {"mean of the games": scores}
+    views = {task: scores.in_task(task) for task in scores.tasks} | {"mean of the tasks": scores}
     for (name, view), axis in zip(views.items(), axes.flat, strict=True):
         found = [evidence(mean, [view.sample(config)]).estimate for config in configs]
         for x, number, one in zip(product, numbers, found, strict=True):

@@ -4,7 +4,7 @@
 results/STUDY/claims.py fill it; tables.py prints it for figures.py, judge.py writes it into verdicts.csv.
 
 Every row has the verdict of its own test. A second one, and the p-values beside it, are adjusted by Holm's method
-within its family: the primary rows, which say what was claimed before the runs; the other rows; those of single games.
+within its family: the primary rows, which say what was claimed before the runs; the other rows; those of single tasks.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from analysis.suite import DIAGNOSTICS, SHOWN, as_shown
 from analysis.training_runs import Configuration
 
 NO_FINAL_SCORES = "no final scores of these configurations"
-PRIMARY, SECONDARY, BY_GAME = "primary", "secondary", "by game"
+PRIMARY, SECONDARY, BY_TASK = "primary", "secondary", "by game"
 ESTIMATE = "estimate"  # the family of numbers about which nothing was claimed
 
 
@@ -50,14 +50,14 @@ class Claim:
     family: str = SECONDARY
     needs: str = ""  # the seeds without which there is no verdict; "" if there are enough
     name: str = ""  # as "S1"
-    seeds: int = 0  # in each game, at least
-    game: str = ""  # that of a row in one game
+    seeds: int = 0  # in each task, at least
+    task: str = ""  # that of a row in one task
     diagnostic: bool = False  # of a diagnostic, not of the score
 
     @property
     def words(self):
-        """The text, with the game of a row in one game."""
-        return f"  {self.text.strip()}: {self.game}" if self.family == BY_GAME else self.text
+        """The text, with the task of a row in one task."""
+        return f"  {self.text.strip()}: {self.task}" if self.family == BY_TASK else self.text
 
     @property
     def estimate(self):
@@ -95,21 +95,21 @@ class Claims(list):
         self.scores = scores
 
     # ---- adding ------------------------------------------------------------------------------------------------------
-    def add(self, text, test, configs, *, games=None, by_game=None, primary=False, family="", **more):
-        """Adds a claim, and its versions without diverged runs and in each game. Returns the first row.
+    def add(self, text, test, configs, *, tasks=None, by_task=None, primary=False, family="", **more):
+        """Adds a claim, and its versions without diverged runs and in each task. Returns the first row.
 
         test: a function of Scores, gives the Tested of the configurations; not called where they cannot be compared.
-        games: those of the claim; None: all. by_game: whether the numbers of each game follow, if not as for all
+        tasks: those of the claim; None: all. by_task: whether the numbers of each task follow, if not as for all
         claims. family: if neither PRIMARY nor SECONDARY. more: as for `row`, and `pairs`, as for Scores.improvement.
         """
-        view, place = self.scores.in_games(games) if games else self.scores, len(self)
+        view, place = self.scores.in_tasks(tasks) if tasks else self.scores, len(self)
         self._test(view, text, test, configs, family or (PRIMARY if primary else SECONDARY), **more)
         if view.any_diverged(configs):
             words = f"  {text}, without the diverged runs"
             self._test(view.without_diverged(), words, test, configs, SECONDARY, **more)
-        if (self.scores.by_game if by_game is None else by_game) and len(view.games) > 1:
-            for game in view.games:
-                self._test(view.in_game(game), text, test, configs, BY_GAME, **more)
+        if (self.scores.by_task if by_task is None else by_task) and len(view.tasks) > 1:
+            for task in view.tasks:
+                self._test(view.in_task(task), text, test, configs, BY_TASK, **more)
         return self[place]
 
     def _test(self, view, text, test, configs, family, side="", column="score", pairs=(), **more):
@@ -131,7 +131,7 @@ class Claims(list):
             more["improvement"] = NO_ESTIMATE
             tested = judge(Evidence(tested.estimate.value, np.zeros(0), doubt), "more")
         more.setdefault("needs", view.needs(configs) if configs else "")
-        more.setdefault("game", view.games[0] if len(view.games) == 1 else "")
+        more.setdefault("task", view.tasks[0] if len(view.tasks) == 1 else "")
         more.setdefault("seeds", view.seeds(configs))
         self.append(Claim(text, tested=tested, **more))
         return self[-1]
@@ -211,7 +211,7 @@ class Claims(list):
 
     # ---- verdicts.csv ------------------------------------------------------------------------------------------------
     def rows(self):
-        """The rows of verdicts.csv. A row in one game, an estimate, and a claim with too few seeds have no verdict."""
+        """The rows of verdicts.csv. A row in one task, an estimate, and a claim with too few seeds have no verdict."""
         for claim, (holds, fails) in zip(self, self.chances()):
             tested, word = claim.tested, claim.verdict
             has_verdict, least = claim.family in (PRIMARY, SECONDARY) and not claim.needs, detectable(tested.estimate)
@@ -221,7 +221,7 @@ class Claims(list):
                 "name": claim.name,
                 "family": claim.family,
                 "claim": claim.text,
-                "game": claim.game,
+                "game": claim.task,
                 "quantity": claim.quantity,
                 "seeds": claim.seeds,
                 "value": number(tested.estimate.value),
@@ -231,14 +231,14 @@ class Claims(list):
                 "p_holm": f"{holds:.4f}" if has_verdict and claim.is_tested else "",
                 "p_holm_opposite": f"{fails:.4f}" if has_verdict and claim.is_tested else "",
                 "detectable": f"{least:.2g}" if has_verdict and word == UNDECIDED and least > 1e-9 else "",
-                "remark": "" if claim.family == BY_GAME else "; ".join(filter(None, (tested.remark, tested.why))),
+                "remark": "" if claim.family == BY_TASK else "; ".join(filter(None, (tested.remark, tested.why))),
             }
 
     # ---- Holm's correction -------------------------------------------------------------------------------------------
     def chances(self):
         """Of each row the p-values of the claim and of its opposite after Holm's correction within its family."""
         adjusted = [(1.0, 1.0)] * len(self)
-        for family in (PRIMARY, SECONDARY, BY_GAME):
+        for family in (PRIMARY, SECONDARY, BY_TASK):
             places = [i for i, claim in enumerate(self) if claim.family == family and claim.is_tested]
             sides = [holm([self[i].tested.chances[side] for i in places]) for side in (0, 1)]
             for i, *pair in zip(places, *sides):
@@ -287,7 +287,7 @@ class Correlations:
     with_t: Estimate
     with_n_at_one_batch: Estimate
     levels: list  # N of the configurations behind `tau`
-    groups: list  # and their values: one list per game of arrays (seeds,)
+    groups: list  # and their values: one list per task of arrays (seeds,)
 
     @property
     def with_n(self):
@@ -299,15 +299,15 @@ def correlations(suite):
     """The Correlations of each diagnostic that the base has, native and probe.
 
     With N and with T: over the base and the configurations that scale that one of them. At the same factors T has the
-    batches and gradient steps of N. With N at one batch: over all of these and the other shapes of the base's batch,
-    each compared with those of its own batch size. If nothing scales N, N is taken over the base's batch too.
+    batches and gradient steps of N. With N at one batch: over all of these and the others of the base's batch, each
+    compared with those of its own batch size. If nothing scales N, N is taken over the base's batch too.
     """
     n_family, t_family, same_batch = suite.family("num_envs"), suite.family("num_steps"), suite.same_batch()
     n_family = n_family if len(n_family) > 1 else same_batch
     everything = list(dict.fromkeys([*n_family, *t_family, *same_batch]))
     rows = []
     for tag in [f"{place}/{name}" for name in DIAGNOSTICS for place in ("diagnostics", "probe")]:
-        if not any(suite.second_half_means(suite.base, game, tag).size for game in suite.all_games):
+        if not any(suite.second_half_means(suite.base, task, tag).size for task in suite.all_tasks):
             continue
         by_n, by_t, by_all = (_groups(suite, tag, configs) for configs in (n_family, t_family, everything))
         levels = [config["num_envs"] for config in n_family]
@@ -326,6 +326,6 @@ def correlations(suite):
 
 
 def _groups(suite, tag, configs):
-    """Means over the second half of each run, in the games that all of the configurations have."""
-    groups = [[suite.second_half_means(config, game, tag) for config in configs] for game in suite.all_games]
+    """Means over the second half of each run, in the tasks that all of the configurations have."""
+    groups = [[suite.second_half_means(config, task, tag) for config in configs] for task in suite.all_tasks]
     return [group for group in groups if all(values.size for values in group)]

@@ -36,8 +36,8 @@ from analysis.estimates import (
     verdict,
 )
 
-SEEDS_FOR_A_VERDICT = 10  # in each game: with fewer there is an estimate and its interval, no verdict
-SOLVED = 0.9  # the score from which a run counts as one that has solved its game
+SEEDS_FOR_A_VERDICT = 10  # in each task: with fewer there is an estimate and its interval, no verdict
+SOLVED = 0.9  # the score from which a run counts as one that has solved its task
 NEIGHBOUR = 2.0  # the largest factor between a learning rate and its neighbour on the grid
 
 
@@ -63,7 +63,7 @@ class Tested(NamedTuple):
 
 
 def needed(samples):
-    """The seeds that a verdict on the samples needs, e.g. "10 seeds"; "" if there are so many in each game."""
+    """The seeds that a verdict on the samples needs, e.g. "10 seeds"; "" if there are so many in each task."""
     fewest = min((x.shape[-1] for sample in samples for x in sample), default=0)
     return "" if fewest >= SEEDS_FOR_A_VERDICT else f"{SEEDS_FOR_A_VERDICT} seeds"
 
@@ -98,7 +98,7 @@ def judge_best(first, second, side="more", margin=0.0, pool=mean):
     """The Tested of the best of some configurations minus the best of others, `more` or `not less`.
 
     first, second: (name, {learning rate: sample}). Undecided where a best rate is at the edge. The difference of two
-    maxima does not do as a statistic: the best of four equal rates is above the one good rate of another shape that is
+    maxima does not do as a statistic: the best of four equal rates is above the one good rate of another N x T that is
     as good as each of them. *Supported* if one rate of the first, after Bonferroni's correction for their number, is
     above each rate of the second; *contradicted* if one of the second, likewise, is above each of the first.
     """
@@ -160,11 +160,11 @@ def with_reversals(tested, levels, groups, side):
 
 
 def judge_ranks(x, y):
-    """The Tested of Spearman's correlation of two tables (games, settings) over all entries: is it positive?
+    """The Tested of Spearman's correlation of two tables (tasks, settings) over all entries: is it positive?
 
-    The settings of one game depend on each other, so whole games are permuted: the p-values are twice the shares of all
-    orders of the games of x with a correlation at least, or at most, as large. 4 games have only 24 orders, so fewer
-    than 5 games decide nothing. The interval is that of the orders, so of no correlation.
+    The settings of one task depend on each other, so whole tasks are permuted: the p-values are twice the shares of all
+    orders of the tasks of x with a correlation at least, or at most, as large. 4 tasks have only 24 orders, so fewer
+    than 5 tasks decide nothing. The interval is that of the orders, so of no correlation.
     """
     ranks, other = rankdata(x).reshape(np.shape(x)), rankdata(y)
     if not np.ptp(ranks) or not np.ptp(other):
@@ -260,7 +260,7 @@ def best_place(*samples):
 def effect(levels, groups):
     """How far a quantity moves: its mean at the largest level minus that at the smallest, in its own unit.
 
-    The Evidence of the mean over games. levels: (C,). groups: one list per game of C arrays (seeds,).
+    The Evidence of the mean over tasks. levels: (C,). groups: one list per task of C arrays (seeds,).
     """
     if not groups:
         return nothing("nothing to compare")
@@ -269,32 +269,32 @@ def effect(levels, groups):
 
 
 def partial_correlation(first, second, given):
-    """Rank correlation of two quantities at an equal third one, the mean over games: Evidence.
+    """Rank correlation of two quantities at an equal third one, the mean over tasks: Evidence.
 
-    The correlation, over all runs of a game, of what is left of the ranks of both after least-squares fits on a cubic
+    The correlation, over all runs of a task, of what is left of the ranks of both after least-squares fits on a cubic
     in the rank of the third; 0 where nothing is left. A straight line, as in Spearman's partial correlation, leaves
     part of a curved dependence on the third quantity, and finds a correlation where there is none in up to a fourth of
     all cases. Average ranks are taken once, of all runs. first, second, given:
-    of the same runs, one list per game of C arrays (seeds,), one per configuration.
+    of the same runs, one list per task of C arrays (seeds,), one per configuration.
     """
     ranked = []
-    for of_game in zip(first, second, given, strict=True):
-        ends = np.cumsum([len(x) for x in of_game[0]])[:-1]
-        ranks = np.stack([rankdata(np.concatenate(arrays)) for arrays in of_game])
+    for of_task in zip(first, second, given, strict=True):
+        ends = np.cumsum([len(x) for x in of_task[0]])[:-1]
+        ranks = np.stack([rankdata(np.concatenate(arrays)) for arrays in of_task])
         ranks = (ranks - ranks.mean(-1, keepdims=True)) / ranks.shape[-1]  # about -0.5 to 0.5
         ranked.append(np.split(ranks, ends, axis=-1))
     if not ranked:
         return nothing("nothing to compare")
 
-    def correlation(*games):
-        by_game = []
-        for arrays in games:
+    def correlation(*tasks):
+        by_task = []
+        for arrays in tasks:
             x, y, z = np.concatenate(arrays, axis=-1)  # each (…, runs)
             powers = np.stack([z**power for power in range(4)], -1)
             both, across = np.stack([x, y], -1), powers.swapaxes(-1, -2)
             rest = both - powers @ (np.linalg.pinv(across @ powers, hermitian=True) @ (across @ both))
-            by_game.append(pearson(rest[..., 0], rest[..., 1]))
-        return np.mean(by_game, axis=0)
+            by_task.append(pearson(rest[..., 0], rest[..., 1]))
+        return np.mean(by_task, axis=0)
 
     return evidence(correlation, ranked)
 
@@ -338,51 +338,51 @@ def unless_at_the_edge(tested, grid, pool=mean):
 
 
 def halves(samples):
-    """(samples that choose, samples that test): every second seed of each game; the first goes to the test."""
+    """(samples that choose, samples that test): every second seed of each task; the first goes to the test."""
     return [[x[..., 1::2] for x in sample] for sample in samples], [[x[..., ::2] for x in sample] for sample in samples]
 
 
 def judge_default(grid, default, margin, pool=mean):
-    """The Tested of: the best shape at the default rate is about the best of all, each at its own best rate.
+    """The Tested of: the best N x T at the default rate is about the best of all, each at its own best rate.
 
-    grid: {shape's name: {learning rate: sample}}, the default rate in each. Half of the seeds choose the shape at the
-    default rate; on the other half its best rate is compared with every rate of all other shapes, as by `judge_best`.
+    grid: {name of an N x T: {learning rate: sample}}, the default rate in each. Half of the seeds choose the N x T at
+    the default rate; on the other half its best rate is compared with every rate of all others, as by `judge_best`.
     """
     samples = [sample for rates in grid.values() for sample in rates.values()]
-    choosing, judging = halves([rates[default] for rates in grid.values()])[0], halves(samples)[1]
+    choosing, testing = halves([rates[default] for rates in grid.values()])[0], halves(samples)[1]
     if min((x.shape[-1] for sample in choosing for x in sample), default=0) < 1:
         return judge(nothing("half of the seeds choose: expected two or more"), "not less", margin)
     chosen = list(grid)[int(np.argmax([float(pool(sample)) for sample in choosing]))]
     names = [name for name, rates in grid.items() for _ in rates]
-    own = [sample for name, sample in zip(names, judging) if name == chosen]
-    others = [sample for name, sample in zip(names, judging) if name != chosen]
+    own = [sample for name, sample in zip(names, testing) if name == chosen]
+    others = [sample for name, sample in zip(names, testing) if name != chosen]
     tested = judge_maxima(own, others, "not less", margin, pool)
     tested = unless_at_the_edge(tested, grid, pool)
     return tested._replace(remark="; ".join(filter(None, [f"half of the seeds chose {chosen}", tested.remark])))
 
 
 def judge_choice(samples, picks, margin, reps=2000, seed=0):
-    """The Tested of: what a search picks is less than `margin` below the best setting of the grid, mean over games.
+    """The Tested of: what a search picks is less than `margin` below the best setting of the grid, mean over tasks.
 
-    samples: one per setting, a list with one array (seeds,) per game. picks: one array per game, (searches,), of the
-    indices of the settings that were picked; searches are drawn as seeds are. The best setting of a game is chosen by
+    samples: one per setting, a list with one array (seeds,) per task. picks: one array per task, (searches,), of the
+    indices of the settings that were picked; searches are drawn as seeds are. The best setting of a task is chosen by
     half of the seeds, and the other half test it: the best of many by the same seeds is partly luck.
     """
-    choosing, judging = halves(samples)
+    choosing, testing = halves(samples)
     if min(x.shape[-1] for sample in choosing for x in sample) < 1:
         return judge(nothing("half of the seeds choose: expected two or more"), "not less", margin)
-    best = [int(np.argmax([sample[game].mean() for sample in choosing])) for game in range(len(picks))]
+    best = [int(np.argmax([sample[task].mean() for sample in choosing])) for task in range(len(picks))]
 
     def regret(*drawn):
         *settings, picked = drawn
-        by_game = []
-        for game, places in enumerate(picked):
-            means = np.stack([setting[game].mean(-1) for setting in settings])
+        by_task = []
+        for task, places in enumerate(picked):
+            means = np.stack([setting[task].mean(-1) for setting in settings])
             found = np.take_along_axis(means, np.moveaxis(places, -1, 0), 0).mean(0)
-            by_game.append(found - means[best[game]])
-        return np.mean(by_game, axis=0)
+            by_task.append(found - means[best[task]])
+        return np.mean(by_task, axis=0)
 
-    return judge(resampled(regret, [*judging, picks], reps, seed), "not less", margin)
+    return judge(resampled(regret, [*testing, picks], reps, seed), "not less", margin)
 
 
 # ---- shares ----------------------------------------------------------------------------------------------------------

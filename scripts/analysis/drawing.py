@@ -1,6 +1,6 @@
 """The panels of a sweep's figures. Each function returns a sheet (sheets.py): an image, its caption and its CSV.
 
-sheet = curve_panels(suite, [("more environments", suite.family("num_envs"), "shape")])
+sheet = curve_panels(suite, [("more environments", suite.family("num_envs"), "n_by_t")])
 sheet.save(out, "my_figure")
 """
 
@@ -40,9 +40,9 @@ def curve_panels(suite, panels, finals=(), part="", axis=None):
         drawn = fewer(suite, configs)
         style = styles(suite, drawn, by)
         for config in drawn:
-            until = suite.dotted_until(config, suite.games, sheet.axis)
+            until = suite.dotted_until(config, suite.tasks, sheet.axis)
             sheet.curve(ax, config, "all", suite.pool_name, suite.aggregate(config, sheet.axis), style[config], until)
-        ax.set_title(_with_count(title or _games_of(suite), drawn, configs))
+        ax.set_title(_with_count(title or _tasks_of(suite), drawn, configs))
         sheet.finish_curves(ax)
     sheet.axes[0][0].set_ylabel(f"{suite.pool_name} ({suite.unit_words})")
     words = _runs_of(suite, " and ".join(["bands"] * bool(panels) + ["bars"] * bool(finals)))
@@ -55,7 +55,7 @@ def curve_panels(suite, panels, finals=(), part="", axis=None):
     sheet.has_runs = True
     if panels:
         sheet.caption = (
-            f"The {suite.pool_name} of the scores over all games and seeds, against {training_runs.AXES[sheet.axis]}, "
+            f"The {suite.pool_name} of the scores over all tasks and seeds, against {training_runs.AXES[sheet.axis]}, "
             f"with its 95 % interval."
         )
     if finals:
@@ -67,16 +67,16 @@ def curve_panels(suite, panels, finals=(), part="", axis=None):
 
 def _runs_of(suite, bands):
     """How many seeds and steps the runs have, and what their `bands` are, in words."""
-    counts = [suite.count(config, game) for config in suite.scored for game in suite.games] or [0]
+    counts = [suite.count(config, task) for config in suite.scored for task in suite.tasks] or [0]
     seeds = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     bands = f"; {bands}: 95 % bootstrap intervals" if max(counts) >= MIN_SEEDS else ""
     return f"{seeds} seed{'s' * (max(counts) != 1)} of each, {short(suite.nominal_budget)} steps{bands}"
 
 
-def _games_of(suite):
-    """The games that a picture pools, in words."""
-    games = suite.games
-    return ", ".join(games) if 0 < len(games) < 3 else f"{len(games)} games"
+def _tasks_of(suite):
+    """The tasks that a picture pools, in words."""
+    tasks = suite.tasks
+    return ", ".join(tasks) if 0 < len(tasks) < 3 else f"{len(tasks)} tasks"
 
 
 def _with_count(title, drawn, configs):
@@ -148,52 +148,52 @@ def points_of_runs(suite, by_budget):
 def _points(suite, config):
     """The DDRs (R,) and final scores (R,) of the finished runs of a configuration."""
     found = [
-        (run.mean_of_second_half("outer/ddr"), suite.score(run.final, game))
-        for game in suite.games
-        for run in suite.of(config, game)
+        (run.mean_of_second_half("outer/ddr"), suite.score(run.final, task))
+        for task in suite.tasks
+        for run in suite.of(config, task)
         if run.finished
     ]
     found = [(ddr, score) for ddr, score in found if np.isfinite(ddr) and ddr > 0]
     return np.array(found).reshape(-1, 2).T
 
 
-def _sheet_of_games(suite, part, height, row_height, **options):
-    """A sheet with a panel for all games together, if there are several, and one for each.
+def _sheet_of_tasks(suite, part, height, row_height, **options):
+    """A sheet with a panel for all tasks together, if there are several, and one for each.
 
-    Returns it, and of each panel (axes, game in the CSV, suite, whether it is the leftmost, whether the lowest).
+    Returns it, and of each panel (axes, task in the CSV, suite, whether it is the leftmost, whether the lowest).
     """
-    places = [("all games", "all", suite)] if len(suite.games) != 1 else []
-    places += [(game, game, suite.in_game(game)) for game in suite.games]
+    places = [("all tasks", "all", suite)] if len(suite.tasks) != 1 else []
+    places += [(task, task, suite.in_task(task)) for task in suite.tasks]
     columns = min(3, len(places))
     rows, panels = -(-len(places) // columns), []
     sheet = Sheet(suite, part, rows, columns, height + rows * row_height, **options)
-    for i, (ax, (title, game, view)) in enumerate(zip(sheet.axes.flat, places)):
+    for i, (ax, (title, task, view)) in enumerate(zip(sheet.axes.flat, places)):
         ax.set_title(title)
         lowest = i + columns >= len(places)
         ax.tick_params(labelbottom=lowest)
-        panels.append((ax, game, view, i % columns == 0, lowest))
+        panels.append((ax, task, view, i % columns == 0, lowest))
     for ax in sheet.axes.flat[len(places) :]:
         ax.set_axis_off()
     return sheet, panels
 
 
-def curves_by_game(suite, style, mark=None):
-    """Curves of the score in all games together, if there are several, and in each.
+def curves_by_task(suite, style, mark=None):
+    """Curves of the score in all tasks together, if there are several, and in each.
 
     mark: the x of a vertical line, or None. style: {configuration: Line2D properties}.
     """
-    sheet, panels = _sheet_of_games(suite, "", 1.0, 1.5, sharex=suite.axis != "steps")
-    for ax, game, view, leftmost, lowest in panels:
+    sheet, panels = _sheet_of_tasks(suite, "", 1.0, 1.5, sharex=suite.axis != "steps")
+    for ax, task, view, leftmost, lowest in panels:
         for config, line in style.items():
-            until = view.dotted_until(config, view.games, sheet.axis)
-            sheet.curve(ax, config, game, suite.pool_name, view.aggregate(config, sheet.axis), line, until)
+            until = view.dotted_until(config, view.tasks, sheet.axis)
+            sheet.curve(ax, config, task, suite.pool_name, view.aggregate(config, sheet.axis), line, until)
         if mark is not None:
             ax.axvline(mark, color=GRAY, lw=0.8, ls=DOTTED, zorder=1)
         ax.set_ylabel(f"{suite.pool_name} ({suite.unit_words})" if leftmost else "")
         sheet.finish_curves(ax, x_label=lowest)
     sheet.has_runs = True
     sheet.caption = (
-        f"The {suite.pool_name} of the scores, in all games together and in each, against "
+        f"The {suite.pool_name} of the scores, in all tasks together and in each, against "
         f"{training_runs.AXES[sheet.axis]}, with its 95 % interval."
     )
     if mark is not None:
@@ -202,19 +202,19 @@ def curves_by_game(suite, style, mark=None):
 
 
 def scores_at_own_rates(suite, grid):
-    """Final scores against N at one batch, in all games and in each: each shape at its best rate, and at the base's.
+    """Final scores against N at one batch, in all tasks and in each: each N x T at its best rate, and at the base's.
 
     grid: {(N, T): {learning rate: configuration}}. Each draw of the bootstrap chooses the rates anew.
     """
     default = suite.base["learning_rate"]
-    sheet, panels = _sheet_of_games(suite, "", 0.8, 1.5, sharex=True)
+    sheet, panels = _sheet_of_tasks(suite, "", 0.8, 1.5, sharex=True)
     lines = [
-        ({shape: rates for shape, rates in grid.items() if default in rates}, True, f"all at lr {short(default)}"),
+        ({n_by_t: rates for n_by_t, rates in grid.items() if default in rates}, True, f"all at lr {short(default)}"),
         (grid, False, "each at its best rate"),
     ]
-    for ax, game, view, leftmost, lowest in panels:
-        for shapes, fixed, label in lines:
-            of_line = {shape: {default: rates[default]} if fixed else rates for shape, rates in shapes.items()}
+    for ax, task, view, leftmost, lowest in panels:
+        for part, fixed, label in lines:
+            of_line = {n_by_t: {default: rates[default]} if fixed else rates for n_by_t, rates in part.items()}
             configs = [config for rates in of_line.values() for config in rates.values()]
             if not view.can_compare(configs):
                 continue
@@ -227,7 +227,7 @@ def scores_at_own_rates(suite, grid):
             for rates, *numbers in zip(of_line.values(), *estimate):
                 chosen = max(rates.values(), key=lambda config: view.final_score(config).value)
                 sheet.record(
-                    chosen, game, f"final {suite.pool_name}, {label}", chosen["num_envs"], *numbers, x_column="x"
+                    chosen, task, f"final {suite.pool_name}, {label}", chosen["num_envs"], *numbers, x_column="x"
                 )
             style = dict(color="black", ls=DASHED, zorder=2) if fixed else dict(color=BLUES[1], zorder=3)
             beside = 0.96 if fixed else 1.04  # so that bars do not cover each other
@@ -240,31 +240,31 @@ def scores_at_own_rates(suite, grid):
     sheet.has_runs = True
     sheet.caption = (
         f"The {suite.pool_name} of the final scores against N, with T so that all batches have the same size, with "
-        "95 % intervals. Each shape has its best learning rate, or all have the base's."
+        "95 % intervals. Each N x T has its best learning rate, or all have the base's."
     )
     return sheet
 
 
 def map_of_scores(suite, grid):
-    """Final score of each shape (rows) at each learning rate (columns), in all games and in each.
+    """Final score of each N x T (rows) at each learning rate (columns), in all tasks and in each.
 
-    The best cell is framed. `≈`: the interval (n - 1 of n seeds) of the best minus this one includes 0. The best is the
-    best of these runs, which flatters it a little. grid: as for `scores_at_own_rates`.
+    The best setting is framed. `≈`: the interval (n - 1 of n seeds) of the best minus this one includes 0. The best is
+    the best of these runs, which flatters it a little. grid: as for `scores_at_own_rates`.
     """
-    shapes, rates = list(grid), sorted({rate for of_shape in grid.values() for rate in of_shape})
-    sheet, panels = _sheet_of_games(suite, "map", 0.6, 0.5 + 0.19 * len(shapes))
-    for ax, game, view, leftmost, lowest in panels:
-        found = [config for of_shape in grid.values() for config in of_shape.values() if view.can_compare([config])]
+    n_by_ts, rates = list(grid), sorted({rate for of_n_by_t in grid.values() for rate in of_n_by_t})
+    sheet, panels = _sheet_of_tasks(suite, "map", 0.6, 0.5 + 0.19 * len(n_by_ts))
+    for ax, task, view, leftmost, lowest in panels:
+        found = [config for of_n_by_t in grid.values() for config in of_n_by_t.values() if view.can_compare([config])]
         if not found:
             sheet.finish(ax, "no final\nscores yet")
             continue
-        scores = np.full((len(shapes), len(rates)), np.nan)
+        scores = np.full((len(n_by_ts), len(rates)), np.nan)
         for config in found:
-            scores[shapes.index(config.shape), rates.index(config["learning_rate"])] = view.final_score(config).value
+            scores[n_by_ts.index(config.n_by_t), rates.index(config["learning_rate"])] = view.final_score(config).value
         ax.imshow(scores, cmap="Blues", aspect="auto")
         best = max(found, key=lambda config: view.final_score(config).value)
         for config in found:
-            row, column = shapes.index(config.shape), rates.index(config["learning_rate"])
+            row, column = n_by_ts.index(config.n_by_t), rates.index(config["learning_rate"])
             tied = config != best and _is_tied(view, best, config)
             dark = scores[row, column] > 0.4 * np.nanmin(scores) + 0.6 * np.nanmax(scores)
             text = f"{scores[row, column]:.2f}{' ≈' * tied}"
@@ -275,15 +275,15 @@ def map_of_scores(suite, grid):
                 )
             more = {"best": config == best, "tied": tied}
             sheet.record(
-                config, game, f"final {suite.pool_name}", rates[column], *view.final_score(config), x_column="x", **more
+                config, task, f"final {suite.pool_name}", rates[column], *view.final_score(config), x_column="x", **more
             )
         ax.grid(False)
         ax.set_xticks(range(len(rates)), [short(rate) for rate in rates])
-        ax.set_yticks(range(len(shapes)), ["{}×{}".format(*shape) for shape in shapes] if leftmost else [])
+        ax.set_yticks(range(len(n_by_ts)), ["{}×{}".format(*n_by_t) for n_by_t in n_by_ts] if leftmost else [])
         ax.set_xlabel("learning rate" if lowest else "")
         ax.set_ylabel("N×T" if leftmost else "")
     sheet.figure.supxlabel("framed: best; ≈: its difference to the best has a 95 % CI that includes 0", fontsize=7)
-    sheet.caption = f"The {suite.pool_name} of the final scores of each shape (rows) at each learning rate (columns)."
+    sheet.caption = f"The {suite.pool_name} of the final scores of each N x T (rows) at each learning rate (columns)."
     return sheet
 
 
@@ -298,23 +298,23 @@ def against(name, family, style):
     return family, [config[name] for config in family], style
 
 
-def games_at(suite, config, name):
-    """The image by game of the values of an argument at a configuration, which it names if that is not the base."""
+def tasks_at(suite, config, name):
+    """The image by task of the values of an argument at a configuration, which it names if that is not the base."""
     if config == suite.base:
-        return game_grid(suite, "games", suite.family(name), RETURNS, name)
-    shape = suite.shape(config)
-    metrics = [(RETURN, f"return\nat {shape}")]
-    return game_grid(suite, f"games_{shape.replace('×', 'x')}", suite.family(name, config), metrics, name)
+        return task_grid(suite, "games", suite.family(name), RETURNS, name)
+    words = suite.in_multiples(config)
+    metrics = [(RETURN, f"return\nat {words}")]
+    return task_grid(suite, f"games_{words.replace('×', 'x')}", suite.family(name, config), metrics, name)
 
 
 def profiles(suite):
-    """rliable's performance profiles: the share of runs, and of games' means, with a score above each tau."""
-    in_order = dict.fromkeys([*suite.shapes(), *suite.configs])  # N-scaling, then T-scaling
+    """rliable's performance profiles: the share of runs, and of tasks' means, with a score above each tau."""
+    in_order = dict.fromkeys([*suite.scaled_alone(), *suite.configs])  # N-scaling, then T-scaling
     scored = [config for config in in_order if suite.can_compare([config])]
     configs = fewer(suite, scored)
     if not configs:
         return None
-    by = "configuration" if suite.names[2:] else "shape"
+    by = "configuration" if suite.names[2:] else "n_by_t"
     style, sheet = styles(suite, configs, by), Sheet(suite, "profiles", 1, 2, 2.5, sharey=True)
     scores = np.concatenate([x for config in configs for x in suite.sample(config)])
     low, high = scores.min(), np.quantile(scores, 0.99)
@@ -324,10 +324,13 @@ def profiles(suite):
     def of_runs(sample):
         return np.mean([(x > taus.reshape(-1, *[1] * x.ndim)).mean(-1) for x in sample], axis=0)
 
-    def of_games(sample):
+    def of_tasks(sample):
         return np.mean([x.mean(-1) > taus.reshape(-1, *[1] * (x.ndim - 1)) for x in sample], axis=0)
 
-    for ax, statistic, name in zip(sheet.axes[0], (of_runs, of_games), ("runs", "games as means over seeds")):
+    for ax, statistic, name, title in (
+        (sheet.axes[0][0], of_runs, "runs", "runs"),
+        (sheet.axes[0][1], of_tasks, "games", "tasks as means over seeds"),
+    ):
         for config in configs:
             value, low, high = interval(statistic, [suite.sample(config)], min(suite.reps, BAND_REPS), suite.seed)
             line = style[config]
@@ -335,78 +338,78 @@ def profiles(suite):
             ax.plot(taus, value, drawstyle="steps-post", **line)
             if len(configs) < MOST_CURVES:
                 ax.fill_between(taus, low, high, step="post", color=line["color"], alpha=0.15, lw=0, zorder=1)
-            sheet.record(config, "all", f"share of {name.split()[0]} above tau", taus, value, low, high, x_column="tau")
-        ax.set(title=_with_count(name, configs, scored), xlabel=f"score τ ({suite.unit_words})", ylim=(-0.02, 1.02))
+            sheet.record(config, "all", f"share of {name} above tau", taus, value, low, high, x_column="tau")
+        ax.set(title=_with_count(title, configs, scored), xlabel=f"score τ ({suite.unit_words})", ylim=(-0.02, 1.02))
         sheet.finish(ax, "no final\nscores yet")
         ax.set_yticks(np.linspace(0, 1, 5))
     sheet.axes[0][0].set_ylabel("share with a score above τ")
     sheet.caption = (
-        "Left: the share of runs with a score above the threshold τ. Right: the share of games whose mean over seeds "
+        "Left: the share of runs with a score above the threshold τ. Right: the share of tasks whose mean over seeds "
         "is above τ. The higher a line, the better."
     )
     return sheet
 
 
-def game_grid(suite, part, configs, metrics, by="shape"):
-    """A row per game, a column per metric; or, of one metric, games side by side: mean over seeds with its 95 % CI.
+def task_grid(suite, part, configs, metrics, by="n_by_t"):
+    """A row per task, a column per metric; or, of one metric, tasks side by side: mean over seeds with its 95 % CI.
 
     metrics: [(tag, label)]; those that no run has are left out. Runs that ended early are thin lines to a cross, unless
     no other runs are there.
     """
-    games, drawn = suite.shown, fewer(suite, configs)
+    tasks, drawn = suite.shown, fewer(suite, configs)
     metrics = suite.records(metrics) or metrics[:1]
     one_metric = len(metrics) == 1
     if one_metric:
-        columns = len(games) if len(games) < 5 else 4 if len(games) in (7, 8) else 5
-        rows = -(-len(games) // columns)
-        panels = [(game, *metrics[0]) for game in games]
+        columns = len(tasks) if len(tasks) < 5 else 4 if len(tasks) in (7, 8) else 5
+        rows = -(-len(tasks) // columns)
+        panels = [(task, *metrics[0]) for task in tasks]
     else:
-        columns, rows = len(metrics), len(games)
-        panels = [(game, tag, label) for game in games for tag, label in metrics]
+        columns, rows = len(metrics), len(tasks)
+        panels = [(task, tag, label) for task in tasks for tag, label in metrics]
     sheet = Sheet(suite, part, rows, columns, 0.6 + rows * (1.25 if rows > 2 else 1.5), sharex=suite.axis != "steps")
     if drawn != configs:
         sheet.figure.suptitle(_with_count("", drawn, configs), fontsize=8)
     not_here = "" if suite.base in drawn else BASE
     style = {
-        config: {**line, "label": line["label"].removesuffix(not_here) + suite.missing_in(config, games)}
+        config: {**line, "label": line["label"].removesuffix(not_here) + suite.missing_in(config, tasks)}
         for config, line in styles(suite, drawn, by).items()
     }
     for ax in sheet.axes.flat[len(panels) :]:
         ax.set_axis_off()
-    for i, (ax, (game, tag, label)) in enumerate(zip(sheet.axes.flat, panels)):
+    for i, (ax, (task, tag, label)) in enumerate(zip(sheet.axes.flat, panels)):
         row, column = divmod(i, columns)
         ax.set_autoscale_on(False)  # once is enough, and not after each curve
         for config in drawn:
-            until = suite.dotted_until(config, [game], sheet.axis) if tag == RETURN else None
-            sheet.curve(ax, config, game, tag, suite.mean_curve(config, game, tag, sheet.axis), style[config], until)
-            _draw_unfinished(sheet, ax, config, game, tag, style[config]["color"])
+            until = suite.dotted_until(config, [task], sheet.axis) if tag == RETURN else None
+            sheet.curve(ax, config, task, tag, suite.mean_curve(config, task, tag, sheet.axis), style[config], until)
+            _draw_unfinished(sheet, ax, config, task, tag, style[config]["color"])
         ax.autoscale()
         if one_metric:
-            ax.set_title(wrapped(game, 70 // columns))
+            ax.set_title(wrapped(task, 70 // columns))
             ax.set_ylabel("" if column else label)
         else:
             ax.set_title("" if row else label)
-            ax.set_ylabel("" if column else wrapped(game))
+            ax.set_ylabel("" if column else wrapped(task))
         lowest = i + columns >= len(panels)
         sheet.finish_curves(ax, x_label=lowest)
         ax.xaxis.label.set_fontsize(7)
         ax.tick_params(labelbottom=lowest)
     sheet.figure.align_ylabels()
     sheet.caption = (
-        f"Each game: the mean over seeds with its 95 % interval, against {training_runs.AXES[sheet.axis]}. A thin "
+        f"Each task: the mean over seeds with its 95 % interval, against {training_runs.AXES[sheet.axis]}. A thin "
         "line to a cross is a run that ended early."
     )
     return sheet
 
 
-def wrapped(game, width=14):
-    """The name of a game in lines of some `width` letters; a longer word stays whole."""
-    return textwrap.fill(game.replace("-", "- "), width, break_long_words=False).replace("- ", "-")
+def wrapped(task, width=14):
+    """The name of a task in lines of some `width` letters; a longer word stays whole."""
+    return textwrap.fill(task.replace("-", "- "), width, break_long_words=False).replace("- ", "-")
 
 
-def _draw_unfinished(sheet, ax, config, game, tag, color):
-    for run in sheet.suite.of(config, game):
-        if run.end and run not in sheet.suite.drawn(config, game):
+def _draw_unfinished(sheet, ax, config, task, tag, color):
+    for run in sheet.suite.of(config, task):
+        if run.end and run not in sheet.suite.drawn(config, task):
             x, y = run.curve(tag, sheet.axis)
             until = run.enough_episodes_from(sheet.axis) if tag == RETURN else 0.0
             y = as_shown(tag, y)
@@ -415,9 +418,9 @@ def _draw_unfinished(sheet, ax, config, game, tag, color):
 
 
 def diagnostics_panels(suite):
-    """Each diagnostic against the factor of N and of T, over the base's in the same game: native above, probe below.
+    """Each diagnostic against the factor of N and of T, over the base's in the same task: native above, probe below.
 
-    Means over games. T times k has the batch and the gradient steps of N times k. None if there is nothing to compare.
+    Means over tasks. T times k has the batch and the gradient steps of N times k. None if there is nothing to compare.
     """
     names = [tag.split("/")[1] for tag, _ in suite.records(DYNAMICS + POLICY)]
     n_family, n_label = suite.family("num_envs"), "N × factor"
@@ -448,7 +451,7 @@ def diagnostics_panels(suite):
             ax.set_xlabel(x_label if row else "")
             ax.set_ylabel("" if column else f"{place_label}\n(base = 1)")
     sheet.caption = (
-        "Each diagnostic, its mean over the second half of a run and over the games, as a multiple of the base's, "
+        "Each diagnostic, its mean over the second half of a run and over the tasks, as a multiple of the base's, "
         "against the factor by which N or T grows. Above: measured on the run's own batch. Below: on a sample of one "
         "fixed size."
     )
@@ -456,19 +459,19 @@ def diagnostics_panels(suite):
 
 
 def _draw_relative(sheet, ax, tag, configs, arg, style):
-    """The mean over games of a tag in multiples of the base's, against the factor of one argument."""
+    """The mean over tasks of a tag in multiples of the base's, against the factor of one argument."""
     suite, base_values = sheet.suite, {}
-    for game in suite.all_games:
-        measured = all(suite.second_half_means(config, game, tag).size for config in configs)
-        of_base = as_shown(tag, suite.second_half_means(suite.base, game, tag))
+    for task in suite.all_tasks:
+        measured = all(suite.second_half_means(config, task, tag).size for config in configs)
+        of_base = as_shown(tag, suite.second_half_means(suite.base, task, tag))
         if measured and of_base.any():  # nothing is a multiple of 0
-            base_values[game] = abs(of_base.mean())
+            base_values[task] = abs(of_base.mean())
     if not base_values:
         return
     factors, estimates = [config[arg] / suite.base[arg] for config in configs], []
     for config, factor in zip(configs, factors):
         sample = [
-            as_shown(tag, suite.second_half_means(config, game, tag)) / value for game, value in base_values.items()
+            as_shown(tag, suite.second_half_means(config, task, tag)) / value for task, value in base_values.items()
         ]
         estimates.append([float(x) for x in interval(mean, [sample], BAND_REPS, suite.seed)])
         sheet.record(config, "all", f"{tag} over the base's", factor, *estimates[-1], x_column="factor")
@@ -477,33 +480,33 @@ def _draw_relative(sheet, ax, tag, configs, arg, style):
 
 # ---- pictures of results/: scores.png --------------------------------------------------------------------------------
 def facets(scores, rows, labels, xlabel, title, joined=True, ylabel="score"):
-    """A row of panels for each of `rows`, a column for each game.
+    """A row of panels for each of `rows`, a column for each task.
 
     rows: {title: [the configuration at each place of the x-axis, or None]}. labels: the places of the x-axis. joined:
     whether a line joins the means: not between categories. A point is a run; the mean has its 95 % interval.
     """
     figure, axes = plt.subplots(
         len(rows),
-        len(scores.games),
+        len(scores.tasks),
         figsize=(PAGE, 0.75 + 1.25 * len(rows)),
         sharex=True,
         sharey=True,
         squeeze=False,
     )
     for (name, configs), row, color in zip(rows.items(), axes, COLORS * len(rows)):
-        for game, axis in zip(scores.games, row, strict=True):
-            view = scores.in_game(game)
+        for task, axis in zip(scores.tasks, row, strict=True):
+            view = scores.in_task(task)
             places = [place for place, config in enumerate(configs) if config and view.has(config)]
             points(axis, places, [view.sample(configs[place])[0] for place in places], color, "-" if joined else "")
             axis.set_ylim(-0.08, 1.08)
             axis.set_yticks([0, 0.5, 1])
             axis.grid(False, axis="x")
         row[0].set_ylabel(f"{name}\n{ylabel}" if name else ylabel)
-    for game, axis in zip(scores.games, axes[0], strict=True):
-        axis.set_title(game)
+    for task, axis in zip(scores.tasks, axes[0], strict=True):
+        axis.set_title(task)
     for axis in axes[-1]:
         axis.set_xticks(range(len(labels)), labels)
-        if sum(map(len, labels)) * LETTER > PAGE / len(scores.games) - 0.5:  # they do not fit side by side
+        if sum(map(len, labels)) * LETTER > PAGE / len(scores.tasks) - 0.5:  # they do not fit side by side
             axis.tick_params(axis="x", rotation=45)
             plt.setp(axis.get_xticklabels(), ha="right", rotation_mode="anchor")
         axis.set_xlim(-0.4, len(labels) - 0.6)

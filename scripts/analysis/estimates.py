@@ -1,10 +1,10 @@
-"""Aggregates over games and seeds, their bootstrap intervals, and the verdicts that rest on them.
+"""Aggregates over tasks and seeds, their bootstrap intervals, and the verdicts that rest on them.
 
-A *sample* holds the scores of one configuration: a list with one array per game, (…, seeds). Games may have different
-numbers of seeds, and every statistic gives each game the same weight.
+A *sample* holds the scores of one configuration: a list with one array per task, (…, seeds). Tasks may have different
+numbers of seeds, and every statistic gives each task the same weight.
 
-A pooled number is the `mean` over games of each game's mean; the games are taken as fixed. Only the figures of P1 pool
-runs of different games into one `iqm`, as P1 does with rliable (Agarwal et al. 2021, arXiv 2108.13264);
+A pooled number is the `mean` over tasks of each task's mean; the tasks are taken as fixed. Only the figures of P1 pool
+runs of different tasks into one `iqm`, as P1 does with rliable (Agarwal et al. 2021, arXiv 2108.13264);
 tests/test_analysis.py compares both.
 
 Three 95 % intervals (docs/reproducing.md has how often each of them covers the truth):
@@ -25,7 +25,7 @@ import numpy as np
 from scipy.stats import t as student
 
 NORMAL = statistics.NormalDist()
-MIN_SEEDS = 3  # seeds per game, on average: below that an interval says too little to be shown
+MIN_SEEDS = 3  # seeds per task, on average: below that an interval says too little to be shown
 ALPHA = 0.05  # the level of intervals and p-values
 DRAWS = 4000  # points of the distribution that a verdict rests on
 MARGIN = 0.1  # share of the base's score: a smaller difference is "little"
@@ -63,7 +63,7 @@ def nothing(why):
 
 # ---- statistics of a sample ------------------------------------------------------------------------------------------
 def iqm(sample):
-    """The mean of the middle half of all runs of all games, (…,).
+    """The mean of the middle half of all runs of all tasks, (…,).
 
     Exactly a quarter of the weight is cut at each end, so that the estimate and the draws of a bootstrap with fewer
     runs trim the same share: of 15 runs 3.75, the fourth and the twelfth counting by a quarter. It equals
@@ -83,12 +83,12 @@ def iqm(sample):
 
 
 def mean(sample):
-    """The mean over games of the mean over seeds, (…,)."""
+    """The mean over tasks of the mean over seeds, (…,)."""
     return np.mean([x.mean(-1) for x in sample], axis=0)
 
 
 def median(sample):
-    """The median over games of the mean over seeds, (…,), as rliable.metrics.aggregate_median."""
+    """The median over tasks of the mean over seeds, (…,), as rliable.metrics.aggregate_median."""
     return np.median([x.mean(-1) for x in sample], axis=0)
 
 
@@ -104,13 +104,13 @@ def dominance(x, y):
 
 
 def improvement(sample, other):
-    """P(a run of `sample` scores higher than one of `other`), mean over games, as rliable's."""
+    """P(a run of `sample` scores higher than one of `other`), mean over tasks, as rliable's."""
     return np.mean([(dominance(x, y) + 1) / 2 for x, y in zip(sample, other)], axis=0)
 
 
 # ---- bootstrap -------------------------------------------------------------------------------------------------------
 def enough_seeds(samples):
-    """Whether the samples allow an interval: MIN_SEEDS seeds per game on average, and at least 2 in every game."""
+    """Whether the samples allow an interval: MIN_SEEDS seeds per task on average, and at least 2 in every task."""
     counts = [[x.shape[-1] for x in sample] for sample in samples]
     return all(count and min(count) >= 2 and np.mean(count) >= MIN_SEEDS for count in counts)
 
@@ -164,7 +164,7 @@ def jackknife(statistic, samples):
     out (Efron and Stein 1981); for means this is the usual one. Degrees of freedom as by Welch and Satterthwaite.
     """
     variance = squares = 0.0
-    arrays = [(sample, game) for sample, of_sample in enumerate(samples) for game in range(len(of_sample))]
+    arrays = [(sample, task) for sample, of_sample in enumerate(samples) for task in range(len(of_sample))]
     for place in arrays:
         size = samples[place[0]][place[1]].shape[-1]
         others = np.array([[j for j in range(size) if j != i] for i in range(size)])
@@ -229,27 +229,27 @@ def comparable_pairs(levels, control=None):
 
 
 def pair_correlation(pairs):
-    """A statistic of samples, one per game with C arrays (…, seeds): P(larger at the higher of a pair) - P(smaller).
+    """A statistic of samples, one per task with C arrays (…, seeds): P(larger at the higher of a pair) - P(smaller).
 
-    The mean over the pairs, and then over games.
+    The mean over the pairs, and then over tasks.
     """
 
     def correlation(*groups):
-        by_game = [
+        by_task = [
             np.mean([dominance(group[higher], group[lower]) for lower, higher in pairs], axis=0) for group in groups
         ]
-        return np.mean(by_game, axis=0)
+        return np.mean(by_task, axis=0)
 
     return correlation
 
 
 def kendall(levels, groups, control=None):
-    """Rank correlation of `levels` with a quantity, mean over games: Evidence.
+    """Rank correlation of `levels` with a quantity, mean over tasks: Evidence.
 
     Kendall's tau over the pairs of runs whose levels differ (Somers' D): P(larger at the higher level) - P(smaller).
     It is 0 for constants.
 
-    levels: (C,), one per configuration, as N. groups: one list per game of C arrays (seeds,) of the quantity. control:
+    levels: (C,), one per configuration, as N. groups: one list per task of C arrays (seeds,) of the quantity. control:
     (C,); if given, only configurations with equal control are compared, as N at a fixed batch.
     """
     pairs = comparable_pairs(levels, control)

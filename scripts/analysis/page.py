@@ -50,16 +50,16 @@ MATH = {  # what LaTeX's text fonts lack
 TERMS = [
     ("N", "parallel environments (--num-envs)"),
     ("T", "steps of each environment between two updates (--num-steps)"),
-    ("N×T, as 8×128", "the shape of a batch: the steps that one update learns from"),
+    ("N×T, as 8×128", "N environments of T steps each: the batch that one update learns from"),
     ("base", "the configuration that the others are compared with"),
-    ("score", "a return on the scale that is named below the claims, to make games comparable"),
+    ("score", "a return on the scale that is named below the claims, to make tasks comparable"),
     (
         "IQM",
-        "interquartile mean: the mean of the middle half of the scores of all games and seeds (Agarwal et al. 2021, "
+        "interquartile mean: the mean of the middle half of the scores of all tasks and seeds (Agarwal et al. 2021, "
         "arXiv 2108.13264)",
     ),
-    ("95 % CI, [low, high]", "percentile bootstrap interval over seeds; the games are taken as fixed"),
-    ("P(improvement)", "the chance that a run of the first configuration scores higher, the mean over games"),
+    ("95 % CI, [low, high]", "percentile bootstrap interval over seeds; the tasks are taken as fixed"),
+    ("P(improvement)", "the chance that a run of the first configuration scores higher, the mean over tasks"),
     ("τ, in a profile", "a threshold of the score: a profile shows which share of the runs is above it"),
     ("Kendall's τ", "rank correlation: 1 if two numbers always rise together, -1 if one falls when the other rises"),
     ("Holm", "correction for the number of claims, by which a verdict that holds is true of all of them at once"),
@@ -130,15 +130,15 @@ def last_return(run):
 def runs_table(suite):
     """The header of the table of runs, and its rows as page.html shows them. A column sorts by the value of a pair."""
     others = [name for name in suite.names if name not in ("num_envs", "num_steps")]
-    header = ["game", "N", "T", *(SHORT_NAMES.get(name, name) for name in others), "seed", "state", "step", "SPS"]
+    header = ["task", "N", "T", *(SHORT_NAMES.get(name, name) for name in others), "seed", "state", "step", "SPS"]
     header += ["return", "failure", "command"]
     rows = []
-    for (config, game, seed), run in sorted(suite.runs.items(), key=lambda item: (item[0][1], item[1].name)):
+    for (config, task, seed), run in sorted(suite.runs.items(), key=lambda item: (item[0][1], item[1].name)):
         values = [config["num_envs"], config["num_steps"], *(config[name] for name in others), seed]
         sps, score = speed(run), last_return(run)
         rows.append(
             {
-                "game": game,
+                "task": task,
                 "arguments": [(value, short(value)) for value in values],
                 "state": run.state,
                 "numbers": [
@@ -181,12 +181,12 @@ def origins(tested):
 
 # ---- the documents ---------------------------------------------------------------------------------------------------
 def what_was_run(suite):
-    """A line on the games, the budget, the seeds and the runs of a suite."""
+    """A line on the tasks, the budget, the seeds and the runs of a suite."""
     seeds = suite.all_seeds
     consecutive = len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1))
     of_seeds = f"{seeds[0]} to {seeds[-1]}" if consecutive else ", ".join(map(str, seeds))
     return (
-        f"{suite.script}.py on {', '.join(suite.all_games)}; {suite.nominal_budget:,} environment steps a run; "
+        f"{suite.script}.py on {', '.join(suite.all_tasks)}; {suite.nominal_budget:,} environment steps a run; "
         f"seed{'s' * (len(seeds) > 1)} {of_seeds}; {len(suite.runs)} runs"
     )
 

@@ -82,17 +82,17 @@ class Prior(NamedTuple):
 
 
 class Tasks:
-    """The model, fitted to the runs of a table: a row a run, `game`, `score` and SETTING."""
+    """The model, fitted to the runs of a table: a row per run, with `game`, `score` and SETTING."""
 
     def __init__(self, table):
         settings = table.groupby(["game", *SETTING])["score"].agg(["mean", "count", "var"]).reset_index()
-        self.settings, self.games = settings, settings["game"].to_numpy()
+        self.settings, self.tasks = settings, settings["game"].to_numpy()
         self.x, self.y = features(settings), settings["mean"].to_numpy() - CENTER
-        self.same = self.games[:, None] == self.games
-        freedom = (settings["count"] - 1).groupby(self.games).sum()
-        pooled = ((settings["count"] - 1) * settings["var"].fillna(0)).groupby(self.games).sum() / freedom
+        self.same = self.tasks[:, None] == self.tasks
+        freedom = (settings["count"] - 1).groupby(self.tasks).sum()
+        pooled = ((settings["count"] - 1) * settings["var"].fillna(0)).groupby(self.tasks).sum() / freedom
         count, squares = settings["count"].to_numpy(), ((settings["count"] - 1) * settings["var"].fillna(0)).to_numpy()
-        self.noise = (DEGREES * pooled[self.games].to_numpy() + squares) / (DEGREES + count - 1) / count
+        self.noise = (DEGREES * pooled[self.tasks].to_numpy() + squares) / (DEGREES + count - 1) / count
         logs = 0.5 * np.log(pooled)
         self.log_noise = float(logs.mean()), float(logs.std(ddof=1)) if len(logs) > 2 else 0.5
         self.theta = minimize(self.objective, START, jac=True, method="L-BFGS-B", options={"maxiter": 60}).x
@@ -126,7 +126,7 @@ class Tasks:
     def best_products(self):
         """Learning rate x gradient steps of each task's best setting, (tasks,)."""
         return np.array(
-            [2 ** self.x[self.games == game][self.y[self.games == game].argmax(), 3] for game in set(self.games)]
+            [2 ** self.x[self.tasks == task][self.y[self.tasks == task].argmax(), 3] for task in set(self.tasks)]
         )
 
 
@@ -181,7 +181,7 @@ def next_runs(draws, groups, most, number):
     """The settings of the next runs, a list: Thompson's sampling (1933), a run for each of the first `number` draws.
 
     A run is of the setting that is best in its draw, so a setting has as many runs as its probability to be the best
-    asks for. groups: that of each setting, (C,); the runs are of `most` groups at most, as those of one shape share a
+    asks for. groups: that of each setting, (C,); the runs are of `most` groups at most, as those of one N x T share a
     process: those of the first draws' best settings.
     """
     groups = np.asarray(groups)

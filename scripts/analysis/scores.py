@@ -1,4 +1,4 @@
-"""Final scores by setting, game and seed: what claims are tested on, wherever the runs were read from.
+"""Final scores by setting, task and seed: what claims are tested on, wherever the runs were read from.
 
 `Scores` has them from a table of runs, such as results/runs.csv.gz; suite.py's `Suite` from run directories.
 """
@@ -25,13 +25,13 @@ def multiple_of(letter, value, base):
 
 
 class Scores:
-    """Scores of runs. `games`: those of a sample; `configs`: sorted; `base`: the one that others are compared with.
+    """Scores of runs. `tasks`: those of a sample; `configs`: sorted; `base`: the one that others are compared with.
 
-    `pool`, the statistic that makes one number of a sample, and `pool_name`, its name. `by_game`: whether each claim is
-    followed by the same in each game.
+    `pool`, the statistic that makes one number of a sample, and `pool_name`, its name. `by_task`: whether each claim is
+    followed by the same in each task.
     """
 
-    pool, pool_name, by_game = staticmethod(mean), "mean", True
+    pool, pool_name, by_task = staticmethod(mean), "mean", True
 
     def __init__(self, table, varies, folder=None, base=None):
         """table: a row per run; varies: the columns that tell configurations apart; folder: where other files are.
@@ -39,9 +39,9 @@ class Scores:
         base: {column: value} of the base's, or None.
         """
         self.table, self.varies, self.folder = table, tuple(varies), folder
-        self.games = sorted(table["game"].unique())
+        self.tasks = sorted(table["game"].unique())
         names = set(self.varies) - {"num_envs", "num_steps"}
-        self._rows = {}  # {(configuration, game): its rows by seed}
+        self._rows = {}  # {(configuration, task): its rows by seed}
         for row in table.sort_values("seed", kind="stable").to_dict("records"):
             self._rows.setdefault((training_runs.configuration(row, names), row["game"]), []).append(row)
         configs = {config for config, _ in self._rows}
@@ -49,25 +49,25 @@ class Scores:
         self.base = self.one(**base) if base else None
 
     # ---- values ------------------------------------------------------------------------------------------------------
-    def values(self, config, game, column="score"):
-        """A number of each run of a configuration in a game, (seeds,)."""
-        return np.array([row[column] for row in self._rows[config, game]], float)
+    def values(self, config, task, column="score"):
+        """A number of each run of a configuration in a task, (seeds,)."""
+        return np.array([row[column] for row in self._rows[config, task]], float)
 
     def sample(self, config, column="score"):
-        """A sample (estimates.py): an array (seeds,) per game."""
-        return [self.values(config, game, column) for game in self.games]
+        """A sample (estimates.py): an array (seeds,) per task."""
+        return [self.values(config, task, column) for task in self.tasks]
 
-    def count(self, config, game):
-        """How many runs of a configuration have a score in a game."""
-        return len(self._rows.get((config, game), ()))
+    def count(self, config, task):
+        """How many runs of a configuration have a score in a task."""
+        return len(self._rows.get((config, task), ()))
 
     def has(self, config):
-        """Whether the configuration has scores in each of the games."""
-        return all(self.count(config, game) for game in self.games)
+        """Whether the configuration has scores in each of the tasks."""
+        return all(self.count(config, task) for task in self.tasks)
 
     def seeds(self, configs):
-        """The fewest seeds that one of the configurations has in a game in which it has any; 0 without one."""
-        counts = [self.count(config, game) for config in configs for game in self.games]
+        """The fewest seeds that one of the configurations has in a task in which it has any; 0 without one."""
+        counts = [self.count(config, task) for config in configs for task in self.tasks]
         return min(filter(None, counts), default=0)
 
     def needs(self, configs):
@@ -99,7 +99,7 @@ class Scores:
         """Why the numbers of the configurations decide nothing; "" if they do."""
         return ""
 
-    # ---- some of the configurations, some of the games ---------------------------------------------------------------
+    # ---- some of the configurations, some of the tasks ---------------------------------------------------------------
     def where(self, **values):
         """The configurations with these values, sorted."""
         return [config for config in self.configs if all(config[name] == value for name, value in values.items())]
@@ -112,18 +112,18 @@ class Scores:
             arguments.fail(f"{words}: expected one configuration, found {len(found)}")
         return found[0]
 
-    def in_games(self, games):
-        """The same scores in some of the games."""
+    def in_tasks(self, tasks):
+        """The same scores in some of the tasks."""
         view = copy.copy(self)
-        view.games = list(games)
+        view.tasks = list(tasks)
         return view
 
-    def in_game(self, game):
-        return self.in_games([game])
+    def in_task(self, task):
+        return self.in_tasks([task])
 
-    def shape(self, config):
+    def in_multiples(self, config):
         """N x T in multiples of the base's where one of the two is the base's: N×2, T/4, or else 16×64."""
-        (N, T), (base_N, base_T) = config.shape, self.base.shape
+        (N, T), (base_N, base_T) = config.n_by_t, self.base.n_by_t
         multiple = ""
         if T == base_T and N != base_N:
             multiple = multiple_of("N", N, base_N)
@@ -152,25 +152,25 @@ class Scores:
         ]
         return sorted(found, key=lambda config: config["num_envs"])
 
-    def shapes(self):
+    def scaled_alone(self):
         """The configurations that scale N alone or T alone."""
         return list(dict.fromkeys([*self.family("num_envs"), *self.family("num_steps")]))
 
     # ---- the table ---
     def means(self):
-        """A row, a dict, for each configuration and game: the mean score with its 95 % interval, and who solved it."""
+        """A row, a dict, for each configuration and task: the mean score with its 95 % interval, and who solved it."""
         rows = []
         for config in self.configs:
-            for game in self.games:
-                if not self.count(config, game):
+            for task in self.tasks:
+                if not self.count(config, task):
                     continue
-                scores = self.values(config, game)
+                scores = self.values(config, task)
                 found, solved = evidence(mean, [[scores]]).estimate, ["", "", ""]
-                if game in SOLVED_OR_NOT:
+                if task in SOLVED_OR_NOT:
                     solved = [f"{x:.2f}" for x in share_solved(scores)]
                 rows.append(
                     {
-                        "game": game,
+                        "game": task,
                         **{name: config[name] for name in self.varies},
                         "seeds": len(scores),
                         **dict(zip(("mean", "low", "high"), (f"{x:.3f}" for x in found), strict=True)),

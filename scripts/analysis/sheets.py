@@ -22,16 +22,16 @@ N_LINE, T_LINE = dict(color=BLUES[1], ls="-", label="N"), dict(color=ORANGES[1],
 
 
 # ---- colours ---------------------------------------------------------------------------------------------------------
-def styles(suite, configs, by="shape"):
+def styles(suite, configs, by="n_by_t"):
     """{configuration: Line2D properties, with a label}. The base is black.
 
-    by: "shape" (more environments blue, longer rollouts orange and dashed), "configuration" (one colour each), the name
-    of an argument (one colour per value), or such a dictionary.
+    by: "n_by_t" (more environments blue, longer rollouts orange and dashed), "configuration" (one colour each), the
+    name of an argument (one colour per value), or such a dictionary.
     """
     if isinstance(by, dict):
         return by
-    if by == "shape":
-        return _styles_by_shape(suite, configs)
+    if by == "n_by_t":
+        return _styles_by_n_by_t(suite, configs)
     if by == "configuration":
         labels = {config: label_of(config) for config in configs}
         keys, base = {config: place for place, config in enumerate(configs)}, suite.base
@@ -52,7 +52,7 @@ def styles(suite, configs, by="shape"):
     }
 
 
-def _styles_by_shape(suite, configs):
+def _styles_by_n_by_t(suite, configs):
     """More or fewer environments in blues, longer or shorter rollouts in oranges, dashed: both darker with N or T."""
     base = suite.base
     base_style = dict(color="black", zorder=3, label=f"{base['num_envs']}×{base['num_steps']}{BASE}")
@@ -62,7 +62,7 @@ def _styles_by_shape(suite, configs):
         for config in configs:
             n, t = config["num_envs"] / base["num_envs"], config["num_steps"] / base["num_steps"]
             if (n, t) != (1, 1) and (t == 1 or (n > 1 and t != 1)) == environments:
-                keys[config] = (n, -t, suite.shape(config)) if environments else (t, -n, suite.shape(config))
+                keys[config] = (*((n, -t) if environments else (t, -n)), suite.in_multiples(config))
         colors = dict(zip(sorted(set(keys.values())), ramp(ends, len(set(keys.values())))))
         found.update({config: dict(color=colors[key], ls=dash, label=key[2]) for config, key in keys.items()})
     return found
@@ -94,12 +94,12 @@ class Sheet:
         size = PAGE if columns > 1 else COLUMN, height
         self.figure, self.axes = plt.subplots(rows, columns, figsize=size, squeeze=False, **options)
 
-    def record(self, config, game, metric, x, value, low=None, high=None, seed=None, x_column=None, **more):
+    def record(self, config, task, metric, x, value, low=None, high=None, seed=None, x_column=None, **more):
         """Adds rows to the CSV: numbers, or arrays of equal length. more: further columns."""
         frame = {
             "sweep": self.suite.sweep,
             "script": self.suite.script,
-            "game": game,
+            "game": task,
             **dict(config.items),
             "seed": seed,
             x_column or self.x_column: x,
@@ -112,7 +112,7 @@ class Sheet:
         if np.size(x):
             self.rows.append((frame, np.size(x)))
 
-    def curve(self, ax, config, game, metric, curve, style, dotted_until=None):
+    def curve(self, ax, config, task, metric, curve, style, dotted_until=None):
         """A line with its band; a lone point as a dot. curve: x and its Estimate.
 
         dotted_until: of a curve of the return, the x from which it is solid.
@@ -125,7 +125,7 @@ class Sheet:
             if np.isfinite(low).any():
                 ax.fill_between(x, low, high, color=style["color"], alpha=0.2, lw=0, zorder=1)
             more = {} if dotted_until is None else {"dotted": x < dotted_until}
-            self.record(config, game, metric, x, value, low, high, **more)
+            self.record(config, task, metric, x, value, low, high, **more)
 
     def points(self, ax, x, estimates, style):
         """Estimates against x, with error bars where there is an interval."""
@@ -152,17 +152,17 @@ class Sheet:
     def record_runs(self):
         """Every run's own curve and final score, for the CSV alone."""
         suite = self.suite
-        for (config, game, seed), run in suite.runs.items():
+        for (config, task, seed), run in suite.runs.items():
             grid = suite.grid([run], RETURN, self.axis)
             values = suite.curves([run], RETURN, grid, self.axis)[:, 0]
             keep = np.isfinite(values)
-            self.record(config, game, "episodic_return", grid[keep], values[keep], seed=seed)
+            self.record(config, task, "episodic_return", grid[keep], values[keep], seed=seed)
             if run.finished:
                 final = dict(seed=seed, x_column="step")
                 metric = "final_return" if run.by_evaluation else "final episodic_return"
-                self.record(config, game, metric, run.target, run.final, **final)
-                if game in suite.unit:
-                    self.record(config, game, "final score", run.target, suite.score(run.final, game), **final)
+                self.record(config, task, metric, run.target, run.final, **final)
+                if task in suite.unit:
+                    self.record(config, task, "final score", run.target, suite.score(run.final, task), **final)
 
     def label_directly(self, axes):
         """Writes the labels of the curves at their ends, if in all of these panels they are few and short."""

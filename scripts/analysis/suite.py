@@ -48,7 +48,7 @@ READS = {
     "switch": {"prox_com", "total_timesteps", "resume_from"},
     "schedule": {"schedule"},
 }
-P1_SWEEPS = {  # the figures of P1: their aggregates are IQMs over the runs of all games, as P1's are
+P1_SWEEPS = {  # the figures of P1: their aggregates are IQMs over the runs of all tasks, as P1's are
     "fixed_budget",
     "scaling_data",
     "data_reuse",
@@ -105,7 +105,7 @@ def label_of(config):
     words = [f"{config['num_envs']}×{config['num_steps']}"]
     others = config.others()
     schedule = others.pop("schedule", None)
-    if schedule:  # the shape and the number of minibatches are those of its first batch
+    if schedule:  # N x T and the number of minibatches are those of its first batch
         words = [name_of_schedule(schedule)]
         others.pop("num_minibatches", None)
     parent = others.pop("resume_from", None)
@@ -121,10 +121,10 @@ def name_of_schedule(text):
     """What changes in a value of --schedule, in words: by its first and its last phase."""
     if text.startswith("noise"):
         return "N led by noise"
-    shapes = [[int(x) for x in phase.split(":")[1].split("x")] for phase in text.split(",")]
-    first, last = shapes[0], shapes[-1]
+    n_by_ts = [[int(x) for x in phase.split(":")[1].split("x")] for phase in text.split(",")]
+    first, last = n_by_ts[0], n_by_ts[-1]
     if first == last:
-        return "N and T back to the first" if len(shapes) > 1 else "a schedule of one shape"
+        return "N and T back to the first" if len(n_by_ts) > 1 else "a schedule of one N x T"
     if first[0] * first[1] != last[0] * last[1]:
         return "growing batch" if first[0] * first[1] < last[0] * last[1] else "shrinking batch"
     return "growing N" if first[0] < last[0] else "growing T"
@@ -152,10 +152,10 @@ def parents_of(runs):
 class Suite(Scores):
     """The runs of one script in a sweep, and their scores.
 
-    Attributes beside those of Scores: `runs`, {(configuration, game, seed): TrainingRun}; `parents`, {name of a run:
-    the run that it goes on from}; `all_games` and `all_seeds`, sorted; `budget`, the step at which the longest runs are
-    compared, and `nominal_budget`, the steps that they were to make; `scored` and `games`, the configurations and the
-    games of the aggregates; `shown`, the games of the images by game; `scale`, what a score is, in words; `final_is`,
+    Attributes beside those of Scores: `runs`, {(configuration, task, seed): TrainingRun}; `parents`, {name of a run:
+    the run that it goes on from}; `all_tasks` and `all_seeds`, sorted; `budget`, the step at which the longest runs are
+    compared, and `nominal_budget`, the steps that they were to make; `scored` and `tasks`, the configurations and the
+    tasks of the aggregates; `shown`, the tasks of the images by task; `scale`, what a score is, in words; `final_is`,
     what a final score is, in words; `too_few_episodes`, the configurations whose final scores decide nothing; `notes`,
     what a reader has to know of the runs; `counts_diverged`, whether a diverged run has the score of a random policy,
     or else none.
@@ -164,22 +164,22 @@ class Suite(Scores):
     def __init__(
         self, sweep, script, runs, bases=(), reps=2000, seed=0, axis="steps", stated=None, shown=(), study=None
     ):
-        """bases: shapes (N, T), one of them the base's, or none. reps, seed: of bootstraps. axis: the x-axis of
-        curves, one of training_runs.AXES. stated: as statement.read gives it, or None. shown: games, or none
+        """bases: pairs (N, T), one of them the base's, or none. reps, seed: of bootstraps. axis: the x-axis of
+        curves, one of training_runs.AXES. stated: as statement.read gives it, or None. shown: tasks, or none
         for four of them. study: the module of the study in results/ that has the sweep's claims (experiment.load), or
         None.
         """
         self.sweep, self.script, self.reps, self.seed, self.axis = sweep, script, reps, seed, axis
-        self.notes, self.counts_diverged, self.by_game, self.study, self._measured = [], True, False, study, {}
+        self.notes, self.counts_diverged, self.by_task, self.study, self._measured = [], True, False, study, {}
         self.pool, self.pool_name = (iqm, "IQM") if sweep in P1_SWEEPS else (mean, "mean")
         stated = stated or {"base": {}, "varies": []}
-        self.parents, games = parents_of(runs), {run.game for run in runs}
+        self.parents, tasks = parents_of(runs), {run.task for run in runs}
         differing = training_runs.differing_arguments(
-            [run.arguments for run in runs if run.game == game] for game in games
+            [run.arguments for run in runs if run.task == task] for task in tasks
         )
         own = {id(run): self._with_parent(run, differing - {"resume_from"}) for run in runs}
         differing = training_runs.differing_arguments(
-            [own[id(run)] for run in runs if run.game == game] for game in games
+            [own[id(run)] for run in runs if run.task == task] for task in tasks
         )
         varied = differing | (READS.get(sweep, set()) if study is None else {*study.VARIES} - {"num_envs", "num_steps"})
         varied |= set(stated["varies"]) - {"num_envs", "num_steps"}
@@ -187,18 +187,18 @@ class Suite(Scores):
         self.names = ["num_envs", "num_steps", *sorted(varied)]
         self.runs = {}
         for run in sorted(runs, key=lambda run: (run.end, bool(run.done))):  # a seed's longer run is last and is kept
-            key = training_runs.configuration(own[id(run)], varied), run.game, run.arguments["seed"]
+            key = training_runs.configuration(own[id(run)], varied), run.task, run.arguments["seed"]
             if key in self.runs:
                 self.notes.append(f"{self.runs[key].name}: left out, {run.name} has the same arguments")
             self.runs[key] = run
         self.configs = sorted({config for config, _, _ in self.runs}, key=sort_key)
-        self.all_games = sorted({game for _, game, _ in self.runs})
+        self.all_tasks = sorted({task for _, task, _ in self.runs})
         self.all_seeds = sorted({seed for _, _, seed in self.runs})
         self.base = self._find_base(bases, stated["base"].get(script), varied)
         self._choose_steps()
         self._note_missing()
         self._set_scale()
-        self.notes += self._choose_games()
+        self.notes += self._choose_tasks()
         self.shown = self._choose_shown(shown)
 
     def _with_parent(self, run, names):
@@ -209,7 +209,7 @@ class Suite(Scores):
         if parent:
             config = training_runs.configuration(self._with_parent(parent, names), {*names, "resume_from"})
             words = label_of(config)
-            if config.shape == (run.arguments["num_envs"], run.arguments["num_steps"]):  # what it shares is not said
+            if config.n_by_t == (run.arguments["num_envs"], run.arguments["num_steps"]):  # what it shares is not said
                 words = words.partition(" ")[2] or words
         return {**run.arguments, "resume_from": words}
 
@@ -220,23 +220,23 @@ class Suite(Scores):
         if varies and mixed:
             self.notes.append(f"runs differ in {', '.join(mixed)}, which the sweep does not vary (sweep.json)")
 
-    def _find_base(self, shapes, stated, varied):
-        """The configuration with one of the given shapes, or that the sweep states, or else a guess, which is noted."""
-        candidates = [config for config in self.configs if not shapes or config.shape in shapes]
+    def _find_base(self, n_by_ts, stated, varied):
+        """The configuration with one of the given N x T, or that the sweep states, or else a guess, which is noted."""
+        candidates = [config for config in self.configs if not n_by_ts or config.n_by_t in n_by_ts]
         if not candidates:
-            given = ",".join(f"{N}x{T}" for N, T in shapes)
-            there = " ".join(f"{N}x{T}" for N, T in sorted({config.shape for config in self.configs}))
+            given = ",".join(f"{N}x{T}" for N, T in n_by_ts)
+            there = " ".join(f"{N}x{T}" for N, T in sorted({config.n_by_t for config in self.configs}))
             arguments.fail(f"--base {given} has no runs of {self.script}.py in {self.sweep}: expected {there}")
         env_id = next(iter(self.runs.values())).arguments["env_id"]
         defaults = reading.default_arguments(str(ROOT / f"{self.script}.py"), env_id)
         if stated:
             base = training_runs.configuration(training_runs.fill_in_minibatches({**defaults, **stated}), varied)
-            if not shapes or base.shape in shapes:
+            if not n_by_ts or base.n_by_t in n_by_ts:
                 if base not in self.configs:
                     self.notes.append(f"the base, {label_of(base)}, has no runs yet")
                 return base
         base = min(candidates, key=lambda config: self._preference(config, defaults))
-        if not shapes and len(self.configs) > 1:
+        if not n_by_ts and len(self.configs) > 1:
             self.notes.append(
                 f"no sweep.json says what the base is: guessed to be {label_of(base)} (the script's defaults, then the "
                 "smallest batch); --base NxT chooses another"
@@ -249,12 +249,12 @@ class Suite(Scores):
         The most of the script's defaults, then the smallest batch, then the one that most others scale in N alone or in
         T alone, then the fewest environments, then the largest budget.
         """
-        num_envs, num_steps = config.shape
+        num_envs, num_steps = config.n_by_t
         others = config.others()
         siblings = [other for other in self.configs if other.others() == others]
         scale_one = [(other["num_envs"] == num_envs) != (other["num_steps"] == num_steps) for other in siblings]
         kept = sum(defaults.get(name) == value for name, value in others.items())
-        kept += (defaults.get("num_envs"), defaults.get("num_steps")) == config.shape
+        kept += (defaults.get("num_envs"), defaults.get("num_steps")) == config.n_by_t
         budget = others.get("total_timesteps", 0)
         return -kept, config.batch_size, -sum(scale_one), num_envs, -budget, sort_key(config)
 
@@ -318,8 +318,8 @@ class Suite(Scores):
         evaluated = [run for run in ended if run.evaluated]
         self.final_is = "the mean of the last 100 finished episodes"
         if evaluated and len(evaluated) == len(ended):
-            games = sorted({run.done.get("final_episodes", 0) for run in ended})
-            counts = f"{games[0]:,}" if len(games) == 1 else f"{games[0]:,} to {games[-1]:,}"
+            numbers = sorted({run.done.get("final_episodes", 0) for run in ended})
+            counts = " to ".join(f"{number:,}" for number in dict.fromkeys([numbers[0], numbers[-1]]))
             self.final_is = (
                 f"final_return, the mean of {counts} evaluation episodes of the final network (--eval-episodes)"
             )
@@ -333,8 +333,8 @@ class Suite(Scores):
 
     def _note_missing(self):
         """Notes the runs without a final score, and the seeds that have no run."""
-        for (config, game, seed), run in self.runs.items():
-            where = f"{run.name} ({label_of(config)}, {game}, seed {seed})"
+        for (config, task, seed), run in self.runs.items():
+            where = f"{run.name} ({label_of(config)}, {task}, seed {seed})"
             if run.diverged:
                 self.notes.append(
                     f"{where}: diverged at step {run.diverged_at:,}: it counts with the score of the random policy; "
@@ -346,92 +346,92 @@ class Suite(Scores):
                 self.notes.append(f"{where}: no episode has ended; no score")
         for config in self.configs:
             missing = []
-            for game in self.all_games:
-                seeds = [str(seed) for seed in self.all_seeds if (config, game, seed) not in self.runs]
-                missing += [f"{game} seed {' '.join(seeds)}"] if seeds else []
+            for task in self.all_tasks:
+                seeds = [str(seed) for seed in self.all_seeds if (config, task, seed) not in self.runs]
+                missing += [f"{task} seed {' '.join(seeds)}"] if seeds else []
             if missing:
                 self.notes.append(f"missing of {label_of(config)}: {', '.join(missing)}")
 
     # ---- scores ------------------------------------------------------------------------------------------------------
     def _set_scale(self):
-        """Sets `zero` and `unit` of each game, {game: return}: a score is (return - zero) / unit. And `random`."""
+        """Sets `zero` and `unit` of each task, {task: return}: a score is (return - zero) / unit. And `random`."""
         modes = {catalog.procgen_mode(run.arguments) for run in self.runs.values()}
         known = catalog.scale(self.script, modes.pop() if len(modes) == 1 else "mixed")
-        if known and not set(self.all_games) & set(known.returns):
+        if known and not set(self.all_tasks) & set(known.returns):
             known = None
         self.human = bool(known) and known.units == "human-normalised"
         if known:
             ranges, self.scale, self.unit_words, _ = known
         else:
-            ranges = {game: (0.0, self._mean_final_of_base(game)) for game in self.all_games}
+            ranges = {task: (0.0, self._mean_final_of_base(task)) for task in self.all_tasks}
             self.scale = (
                 "returns over the base's mean final return in each task (there is no human reference); the CI holds "
                 "that constant"
             )
             self.unit_words = "return / base's"
-        self.zero = {game: ranges[game][0] if game in ranges else 0.0 for game in self.all_games}
-        self.unit = {game: ranges[game][1] - ranges[game][0] for game in self.all_games if game in ranges}
-        self.random = {game: self.zero[game] if known else self._mean_first_return(game) for game in self.all_games}
+        self.zero = {task: ranges[task][0] if task in ranges else 0.0 for task in self.all_tasks}
+        self.unit = {task: ranges[task][1] - ranges[task][0] for task in self.all_tasks if task in ranges}
+        self.random = {task: self.zero[task] if known else self._mean_first_return(task) for task in self.all_tasks}
         self.random_is = known.zero if known else "the mean of the runs' first returns"
-        for game in self.all_games:
-            if game not in self.unit:
-                self.notes.append(f"{game}: not in the table of scores; drawn, in no aggregate")
+        for task in self.all_tasks:
+            if task not in self.unit:
+                self.notes.append(f"{task}: not in the table of scores; drawn, in no aggregate")
 
-    def _mean_final_of_base(self, game):
+    def _mean_final_of_base(self, task):
         """The absolute mean final return of the base, 1 if there is none or it is 0."""
-        finals = [run.final for run in self.of(self.base, game) if run.finished]
+        finals = [run.final for run in self.of(self.base, task) if run.finished]
         return abs(np.mean(finals)) if finals and np.mean(finals) else 1.0
 
-    def _mean_first_return(self, game):
-        """The mean over all runs of a game of the first return on their curves: nearly that of a random policy."""
-        firsts = [run.curve(RETURN)[1][0] for key, run in self.runs.items() if key[1] == game and run.end]
+    def _mean_first_return(self, task):
+        """The mean over all runs of a task of the first return on their curves: nearly that of a random policy."""
+        firsts = [run.curve(RETURN)[1][0] for key, run in self.runs.items() if key[1] == task and run.end]
         return float(np.mean(firsts)) if firsts else 0.0
 
-    def _choose_games(self):
-        """Chooses the configurations (`scored`) and the games (`common`) of the aggregates. Returns notes on them.
+    def _choose_tasks(self):
+        """Chooses the configurations (`scored`) and the tasks (`common`) of the aggregates. Returns notes on them.
 
-        Each of these configurations has a final score in each of these games. Games that some configuration has not
-        finished are left out. If that leaves less than half of the games, the configuration that has finished the
+        Each of these configurations has a final score in each of these tasks. Tasks that some configuration has not
+        finished are left out. If that leaves less than half of the tasks, the configuration that has finished the
         fewest is left out instead.
         """
-        notes, ranked = [], [game for game in self.all_games if game in self.unit]
-        scored_games = {config: {game for game in ranked if self.finals(config, game).size} for config in self.configs}
-        self.scored = [config for config in self.configs if scored_games[config]]
+        notes, ranked = [], [task for task in self.all_tasks if task in self.unit]
+        scored_tasks = {config: {task for task in ranked if self.finals(config, task).size} for config in self.configs}
+        self.scored = [config for config in self.configs if scored_tasks[config]]
         while True:
-            self.games = [game for game in ranked if all(game in scored_games[config] for config in self.scored)]
-            counts = {config: len(scored_games[config]) for config in self.scored}
-            if 2 * len(self.games) >= max(counts.values(), default=0):
+            self.tasks = [task for task in ranked if all(task in scored_tasks[config] for config in self.scored)]
+            counts = {config: len(scored_tasks[config]) for config in self.scored}
+            if 2 * len(self.tasks) >= max(counts.values(), default=0):
                 break
             self.scored.remove(min(counts, key=counts.get))
         for config in self.configs:
             if config not in self.scored:
-                notes.append(f"{label_of(config)}: in no aggregate, too few of its games have a final score")
-        left_out = [game for game in ranked if game not in self.games]
+                notes.append(f"{label_of(config)}: in no aggregate, too few of its tasks have a final score")
+        left_out = [task for task in ranked if task not in self.tasks]
         if left_out and self.scored:
             notes.append(f"in no aggregate, since a configuration has no final score there: {', '.join(left_out)}")
         return notes
 
     def _choose_shown(self, wanted):
-        """The games of the images by game: those that are wanted, or four. Ends the program if one has no runs."""
-        for game in wanted:
-            if game not in self.all_games:
-                arguments.fail(f"--games {game} has no runs of {self.script}.py: expected {' '.join(self.all_games)}")
-        if wanted or len(self.all_games) <= len(P1_GAMES):
-            return [game for game in self.all_games if not wanted or game in wanted]
-        first = [game for game in P1_GAMES if game in self.all_games]
-        return sorted([*first, *(game for game in self.all_games if game not in first)][: len(P1_GAMES)])
+        """The tasks of the images by task: those that are wanted, or four. Ends the program if one has no runs."""
+        for task in wanted:
+            if task not in self.all_tasks:
+                arguments.fail(f"--games {task} has no runs of {self.script}.py: expected {' '.join(self.all_tasks)}")
+        if wanted or len(self.all_tasks) <= len(P1_GAMES):
+            return [task for task in self.all_tasks if not wanted or task in wanted]
+        first = [task for task in P1_GAMES if task in self.all_tasks]
+        return sorted([*first, *(task for task in self.all_tasks if task not in first)][: len(P1_GAMES)])
 
     # ---- views: the same runs, counted otherwise ---------------------------------------------------------------------
     def without_diverged(self):
         """The suite in which diverged runs have no score."""
         view = copy.copy(self)
         view.counts_diverged = False
-        view._choose_games()
+        view._choose_tasks()
         return view
 
     def any_diverged(self, configs):
-        """Whether a run of the configurations, in the games of the aggregates, has diverged."""
-        return any(run.diverged for config in configs for game in self.games for run in self.of(config, game))
+        """Whether a run of the configurations, in the tasks of the aggregates, has diverged."""
+        return any(run.diverged for config in configs for task in self.tasks for run in self.of(config, task))
 
     # ---- values ------------------------------------------------------------------------------------------------------
     def records(self, metrics):
@@ -439,43 +439,43 @@ class Suite(Scores):
         tags = {RETURN}.union(*(run.curves for run in self.runs.values()))
         return [(tag, label) for tag, label in metrics if tag in tags]
 
-    def score(self, returns, game):
-        """Returns, a number or an array, as scores of the game."""
-        return (returns - self.zero[game]) / self.unit.get(game, 1.0)
+    def score(self, returns, task):
+        """Returns, a number or an array, as scores of the task."""
+        return (returns - self.zero[task]) / self.unit.get(task, 1.0)
 
-    def of(self, config, game):
-        """The runs of a configuration in a game, by seed."""
-        return [self.runs[config, game, seed] for seed in self.all_seeds if (config, game, seed) in self.runs]
+    def of(self, config, task):
+        """The runs of a configuration in a task, by seed."""
+        return [self.runs[config, task, seed] for seed in self.all_seeds if (config, task, seed) in self.runs]
 
-    def missing_in(self, config, games):
-        """Words on those of the games in which a configuration has no runs, e.g. " (not in Qbert)"; "" without one."""
-        missing = [game for game in games if not self.of(config, game)]
+    def missing_in(self, config, tasks):
+        """Words on those of the tasks in which a configuration has no runs, e.g. " (not in Qbert)"; "" without one."""
+        missing = [task for task in tasks if not self.of(config, task)]
         return f" (not in {', '.join(missing)})" if missing else ""
 
-    def counted(self, config, game):
+    def counted(self, config, task):
         """The runs that have a final score: the finished ones, and the diverged ones if they count."""
-        return [run for run in self.of(config, game) if run.finished or (run.diverged and self.counts_diverged)]
+        return [run for run in self.of(config, task) if run.finished or (run.diverged and self.counts_diverged)]
 
-    def finals(self, config, game):
+    def finals(self, config, task):
         """The final scores of the runs that count, (seeds,)."""
-        returns = [self.random[game] if run.diverged else run.final for run in self.counted(config, game)]
-        return self.score(np.array(returns, float), game)
+        returns = [self.random[task] if run.diverged else run.final for run in self.counted(config, task)]
+        return self.score(np.array(returns, float), task)
 
     @lru_cache(maxsize=None)  # noqa: B019 - suites live as long as the program
-    def values(self, config, game, column="score"):
+    def values(self, config, task, column="score"):
         """One of MEASURES of the runs that count, or what the study measures, (seeds,)."""
         if column == "score":
-            return self.finals(config, game)
+            return self.finals(config, task)
         if column not in MEASURES:
-            return np.array([self._measures_of(run).get(column, np.nan) for run in self.counted(config, game)], float)
-        curves = np.array([self._training_curve(run, game) for run in self.counted(config, game)])
+            return np.array([self._measures_of(run).get(column, np.nan) for run in self.counted(config, task)], float)
+        curves = np.array([self._training_curve(run, task) for run in self.counted(config, task)])
         if not curves.size:
             return np.zeros(0)
         if column == "area":
-            return self.score(curves.mean(-1), game)
+            return self.score(curves.mean(-1), task)
         if column == "half":
-            return self.score(curves[:, POINTS // 2 - 1], game)
-        reached = curves >= self._threshold(game)
+            return self.score(curves[:, POINTS // 2 - 1], task)
+        reached = curves >= self._threshold(task)
         return np.where(reached.any(-1), (reached.argmax(-1) + 1) / POINTS, 1.0)
 
     def _measures_of(self, run):
@@ -484,27 +484,27 @@ class Suite(Scores):
             self._measured[run.name] = {} if run.diverged else self.study.measure(run)
         return self._measured[run.name]
 
-    def _training_curve(self, run, game):
+    def _training_curve(self, run, task):
         """Returns at POINTS steps up to the run's target, (POINTS,).
 
-        Before its first finished game and after it has diverged a run counts as the random policy.
+        Before its first finished episode and after it has diverged a run counts as the random policy.
         """
         grid = np.linspace(0, run.target, POINTS + 1)[1:]
         x, y = run.curve(RETURN)
-        random = self.random[game]
+        random = self.random[task]
         if not len(x):
             return np.full(POINTS, random)
         curve = np.interp(grid, x, y, left=random)
         return np.where(grid > run.diverged_at, random, curve) if run.diverged else curve
 
-    def _threshold(self, game):
+    def _threshold(self, task):
         """The return that is THRESHOLD of the way from the random policy's to the last of the base's mean curve."""
-        ends = [self._training_curve(run, game)[-1] for run in self.counted(self.base, game)]
-        random = self.random[game]
+        ends = [self._training_curve(run, task)[-1] for run in self.counted(self.base, task)]
+        random = self.random[task]
         return random + THRESHOLD * max(0.0, float(np.mean(ends)) - random) if ends else np.inf
 
-    def count(self, config, game):
-        return self.finals(config, game).size
+    def count(self, config, task):
+        return self.finals(config, task).size
 
     def margin(self, side, column="score"):
         """MARGIN times the base's score for the sides that have a margin, else 0."""
@@ -535,11 +535,11 @@ class Suite(Scores):
 
     def can_compare(self, configs):
         """Whether there are configurations, and all of them are in the aggregates."""
-        return bool(configs and self.games) and set(configs) <= set(self.scored)
+        return bool(configs and self.tasks) and set(configs) <= set(self.scored)
 
     @lru_cache(maxsize=None)  # noqa: B019
     def final_score(self, config):
-        """The Estimate of the final score over the common games: P1's IQM, or the mean over games."""
+        """The Estimate of the final score over the common tasks: P1's IQM, or the mean over tasks."""
         return Estimate(*map(float, interval(self.pool, [self.sample(config)], self.reps, self.seed)))
 
     def reason_to_doubt(self, configs, column="score"):
@@ -554,19 +554,19 @@ class Suite(Scores):
     def _is_doubtful(self, config, column):
         if column == "score":
             return config in self.too_few_episodes
-        runs = [run for game in self.games for run in self.of(config, game)]
+        runs = [run for task in self.tasks for run in self.of(config, task)]
         return any(run.finished and run.enough_episodes_from() > run.target / 2 for run in runs)
 
     @lru_cache(maxsize=None)  # noqa: B019
-    def second_half_means(self, config, game, tag):
+    def second_half_means(self, config, task, tag):
         """The mean of a tag over the second half of each run that has come to its end, (seeds,)."""
-        means = [run.mean_of_second_half(tag) for run in self.of(config, game) if not run.diverged]
+        means = [run.mean_of_second_half(tag) for run in self.of(config, task) if not run.diverged]
         return np.array([value for value in means if np.isfinite(value)])
 
     # ---- curves ------------------------------------------------------------------------------------------------------
-    def drawn(self, config, game):
+    def drawn(self, config, task):
         """The runs behind a curve: the finished ones; if there is none, those with a finished episode; else all."""
-        runs = self.of(config, game)
+        runs = self.of(config, task)
         return [run for run in runs if run.finished] or [run for run in runs if run.end] or runs
 
     def grid(self, runs, tag, axis):
@@ -594,26 +594,26 @@ class Suite(Scores):
             columns.append(np.interp(grid, x, y, left=np.nan, right=np.nan)[:, None])
         return np.concatenate(columns, axis=1)
 
-    def dotted_until(self, config, games, axis):
-        """Where on the axis every environment of the configuration's runs in the games has finished enough episodes."""
-        runs = [run for game in games for run in self.drawn(config, game)]
+    def dotted_until(self, config, tasks, axis):
+        """Where on the axis every environment of the configuration's runs in the tasks has finished enough episodes."""
+        runs = [run for task in tasks for run in self.drawn(config, task)]
         return max((run.enough_episodes_from(axis) for run in runs), default=0.0)
 
     @lru_cache(maxsize=None)  # noqa: B019
     def aggregate(self, config, axis):
-        """x (P,) and the Estimate of the score over the common games, where every run of the curve has a value."""
-        runs = {game: self.drawn(config, game) for game in self.games}
+        """x (P,) and the Estimate of the score over the common tasks, where every run of the curve has a value."""
+        runs = {task: self.drawn(config, task) for task in self.tasks}
         all_runs = sum(runs.values(), [])
-        if not self.games or not all(run.end for run in all_runs):
+        if not self.tasks or not all(run.end for run in all_runs):
             return np.zeros(0), Estimate(*[np.zeros(0)] * 3)
         grid = self.grid(all_runs, RETURN, axis)
-        sample = [self.score(self.curves(runs[game], RETURN, grid, axis), game) for game in self.games]
+        sample = [self.score(self.curves(runs[task], RETURN, grid, axis), task) for task in self.tasks]
         keep = np.all([np.isfinite(x).all(-1) for x in sample], axis=0)
         return grid[keep], interval(self.pool, [[x[keep] for x in sample]], min(self.reps, BAND_REPS), self.seed)
 
-    def mean_curve(self, config, game, tag, axis):
-        """x (P,) and the Estimate of the mean over the seeds of one game, in the tag's own unit (as_shown)."""
-        runs = [run for run in self.drawn(config, game) if len(run.curve(tag)[0])]
+    def mean_curve(self, config, task, tag, axis):
+        """x (P,) and the Estimate of the mean over the seeds of one task, in the tag's own unit (as_shown)."""
+        runs = [run for run in self.drawn(config, task) if len(run.curve(tag)[0])]
         if not runs:
             return np.zeros(0), Estimate(*[np.zeros(0)] * 3)
         grid = self.grid(runs, tag, axis)

@@ -91,9 +91,9 @@ def any_sweep(suite, claims):
 
 
 def fixed_budget(suite, claims):
-    """P1's shape is the base's with N and T exchanged; where it has no runs, the one with the most environments."""
+    """P1 compares the base with its N and T exchanged; without such runs, with the most environments."""
     base, others = suite.base, [config for config in suite.same_batch() if config != suite.base]
-    exchanged = [config for config in others if config.shape == base.shape[::-1]]
+    exchanged = [config for config in others if config.n_by_t == base.n_by_t[::-1]]
     first = (exchanged or others[-1:])[:1]
     claims.compare(
         f"{label_of(first[0]) if first else 'more environments'} beats {label_of(base)}",
@@ -119,12 +119,12 @@ def pqn(suite, claims):
 
 
 def isaacgym(suite, claims):
-    shapes = suite.same_batch()
-    if len(shapes) > 1:
+    configs = suite.same_batch()
+    if len(configs) > 1:
         claims.compare(
-            f"many environments win at one batch: {label_of(shapes[-1])} beats {label_of(shapes[0])}",
-            shapes[-1:],
-            shapes[:1],
+            f"many environments win at one batch: {label_of(configs[-1])} beats {label_of(configs[0])}",
+            configs[-1:],
+            configs[:1],
             "IQM(most environments) - IQM(longest rollouts)",
             primary=True,
         )
@@ -133,7 +133,7 @@ def isaacgym(suite, claims):
 
 
 def hard_exploration(suite, claims):
-    """P1: "equivalent or improved", in each of the games."""
+    """P1: "equivalent or improved", in each of the tasks."""
     n_scaled = suite.scaled("num_envs")
     if n_scaled:
         claims.compare(
@@ -143,7 +143,7 @@ def hard_exploration(suite, claims):
             f"IQM(N×k) - IQM(base) > -{MARGIN:.0%} of the base, {mean_over(n_scaled)}",
             "not less",
             primary=True,
-            by_game=True,
+            by_task=True,
         )
     scaling(suite, claims)
     sample_efficiency(suite, claims)
@@ -158,7 +158,7 @@ def num_envs_trend(suite, claims):
     family = suite.family("num_envs")
     groups = []
     if suite.can_compare(family):
-        groups = [[suite.finals(config, game) for config in family] for game in suite.games]
+        groups = [[suite.finals(config, task) for config in family] for task in suite.tasks]
     levels = [config["num_envs"] for config in family]
     text = "the final score rises with N (the reviewers' question: P1 claims no trend)"
     tau = kendall(levels, groups) if groups else nothing(NO_FINAL_SCORES)
@@ -216,7 +216,7 @@ def learning_rate(suite, claims):
         for config in [config for config in families[setting] if config != setting]:
             value = short(config["learning_rate"])
             row = claims.compare(
-                f"  lr {value} is no better than lr {short(default)} at {shape_of(setting)}",
+                f"  lr {value} is no better than lr {short(default)} at {n_by_t_name(setting)}",
                 [setting],
                 [config],
                 f"IQM({short(default)}) - IQM({value}) > -{MARGIN:.0%} of the base",
@@ -227,38 +227,38 @@ def learning_rate(suite, claims):
     _changes_little(suite, claims, "learning_rate")
 
 
-def shapes_and_rates(suite):
+def grid_of_rates(suite):
     """{(N, T): {learning rate: configuration}} of what is in the aggregates, by N: the base's batch, all else equal."""
     base, found = suite.base, {}
     settings, families = settings_of(suite, "learning_rate")
     for setting in sorted(settings, key=lambda setting: setting["num_envs"]):
         rates = {config["learning_rate"]: config for config in families[setting] if config in suite.scored}
         if rates and setting.batch_size == base.batch_size and setting.others() == base.others():
-            found[setting.shape] = rates
+            found[setting.n_by_t] = rates
     return found
 
 
 def samples_at_rates(suite, grid):
-    """{shape's name: {learning rate: sample}} of such a grid, as comparisons.py takes it."""
+    """{name of an N x T: {learning rate: sample}} of such a grid, as comparisons.py takes it."""
     return {
-        "{}×{}".format(*shape): {rate: suite.sample(config) for rate, config in rates.items()}
-        for shape, rates in grid.items()
+        "{}×{}".format(*n_by_t): {rate: suite.sample(config) for rate, config in rates.items()}
+        for n_by_t, rates in grid.items()
     }
 
 
 def shape_rate(suite, claims):
-    """P1's central claim with a learning rate for each shape: the exchanged shape, N = 128, against the base."""
-    grid, base = shapes_and_rates(suite), suite.base
-    shapes = list(grid)
-    exchanged = base.shape[::-1] if base.shape[::-1] in grid else shapes[-1] if shapes else base.shape
-    long, wide = sorted([base.shape, exchanged])
-    pair = {shape: grid[shape] for shape in (wide, long) if shape in grid}
+    """P1's central claim, each N x T at its tuned learning rate: N and T exchanged, N = 128, against the base."""
+    grid, base = grid_of_rates(suite), suite.base
+    n_by_ts = list(grid)
+    exchanged = base.n_by_t[::-1] if base.n_by_t[::-1] in grid else n_by_ts[-1] if n_by_ts else base.n_by_t
+    long, wide = sorted([base.n_by_t, exchanged])
+    pair = {n_by_t: grid[n_by_t] for n_by_t in (wide, long) if n_by_t in grid}
     configs = [config for rates in pair.values() for config in rates.values()]
 
     def wide_over_long(view):
         return judge_best(*samples_at_rates(view, pair).items())
 
-    names = ["{}×{}".format(*shape) for shape in (wide, long)]
+    names = ["{}×{}".format(*n_by_t) for n_by_t in (wide, long)]
     claims.add(
         f"N beats T at a fixed batch: {names[0]} beats {names[1]}, each at its own best rate",
         wide_over_long,
@@ -268,25 +268,27 @@ def shape_rate(suite, claims):
         primary=True,
     )
     for rate in sorted(set.intersection(*map(set, pair.values()))) if len(pair) == 2 else []:
-        of_rate = [[grid[shape][rate]] for shape in (wide, long)]
+        of_rate = [[grid[n_by_t][rate]] for n_by_t in (wide, long)]
         quantity = f"mean - mean at lr {short(rate)}"
         claims.compare(f"  {names[0]} beats {names[1]} at lr {short(rate)}", *of_rate, quantity)
-    _best_shape_stays(claims, {shape: rates for shape, rates in grid.items() if base["learning_rate"] in rates}, base)
+    _best_n_by_t_stays(
+        claims, {n_by_t: rates for n_by_t, rates in grid.items() if base["learning_rate"] in rates}, base
+    )
     claims.diagnostics()
 
 
-def _best_shape_stays(claims, grid, base):
-    """The claim that who tunes the shape at the default rate finds the best shape. grid: with that rate in each."""
+def _best_n_by_t_stays(claims, grid, base):
+    """The claim that who tunes N x T at the default rate finds the best N x T. grid: with that rate in each."""
     default = base["learning_rate"]
 
     def loss(view):
         return judge_default(samples_at_rates(view, grid), default, view.margin("not less"))
 
     claims.add(
-        f"the best shape at the default rate ({short(default)}) is about the best at its own rate",
+        f"the best N x T at the default rate ({short(default)}) is about the best at its own rate",
         loss,
         [config for rates in grid.values() for config in rates.values()] if len(grid) > 1 else [],
-        quantity=f"that shape at its best rate - the best other shape > -{MARGIN:.0%} of the base",
+        quantity=f"that N x T at its best rate - the best other N x T > -{MARGIN:.0%} of the base",
         side="not less",
     )
 
@@ -299,7 +301,7 @@ def gamma(suite, claims):
         for config in [config for config in families[base] if config["gamma"] != default]:
             value = short(config["gamma"])
             row = claims.compare_gains(
-                f"  the gain of {suite.shape(setting)} is the same at γ {value}",
+                f"  the gain of {suite.in_multiples(setting)} is the same at γ {value}",
                 [setting.replace(gamma=config["gamma"]), config],
                 [setting, base],
                 f"gain({value}) - gain({short(default)}) inside ±{MARGIN:.0%} of the base",
@@ -316,8 +318,8 @@ def settings_of(suite, name):
     return settings, {setting: suite.family(name, setting) for setting in settings}
 
 
-def shape_of(config):
-    return "{}×{}".format(*config.shape)
+def n_by_t_name(config):
+    return "{}×{}".format(*config.n_by_t)
 
 
 def _changes_little(suite, claims, name):
@@ -327,7 +329,7 @@ def _changes_little(suite, claims, name):
     for setting in settings:
         for config in [config for config in families[setting] if config[name] != default]:
             row = claims.compare(
-                f"  {SHORT_NAMES[name]} {short(config[name])} changes little at {shape_of(setting)}",
+                f"  {SHORT_NAMES[name]} {short(config[name])} changes little at {n_by_t_name(setting)}",
                 [config],
                 [setting],
                 f"IQM({short(config[name])}) - IQM({short(default)}) inside ±{MARGIN:.0%} of the base",
@@ -339,13 +341,13 @@ def _changes_little(suite, claims, name):
 
 # ---- P3 --------------------------------------------------------------------------------------------------------------
 def log_ddr(suite, config):
-    """log10 of the DDR (samples per unit of KL) of the runs in the games of the aggregates: one array per game."""
-    return [np.log10(np.maximum(suite.second_half_means(config, game, "outer/ddr"), 1e-9)) for game in suite.games]
+    """log10 of the DDR (samples per unit of KL) of the runs in the tasks of the aggregates: one array per task."""
+    return [np.log10(np.maximum(suite.second_half_means(config, task, "outer/ddr"), 1e-9)) for task in suite.tasks]
 
 
 def by_budget(suite):
     """{budget: its configurations with a final score and a DDR}, in the order of the budgets."""
-    with_ddr = [config for config in suite.scored if suite.games and all(x.size for x in log_ddr(suite, config))]
+    with_ddr = [config for config in suite.scored if suite.tasks and all(x.size for x in log_ddr(suite, config))]
     budgets = sorted({config["total_timesteps"] for config in suite.scored})
     return {budget: [config for config in with_ddr if config["total_timesteps"] == budget] for budget in budgets}
 
@@ -404,13 +406,13 @@ def _best_ddr_moves(suite, claims, found, samples):
 
 
 def by_schedule(suite):
-    """(configurations of one shape, {name of a schedule: its configuration})."""
+    """(configurations of one N x T, {name of a schedule: its configuration})."""
     fixed = [config for config in suite.configs if not config["schedule"]]
     return fixed, {name_of_schedule(config["schedule"]): config for config in suite.configs if config["schedule"]}
 
 
 def schedule(suite, claims):
-    """P1's future work: do N and T that change in training beat the best shape that is kept?"""
+    """P1's future work: do N and T that change in training beat the best N x T that is kept?"""
     fixed, scheduled = by_schedule(suite)
 
     for name, config in scheduled.items():
@@ -420,10 +422,10 @@ def schedule(suite, claims):
             return judge_each(several(over_each, samples), "more")
 
         claims.add(
-            f"{name} beats the best fixed shape",
+            f"{name} beats the best fixed N x T",
             over_the_fixed,
             [config, *fixed] if fixed else [],
-            quantity="mean - mean of each fixed shape, the smallest",
+            quantity="mean - mean of each fixed N x T, the smallest",
             side="more",
             primary=True,
         )

@@ -32,13 +32,13 @@ def as_text(table):
 
 def scores_table(suite):
     """Final aggregates of each configuration, and its number of updates."""
-    weights = next((weights for weights in (ATARI_10, ATARI_5) if set(weights) <= set(suite.games)), None)
+    weights = next((weights for weights in (ATARI_10, ATARI_5) if set(weights) <= set(suite.tasks)), None)
     header, rows = ["configuration", "runs", suite.pool_name, "95 % CI", "median", "opt. gap"], []
     header += [f"57-game median (Atari-{len(weights)} regression), %"] if weights else []
     header += ["batch", "iterations", "gradient steps"]
 
     def aggregates(sample):
-        regression = [median_57(sample, suite.games, weights)] if weights else []
+        regression = [median_57(sample, suite.tasks, weights)] if weights else []
         return np.array([suite.pool(sample), median(sample), optimality_gap(sample), *regression])
 
     for config in suite.configs:
@@ -116,8 +116,8 @@ def claims_table(shown):
 
 
 def verdicts(suite, claims):
-    """Three lines for each primary claim: the verdict; games, budget and seeds; the number with its interval."""
-    games = ", ".join(suite.games) if len(suite.games) < 4 else f"{len(suite.games)} games"
+    """Three lines for each primary claim: the verdict; tasks, budget and seeds; the number with its interval."""
+    tasks = ", ".join(suite.tasks) if len(suite.tasks) < 4 else f"{len(suite.tasks)} tasks"
     for claim in claims:
         if claim.family == PRIMARY:
             value, low, high = claim.estimate
@@ -125,7 +125,7 @@ def verdicts(suite, claims):
             why = f" ({claim.remark})" if claim.remark else ""
             ci = f"95 % CI {bounds(low, high)}" if np.isfinite(low) else f"no CI: {claim.tested.why}"
             yield f"{claim.text}: {word}{why}"
-            yield f"  {games or 'no game'}, {suite.budget:,.0f} steps, {claim.seeds} seeds"
+            yield f"  {tasks or 'no task'}, {suite.budget:,.0f} steps, {claim.seeds} seeds"
             yield f"  {claim.quantity} = {number(value)}, {ci}"
 
 
@@ -157,8 +157,8 @@ def about(suite, reference):
     finished = sum(run.finished for run in runs)
     yield f"== {suite.sweep}: {reference}; {suite.script}.py"
     yield (
-        f"{len(runs)} runs, {finished} at their budget: {len(suite.configs)} configurations, {len(suite.all_games)} "
-        f"games, seeds {' '.join(map(str, suite.all_seeds))}; base {label_of(suite.base)}"
+        f"{len(runs)} runs, {finished} at their budget: {len(suite.configs)} configurations, {len(suite.all_tasks)} "
+        f"tasks, seeds {' '.join(map(str, suite.all_seeds))}; base {label_of(suite.base)}"
     )
     yield f"compared at {suite.budget:,.0f} environment steps: the order of configurations depends on the budget"
     yield f"scores: {suite.scale}; final: {suite.final_is}"
@@ -171,8 +171,8 @@ def about(suite, reference):
     if suite.pool is iqm:
         of_claims = f"on scores n - 1 of n seeds are drawn (Rao, Wu), of the others {of_claims}"
     yield (
-        f"aggregates over {len(suite.games)} games: {', '.join(suite.games) or 'none'}; CIs: 95 % percentile "
-        f"bootstrap over seeds within games (rliable), {suite.reps} resamples; none below {MIN_SEEDS} seeds per game; "
+        f"aggregates over {len(suite.tasks)} tasks: {', '.join(suite.tasks) or 'none'}; CIs: 95 % percentile "
+        f"bootstrap over seeds within tasks (rliable), {suite.reps} resamples; none below {MIN_SEEDS} seeds per task; "
         f"of claims {of_claims}"
     )
     if any(run.diverged for run in runs):
@@ -187,11 +187,11 @@ def about(suite, reference):
 
 ABOUT_CLAIMS = (
     "*: the primary claim. After Holm: the verdicts corrected for their number, the primary ones, the other ones and "
-    "those of games each on their own. Power if equal: the chance of *supported* if there is no difference. Verdicts "
-    f"need {SEEDS_FOR_A_VERDICT} seeds of a configuration in each game"
+    "those of tasks each on their own. Power if equal: the chance of *supported* if there is no difference. Verdicts "
+    f"need {SEEDS_FOR_A_VERDICT} seeds of a configuration in each task"
 )
 ABOUT_CORRELATIONS = (
-    "rank correlation (Kendall's τ, mean over games) of each diagnostic, its mean over the second half of a run. "
+    "rank correlation (Kendall's τ, mean over tasks) of each diagnostic, its mean over the second half of a run. "
     "T-scaling has the batches and gradient steps of N-scaling: an effect that only N has is N's own"
 )
 

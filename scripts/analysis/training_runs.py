@@ -76,7 +76,7 @@ ATARI_5 = {
 def median_57(sample, games, weights):
     """The estimate of the median over all 57 games, in percent, from ten or five of them (Aitchison et al. 2023).
 
-    sample: human-normalised scores, one array (…, seeds) a game. games: their names. weights: ATARI_10 or ATARI_5.
+    sample: human-normalised scores, one array (…, seeds) per game. games: their names. weights: ATARI_10 or ATARI_5.
     """
     logs = [weights[game] * np.log10(1 + np.maximum(0, 100 * x.mean(-1))) for game, x in zip(games, sample)]
     return 10 ** np.sum(logs, axis=0) - 1
@@ -85,7 +85,7 @@ def median_57(sample, games, weights):
 # ---- configurations --------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Configuration:
-    """What tells runs of one game apart: N, T and the other arguments that differ, as ((argument, value), …)."""
+    """What tells runs of one task apart: N, T and the other arguments that differ, as ((argument, value), …)."""
 
     items: tuple
 
@@ -101,7 +101,7 @@ class Configuration:
         return self["num_envs"] * self["num_steps"]
 
     @property
-    def shape(self):
+    def n_by_t(self):
         return self["num_envs"], self["num_steps"]
 
     def others(self):
@@ -142,7 +142,7 @@ def differing_arguments(groups):
 
 # ---- runs ------------------------------------------------------------------------------------------------------------
 class Manifest:
-    """What the content of manifest.json says: `script`, `env_id`, `game`, and `arguments` over the script's defaults.
+    """What the content of manifest.json says: `script`, `env_id`, `task`, and `arguments` over the script's defaults.
 
     ValueError if its batch or its schedule cannot be used.
     """
@@ -161,8 +161,8 @@ class Manifest:
             begin = content.get("parent", {}).get("global_step", 0)
             self.total_steps = recipe.schedule_of(self.arguments, begin).last_step
         except (KeyError, TypeError, ValueError) as error:  # a script without a default, or one that is null
-            raise ValueError(f"manifest.json: arguments: no batch follows from them ({error})") from None
-        self.game = catalog.game_name(self.env_id)
+            raise ValueError(f"manifest.json: arguments: no batch follows from them ({error!s:.200})") from None
+        self.task = catalog.task_name(self.env_id)
 
 
 def fill_in_minibatches(arguments):
@@ -178,7 +178,7 @@ class TrainingRun:
 
     name: str  # the path below --runs
     script: str
-    game: str  # as game_name gives it
+    task: str  # as task_name gives it
     arguments: dict  # the manifest's, over the script's defaults
     curves: dict  # as reading.read_curves gives them
     done: dict  # the content of done.json, {} without it
@@ -241,7 +241,7 @@ class TrainingRun:
 
     @property
     def end(self):
-        """The last step with a return; 0 if no game has ended."""
+        """The last step with a return; 0 if no episode has ended."""
         steps, _ = self.curve(RETURN)
         return int(steps[-1]) if len(steps) else 0
 
@@ -288,7 +288,7 @@ def read_run(run_dir, name):
     run = TrainingRun(
         name=name,
         script=known.script,
-        game=known.game,
+        task=known.task,
         arguments=known.arguments,
         curves=reading.read_curves(run_dir),
         done=done,

@@ -45,11 +45,11 @@ def estimate(jobs, sps, at_a_time, threads, together):
             rate = known.speed * min(threads, known.cores) / known.cores * statistics.mean(map(known.gain, sizes))
             source = "results/benchmark, by cores; --sps or SPS=… sets yours"
         if rate:
-            time = duration((steps + episodes * known.game_steps) / rate / at_a_time)
+            time = duration((steps + episodes * known.episode_steps) / rate / at_a_time)
             speed = (
                 f"{at_a_time} process{'es' * (at_a_time > 1)} at a time, at {rate:,.0f} steps/s each ({source}): {time}"
             )
         else:
             speed = "speed not measured yet: --sps or SPS=… gives the time"
-        evaluation = f" and {episodes:,} evaluation episodes of some {known.game_steps:,} steps" if episodes else ""
+        evaluation = f" and {episodes:,} evaluation episodes of some {known.episode_steps:,} steps" if episodes else ""
         yield f"{Path(script).name}: {steps:,} steps{evaluation}, {speed}"

@@ -11,7 +11,7 @@ action: (N, ...), of what `Actions` says; floats are clipped to the bounds of th
 `Observation` says. The step after an end is an autoreset step: its action is ignored, and its reward belongs to no
 episode.
 
-The actions, observations and rewards of the agents in `retired` are 0: theirs may not be finite any more.
+The actions of the agents in `retired` are 0: theirs may not be finite any more.
 """
 
 import sys
@@ -20,6 +20,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 IMAGE, MISSION = (7, 7, 3), "mission"  # MiniGrid's image, and what is left out of its observation
 MAX_WIDTH = 4096  # numbers in an observation without its images; EnvPool's largest is a dog with a ball, 239
 MAX_SCALE = 65535.0  # an image whose bounds are wider is taken as it is
+MAX_BOUND = 1e6  # an action whose bounds are wider has none, as far as the policy goes
 ADVICE = {  # what would help where a space is refused
     "Text": "its words as numbers, or gymnasium.wrappers.FilterObservation, which leaves it out",
     "Sequence": "a Box of a fixed length, with a mask of what is there",
@@ -236,6 +237,8 @@ class Actions(NamedTuple):
 
     kind: str  # categorical: one integer below sizes[0]; categoricals: K integers; gaussian: sizes[0] real numbers
     sizes: Tuple[int, ...]  # outputs for each categorical variable; for all Gaussian ones
+    centers: Tuple[float, ...] = ()  # of each real number: the middle of its bounds, 0 if it has none
+    halves: Tuple[float, ...] = ()  # and half of their distance, 1 if it has none
 
     @property
     def outputs(self) -> int:
@@ -273,7 +276,12 @@ def actions_of(space: Any) -> Actions:
     if isinstance(space, MultiBinary) and size:
         return Actions("categoricals", (2,) * size)
     if isinstance(space, Box) and space.dtype.kind == "f" and size:
-        return Actions("gaussian", (size,))
+        bounds: Any = np.stack([np.ravel(space.low), np.ravel(space.high)]).astype(float)
+        low, high = bounds
+        bounded = (low < high) & (low >= -MAX_BOUND) & (high <= MAX_BOUND)
+        centers = np.where(bounded, (low + high) / 2, np.clip(0.0, low, high))
+        halves = np.where(bounded, (high - low) / 2, 1.0)
+        return Actions("gaussian", (size,), tuple(centers.tolist()), tuple(halves.tolist()))
     advice = (
         "MultiDiscrete for whole numbers" if isinstance(space, Box) else "a wrapper that joins them in one of these"
     )
@@ -305,8 +313,6 @@ class Envs:
             action[self.retired] = 0
         obs, reward, terminated, truncated, info = self.advance(self.taken(action))
         reward, terminated, truncated = (x.reshape(self.shape) for x in (reward, terminated, truncated))
-        if self.retired:
-            obs[self.retired] = reward[self.retired] = 0
         return obs, reward, terminated, truncated, info
 
     def advance(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:

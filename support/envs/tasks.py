@@ -48,10 +48,10 @@ def of_another_script(env_id: str) -> str:
     family = catalog.FAMILIES.get(families().get(env_id, ""))
     if family and family.script != "ppo_envpool":
         return f"{family.script}.py --env-id {env_id}"
-    game = catalog.game_name(re.sub("^(procgen:)?procgen-", "", env_id))
-    if game in catalog.PROCGEN_SCORES:
-        return f"ppo_procgen.py --env-id {game}"
-    return f"ppo_atari_envpool.py --env-id {game}-v5" if families().get(f"{game}-v5") == "envpool.atari" else ""
+    task = catalog.task_name(re.sub("^(procgen:)?procgen-", "", env_id))
+    if task in catalog.PROCGEN_SCORES:
+        return f"ppo_procgen.py --env-id {task}"
+    return f"ppo_atari_envpool.py --env-id {task}-v5" if families().get(f"{task}-v5") == "envpool.atari" else ""
 
 
 def rows_of(env_id: str, env_kwargs: str = "{}") -> Tuple[Observation, Actions]:
@@ -66,7 +66,8 @@ def defaults(env_id: str, env_kwargs: str = "{}") -> Dict[str, Any]:
         seen, acts = rows_of(env_id, env_kwargs)
     except Unplayable:
         return {}
-    return recipe.of_spaces(acts.continuous, any(seen.real), [entry.image.large for entry in seen.images])
+    found = recipe.of_spaces(acts.continuous, any(seen.real), [entry.image.large for entry in seen.images])
+    return {**found, **recipe.OWN_CONTINUOUS} if acts.continuous and env_id.startswith("gymnasium:") else found
 
 
 def defaults_of_command(argv: Sequence[str], env_id: str) -> Dict[str, Any]:
@@ -98,7 +99,7 @@ def check_env_id(env_id: str, env_kwargs: str = "{}") -> None:
 
 
 def check(args: Any) -> int:
-    """Ends the program with one line if args.env_id cannot be trained on, or not with --norm-obs.
+    """Ends the program with one line if args.env_id cannot be trained on, or not with --norm-obs or --init-std.
 
     Returns the bytes of an observation.
     """
@@ -112,7 +113,9 @@ def check(args: Any) -> int:
         arguments.fail(
             f"--env-workers {args.env_workers}: EnvPool steps {args.env_id} in threads: expected no such flag"
         )
-    seen, _ = rows_of(args.env_id, args.env_kwargs)
+    seen, acts = rows_of(args.env_id, args.env_kwargs)
+    if args.init_std != 1.0 and not acts.continuous:
+        arguments.fail(f"--init-std {args.init_std:g}: {args.env_id} has no real actions: expected no such flag")
     if args.norm_obs and not any(seen.real):
         arguments.fail(f"--norm-obs: {args.env_id} observes no vector of real numbers: expected --no-norm-obs")
     return seen.width * np.dtype(seen.dtype).itemsize

@@ -82,7 +82,7 @@ def _split(content: bytes) -> Tuple[List[str], bytes]:
     header, _, rows = content[: content.rfind(b"\n") + 1].partition(b"\n")
     try:
         columns = next(csv.reader([header.decode()]), [])
-    except csv.Error as error:
+    except (csv.Error, UnicodeDecodeError) as error:
         raise ValueError(f"its first line: {error}") from None
     if columns[:2] != ["step", "wall_time"]:
         raise ValueError("expected a first line that begins with step,wall_time")
@@ -94,11 +94,40 @@ def _split(content: bytes) -> Tuple[List[str], bytes]:
 
 def _steps(rows: bytes) -> List[int]:
     """The first cells of rows. ValueError unless they are whole numbers that rise."""
-    steps = [int(row.partition(b",")[0]) for row in rows.splitlines()]
-    for before, step in zip([-1, *steps], steps):
-        if not before < step < 2**63:
-            raise ValueError(f"step {step} after {before}: expected whole numbers of 0 to {2**63 - 1:,} that rise")
+    steps: List[int] = []
+    for number, row in enumerate(rows.splitlines(), 1):
+        cell = row.partition(b",")[0]
+        step = int(cell) if re.fullmatch(rb"\d{1,19}", cell) else -1
+        if not (steps or [-1])[-1] < step < 2**63:
+            expected = f"a whole number up to {2**63 - 1:,}, more than the one before"
+            raise ValueError(f"step is {_shown(cell)} in row {number}: expected {expected}")
+        steps.append(step)
     return steps
+
+
+def _numbers(columns: List[str], rows: bytes) -> Any:
+    """The cells of rows as float64, MISSING where there is none. ValueError, which names the column, of a bad one."""
+    import numpy as np
+
+    for number, row in enumerate(rows.splitlines(), 1):
+        if row.count(b",") + 1 != len(columns):
+            raise ValueError(f"row {number} has {row.count(b',') + 1} cells: expected {len(columns)}, as in line 1")
+    for _ in range(2):  # in ",,," the first pass fills one of two
+        rows = rows.replace(b",,", b"," + MISSING + b",")
+    rows = rows.replace(b",\n", b"," + MISSING + b"\n")
+    try:
+        return np.loadtxt(io.BytesIO(rows), delimiter=",", comments=None, ndmin=2)
+    except ValueError as error:
+        place = re.search(r"at row (\d+), column (\d+)", str(error))
+        if not place:
+            raise
+        above, column = int(place[1]), int(place[2]) - 1
+        cell = rows.splitlines()[above].split(b",")[column]
+        raise ValueError(f"{columns[column]} is {_shown(cell)} in row {above + 1}: expected a number") from None
+
+
+def _shown(cell: bytes) -> str:
+    return f"{ascii(cell.decode(errors='replace')):.60}"
 
 
 def event_files(run_dir: Path) -> List[Path]:
@@ -164,12 +193,7 @@ def read_table(run_dir: Path) -> Tuple[List[str], Any, Any]:
         if not rows:
             return tags, np.zeros(0, np.int64), np.zeros((0, 1 + len(tags)))
         steps = np.array(_steps(rows), np.int64)
-        for _ in range(2):  # in ",,," the first pass fills one of two
-            rows = rows.replace(b",,", b"," + MISSING + b",")
-        rows = rows.replace(b",\n", b"," + MISSING + b"\n")
-        table = np.loadtxt(io.BytesIO(rows), delimiter=",", comments=None, ndmin=2)
-        if table.shape[1] != len(tags) + 2:
-            raise ValueError(f"rows of {table.shape[1]} cells below a first line of {len(tags) + 2}")
+        table = _numbers(["step", "wall_time", *tags], rows)
         for tag, column in zip(tags, table.T[2:]):
             if (np.isfinite(column) & (np.abs(column) > LARGEST) & (column != float(MISSING))).any():
                 raise ValueError(f"{tag} has a number that is no float32")

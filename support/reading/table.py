@@ -110,7 +110,7 @@ def row_of(files: Files, curves: Mapping[str, Tuple[Any, Any]], name: str) -> Di
         "experiment": str(Path(name).parent) if "/" in name else "",
         "script": script,
         "state": word,
-        "game": catalog.game_name(str(env_id)),
+        "game": catalog.task_name(str(env_id)),
         "global_step": done.get("global_step", steps),
         "start": manifest.get("start"),
         "commit": manifest.get("git", {}).get("commit"),
