@@ -201,7 +201,8 @@ def test_how_the_runs_of_a_pack_end(tmp_path, capsys):
 
 def test_a_diverged_run_plays_no_evaluation_episodes(tmp_path, capsys):
     """Its normalisation is not finite any more: its actions could end the evaluation of the others."""
-    words = f"{TINY} --env-id gymnasium:test_pack:Fragile-v0 --norm-obs --eval-max-steps 20 --runs-dir {tmp_path}"
+    words = f"{TINY} --env-id gymnasium:test_pack:Fragile-v0 --norm-obs --init-std 0.1 --eval-max-steps 20"
+    words += f" --runs-dir {tmp_path}"
     lines = [f"{words} --run-name good --learning-rate 0", f"{words} --run-name bad --learning-rate 1 --ent-coef 9"]
     train_together(tmp_path / "lines", lines, code=3)
     assert json.loads((tmp_path / "bad/failed.json").read_text())["tensor"] == "obs"
