@@ -156,6 +156,11 @@ def test_a_task_that_does_not_rise_gives_its_place_to_the_next(folder):
     assert atlas.tasks() == {"Rises-v0": 450_000, "Grid-v0": 900_000}
     flat = pd.read_csv(folder / "budgets.csv").set_index("task").loc["Flat-v0"]
     assert not flat["rises"]
+    curves = pd.read_csv(folder / "pilot.csv")
+    curves.loc[curves["task"] == "Flat-v0", "episodic_return"] *= -1  # below random play throughout
+    curves.to_csv(folder / "pilot.csv", index=False)
+    assert not plan.budget("Flat-v0")["rises"] and plan.pilots() == []
+    assert all(isinstance(steps, int) for steps in atlas.tasks().values())
 
 
 def test_take_keeps_what_has_ended_and_names_what_has_failed(folder):
