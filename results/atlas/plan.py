@@ -112,7 +112,8 @@ def budget(task):
     rises = bool((curves.loc[rate, at] > known["random"] + 3 * error).all())
     by_budget = means.groupby(level=1).max()
     half = by_budget[by_budget >= (known["random"] + best) / 2]
-    return {"rises": rises, "budget": int(half.index.min()), "best": best, "best_rate": rate, "best_at": int(at)}
+    reached = int(half.index.min()) if len(half) else None  # None: the best is below random play
+    return {"rises": rises, "budget": reached, "best": best, "best_rate": rate, "best_at": int(at)}
 
 
 # ---- steps 1 and 2 ---------------------------------------------------------------------------------------------------
