@@ -112,7 +112,7 @@ def tanh(x: Tensor) -> Tensor:
 
 
 class _SumOfRows(torch.autograd.Function):
-    """F.embedding_bag with a gradient that does not sort all rows, which takes four times as long on a CPU."""
+    """F.embedding_bag with a faster gradient on a CPU: PyTorch sorts all rows, which takes longer than all the rest."""
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, rows: Tensor) -> Tensor:
@@ -122,11 +122,23 @@ class _SumOfRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tuple[Tensor, None]:
-        total = gradient.new_zeros(ctx.size)
         (rows,) = ctx.saved_tensors
-        for column in rows.long().unbind(1):  # index_add_ takes three times as long with int32
-            total.index_add_(0, column, gradient)
-        return total, None
+        if gradient.device.type == "cpu" and not torch.compiler.is_compiling():
+            return torch.from_numpy(_sums_at(rows.numpy(), gradient.numpy(), ctx.size[0])), None
+        of_each = gradient.repeat_interleave(rows.shape[1], 0)
+        return gradient.new_zeros(ctx.size).index_add_(0, rows.flatten().long(), of_each), None
+
+
+def _sums_at(rows: np.ndarray, values: np.ndarray, number: int) -> np.ndarray:
+    """(number, D): row r is the sum of the values, (B, D), that have r among their rows, (B, K).
+
+    Takes a sixth of the time of index_add_.
+    """
+    from scipy import sparse  # 0.15 CPU-seconds, for grids only
+
+    ends = np.arange(0, rows.size + 1, rows.shape[1])
+    counts = sparse.csr_matrix((np.ones(rows.size, values.dtype), rows.ravel(), ends), shape=(len(rows), number))
+    return np.asarray(counts.T @ values)
 
 
 def sum_of_rows(table: Tensor, rows: Tensor) -> Tensor:
