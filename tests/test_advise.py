@@ -191,11 +191,11 @@ def test_what_to_try_at_an_edge_of_the_grid():
 
 # ---- replays ---------------------------------------------------------------------------------------------------------
 def test_the_replay_leaves_one_task_out_and_tests_on_other_seeds(tmp_path, monkeypatch):
-    for name, value in (("SHARES", (0.1,)), ("DRAWS", 200)):
+    for name, value in (("SHARES", {"map": (0.1,), "atlas": (0.1,)}), ("DRAWS", 200)):
         monkeypatch.setattr(replay_advise, name, value)
     table = table_of_tasks(tasks=3, seeds=6)
     rows = replay_advise.replay(table, 2, 0)
-    methods = {*replay_advise.METHODS} | ({replay_advise.NO_SEARCH} & set(rows["method"]))
+    methods = {"advise", *replay_advise.METHODS} | ({replay_advise.NO_SEARCH} & set(rows["method"]))
     assert set(rows["method"]) == methods and len(rows) == 3 * len(methods) * 2
     searched = rows[rows["method"].isin(["advise", "random", "halving"])]
     assert set(rows["settings"]) == {24} and (searched["runs"] <= 24).all()

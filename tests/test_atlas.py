@@ -9,6 +9,7 @@ from planted_runs import write_run
 from scipy import stats
 
 atlas, plan, tasks = (study("atlas", name) for name in ("claims", "plan", "tasks"))
+replay_advise = study("advise", "replay_advise")
 BEST = {(8, 128): 4e-3, (32, 32): 2e-3, (128, 8): 1e-3}
 
 
@@ -97,6 +98,28 @@ def test_the_random_effects_are_those_of_dersimonian_and_laird():
     assert found[:3] == pytest.approx((0.3582, 0.1055, 0.0373), abs=1.5e-3)  # its inputs are rounded
     half = stats.t.ppf(0.975, 4) * (found.tau2 + found.error**2) ** 0.5
     assert (found.low, found.high) == pytest.approx((found.mean - half, found.mean + half))
+
+
+def test_a_prior_of_the_atlas_finds_what_its_tasks_have_in_common(folder, monkeypatch):
+    """A6. The best rate is 4e-3 in the tasks of the atlas and 1e-3 in what was known before. Task15 learns nothing."""
+    for name, value in (("SHARES", {"atlas": (0.05,)}), ("DRAWS", 200)):
+        monkeypatch.setattr(replay_advise, name, value)
+    runs = planted(noise=0.05)
+    runs = runs[runs["env_id"].isin([f"Task{i}-v0" for i in (1, 2, 3, 4, 15)])].assign(
+        minibatch_size=256, update_epochs=4
+    )
+    pd.read_csv(folder / "budgets.csv").iloc[[1, 2, 3, 4, 15]].to_csv(folder / "budgets.csv", index=False)
+    runs["final_return"] = 100.0 - 8 * np.abs(np.log2(runs["learning_rate"] / 4e-3)) + runs["final_return"] / 10
+    runs.loc[runs["env_id"] == "Task15-v0", "final_return"] = 10.0
+    step_1 = atlas.step_1(runs)
+    assert len(step_1) == 4 * 21 * 3 and "Task15" not in set(step_1["game"]) and step_1["score"].max() < 1.1
+    other = step_1.assign(learning_rate=step_1["learning_rate"].map(dict(zip(atlas.RATES, atlas.RATES[::-1]))))
+    other["game"] = "before " + other["game"]
+    known = {"advise": other, "advise, atlas": pd.concat([other, step_1])}
+    rows = replay_advise.replay(step_1, 3, 0, known, "atlas")
+    regret = replay_advise.regrets(rows).set_index("method")
+    assert regret.loc["advise, atlas", "tasks"] == 4 and (rows[rows["probability"].notna()]["runs"] <= 10).all()
+    assert regret.loc["advise, atlas", "more_high"] < 0 and regret.loc["advise, atlas", "regret"] < 0.05
 
 
 def test_the_plan_runs_nothing_twice_and_tests_what_step_1_has_chosen(folder, capsys):

@@ -2,6 +2,7 @@
 
     python results/advise/replay_advise.py                   # from results/runs.csv.gz, into results/advise
     python results/advise/replay_advise.py --replays 10      # a quick look
+    python results/advise/replay_advise.py --tasks atlas     # A6, once the atlas has ended: atlas_regret.csv, …
 
 For each task and budget of --steps with enough settings (minibatches of 256 rows, the map's epochs, at least five seeds
 each): the model of analysis/prior.py is fitted to the other tasks. The seeds of each setting are split at random, in a
@@ -21,6 +22,10 @@ over tasks, which few tasks make wide. The reliability is the share of replays w
 most 5 % less than the exhaustive pick, against the probability that advise.py gives. Both halves are noisy, so even a
 perfect forecast would not lie on the diagonal: the share is too low where scores vary from seed to seed.
 
+With `--tasks atlas` the tasks are those that count for the atlas's claims, 21 settings each. Of a setting's three seeds
+of step 1 two answer the search and one tests, at random for each setting. The prior of `advise` is made of the runs of
+all other studies, that of `advise, atlas` also of step 1 of the atlas's other tasks. A6: the second has less regret.
+
 Writes replays.csv (a row per replay), regret.csv, reliability.csv, brier.csv and reliability.png.
 """
 
@@ -30,9 +35,10 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT  # noqa: F401
 
+import itertools
 from dataclasses import dataclass
 from functools import partial
-from typing import Tuple
+from typing import Literal, Tuple
 
 import numpy as np
 import pandas as pd
@@ -40,10 +46,11 @@ from analysis import experiment, prior
 from scipy.stats import t as student
 from typing_extensions import Annotated
 
-from support import arguments, reading
+from support import arguments, catalog, reading
 from support.arguments import Range, Seed, Steps
 
-SHARES = (0.05, 0.1, 0.2)  # shares of the runs of a grid with SEEDS seeds
+SHARES = {"map": (0.05, 0.1, 0.2), "atlas": (0.05, 0.1)}  # shares of the runs of a grid with SEEDS seeds
+FEWEST_SEEDS = {"map": 5, "atlas": 3}
 SEEDS, FEWEST_SETTINGS = 10, 12
 AT_A_TIME, MOST_N_BY_TS, DRAWS = 12, 2, 1000  # as advise.py with two workers
 EPOCHS = (4, 10)  # for discrete and for continuous actions
@@ -55,7 +62,8 @@ CONSTANT = (32, 32, 2e-3)  # N, T and learning rate: no search at all
 class Args:
     out: Path = experiment.RESULTS / "advise"  # the directory for the tables and the picture
     dataset: Path = experiment.DATASET  # the table of all runs
-    steps: Tuple[Steps, ...] = (100_000,)  # the budgets of the runs; two of them take many times as long
+    tasks: Literal["map", "atlas"] = "map"  # whose runs are replayed
+    steps: Tuple[Steps, ...] = (100_000,)  # the budgets of the map's runs; two of them take many times as long
     replays: Annotated[int, Range(2, 10_000)] = 40  # searches for each task, budget, share and method
     seed: Seed = 0  # seeds the splits and the draws
 
@@ -65,11 +73,12 @@ def parse_args(argv):
     return arguments.parse(Args, argv, __doc__)
 
 
-def problems(table):
-    """Yields (task, budget, settings, the scores of each), where there are FEWEST_SETTINGS with five seeds or more."""
+def problems(table, fewest=FEWEST_SEEDS["map"]):
+    """Yields (task, budget, settings, the scores of each), where FEWEST_SETTINGS have the fewest seeds or more."""
     same = table[(table["minibatch_size"] == 256) & table["update_epochs"].isin(EPOCHS)]
     for (task, budget), rows in same.groupby(["game", "total_timesteps"]):
-        found = [(key, of.to_numpy(float)) for key, of in rows.groupby(list(prior.SETTING))["score"] if len(of) >= 5]
+        groups = rows.groupby(list(prior.SETTING))["score"]
+        found = [(key, of.to_numpy(float)) for key, of in groups if len(of) >= fewest]
         if len(found) >= FEWEST_SETTINGS:
             settings, scores = zip(*found, strict=True)
             yield task, budget, pd.DataFrame(settings, columns=list(prior.SETTING)), scores
@@ -98,8 +107,8 @@ class Halves:
         return int(np.argmax([values.mean() if len(values) else -np.inf for values in self.seen()]))
 
 
-def advise(halves, number, rng, before, n_by_ts):
-    """The pick of advise.py and the probability that it gives."""
+def advise(before, n_by_ts, halves, number, rng):
+    """The pick of advise.py with a prior, and the probability that it gives."""
     made = 0
     while True:
         draws = prior.posterior(before, halves.seen(), DRAWS, rng)
@@ -112,13 +121,13 @@ def advise(halves, number, rng, before, n_by_ts):
         made += max(sum(halves.run(setting) for setting in asked), 1)  # 1: nothing is left
 
 
-def at_random(halves, number, rng, *_):
+def at_random(halves, number, rng):
     for setting in rng.permutation(len(halves.search))[:number]:
         halves.run(setting)
     return halves.best(), np.nan
 
 
-def halving(halves, number, rng, *_):
+def halving(halves, number, rng):
     left = list(rng.permutation(len(halves.search))[: max(2, number // 3)])
     for times in (1, 2, 4):
         for setting in left:
@@ -141,25 +150,34 @@ def constant(place, *_):
     return place, np.nan
 
 
-METHODS = {"advise": advise, "random": at_random, "halving": halving, "grid, one seed": one_seed}
-NO_SEARCH = "32x32 at 2e-3"
+METHODS = {"random": at_random, "halving": halving, "grid, one seed": one_seed}
+ADVISE, OF_ATLAS, NO_SEARCH = "advise", "advise, atlas", "32x32 at 2e-3"
 
 
-def replay(table, replays, seed):
-    """A row for each replay."""
-    rows = []
-    for task, budget, settings, scores in problems(table):
-        before = prior.Tasks(table[table["game"] != task]).prior(settings)
+def replay(table, replays, seed, known=None, tasks="map"):
+    """A row for each replay of the tasks of a table.
+
+    known: {name of a search by advise.py: the runs that its prior is made of, those of the task itself apart}; without
+    it there is one, whose prior is made of the table. tasks: a key of SHARES and FEWEST_SEEDS.
+    """
+    rows, fitted = [], {}
+    for task, budget, settings, scores in problems(table, FEWEST_SEEDS[tasks]):
         n_by_ts = [f"{n}x{t}" for n, t in zip(settings["num_envs"], settings["num_steps"], strict=True)]
         triples = list(settings[["num_envs", "num_steps", "learning_rate"]].itertuples(index=False, name=None))
-        searches = dict(METHODS)
+        searches = {}
+        for name, runs in (known or {ADVISE: table}).items():
+            others = runs[runs["game"] != task]
+            key = name, len(runs) - len(others) and task  # a prior without runs of the task is the same for all tasks
+            fitted[key] = fitted.get(key) or prior.Tasks(others)
+            searches[name] = partial(advise, fitted[key].prior(settings), n_by_ts)
+        searches |= METHODS
         if CONSTANT in triples:
             searches[NO_SEARCH] = partial(constant, triples.index(CONSTANT))
-        for share in SHARES:
+        for share in SHARES[tasks]:
             number = max(2, round(share * SEEDS * len(scores)))
             for (method, search), i in ((item, i) for item in searches.items() for i in range(replays)):
                 halves = Halves(scores, np.random.default_rng([seed, i]))
-                pick, chance = search(halves, number, np.random.default_rng([seed, i, 1]), before, n_by_ts)
+                pick, chance = search(halves, number, np.random.default_rng([seed, i, 1]))
                 best = int(np.argmax([values.mean() for values in halves.search]))
                 gain, top = halves.test[pick], halves.test[best]
                 row = {"game": task, "total_timesteps": budget, "settings": len(scores), "share": share}
@@ -179,20 +197,20 @@ def regrets(rows):
     """A row for each share and method: the mean regret over tasks, and advise's advantage over the method."""
     by_task = rows.groupby(["share", "method", "game"])["regret"].mean()
     found = []
-    for share in SHARES:
+    for share in rows["share"].unique():
         for method in rows["method"].unique():
             own = by_task[share, method]
             columns = {"share": share, "method": method, "tasks": len(own)}
             columns |= dict(zip(("regret", "low", "high"), over_tasks(own), strict=True))
-            more = over_tasks(own - by_task[share, "advise"]) if method != "advise" else [np.nan] * 3
+            more = over_tasks(own - by_task[share, ADVISE]) if method != ADVISE else [np.nan] * 3
             columns |= dict(zip(("more_than_advise", "more_low", "more_high"), more, strict=True))
             found.append({**columns, **own.to_dict()})
     return pd.DataFrame(found)
 
 
-def reliability(rows):
+def reliability(rows, method=ADVISE):
     """A row for each bin of the probability: the means of it and of `close`, over the replays and tasks in the bin."""
-    own = rows[rows["method"] == "advise"]
+    own = rows[rows["method"] == method]
     found = []
     for low, high in zip(BINS, BINS[1:], strict=False):
         inside = own[(own["probability"] > low) & (own["probability"] <= high)]
@@ -205,13 +223,13 @@ def reliability(rows):
     return pd.DataFrame(found)
 
 
-def brier(rows):
+def brier(rows, method=ADVISE):
     """A row for each share: the Brier score of the probability, and of a constant, each a mean over tasks.
 
     The score is the mean of (probability - close)^2. The constant is how often the picks of the other tasks are close.
     """
     found = []
-    for share, own in rows[rows["method"] == "advise"].groupby("share"):
+    for share, own in rows[rows["method"] == method].groupby("share"):
         by_task = own.groupby("game")["close"].mean()
         others = (by_task.sum() - by_task) / (len(by_task) - 1)
         errors = {
@@ -224,15 +242,16 @@ def brier(rows):
     return pd.DataFrame(found)
 
 
-def draw(rows, table, path):
+def draw(rows, table, path, method=ADVISE):
     from analysis.look import BLUE, COLORS, COLUMN, GRAY, plt, save  # matplotlib takes a second: not for --help
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(2 * COLUMN, 2.6))
-    own = rows[rows["method"] == "advise"]
+    own = rows[rows["method"] == method]
     left.plot([0, 1], [0, 1], color=GRAY, lw=0.8)
-    for (task, inside), color in zip(own.groupby("game"), COLORS[1:], strict=False):
+    few = own["game"].nunique() < len(COLORS)  # a colour and a name for each task
+    for (task, inside), color in zip(own.groupby("game"), COLORS[1:] if few else itertools.repeat(GRAY)):
         bins = inside.groupby(pd.cut(inside["probability"], BINS), observed=True)[["probability", "close"]].mean()
-        left.plot(bins["probability"], bins["close"], "o", color=color, ms=3, label=task)
+        left.plot(bins["probability"], bins["close"], "o", color=color, ms=3, label=task if few else None)
     bars = np.abs(np.stack([table["close"] - table["low"], table["high"] - table["close"]]))
     left.errorbar(
         table["probability"], table["close"], np.nan_to_num(bars), color=BLUE, marker="s", label="mean of tasks"
@@ -241,20 +260,35 @@ def draw(rows, table, path):
     left.legend(fontsize=6, loc="lower right")
     for method, color in zip(rows["method"].unique(), (BLUE, *COLORS[1:]), strict=False):
         by_task = rows[rows["method"] == method].groupby(["share", "game"])["regret"].mean().unstack()
-        right.plot(by_task.index, by_task, ".", color=color, ms=4)
+        right.plot(by_task.index, by_task, ".", color=color, ms=4 if few else 2)
         right.plot(by_task.index, by_task.mean(axis=1), color=color, label=method)
-    right.set(xlabel="runs, as a share of the grid's", ylabel="regret (score)", xticks=SHARES)
+    right.set(xlabel="runs, as a share of the grid's", ylabel="regret (score)", xticks=rows["share"].unique())
     right.legend()
     save(figure, path)
 
 
+def tasks_of_atlas(runs):
+    """Step 1 of the atlas: its runs with their scores on scale B, and the names of the tasks that count for A6."""
+    atlas = experiment.load("atlas")
+    if atlas.tasks() is None:
+        arguments.fail("--tasks atlas: expected results/atlas/budgets.csv, which its pilots give")
+    runs = experiment.runs_of(atlas, runs)
+    return atlas.step_1(runs), [catalog.task_name(task.name) for task in atlas.atlas(runs)[1]]
+
+
 def main(args):
-    table = prior.known_runs(reading.load(args.dataset))
-    table = table[table["total_timesteps"].isin(args.steps)]
-    if not any(problems(table)):
+    runs = reading.load(args.dataset)
+    table = known = prior.known_runs(runs)
+    table, method, prefix = table[table["total_timesteps"].isin(args.steps)], ADVISE, ""
+    searches = {ADVISE: table}
+    if args.tasks == "atlas":
+        step_1, counted = tasks_of_atlas(runs)
+        searches = {ADVISE: known, OF_ATLAS: pd.concat([known, step_1])}
+        table, method, prefix = step_1[step_1["game"].isin(counted)], OF_ATLAS, "atlas_"
+    elif not any(problems(table)):
         arguments.fail(f"--steps {' '.join(map(str, args.steps))}: expected a budget of results/map")
-    rows = replay(table, args.replays, args.seed)
-    regret, reliable, right = regrets(rows), reliability(rows), brier(rows)
+    rows = replay(table, args.replays, args.seed, searches, args.tasks)
+    regret, reliable, right = regrets(rows), reliability(rows, method), brier(rows, method)
     print(*(made.round(3).to_string(index=False) for made in (regret, reliable, right)), sep="\n")
     with arguments.writable("out", args.out):
         for name, made in (
@@ -263,8 +297,8 @@ def main(args):
             ("reliability", reliable.round(4)),
             ("brier", right.round(4)),
         ):
-            experiment.write_csv(made, args.out / f"{name}.csv")
-        draw(rows, reliable, args.out / "reliability")
+            experiment.write_csv(made, args.out / f"{prefix}{name}.csv")
+        draw(rows, reliable, args.out / f"{prefix}reliability", method)
 
 
 if __name__ == "__main__":
