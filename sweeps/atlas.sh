@@ -7,7 +7,7 @@
 # Cost:  160 pilots and some 5000 runs, 1.2 to 1.6 billion steps: some 15 hours of two cores.
 # Draws: `python scripts/judge.py atlas`.
 # A finished task is a file in results/atlas/blocks; the same command goes on from there. STAGE: pilot, or tasks. AFTER: a
-# command that runs after each block, such as a commit.
+# command that runs after each block, such as a commit. AT_ONCE: tasks side by side, each with --workers processes.
 EVAL_EPISODES=${EVAL_EPISODES:-20}
 . "$(dirname "$0")/lib.sh"
 AFTER=${AFTER:-true}
@@ -29,8 +29,7 @@ block() {
     mapfile -t lines < <(plan "${@:2}" | commands)
     for ((i = 0; i < ${#lines[@]}; i += $1)); do
         printf '%s\n' "${lines[@]:i:$1}" | launch "${OPTIONS[@]}" || [ $? -eq 1 ] # 1: a run has failed
-        plan take --runs "$RUNS_DIR/atlas"
-        $AFTER
+        (flock 9 && plan take --runs "$RUNS_DIR/atlas" && $AFTER) 9>"$RUNS_DIR/atlas.lock" # one task at a time
     done
 }
 
@@ -52,9 +51,11 @@ if [ "${STAGE:-pilot}" = pilot ]; then
     done
 fi
 if [ "${STAGE:-tasks}" = tasks ]; then
+    until_fewer() { while [ "$(jobs -rp | wc -l)" -ge "$1" ]; do wait -n; done; }
     for task in $(plan tasks); do
-        block 1000 choose "$task"
-        block 1000 judge "$task"
+        until_fewer "${AT_ONCE:-1}"
+        { block 1000 choose "$task"; block 1000 judge "$task"; } &
     done
+    until_fewer 1
     block 1000 repeat
 fi

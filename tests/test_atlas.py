@@ -134,7 +134,9 @@ def test_the_plan_runs_nothing_twice_and_tests_what_step_1_has_chosen(folder, ca
     settings = {run[1:4] for run in plan.testing(task)}
     expected = {(*n_by_t, rate) for n_by_t, rate in BEST.items()} | {atlas.DEFAULT, atlas.MANY, atlas.CONSTANT}
     assert plan.choosing(task) == [] and expected <= settings and len(settings) <= len(expected) + 1
-    assert {run[4] for run in plan.testing(task)} == set(range(101, 111))
+    assert {run[4] for run in plan.testing(task)} == set(range(101, 111)) and not atlas.has_run(task)
+    runs[runs["env_id"] == task].to_csv(folder / "blocks" / f"{task}.csv", index=False)
+    assert atlas.has_run(task) and plan.testing(task) == [] and not [*atlas.rows(folder)], "the others have not run"
     (folder / "left_out.csv").write_text(f"task,why\n{task},it hangs\n")
     assert task not in atlas.tasks() and plan.missing(task, [(8, 128, 1e-3, 1)], 50_000) == []
 

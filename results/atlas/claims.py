@@ -38,6 +38,7 @@ RATES = tuple(2.5e-4 * 2**k for k in range(7))
 DEFAULT, MANY, CONSTANT = (8, 128, 2.5e-4), (128, 8, 2.5e-4), (32, 32, 2e-3)  # N, T and learning rate
 BUDGETS = (50_000, 150_000, 450_000, 900_000)
 PILOT_SEEDS, CHOOSING, TESTING, REPEATING = (1001, 1002), range(1, 4), range(101, 111), range(201, 211)
+FEWEST = 6  # judging seeds, if hours are short
 SOLVED, EQUAL = 0.95, 0.05  # the score from which a setting has solved a task; the margin of "about equal"
 ERRORS = 3  # standard errors above random play from which a setting has learned something
 
@@ -50,9 +51,23 @@ def table_of(name):
 
 
 def rows(folder):
-    """The runs of all blocks, one dict each: for the table of all runs, once the pilots have set the budgets."""
-    for path in sorted((folder / "blocks").glob("*.csv")) if (folder / "budgets.csv").exists() else ():
+    """The runs of all blocks, one dict each: for the table of all runs, once every task has run."""
+    for path in sorted((folder / "blocks").glob("*.csv")) if all_have_run() else ():
         yield from pd.read_csv(path, dtype={"start": str, "commit": str}).to_dict("records")
+
+
+def all_have_run():
+    """Whether both steps of every task are in its block, step 2 with FEWEST seeds or more."""
+    return tasks() is not None and all(map(has_run, tasks()))
+
+
+def has_run(task):
+    block = table_of(f"blocks/{task}.csv")
+    chosen_from = {} if block is None else returns_of(block, task, CHOOSING)
+    if [len(values) for values in chosen_from.values()].count(len(CHOOSING)) < len(N_BY_TS) * len(RATES):
+        return False
+    tested = returns_of(block, task, TESTING)
+    return all(len(tested.get(setting, ())) >= FEWEST for setting in settings_of(chosen_from).tested)
 
 
 def random_play():
