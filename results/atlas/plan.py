@@ -129,10 +129,14 @@ def testing(task, seeds=TESTING):
     return missing(task, [(*setting, seed) for setting in settings.tested for seed in seeds], tasks()[task])
 
 
+def repeated():
+    """Five tasks, drawn with seed 0 from the sorted names."""
+    return random.Random(0).sample(sorted(tasks()), REPEATED)
+
+
 def repeats():
-    """Five tasks, drawn with seed 0 from the sorted names, again with other seeds."""
-    drawn = random.Random(0).sample(sorted(tasks()), REPEATED)
-    return [run for task in drawn for run in testing(task, REPEATING)]
+    """The tested settings of these tasks again, with other seeds."""
+    return [run for task in repeated() for run in testing(task, REPEATING)]
 
 
 # ---- what has run ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,139 @@
+"""Writes the tables of results/atlas/README.md from results/runs.csv.gz, once every task has run.
+
+    python scripts/judge.py atlas && python results/atlas/page.py
+
+The page has a line `<!-- page.py: NAME -->` before each table, and `<!-- end -->` after it. NAME:
+
+    tasks      the scores of the judged settings of each task
+    claims     A1 to A4, with the half-widths that came out and those that were registered
+    counts     tasks that do not count, rates at the edge
+    repeats    five tasks again, with fresh seeds
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
+from launching.root import ROOT  # noqa: F401
+
+import re
+
+import claims as atlas
+import numpy as np
+import plan
+from analysis import experiment
+from analysis.comparisons import difference
+from analysis.estimates import Estimate, evidence, mean
+
+from support import arguments, reading
+
+PAGE = atlas.HERE / "README.md"
+REGISTERED = {"A1": 0.10, "A2": 0.055, "A4": 0.09}  # half-widths (CLAIMS.md)
+NUMBERS = {
+    "A1": (
+        "tuning the rate buys more than tuning N x T beside it",
+        lambda x: atlas.rate_gain(x) - atlas.n_by_t_gain(x),
+    ),
+    "A2": ("128 x 8 beats 8 x 128, each at its own rate", lambda x: atlas.many_gain(x)[0]),
+    "A4": ("32 x 32 at 2e-3 beats the default", atlas.constant_gain),
+}
+
+
+def rate(value):
+    """A learning rate as the pages write it: 2.5e-4, 1.6e-2."""
+    number, power = f"{value:.1e}".split("e")
+    return f"{number.removesuffix('.0')}e{int(power)}"
+
+
+def score(values):
+    """A mean and half the width of its interval, Student's t over the seeds.
+
+    A dash where step 1 has found nothing above random play, so that there is no scale.
+    """
+    if np.isnan(values).any():
+        return "-"
+    one = evidence(mean, [[values]]).estimate
+    return f"{one.value:.2f} ± {(one.high - one.low) / 2:.2f}"
+
+
+def interval(one, sign="+"):
+    return f"{one.value:{sign}.2f} [{one.low:.2f}, {one.high:.2f}]"
+
+
+def tasks_table(every, _):
+    tuned = " | ".join(f"{n} x {t}, tuned" for n, t in atlas.N_BY_TS)
+    yield f"| task | steps | default | {tuned} | 128 x 8 at 2.5e-4 | 32 x 32 at 2e-3 | |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for task in every:
+        tuned = [f"{score(task.tuned(x))}, {rate(task.settings.tuned[x][2])}" for x in atlas.N_BY_TS]
+        fixed = [score(task.scores[x]) for x in (atlas.DEFAULT, atlas.MANY, atlas.CONSTANT)]
+        word = "solved by all" if task.solved else "" if task.learned else "not learned"
+        yield f"| {' | '.join([task.name, f'{task.budget:,}', fixed[0], *tuned, *fixed[1:], word])} |"
+
+
+def claims_table(every, _):
+    counted = [task for task in every if task.learned and not task.solved]
+    yield "| | claim | estimate | half-width, and as registered | tasks, seeds |"
+    yield "|---|---|---|---|---|"
+    seeds = min(len(values) for task in counted for values in task.scores.values())
+    for name, (text, number) in NUMBERS.items():
+        one = atlas.over_tasks([number(task) for task in counted]).estimate
+        half = f"{(one.high - one.low) / 2:.3f}, {REGISTERED[name]:.3f}"
+        yield f"| {name} | {text} | {interval(one)} | {half} | {len(counted)}, {seeds} |"
+    values, variances = map(np.array, zip(*(atlas.many_gain(task) for task in counted)))
+    new, inside = atlas.heterogeneity(values, variances), atlas.inside_when_left_out(values, variances)
+    one = Estimate(new.mean, new.low, new.high)
+    spread = f"standard deviation over tasks {new.tau2**0.5:.2f}; a new task {interval(one)}"
+    last = f"{inside} of {len(counted)} tasks are within that of the others | {len(counted)}, {seeds} |"
+    yield f"| A3 | tasks differ in that difference | {spread} | {last}"
+
+
+def counts_table(every, _):
+    best = [task.settings.tuned[x][2] for task in every for x in atlas.N_BY_TS]
+    yield "| tasks | not learned by any setting | solved by all | that count | best rate is the highest | the lowest |"
+    yield "|---|---|---|---|---|---|"
+    numbers = [len(every), sum(not x.learned for x in every), sum(x.solved for x in every)]
+    numbers += [sum(x.learned and not x.solved for x in every)]
+    edges = [f"{sum(x == edge for x in best)} of {len(best)}" for edge in (atlas.RATES[-1], atlas.RATES[0])]
+    yield f"| {' | '.join(map(str, [*numbers, *edges]))} |"
+
+
+def repeats_table(every, runs):
+    yield "| task | N x T, rate | seeds 101 to 110 | seeds 201 to 210 | difference |"
+    yield "|---|---|---|---|---|"
+    for task in every:
+        if task.name not in plan.repeated():
+            continue
+        again = atlas.measure(runs, task.name, task.budget, seeds=atlas.REPEATING).scores
+        for setting in task.settings.tested:
+            one = evidence(difference, [[again[setting]], [task.scores[setting]]]).estimate
+            words = f"{setting[0]} x {setting[1]}, {rate(setting[2])}"
+            both = f"{task.scores[setting].mean():.2f} | {again[setting].mean():.2f}"
+            yield f"| {task.name} | {words} | {both} | {interval(one)} |"
+
+
+TABLES = {"tasks": tasks_table, "claims": claims_table, "counts": counts_table, "repeats": repeats_table}
+
+
+def filled(text, runs):
+    """The text of the page with its tables, all of them made of the runs of the atlas."""
+    every = atlas.atlas(runs)[0]
+    for name, table in TABLES.items():
+        place = re.compile(rf"(<!-- page\.py: {name} -->\n).*?(<!-- end -->\n)", re.S)
+        if len(place.findall(text)) != 1:
+            arguments.fail(f"{PAGE}: expected one line <!-- page.py: {name} --> and <!-- end --> after it")
+        rows = "\n".join(table(every, runs))
+        text = place.sub(rf"\1\n{rows}\n\n\2", text)
+    return text
+
+
+def main():
+    if not atlas.all_have_run():
+        arguments.fail("the atlas has not ended: expected `STAGE=tasks bash sweeps/atlas.sh` to have nothing left")
+    table = reading.load(experiment.DATASET)
+    runs = table[table["experiment"].str.split().map(lambda words: "atlas" in words)]
+    PAGE.write_text(filled(PAGE.read_text(), runs))
+
+
+if __name__ == "__main__":
+    main()
