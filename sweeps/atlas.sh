@@ -51,11 +51,14 @@ if [ "${STAGE:-pilot}" = pilot ]; then
     done
 fi
 if [ "${STAGE:-tasks}" = tasks ]; then
+    # all tasks with six judging seeds first, then, as the hours allow, with the other four
     until_fewer() { while [ "$(jobs -rp | wc -l)" -ge "$1" ]; do wait -n; done; }
-    for task in $(plan tasks); do
-        until_fewer "${AT_ONCE:-1}"
-        { block 1000 choose "$task"; block 1000 judge "$task"; } &
+    for seeds in six ten; do
+        for task in $(plan tasks); do
+            until_fewer "${AT_ONCE:-1}"
+            { block 1000 choose "$task"; block 1000 judge "$task"; } &
+        done
+        until_fewer 1
     done
-    until_fewer 1
     block 1000 repeat
 fi

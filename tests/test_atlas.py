@@ -169,7 +169,7 @@ def test_a_prior_of_the_atlas_finds_what_its_tasks_have_in_common(folder, monkey
     assert regret.loc["advise, atlas", "more_high"] < 0 and regret.loc["advise, atlas", "regret"] < 0.05
 
 
-def test_the_plan_runs_nothing_twice_and_tests_what_step_1_has_chosen(folder, capsys):
+def test_the_plan_runs_nothing_twice_and_tests_what_step_1_has_chosen(folder, capsys, monkeypatch):
     runs, task = planted(), "Task3-v0"
     (folder / "blocks").mkdir()
     block = runs[(runs["env_id"] == task) & runs["seed"].isin(atlas.CHOOSING)]
@@ -181,9 +181,17 @@ def test_the_plan_runs_nothing_twice_and_tests_what_step_1_has_chosen(folder, ca
     settings = {run[1:4] for run in plan.testing(task)}
     expected = {(*n_by_t, rate) for n_by_t, rate in BEST.items()} | {atlas.DEFAULT, atlas.MANY, atlas.CONSTANT}
     assert plan.choosing(task) == [] and expected <= settings and len(settings) <= len(expected) + 1
-    assert {run[4] for run in plan.testing(task)} == set(range(101, 111)) and not atlas.has_run(task)
+    assert {run[4] for run in plan.testing(task)} == set(range(101, 107)) and not atlas.has_run(task)
     runs[runs["env_id"] == task].to_csv(folder / "blocks" / f"{task}.csv", index=False)
     assert atlas.has_run(task) and plan.testing(task) == [] and not [*atlas.rows(folder)], "the others have not run"
+    six = runs[(runs["env_id"] == task) & (runs["seed"] < 107)]
+    six.to_csv(folder / "blocks" / f"{task}.csv", index=False)
+    assert atlas.has_run(task) and plan.testing(task) == []
+    monkeypatch.setattr(atlas, "tasks", lambda: {task: 50_000})
+    assert {run[4] for run in plan.testing(task)} == set(range(107, 111)), "every task has six: the other four"
+    monkeypatch.undo()
+    monkeypatch.setattr(atlas, "HERE", folder)
+    monkeypatch.setattr(plan, "HERE", folder)
     (folder / "left_out.csv").write_text(f"task,why\n{task},it hangs\n")
     assert task not in atlas.tasks() and plan.missing(task, [(8, 128, 1e-3, 1)], 50_000) == []
 
