@@ -112,7 +112,7 @@ def tanh(x: Tensor) -> Tensor:
 
 
 class _SumOfRows(torch.autograd.Function):
-    """F.embedding_bag with a faster gradient on a CPU: PyTorch sorts all rows, which takes longer than all the rest."""
+    """F.embedding_bag with a gradient that does not sort all rows, which takes longer on a CPU."""
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, rows: Tensor) -> Tensor:

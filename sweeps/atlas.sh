@@ -4,13 +4,14 @@
 # Grid:  a pilot sets the budget of each task (16x64, 2 rates, 2 seeds); step 1 chooses a rate for 8x128, 32x32 and 128x8
 #        (7 rates, the same for all, 3 seeds); step 2 trains six or seven settings with ten fresh seeds. Minibatches of 256
 #        rows and 4 epochs for every task, continuous ones too. Our choice.
-# Cost:  160 pilots and some 5000 runs, 1.2 to 1.6 billion steps: some 15 hours of two cores.
+# Cost:  196 pilots and some 5000 runs, 1.2 to 1.6 billion steps: some 15 hours of two cores.
 # Draws: `python scripts/judge.py atlas`.
 # A finished task is a file in results/atlas/blocks; the same command goes on from there. STAGE: pilot, or tasks. AFTER: a
 # command that runs after each block, such as a commit. AT_ONCE: tasks side by side, each with --workers processes.
 EVAL_EPISODES=${EVAL_EPISODES:-20}
 . "$(dirname "$0")/lib.sh"
-AFTER=${AFTER:-true}
+AFTER=${AFTER:-true} AT_ONCE=${AT_ONCE:-1}
+[[ $AT_ONCE =~ ^[1-9][0-9]{0,3}$ ]] || { echo "error: AT_ONCE=$AT_ONCE: expected a number above 0" >&2 && exit 2; }
 plan() { "$PYTHON" results/atlas/plan.py "$@"; }
 
 # Turns what plan.py prints into commands: TASK N T RATE SEED STEPS, one run per line.
@@ -53,9 +54,9 @@ fi
 if [ "${STAGE:-tasks}" = tasks ]; then
     # all tasks with six judging seeds first, then, as the hours allow, with the other four
     until_fewer() { while [ "$(jobs -rp | wc -l)" -ge "$1" ]; do wait -n; done; }
-    for seeds in six ten; do
+    for _ in six ten; do
         for task in $(plan tasks); do
-            until_fewer "${AT_ONCE:-1}"
+            until_fewer "$AT_ONCE"
             { block 1000 choose "$task"; block 1000 judge "$task"; } &
         done
         until_fewer 1

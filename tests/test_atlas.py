@@ -108,7 +108,7 @@ def recomputed(runs, top):
     return t[0], t[1], (center, center - half, center + half)
 
 
-def test_the_page_has_what_another_computation_finds(folder, monkeypatch):
+def test_the_page_has_what_another_computation_finds(folder):
     runs = planted(gain_of_many=lambda i: 0.1 * np.sin(i))
     again = runs[runs["seed"] > 100].copy()
     again["seed"] += 100
@@ -187,11 +187,9 @@ def test_the_plan_runs_nothing_twice_and_tests_what_step_1_has_chosen(folder, ca
     six = runs[(runs["env_id"] == task) & (runs["seed"] < 107)]
     six.to_csv(folder / "blocks" / f"{task}.csv", index=False)
     assert atlas.has_run(task) and plan.testing(task) == []
-    monkeypatch.setattr(atlas, "tasks", lambda: {task: 50_000})
-    assert {run[4] for run in plan.testing(task)} == set(range(107, 111)), "every task has six: the other four"
-    monkeypatch.undo()
-    monkeypatch.setattr(atlas, "HERE", folder)
-    monkeypatch.setattr(plan, "HERE", folder)
+    with monkeypatch.context() as patched:
+        patched.setattr(atlas, "tasks", lambda: {task: 50_000})
+        assert {run[4] for run in plan.testing(task)} == set(range(107, 111)), "every task has six: the other four"
     (folder / "left_out.csv").write_text(f"task,why\n{task},it hangs\n")
     assert task not in atlas.tasks() and plan.missing(task, [(8, 128, 1e-3, 1)], 50_000) == []
 
