@@ -28,7 +28,7 @@ PACK = frozenset({"num_seeds", "runs"})  # which runs a command asks for: no arg
 # Runs that differ in these alone, and in who they are, can share a process, whose script gets them as tensors (S, 1)
 SCALARS = ("learning_rate", "gamma", "gae_lambda", "clip_coef", "ent_coef", "vf_coef", "max_grad_norm")
 OWN = PACK | {"seed", "run_name", "runs_dir", "resume_from", *SCALARS}
-ALONE = {"target_kl": None}  # what only a run without company may have, and its value in company
+ALONE = {"target_kl": None, "compile": False}  # what only a run without company may have, and its value in company
 # what --resume-from may not change
 NETWORK = ("env_id", "env_kwargs", "hidden_sizes", "activation", "shared_encoder", "norm_obs")
 
