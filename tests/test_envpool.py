@@ -534,8 +534,8 @@ def test_evaluation_episodes_of_a_task_without_a_time_limit_are_cut(own_tasks, c
     assert (
         json.loads((own_tasks / "r" / "done.json").read_text())["final_return"] == 70
     )  # its rewards' sum, not its info's
-    args = ppo.parse_args(["--env-id", "gymnasium:faulty:Endless-v1"])
-    assert tasks.eval_max_steps(args) == 27000
+    for task, limit in (("gymnasium:faulty:Endless-v1", 27000), ("CliffWalking-v1", 27000), ("CartPole-v1", None)):
+        assert tasks.eval_max_steps(ppo.parse_args(["--env-id", task])) == limit
 
 
 def test_environments_in_several_processes_are_the_same(own_tasks):

@@ -4,6 +4,7 @@ import gc
 import json
 import re
 import shlex
+import shutil
 import sys
 from types import SimpleNamespace
 
@@ -165,6 +166,20 @@ def test_one_bad_number_ends_the_run_of_its_agent(tmp_path):
     assert several.diverged == [1] and [run.ended for run in runs] == [False, True, False]
     failed = {"tensor": "rewards", "global_step": 10, "step": 8, "environment": 1}
     assert json.loads((tmp_path / "1/failed.json").read_text()) == failed and not list(tmp_path.glob("[02]/*"))
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler")
+def test_a_compiled_run_learns_the_same_up_to_rounding(tmp_path, capsys):
+    """Its rounding would depend on who shares its process, so nobody does."""
+    words = shlex.split(f"{TINY} --env-id CartPole-v1 --num-threads 1 --runs-dir {tmp_path} --run-name")
+    train(*words, "eager")
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    train(*words, "compiled", "--compile")
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > graphs
+    eager, compiled = (load_checkpoint(tmp_path / name)["agent"] for name in ("eager", "compiled"))
+    torch.testing.assert_close(compiled, eager, rtol=0, atol=1e-5)
+    train(*words, "two", "--compile", "--num-seeds", 2, code=2)
+    assert capsys.readouterr().err.startswith("error: --compile trains one run in a process")
 
 
 def test_a_file_of_one_run(tmp_path):

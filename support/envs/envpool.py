@@ -83,6 +83,11 @@ def spaces(env_id: str, env_kwargs: str = "{}") -> Tuple[Any, Any]:
         return Dict(dict(space.spaces)) if isinstance(space, Dict) else space, spec.gymnasium_action_space
 
 
+def has_time_limit(env_id: str, env_kwargs: str = "{}") -> bool:
+    """Whether a task with these options truncates its episodes: without a limit EnvPool has the largest int32."""
+    return bool(library().make_spec(env_id, **json.loads(env_kwargs)).config.max_episode_steps < 2**31 - 1)
+
+
 def make_envpool(env_id: str, seeds: List[int], num_threads: int, **options: Any) -> Any:
     """EnvPool's environments of a task with gymnasium's methods, one for each of the seeds, integers below 2**31.
 

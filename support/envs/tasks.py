@@ -144,10 +144,12 @@ def make(
 
 
 def eval_max_steps(args: Any) -> Optional[int]:
-    """The steps at which an evaluation episode is cut: those of --eval-max-steps, or EVAL_MAX_STEPS for a task of
-    gymnasium that is registered without a limit; None: the task's own limit ends each episode."""
-    if args.eval_max_steps or not args.env_id.startswith("gymnasium:"):
+    """The steps at which an evaluation episode is cut: those of --eval-max-steps, or EVAL_MAX_STEPS for a task
+    without a time limit; None: the task's own limit ends each episode."""
+    if args.eval_max_steps:
         return args.eval_max_steps
+    if not args.env_id.startswith("gymnasium:"):
+        return None if envpool.has_time_limit(args.env_id, args.env_kwargs) else EVAL_MAX_STEPS
     env = gymnasium.make_one(args.env_id, args.env_kwargs)
     limit = env.spec.max_episode_steps
     env.close()
