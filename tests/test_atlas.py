@@ -50,6 +50,9 @@ def planted(gain_of_rate=0.3, gain_of_many=lambda i: 0.0, noise=0.02):
                             "total_timesteps": 50_000,
                             "final_return": value,
                             "mean_return": value,
+                            "start": f"2026-11-26T00:{i:02}:{seed % 2:02}+0000",  # a process for each N x T
+                            "wall_seconds": 25.0,
+                            "global_step": 50_000,
                         }
                         | {"state": "done", "noise_scale": 100.0 * (1 + i)}
                     )
@@ -126,6 +129,7 @@ def test_the_page_has_what_another_computation_finds(folder):
     rows = {line.split(" | ")[0][2:]: line for line in reversed(text.splitlines())}
     for name, numbers in zip(("A1", "A2", "A3"), recomputed(counted, top), strict=True):
         assert "{:+.2f} [{:.2f}, {:.2f}]".format(*numbers) in rows[name], name
+    assert "| step 1 | 16 | 1,008 | 50 | 0.3 | 42,000 |" in text, "48 processes of 21 runs and 25 seconds"
     assert "| 16 | 1 | 1 | 14 |" in text and rows["Task0-v0"].endswith("solved by all |")
     assert rows["Task15-v0"].startswith("| Task15-v0 | 50,000 | - | -, 2.5e-4 |") and "not learned" in rows["Task15-v0"]
     repeats = text[text.index("page.py: repeats") :]

@@ -8,6 +8,7 @@ The page has a line `<!-- page.py: NAME -->` before each table, and `<!-- end --
     claims     A1 to A4, with the half-widths that came out and those that were registered
     counts     tasks that do not count, rates at the edge
     repeats    five tasks again, with fresh seeds
+    cost       runs, steps and hours
 """
 
 import sys
@@ -20,6 +21,7 @@ import re
 
 import claims as atlas
 import numpy as np
+import pandas as pd
 import plan
 from analysis import experiment
 from analysis.comparisons import difference
@@ -99,7 +101,7 @@ def counts_table(every, _):
 
 
 def repeats_table(every, runs):
-    yield "| task | N x T, rate | seeds 101 to 110 | seeds 201 to 210 | difference |"
+    yield "| task | N x T, rate | step 2 | seeds 201 to 210 | difference |"
     yield "|---|---|---|---|---|"
     for task in every:
         if task.name not in plan.repeated():
@@ -112,7 +114,25 @@ def repeats_table(every, runs):
             yield f"| {task.name} | {words} | {both} | {interval(one)} |"
 
 
+KINDS = {"pilot": atlas.PILOT_SEEDS, "step 1": atlas.CHOOSING, "step 2": atlas.TESTING, "repeats": atlas.REPEATING}
+
+
+def cost_table(_, runs):
+    """The runs of a process began within ten seconds, and took the same time of one core."""
+    yield "| | tasks | runs | million steps | hours of a core, training | steps per second of a core |"
+    yield "|---|---|---|---|---|---|"
+    for name, seeds in {**KINDS, "all": sorted(set(runs["seed"]))}.items():
+        of = ["env_id", "num_envs", "num_steps"]
+        own = runs[runs["seed"].isin(seeds)].sort_values([*of, "start"])
+        later = pd.to_datetime(own["start"]).groupby([own[x] for x in of]).diff().dt.total_seconds()
+        seconds = own["wall_seconds"].groupby((~(later <= 10)).cumsum()).max().sum()
+        numbers = [own["env_id"].nunique(), f"{len(own):,}", f"{own['global_step'].sum() / 1e6:,.0f}"]
+        numbers += [f"{seconds / 3600:.1f}", f"{own['global_step'].sum() / seconds:,.0f}"]
+        yield f"| {name} | {' | '.join(map(str, numbers))} |"
+
+
 TABLES = {"tasks": tasks_table, "claims": claims_table, "counts": counts_table, "repeats": repeats_table}
+TABLES["cost"] = cost_table
 
 
 def filled(text, runs):
