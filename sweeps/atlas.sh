@@ -52,14 +52,13 @@ if [ "${STAGE:-pilot}" = pilot ]; then
     done
 fi
 if [ "${STAGE:-tasks}" = tasks ]; then
-    # all tasks with six judging seeds first, then, as the hours allow, with the other four
+    # all tasks with six judging seeds, then the repeats, then, as the hours allow, the other four seeds
     until_fewer() { while [ "$(jobs -rp | wc -l)" -ge "$1" ]; do wait -n; done; }
-    for _ in six ten; do
+    for words in "choose judge" repeat more; do
         for task in $(plan tasks); do
             until_fewer "$AT_ONCE"
-            { block 1000 choose "$task"; block 1000 judge "$task"; } &
+            for word in $words; do block 1000 "$word" "$task"; done &
         done
         until_fewer 1
     done
-    block 1000 repeat
 fi

@@ -196,9 +196,10 @@ def test_the_plan_runs_nothing_twice_and_tests_what_step_1_has_chosen(folder, ca
     six = runs[(runs["env_id"] == task) & (runs["seed"] < 107)]
     six.to_csv(folder / "blocks" / f"{task}.csv", index=False)
     assert atlas.has_run(task) and plan.testing(task) == []
-    with monkeypatch.context() as patched:
-        patched.setattr(atlas, "tasks", lambda: {task: 50_000})
-        assert {run[4] for run in plan.testing(task)} == set(range(107, 111)), "every task has six: the other four"
+    assert {run[4] for run in plan.PLANS["more"](task)} == set(range(107, 111)), "every setting has six: the other four"
+    for chosen, seeds in ([task], set(range(201, 211))), ([], set()):
+        monkeypatch.setattr(plan, "repeated", lambda chosen=chosen: chosen)
+        assert {run[4] for run in plan.PLANS["repeat"](task)} == seeds
     (folder / "left_out.csv").write_text(f"task,why\n{task},it hangs\n")
     assert task not in atlas.tasks() and plan.missing(task, [(8, 128, 1e-3, 1)], 50_000) == []
 

@@ -3,8 +3,9 @@
     python results/atlas/plan.py pilot             # the pilots that are missing: TASK N T RATE SEED STEPS, one per line
     python results/atlas/plan.py tasks             # the forty tasks, in the order in which they run
     python results/atlas/plan.py choose TASK       # step 1: the runs that choose, as above
-    python results/atlas/plan.py judge TASK        # step 2: those that test, once step 1 has chosen
-    python results/atlas/plan.py repeat            # the tested settings of five tasks again, with fresh seeds
+    python results/atlas/plan.py judge TASK        # step 2: those that test, once step 1 has chosen: six seeds
+    python results/atlas/plan.py more TASK         # the other four seeds of step 2, as the hours allow
+    python results/atlas/plan.py repeat TASK       # of five tasks drawn at random: those of step 2 with fresh seeds
     python results/atlas/plan.py take --runs runs/atlas     # adds what has ended to blocks/TASK.csv and to pilot.csv
 
 The design is in results/CLAIMS.md. budgets.csv is what the pilots have said: `pilot` writes it once all places are
@@ -26,7 +27,7 @@ import claims
 import numpy as np
 import pandas as pd
 from analysis import training_runs
-from claims import BUDGETS, CHOOSING, N_BY_TS, PILOT_SEEDS, RATES, REPEATING, TESTING, table_of, tasks
+from claims import BUDGETS, CHOOSING, FEWEST, N_BY_TS, PILOT_SEEDS, RATES, REPEATING, TESTING, table_of, tasks
 from tyro.conf import Positional
 
 from support import arguments, reading
@@ -40,8 +41,8 @@ FIRST = ("experiment", "script", "state", "env_id", "game", *KEYS)  # columns of
 
 @dataclass
 class Args:
-    what: Positional[Literal["pilot", "tasks", "choose", "judge", "repeat", "take"]]  # see above
-    task: Positional[str] = ""  # of choose and judge
+    what: Positional[Literal["pilot", "tasks", "choose", "judge", "more", "repeat", "take"]]  # see above
+    task: Positional[str] = ""  # of choose, judge, more and repeat
     runs: Optional[Path] = None  # of take: the run directories
 
 
@@ -122,23 +123,16 @@ def choosing(task):
     return missing(task, settings, tasks()[task])
 
 
-def testing(task, seeds=None):
-    """seeds: default the first FEWEST of TESTING, and all of them once every task has those."""
+def testing(task, seeds=TESTING[:FEWEST]):
     if choosing(task):
         arguments.fail(f"{task}: step 1 has not ended: expected `plan.py choose {task}` to print nothing")
     settings = claims.settings_of(claims.returns_of(table_of(f"blocks/{task}.csv"), task, CHOOSING))
-    seeds = seeds or (TESTING if claims.all_have_run() else TESTING[: claims.FEWEST])
     return missing(task, [(*setting, seed) for setting in settings.tested for seed in seeds], tasks()[task])
 
 
 def repeated():
     """Five tasks, drawn with seed 0 from the sorted names."""
     return random.Random(0).sample(sorted(tasks()), REPEATED)
-
-
-def repeats():
-    """The tested settings of these tasks again, with other seeds."""
-    return [run for task in repeated() for run in testing(task, REPEATING)]
 
 
 # ---- what has run ----------------------------------------------------------------------------------------------------
@@ -177,10 +171,18 @@ def take(root):
         write([curves[key] for key in sorted(curves)], "pilot.csv")
 
 
+PLANS = {
+    "choose": choosing,
+    "judge": testing,
+    "more": lambda task: testing(task, TESTING),
+    "repeat": lambda task: testing(task, REPEATING) if task in repeated() else [],
+}
+
+
 def main(args):
-    if (args.what in ("choose", "judge")) != bool(args.task):
-        arguments.fail(f"{args.what} {args.task}".strip() + ": expected a TASK with choose and judge only")
-    if args.what in ("tasks", "choose", "judge", "repeat") and tasks() is None:
+    if (args.what in PLANS) != bool(args.task):
+        arguments.fail(f"{args.what} {args.task}".strip() + f": expected a TASK with {', '.join(PLANS)} only")
+    if args.what in (*PLANS, "tasks") and tasks() is None:
         arguments.fail("budgets.csv is missing: expected all pilots, `bash sweeps/atlas.sh`")
     if args.task and args.task not in tasks():
         arguments.fail(f"{args.task} is none of the forty tasks: expected one that `plan.py tasks` prints")
@@ -190,8 +192,7 @@ def main(args):
         return take(args.runs)
     if args.what == "tasks":
         return print(*tasks(), sep="\n")
-    plan = {"pilot": pilots, "repeat": repeats}.get(args.what) or {"choose": choosing, "judge": testing}[args.what]
-    for task, n, t, rate, seed, steps in plan(*[args.task] * bool(args.task)):
+    for task, n, t, rate, seed, steps in PLANS[args.what](args.task) if args.task else pilots():
         print(task, n, t, f"{rate:g}", seed, steps)
 
 
