@@ -2,8 +2,8 @@
 # results/atlas: over forty tasks, what does tuning the learning rate buy, and what does tuning N x T buy beside it?
 # Claim: A1 to A6 in results/CLAIMS.md.
 # Grid:  a pilot sets the budget of each task (16x64, 2 rates, 2 seeds); step 1 chooses a rate for 8x128, 32x32 and 128x8
-#        (7 rates, the same for all, 3 seeds); step 2 trains six or seven settings with ten fresh seeds. Minibatches of 256
-#        rows and 4 epochs for every task, continuous ones too. Our choice.
+#        (7 rates, the same for all, 3 seeds); step 2 trains five to seven settings with six to ten fresh seeds. Minibatches
+#        of 256 rows and 4 epochs for every task, continuous ones too. Our choice.
 # Cost:  196 pilots and some 5000 runs, 1.2 to 1.6 billion steps: some 15 hours of two cores.
 # Draws: `python scripts/judge.py atlas`.
 # A finished task is a file in results/atlas/blocks; the same command goes on from there. STAGE: pilot, or tasks. AFTER: a

@@ -131,8 +131,13 @@ def cost_table(_, runs):
         yield f"| {name} | {' | '.join(map(str, numbers))} |"
 
 
-TABLES = {"tasks": tasks_table, "claims": claims_table, "counts": counts_table, "repeats": repeats_table}
-TABLES["cost"] = cost_table
+TABLES = {
+    "tasks": tasks_table,
+    "claims": claims_table,
+    "counts": counts_table,
+    "repeats": repeats_table,
+    "cost": cost_table,
+}
 
 
 def filled(text, runs):
