@@ -9,11 +9,17 @@ import pytest
 import torch
 from conftest import command, curves, run
 
+FLAGGED = ["ppo_atari_envpool.py", "pqn_atari_envpool.py"]  # the scripts with --cuda-graphs
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 
 
 def sync_warnings(caught):
     return [w for w in caught if "synchroniz" in str(w.message)]
+
+
+@pytest.fixture(params=FLAGGED)
+def script(request):
+    return request.param
 
 
 @pytest.mark.once
