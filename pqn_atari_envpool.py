@@ -101,7 +101,7 @@ class Args:
     bf16: bool = False  # computes the encoder in bfloat16 (autocast); head, loss, targets and RAdam stay in float32
     tf32: bool = True  # lets NVIDIA GPUs multiply float32 numbers in TensorFloat-32
     compile: bool = False  # compiles the network and the loss with torch.compile: a minute at the start, a C++ compiler
-    cuda_graphs: bool = False  # replays policy and update as CUDA graphs, for NVIDIA; it has never run on a GPU yet
+    cuda_graphs: bool = False  # replays policy and update as CUDA graphs, for NVIDIA; needs requirements-gpu.txt
 
 
 def parse_args(argv):

@@ -46,6 +46,7 @@ class Script(NamedTuple):
 # and MontezumaRevenge), those of trained networks more, up to 27,000. Others: the usual time limit, an upper estimate.
 ATARI_EPISODE = 5000
 ATARI, PROCGEN = Memory(1.0e9, 1.3e6, 28.3e3, 150e3), Memory(1.2e9, 0.4e6, 12.4e3, 1.2e6)
+GPU_PROCESS = 1.8e9  # bytes of GPU memory that CUDA and its libraries take: Atari on an H200 had 1.1 to 1.8 GB in all
 SMALL_TASKS = Memory(0.5e9, 0.1e6, 4e3, 4e3)  # an environment: 10 kB of CartPole; a row: of MiniGrid
 MUJOCO_ENV, DOG_ENV = 1e6, 150e6  # bytes of an environment: Hopper and HumanoidRun; DogFetch, for its meshes
 SCRIPTS = {

@@ -31,7 +31,7 @@ def memory(job, num_envs, on_gpu):
     batch_size = num_envs * job.args["num_steps"]
     main = process + (num_envs + job.eval_episodes) * env
     tensors = batch_size * row + job.minibatch_size(batch_size) * minibatch_row
-    return (main, tensors) if on_gpu else (main + tensors, 0)
+    return (main, catalog.GPU_PROCESS + tensors) if on_gpu else (main + tensors, 0)
 
 
 def runs_that_fit(job, main_bytes):
