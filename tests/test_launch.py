@@ -602,6 +602,13 @@ def test_a_pack_fits_into_memory(tmp_path):
     assert [fitting("DogFetch-v1", "--eval-episodes", n) for n in (0, 8)] == [7, 3]
 
 
+def test_gpu_memory_of_small_runs(tmp_path):
+    """Twenty runs of Atari fit on 40 GB of GPU memory, not thirty: each has CUDA's own, beside tensors of 67 MB."""
+    job = jobs.Job(line(tmp_path, "a", "--num-envs", 8, "--num-steps", 128, steps=4096))
+    fits = [machines.too_large([job], machines.Machine([{}], 1e12, 40e9 / n)) is None for n in (20, 30)]
+    assert fits == [True, False]
+
+
 def test_runs_of_several_cores_share_them(monkeypatch):
     monkeypatch.setattr(machines, "gpus_here", dict)
     for flag in ("--num-threads", "--env-workers"):
