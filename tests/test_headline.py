@@ -133,7 +133,7 @@ def test_what_ten_seeds_find():
 
 
 def test_the_verdicts_beside_the_registered_claims_are_those_of_the_tables():
-    """Those of outer_loop, data_reuse, advise and held_out; fewer than ten seeds give none."""
+    """Those of outer_loop, data_reuse and advise; fewer than ten seeds give none."""
     checked = []
     for section in re.split(r"^##+ ", (ROOT / "results" / "CLAIMS.md").read_text(), flags=re.M)[1:]:
         table = ROOT / "results" / re.match(r"\w+", section)[0] / "verdicts.csv"

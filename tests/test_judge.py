@@ -12,13 +12,11 @@ import pandas as pd
 import pytest
 from analysis import experiment
 from analysis.scores import Scores
-from conftest import refusal, study
 from planted_runs import draw as figures_draw
 from planted_runs import write_run
 
 from support import arguments, reading
 
-map_rule = study("held_out", "map_rule")
 EXPERIMENTS = sorted(path.parent.name for path in experiment.RESULTS.glob("*/verdicts.csv"))
 RUNS = experiment.read_dataset(experiment.DATASET)
 RNG = np.random.default_rng(0)
@@ -403,37 +401,3 @@ def test_the_sign_of_an_n_by_t_belongs_to_the_task_or_to_the_rate():
         scores = Scores(map_table(score), code.VARIES)
         tested = code.sign_belongs_to_task(100_000)(scores)
         assert (tested.verdict, tested.estimate.value) == (word, tasks)
-
-
-def test_the_rule_of_the_map_finds_a_rate_that_depends_on_the_length_of_an_episode_and_on_the_budget(tmp_path, capsys):
-    """The best rate rises by 0.8 doublings from task to task, as episodes get twice as long, and by one per budget."""
-
-    def runs(budget, place):
-        def score(k, n, t, rate):
-            return 0.9 - 0.05 * (np.log2(rate / 1.25e-4) - 0.8 * k - place) ** 2 - 0.05 * abs(np.log2(n * t / 1024))
-
-        return map_table(score).assign(total_timesteps=budget)
-
-    table = pd.concat([runs(100_000, 0), runs(300_000, 1)])
-    table.to_csv(tmp_path / "scores.csv", index=False)
-    others = runs(100_000, 0).query("game == 'Catch'").assign(env_id="MountainCar-v0", state="done")
-    others.reindex(columns=reading.COLUMNS).to_csv(tmp_path / "runs.csv.gz", index=False)
-    words = ["--table", str(tmp_path / "scores.csv"), "--out", str(tmp_path)]
-    for budgets in (["100000", "900000"], ["300000"]):  # the second call keeps the rows of the first
-        more = ["--predict", *budgets, "--runs", str(tmp_path / "runs.csv.gz")]
-        map_rule.main(map_rule.parse_args([*words, *more]))
-    means = pd.read_csv(tmp_path / "rule.csv").groupby("rule")["regret"].mean()
-    assert means["p = 1"] < 0.05 < 0.1 < means["p = inf"] and means["default"] > 0.05
-    found = pd.read_csv(tmp_path / "predictions.csv").query("cell == 'predicted'")
-    rates = found.set_index("total_timesteps")["learning_rate"].to_dict()
-    assert set(found["game"]) == {"MountainCar"}
-    assert rates == pytest.approx({100_000: 5e-4, 300_000: 1e-3, 900_000: 2e-3})  # 1.25e-4 times 2^2.4, ^3.4, ^4.4
-    measured = pd.DataFrame({"length": [1.0, 16.0], "noise_scale": 100.0}, index=["short", "long"])
-    table, known = map_rule.settings_of(table)
-    found = map_rule.predictions(table, known, 1.0, measured, [100_000]).set_index(["game", "cell"])["learning_rate"]
-    assert found["short", "predicted"] <= 2.5e-4 < 1e-3 <= found["long", "predicted"]
-    assert found["long", "half the rate"] == found["long", "predicted"] / 2
-    capsys.readouterr()
-    for flag in ("--table", "--runs"):
-        words = [flag, str(tmp_path / "none"), "--predict", "300000", "--out", str(tmp_path)]
-        assert f"{flag} " in refusal(capsys, lambda argv: map_rule.main(map_rule.parse_args(argv)), words)

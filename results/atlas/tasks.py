@@ -34,7 +34,7 @@ from support.envs.episodes import env_seeds
 from support.envs.spaces import Unplayable
 
 HERE = Path(__file__).resolve().parent
-OLDER = (  # the six tasks of results/map and the two of results/held_out, with which nothing here may be tuned
+OLDER = (  # the six tasks of results/map and the two of held_out (results/small), with which nothing here may be tuned
     "CartPole-v1",
     "Acrobot-v1",
     "LunarLander-v3",
