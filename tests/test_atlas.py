@@ -132,6 +132,7 @@ def test_the_page_has_what_another_computation_finds(folder):
     assert "| step 1 | 16 | 1,008 | 50 | 0.3 | 42,000 |" in text, "48 processes of 21 runs and 25 seconds"
     assert "| 16 | 1 | 1 | 14 |" in text and rows["Task0-v0"].endswith("solved by all |")
     assert rows["Task15-v0"].startswith("| Task15-v0 | 50,000 | - | -, 2.5e-4 |") and "not learned" in rows["Task15-v0"]
+    assert "| 128 x 8 | 1e-3 | 1e-3 to 1e-3 | 0.0" in text, "14 tasks with the planted rate"
     repeats = text[text.index("page.py: repeats") :]
     assert repeats.count("| +0.00 [") == repeats.count("Task") >= 20, "the same returns again"
 

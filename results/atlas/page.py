@@ -7,6 +7,7 @@ The page has a line `<!-- page.py: NAME -->` before each table, and `<!-- end --
     tasks      the scores of the judged settings of each task
     claims     A1 to A4, with the half-widths that came out and those that were registered
     counts     tasks that do not count, rates at the edge
+    rates      the tuned rates of each N x T, and how far seeds are apart there
     repeats    five tasks again, with fresh seeds
     cost       runs, steps and hours
 """
@@ -100,6 +101,18 @@ def counts_table(every, _):
     yield f"| {' | '.join(map(str, [*numbers, *edges]))} |"
 
 
+def rates_table(every, _):
+    """A score's deviation is that of one seed's from another's; a task on which all seeds score the same counts too."""
+    yield "| N x T | median of the tuned rates | the middle half of them | deviation over seeds, median of the tasks |"
+    yield "|---|---|---|---|"
+    counted = [task for task in every if task.learned and not task.solved]
+    for n, t in atlas.N_BY_TS:
+        tuned = [task.settings.tuned[n, t][2] for task in counted]
+        low, middle, high = np.quantile(tuned, [0.25, 0.5, 0.75], method="nearest")
+        deviation = np.median([task.tuned((n, t)).std(ddof=1) for task in counted])
+        yield f"| {n} x {t} | {rate(middle)} | {rate(low)} to {rate(high)} | {deviation:.2f} |"
+
+
 def repeats_table(every, runs):
     yield "| task | N x T, rate | step 2 | seeds 201 to 210 | difference |"
     yield "|---|---|---|---|---|"
@@ -135,6 +148,7 @@ TABLES = {
     "tasks": tasks_table,
     "claims": claims_table,
     "counts": counts_table,
+    "rates": rates_table,
     "repeats": repeats_table,
     "cost": cost_table,
 }
