@@ -400,17 +400,17 @@ def report(args, found, table, products):
 
 def how_good():
     """What replays of such searches on other tasks have shown (results/advise), in one line."""
-    regret, brier = (pd.read_csv(experiment.RESULTS / "advise" / f"{name}.csv") for name in ("regret", "brier"))
+    regret, brier = (pd.read_csv(experiment.RESULTS / "advise" / f"atlas_{name}.csv") for name in ("regret", "brier"))
     fewest = regret[regret["share"] == regret["share"].min()].set_index("method")
-    tasks = fewest.loc["advise", "tasks"]
     ours, others = (
-        "{:.3f} [{:.3f}, {:.3f}]".format(*fewest.loc[name, ["regret", "low", "high"]]) for name in ("advise", "random")
+        "{:.3f} [{:.3f}, {:.3f}]".format(*fewest.loc[name, ["regret", "low", "high"]])
+        for name in ("advise, atlas", "random")
     )
     score, constant = brier.loc[brier["share"].idxmin(), ["brier", "brier_of_a_constant"]]
     return (
-        f"how good such answers were: on {tasks} other tasks {ours} of a score below the exhaustive grid's, of as "
-        f"many random settings {others}; Brier score of the probability {score:.3f}, of a constant {constant:.3f} "
-        "(results/advise)"
+        f"how good such answers were: on {fewest.loc['random', 'tasks']} other tasks {ours} of a score below the "
+        f"exhaustive grid's, of as many random settings {others}; Brier score of the probability {score:.3f}, of a "
+        f"constant {constant:.3f} (results/advise)"
     )
 
 
@@ -483,12 +483,18 @@ def draw(args, found, path):
     plt.close(figure)
 
 
+def known_runs():
+    """The runs that the prior is made of: those of the older studies, and those of the atlas's first step."""
+    runs, atlas = reading.load(experiment.DATASET), experiment.load("atlas")
+    return pd.concat([prior.known_runs(runs), atlas.step_1(experiment.runs_of(atlas, runs))])
+
+
 def main(args):
     plan_text = "\n".join(plan_lines(args))
     print(plan_text, flush=True)
     if args.dry_run:
         return
-    known = prior.known_runs(reading.load(experiment.DATASET))
+    known = known_runs()
     tasks = prior.Tasks(known[known["game"] != catalog.task_name(args.env_id)])
     found = search(args, tasks.prior(settings_table(args)), player(args))
     table = table_of(args, found)

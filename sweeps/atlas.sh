@@ -4,7 +4,7 @@
 # Grid:  a pilot sets the budget of each task (16x64, 2 rates, 2 seeds); step 1 chooses a rate for 8x128, 32x32 and 128x8
 #        (7 rates, the same for all, 3 seeds); step 2 trains five to seven settings with six to ten fresh seeds. Minibatches
 #        of 256 rows and 4 epochs for every task, continuous ones too. Our choice.
-# Cost:  196 pilots and some 5000 runs, 1.2 to 1.6 billion steps: some 15 hours of two cores.
+# Cost:  196 pilots and 4,364 runs, 1.3 billion steps: 25 hours of one core of an AMD EPYC with AVX-512.
 # Draws: `python scripts/judge.py atlas`.
 # A finished task is a file in results/atlas/blocks; the same command goes on from there. STAGE: pilot, or tasks. AFTER: a
 # command that runs after each block, such as a commit. AT_ONCE: tasks side by side, each with --workers processes.

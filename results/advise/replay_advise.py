@@ -24,7 +24,8 @@ perfect forecast would not lie on the diagonal: the share is too low where score
 
 With `--tasks atlas` the tasks are those that count for the atlas's claims, 21 settings each. Of a setting's three seeds
 of step 1 two answer the search and one tests, at random for each setting. The prior of `advise` is made of the runs of
-all other studies, that of `advise, atlas` also of step 1 of the atlas's other tasks. A6: the second has less regret.
+all other studies, that of `advise, atlas`, which advise.py has, also of step 1 of the atlas's other tasks. A6: the
+second has less regret.
 
 Writes replays.csv (a row per replay), regret.csv, reliability.csv, brier.csv and reliability.png.
 """
@@ -193,8 +194,8 @@ def over_tasks(values):
     return values.mean(), values.mean() - half, values.mean() + half
 
 
-def regrets(rows):
-    """A row for each share and method: the mean regret over tasks, and advise's advantage over the method."""
+def regrets(rows, ours=ADVISE):
+    """A row for each share and method: the mean regret over tasks, and the advantage over the method of `ours`."""
     by_task = rows.groupby(["share", "method", "game"])["regret"].mean()
     found = []
     for share in rows["share"].unique():
@@ -202,7 +203,7 @@ def regrets(rows):
             own = by_task[share, method]
             columns = {"share": share, "method": method, "tasks": len(own)}
             columns |= dict(zip(("regret", "low", "high"), over_tasks(own), strict=True))
-            more = over_tasks(own - by_task[share, ADVISE]) if method != ADVISE else [np.nan] * 3
+            more = over_tasks(own - by_task[share, ours]) if method != ours else [np.nan] * 3
             columns |= dict(zip(("more_than_advise", "more_low", "more_high"), more, strict=True))
             found.append({**columns, **own.to_dict()})
     return pd.DataFrame(found)
@@ -258,12 +259,18 @@ def draw(rows, table, path, method=ADVISE):
     )
     left.set(xlabel="probability that advise.py gives", ylabel="share within 5 % of the best", xlim=(0, 1), ylim=(0, 1))
     left.legend(fontsize=6, loc="lower right")
-    for method, color in zip(rows["method"].unique(), (BLUE, *COLORS[1:]), strict=False):
+    methods = rows["method"].unique()
+    for i, (method, color) in enumerate(zip(methods, (BLUE, *COLORS[1:]), strict=False)):
         by_task = rows[rows["method"] == method].groupby(["share", "game"])["regret"].mean().unstack()
-        right.plot(by_task.index, by_task, ".", color=color, ms=4 if few else 2)
-        right.plot(by_task.index, by_task.mean(axis=1), color=color, label=method)
+        if few:
+            right.plot(by_task.index, by_task, ".", color=color, ms=4)
+            right.plot(by_task.index, by_task.mean(axis=1), color=color, label=method)
+        else:
+            mean, low, _ = np.array([over_tasks(of) for of in by_task.to_numpy()]).T
+            at = by_task.index + (i - len(methods) / 2) * 0.003  # side by side
+            right.errorbar(at, mean, mean - low, color=color, marker="o", ms=3, ls="none", label=method)
     right.set(xlabel="runs, as a share of the grid's", ylabel="regret (score)", xticks=rows["share"].unique())
-    right.legend()
+    right.legend(fontsize=6, loc="best" if few else "upper center")
     save(figure, path)
 
 
@@ -288,7 +295,7 @@ def main(args):
     elif not any(problems(table)):
         arguments.fail(f"--steps {' '.join(map(str, args.steps))}: expected a budget of results/map")
     rows = replay(table, args.replays, args.seed, searches, args.tasks)
-    regret, reliable, right = regrets(rows), reliability(rows, method), brier(rows, method)
+    regret, reliable, right = regrets(rows, method), reliability(rows, method), brier(rows, method)
     print(*(made.round(3).to_string(index=False) for made in (regret, reliable, right)), sep="\n")
     with arguments.writable("out", args.out):
         for name, made in (

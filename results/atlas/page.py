@@ -6,8 +6,10 @@ The page has a line `<!-- page.py: NAME -->` before each table, and `<!-- end --
 
     tasks      the scores of the judged settings of each task
     claims     A1 to A4, with the half-widths that came out and those that were registered
+    new        what a new task will show, by two methods
     counts     tasks that do not count, rates at the edge
     rates      the tuned rates of each N x T, and how far seeds are apart there
+    budgets    what tuning buys at each budget
     repeats    five tasks again, with fresh seeds
     cost       runs, steps and hours
 """
@@ -21,6 +23,7 @@ from launching.root import ROOT  # noqa: F401
 import re
 
 import claims as atlas
+import new_task
 import numpy as np
 import pandas as pd
 import plan
@@ -74,21 +77,34 @@ def tasks_table(every, _):
         yield f"| {' | '.join([task.name, f'{task.budget:,}', fixed[0], *tuned, *fixed[1:], word])} |"
 
 
-def claims_table(every, _):
-    counted = [task for task in every if task.learned and not task.solved]
-    yield "| | claim | estimate | half-width, and as registered | tasks, seeds |"
-    yield "|---|---|---|---|---|"
+def claims_table(every, runs):
+    counted, of_best = [task for task in every if task.learned and not task.solved], atlas.atlas(runs, False)[1]
+    yield "| | claim | estimate, scale R | scale B | half-width, and as registered | tasks, seeds |"
+    yield "|---|---|---|---|---|---|"
     seeds = min(len(values) for task in counted for values in task.scores.values())
     for name, (text, number) in NUMBERS.items():
-        one = atlas.over_tasks([number(task) for task in counted]).estimate
+        one, other = (atlas.over_tasks([number(task) for task in tasks]).estimate for tasks in (counted, of_best))
         half = f"{(one.high - one.low) / 2:.3f}, {REGISTERED[name]:.3f}"
-        yield f"| {name} | {text} | {interval(one)} | {half} | {len(counted)}, {seeds} |"
+        yield f"| {name} | {text} | {interval(one)} | {interval(other)} | {half} | {len(counted)}, {seeds} |"
+        if name == "A2":
+            deviations = [atlas.heterogeneity(*zip(*map(atlas.many_gain, x))).tau2 ** 0.5 for x in (counted, of_best)]
+            cells = " | ".join(f"{x:.2f}" for x in deviations)
+            yield f"| A3 | its standard deviation over tasks is above 0 | {cells} | | {len(counted)}, {seeds} |"
+
+
+def new_table(every, _):
+    covered = atlas.table_of("new_task.csv").groupby(["method", "spread"], sort=False)["inside"].agg(["min", "max"])
+    counted = [task for task in every if task.learned and not task.solved]
     values, variances = map(np.array, zip(*(atlas.many_gain(task) for task in counted)))
-    new, inside = atlas.heterogeneity(values, variances), atlas.inside_when_left_out(values, variances)
-    one = Estimate(new.mean, new.low, new.high)
-    spread = f"standard deviation over tasks {new.tau2**0.5:.2f}; a new task {interval(one)}"
-    last = f"{inside} of {len(counted)} tasks are within that of the others | {len(counted)}, {seeds} |"
-    yield f"| A3 | tasks differ in that difference | {spread} | {last}"
+    columns = ["deviation over tasks", "128 x 8 minus 8 x 128 on a new task", "tasks within the interval of the others"]
+    yield f"| | {' | '.join(columns)} | {' | '.join(f'holds, spread {x}' for x in new_task.SPREADS)} |"
+    yield "|---|---|---|---|---|---|"
+    for name, method in new_task.METHODS.items():
+        one = atlas.heterogeneity(values, variances, method)
+        inside = f"{atlas.inside_when_left_out(values, variances, method)} of {len(counted)}"
+        cells = [f"{one.tau2**0.5:.2f}", interval(Estimate(one.mean, one.low, one.high)), inside]
+        cells += ["{:.0f} to {:.0f} %".format(*100 * covered.loc[name, spread]) for spread in new_task.SPREADS]
+        yield f"| {name} | {' | '.join(cells)} |"
 
 
 def counts_table(every, _):
@@ -111,6 +127,22 @@ def rates_table(every, _):
         low, middle, high = np.quantile(tuned, [0.25, 0.5, 0.75], method="nearest")
         deviation = np.median([task.tuned((n, t)).std(ddof=1) for task in counted])
         yield f"| {n} x {t} | {rate(middle)} | {rate(low)} to {rate(high)} | {deviation:.2f} |"
+
+
+def budgets_table(every, _):
+    numbers = {
+        "tuning the rate": atlas.rate_gain,
+        "tuning N x T beside it": atlas.n_by_t_gain,
+        "128 x 8 minus 8 x 128": lambda task: atlas.many_gain(task)[0],
+        "32 x 32 at 2e-3 minus the default": atlas.constant_gain,
+    }
+    yield f"| steps | tasks | {' | '.join(numbers)} |"
+    yield "|---|---|---|---|---|---|"
+    for budget in atlas.BUDGETS:
+        own = [task for task in every if task.budget == budget and task.learned and not task.solved]
+        if len(own) > 1:
+            cells = [interval(atlas.over_tasks([number(task) for task in own]).estimate) for number in numbers.values()]
+            yield f"| {budget:,} | {len(own)} | {' | '.join(cells)} |"
 
 
 def repeats_table(every, runs):
@@ -147,8 +179,10 @@ def cost_table(_, runs):
 TABLES = {
     "tasks": tasks_table,
     "claims": claims_table,
+    "new": new_table,
     "counts": counts_table,
     "rates": rates_table,
+    "budgets": budgets_table,
     "repeats": repeats_table,
     "cost": cost_table,
 }

@@ -37,6 +37,7 @@ EXPERIMENTS = ("map", "shape", "advise", "schedule", "trend", "outer_loop", "rat
 CENTER, SPREAD = 0.5, 1.0  # a score before any data; the deviation of log a, b, e and l around START
 START = np.log([0.3, 0.2, 0.2, 0.1, 4.0, 4.0, 3.0, 3.0])  # a_m, a_d, b, e and the l, in doublings
 DEGREES, LEAST_NOISE = 2.0, 0.1  # nu, and the least q
+LEAST_DEVIATION = 1e-3  # a task on which all seeds score the same says nothing about the noise of others
 SCALES, NOISES = 17, 5  # points of the grid of s and v
 CLOSE = 0.05  # an answer is right if it gains at most so much less than the best setting, as a share
 
@@ -93,7 +94,7 @@ class Tasks:
         pooled = ((settings["count"] - 1) * settings["var"].fillna(0)).groupby(self.tasks).sum() / freedom
         count, squares = settings["count"].to_numpy(), ((settings["count"] - 1) * settings["var"].fillna(0)).to_numpy()
         self.noise = (DEGREES * pooled[self.tasks].to_numpy() + squares) / (DEGREES + count - 1) / count
-        logs = 0.5 * np.log(pooled)
+        logs = 0.5 * np.log(pooled[pooled > LEAST_DEVIATION**2])
         self.log_noise = float(logs.mean()), float(logs.std(ddof=1)) if len(logs) > 2 else 0.5
         self.theta = minimize(self.objective, START, jac=True, method="L-BFGS-B", options={"maxiter": 60}).x
         shared, own = kernels(self.x, self.x, self.theta)
