@@ -90,6 +90,14 @@ def claims_table(every, runs):
             deviations = [atlas.heterogeneity(*zip(*map(atlas.many_gain, x))).tau2 ** 0.5 for x in (counted, of_best)]
             cells = " | ".join(f"{x:.2f}" for x in deviations)
             yield f"| A3 | its standard deviation over tasks is above 0 | {cells} | | {len(counted)}, {seeds} |"
+    known = pd.DataFrame([atlas.known_before(task, runs) for task in counted])
+    gains = [np.array([atlas.many_gain(task)[0] for task in tasks]) for tasks in (counted, of_best)]
+    for name in known:
+        one, other = (atlas.slope(known[name].to_numpy(), of_scale) for of_scale in gains)
+        text = f"slope on: {name} ({one.remark.replace('R2', 'R²')})"
+        half = f"{(one.estimate.high - one.estimate.low) / 2:.3f}"
+        cells = f"{interval(one.estimate)} | {interval(other.estimate)} | {half} | {len(counted)}, {seeds}"
+        yield f"| A5 | {text} | {cells} |"
 
 
 def new_table(every, _):
