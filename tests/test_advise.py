@@ -1,6 +1,7 @@
 """scripts/advise.py on planted tasks, runs that are already finished, and the replay of recorded runs."""
 
 import importlib
+import re
 
 import numpy as np
 import pandas as pd
@@ -107,7 +108,7 @@ def test_the_search_finds_the_planted_best_and_stops_when_it_is_sure(tasks, caps
     assert any(line.startswith(said) for line in lines)
     assert lines[-2].endswith(f"{made} runs, {made / 360:.0%} of the exhaustive grid")
     regret = pd.read_csv(ROOT / "results" / "advise" / "atlas_regret.csv").set_index(["share", "method"])["regret"]
-    assert all(f"{regret[0.05, method]:.3f} [" in lines[-1] for method in ("advise, atlas", "random"))
+    assert all(f"{regret[0.05, method]:.3f} [" in lines[-1] for method in ("advise, atlas", "prior, no run", "random"))
     again = advise.search(args, tasks.prior(settings), planted(args, quality))
     assert [list(values) for values in again.returns] == [list(values) for values in found.returns]  # so it resumes
 
@@ -173,6 +174,9 @@ def test_the_price_and_the_flags_of_the_script(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "128x128 is left out: fewer than 8 iterations" in shown and "30 settings, 5 N x T at 6 rates" in shown
     assert "24 runs of your length, 2,400,000 steps: 8% of the exhaustive grid's 300 runs" in shown
+    guess, line = shown.splitlines()[-2:]
+    assert re.match(r"without a run, other tasks say: \d+x\d+ at the rate 0\.\d+; ", guess) and "--seed" not in line
+    assert line.startswith("  python ppo_envpool.py --env-id ") and "--gamma 0.95" in line
     assert "480 evaluation episodes" in shown and "2 processes at a time" in shown and not any(tmp_path.iterdir())
     (job,) = jobs.read_jobs([advise.command(args, args.settings[0], 200000, seed=1)])
     assert (job.args["gamma"], job.args["minibatch_size"], job.args["num_steps"]) == (0.95, 64, 32)
@@ -195,7 +199,9 @@ def test_the_replay_leaves_one_task_out_and_tests_on_other_seeds(tmp_path, monke
         monkeypatch.setattr(replay_advise, name, value)
     table = table_of_tasks(tasks=3, seeds=6)
     rows = replay_advise.replay(table, 2, 0)
-    methods = {"advise", *replay_advise.METHODS} | ({replay_advise.NO_SEARCH} & set(rows["method"]))
+    methods = {"advise", replay_advise.NO_RUN, *replay_advise.METHODS} | (
+        {replay_advise.NO_SEARCH} & set(rows["method"])
+    )
     assert set(rows["method"]) == methods and len(rows) == 3 * len(methods) * 2
     searched = rows[rows["method"].isin(["advise", "random", "halving"])]
     assert set(rows["settings"]) == {24} and (searched["runs"] <= 24).all()

@@ -14,6 +14,7 @@ used up gets no further run. Beside it, with as many runs on the same halves:
                      the best quarter; the best mean wins (sequential halving, Karnin et al. 2013, from a random start)
     grid, one seed   a run of every setting, however many runs the others have
     32x32 at 2e-3    no search at all
+    prior, no run    what advise.py expects most of before its first run
     exhaustive       every setting with its whole half: what the others are compared with
 
 The regret is the mean score, on the testing half, of what the exhaustive search picks minus that of what the search
@@ -151,8 +152,14 @@ def constant(place, *_):
     return place, np.nan
 
 
+def no_run(search, halves, _, rng):
+    """The pick of a search by advise.py before its first run."""
+    return search(halves, 0, rng)[0], np.nan
+
+
 METHODS = {"random": at_random, "halving": halving, "grid, one seed": one_seed}
 ADVISE, OF_ATLAS, NO_SEARCH = "advise", "advise, atlas", "32x32 at 2e-3"
+NO_RUN = "prior, no run"
 
 
 def replay(table, replays, seed, known=None, tasks="map"):
@@ -171,7 +178,7 @@ def replay(table, replays, seed, known=None, tasks="map"):
             key = name, len(runs) - len(others) and task  # a prior without runs of the task is the same for all tasks
             fitted[key] = fitted.get(key) or prior.Tasks(others)
             searches[name] = partial(advise, fitted[key].prior(settings), n_by_ts)
-        searches |= METHODS
+        searches |= {**METHODS, NO_RUN: partial(no_run, searches[name])}
         if CONSTANT in triples:
             searches[NO_SEARCH] = partial(constant, triples.index(CONSTANT))
         for share in SHARES[tasks]:
