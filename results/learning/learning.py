@@ -39,7 +39,7 @@ DIAGNOSTICS = {f"diagnostics/{name}": name for name in SHOWN}
 class Experiment(NamedTuple):
     title: str
     others: str = ""  # what others publish for it, for the table
-    also: str = ""  # a tag that the sheet has beside the six diagnostics
+    also: str = ""  # a tag that says what was learned, in place of the return, which the sheet has below
 
 
 EXPERIMENTS = {
@@ -136,6 +136,7 @@ def take(folder):
 
 def words(run):
     """The name of a run directory in words: 8x128__s1 is "8 x 128, seed 1"."""
+    run = run.replace("nobonus", "no bonus")
     return re.sub(r"^s(?=\d)", "seed ", re.sub(r"(?<=\d)x(?=\d)", " x ", run).replace("__s", ", seed "))
 
 
@@ -144,7 +145,8 @@ def draw(name):
     """The sheet of an experiment: the return, beside published curves, and the six diagnostics."""
     experiment, table = EXPERIMENTS[name], pd.read_csv(HERE / f"{name}.csv")
     published = pd.read_csv(HERE / "published.csv", comment="#")
-    panels = {**dict(zip("012345", SHOWN)), **({"A": experiment.also.split("/")[-1]} if experiment.also else {})}
+    first, below = (experiment.also.split("/")[-1], {"A": RETURN}) if experiment.also else (RETURN, {})
+    panels = {**dict(zip("012345", SHOWN)), **below}
     rows = ["RRR", "012", "345", *["AAA"] * bool(experiment.also)]
     heights = [1.6, *[1] * (len(rows) - 1)]
     figure, axes = plt.subplot_mosaic(";".join(rows), figsize=(PAGE, 1.2 * sum(heights) + 1.3), height_ratios=heights)
@@ -153,17 +155,18 @@ def draw(name):
     settings = table["run"].str.replace(r"(__)?s\d+$", "", regex=True)
     for (setting, runs), color in zip(table.groupby(settings, sort=False), COLORS):
         names = list(dict.fromkeys(runs["run"]))
-        label = words(names[0]) if len(names) == 1 else f"{words(setting)} {len(names)} seeds".strip()
+        label = words(names[0]) if len(names) == 1 else f"{words(setting)}, {len(names)} seeds".lstrip(", ")
         for run, of in runs.groupby("run"):
             steps = of["step"] / 1e6
-            axes["R"].plot(steps, of[RETURN], color=color, lw=0.9, label=label if run == names[0] else None)
+            axes["R"].plot(steps, of[first], color=color, lw=0.9, label=label if run == names[0] else None)
             for place, column in panels.items():
                 values = 100 - of[column] if column == "ess" else of[column]
                 axes[place].plot(steps, values, color=color, lw=0.7)
-    axes["R"].set(ylabel="return of the last 100 episodes", title=experiment.title)
+    label = "return of the last 100 episodes" if first == RETURN else f"{first} entered"
+    axes["R"].set(ylabel=label, title=experiment.title)
     axes["R"].legend(ncols=2)
     for place, column in panels.items():
-        axes[place].set(title=SHOWN.get(column, column))
+        axes[place].set(title=SHOWN.get(column, "return of the last 100 episodes"))
     axes[str(list(SHOWN).index("ess"))].set_yscale("log")  # single batches with a large ratio stand far above the rest
     for axis in axes.values():
         axis.set_xlim(0, table["step"].max() / 1e6)
@@ -178,18 +181,40 @@ def number(mean, low, high):
     return texts[0] + (" [{}, {}]".format(*texts[1:]) if texts[1:] else "")
 
 
-def result(runs, evaluations, curve):
-    """What the runs of an experiment came to, in words: one run with its interval over episodes, several over seeds."""
+def unfinished(runs):
+    """The names of the runs that have not made all steps."""
+    return set(runs["run"][runs["state"] != "done"])
+
+
+def over_seeds(values):
+    """The mean of one number per seed, with Student's interval, in words."""
+    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
+    mean = values.mean()
+    return f"{number(mean, mean - half, mean + half)} ({len(values)} seeds)"
+
+
+def result(runs, evaluations, curve, also=""):
+    """What the runs of an experiment came to, in words: one run with its interval over episodes, several over seeds.
+
+    also: the column that is the result in place of the evaluations: its last value.
+    """
     texts = []
+    if also:
+        last = curve.groupby("run", sort=False).last()
+        for setting, of in last.groupby(last.index.str.replace(r"__s\d+$", "", regex=True), sort=False):
+            short = [
+                f"{words(run)} at {row['step']:,.0f} steps" for run, row in of.iterrows() if run in unfinished(runs)
+            ]
+            found = over_seeds(of[also]) if len(of) > 1 else f"{of[also].iloc[0]:g} (1 seed)"
+            texts.append(", ".join([f"{also} entered, {words(setting)}: {found}", *short]))
+        return "; ".join(texts)
     for name, of in evaluations.groupby("name", sort=False):
         means = of["mean"].astype(float).to_numpy()
         where = "" if name == "final" else f" on {name.replace('_', ' ')}"
         if len(means) == 1:
             texts.append(number(*of[["mean", "low", "high"]].iloc[0]) + where)
         else:
-            half = stats.t.ppf(0.975, len(means) - 1) * means.std(ddof=1) / len(means) ** 0.5
-            mean = means.mean()
-            texts.append(f"{number(mean, mean - half, mean + half)} ({len(means)} seeds){where}")
+            texts.append(over_seeds(means) + where)
     left_over = runs[~runs["run"].isin(evaluations["run"])]
     for run, steps in zip(left_over["run"], left_over["total_timesteps"]):
         last = curve[curve["run"] == run].iloc[-1]
@@ -213,14 +238,15 @@ def table():
         hours = sum(
             float(hours) for hours in of.drop_duplicates(["start", "hours"])["hours"] if hours
         )  # one process, one start
-        found = result(of, evaluations[evaluations["experiment"] == name], pd.read_csv(HERE / f"{name}.csv"))
+        curves, also = pd.read_csv(HERE / f"{name}.csv"), experiment.also.split("/")[-1]
+        found = result(of, evaluations[evaluations["experiment"] == name], curves, also)
         yield " | ".join(
             [
                 f"| `{first['script']}`",
                 experiment.title.split(", ", 1)[1],
                 f"{n_by_ts}; {int(first['total_timesteps']):,}",
                 found,
-                f"{random}",
+                "" if also else f"{random}",
                 experiment.others,
                 f"{hours:.1f}" if hours else "",
                 ", ".join(dict.fromkeys(of["commit"])) + " |",
