@@ -63,15 +63,18 @@ class Args:
 def curve_of(run_dir, also=""):
     """The curve of a run: a DataFrame with the columns step, episodic_return, the six diagnostics and `also`.
 
-    ValueError where a step comes twice, or two log points are further apart than 1.5 times the median.
+    ValueError where a step comes twice, or where a log point is missing of those that --num-logs asks for.
     """
     tags = {"charts/episodic_return": RETURN, **DIAGNOSTICS, also: also.split("/")[-1]}
     curves = reading.read_curves(run_dir)
     columns = {name: pd.Series(curves[tag][1], curves[tag][0]) for tag, name in tags.items() if tag in curves}
     twice = [name for name, column in columns.items() if not column.index.is_unique]
     table = pd.DataFrame() if twice else pd.DataFrame(columns).rename_axis("step").reset_index()
-    apart = np.diff(table["step"]) if len(table) > 1 else np.ones(1)
-    if twice or apart.min() <= 0 or apart.max() > 1.5 * np.median(apart):
+    given = reading.read_files(run_dir)[0]["arguments"]
+    batch = given["num_envs"] * given["num_steps"]
+    ends = np.arange(0, table["step"].max() + 1 if len(table) else 1, batch)  # of the iterations
+    parts = ends * given["num_logs"] // (given["total_timesteps"] // batch * batch)
+    if twice or list(table["step"]) != list(ends[1:][np.diff(parts) > 0]):
         raise ValueError(f"{run_dir}: expected a curve without gap or duplicate")
     return table
 
