@@ -163,14 +163,19 @@ def draw(name):
             steps = of["step"] / 1e6
             axes["R"].plot(steps, of[first], color=color, lw=0.9, label=label if run == names[0] else None)
             for place, column in panels.items():
+                if column not in of:  # of a policy, which PQN does not have
+                    axes[place].set_axis_off()
+                    continue
                 values = 100 - of[column] if column == "ess" else of[column]
                 axes[place].plot(steps, values, color=color, lw=0.7)
     label = "return of the last 100 episodes" if first == RETURN else f"{first} entered"
     axes["R"].set(ylabel=label, title=experiment.title)
     axes["R"].legend(ncols=2)
     for place, column in panels.items():
-        axes[place].set(title=SHOWN.get(column, "return of the last 100 episodes"))
-    axes[str(list(SHOWN).index("ess"))].set_yscale("log")  # single batches with a large ratio stand far above the rest
+        axes[place].set(title=SHOWN.get(column, "return of the last 100 episodes") * axes[place].axison)
+    if "ess" in table:
+        # single batches with a large ratio stand far above the rest
+        axes[str(list(SHOWN).index("ess"))].set_yscale("log")
     for axis in axes.values():
         axis.set_xlim(0, table["step"].max() / 1e6)
     figure.supxlabel("million steps", fontsize=8)
