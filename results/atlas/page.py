@@ -5,7 +5,7 @@
 The page has a line `<!-- page.py: NAME -->` before each table, and `<!-- end -->` after it. NAME:
 
     tasks      the scores of the judged settings of each task
-    claims     A1 to A4, with the half-widths that came out and those that were registered
+    claims     A1 to A5, with the half-widths that came out and those that were registered
     new        what a new task will show, by two methods
     counts     tasks that do not count, rates at the edge
     rates      the tuned rates of each N x T, and how far seeds are apart there
