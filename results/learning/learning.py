@@ -189,13 +189,10 @@ def number(mean, low, high):
     return texts[0] + (" [{}, {}]".format(*texts[1:]) if texts[1:] else "")
 
 
-def unfinished(runs):
-    """The names of the runs that have not made all steps."""
-    return set(runs["run"][runs["state"] != "done"])
-
-
 def over_seeds(values):
     """The mean of one number per seed, with Student's interval, in words."""
+    if values.std() == 0:
+        return f"{values.mean():g} ({len(values)} seeds, all alike)"
     half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
     mean = values.mean()
     return f"{number(mean, mean - half, mean + half)} ({len(values)} seeds)"
@@ -207,14 +204,16 @@ def result(runs, evaluations, curve, also=""):
     also: the column that is the result in place of the evaluations: its last value.
     """
     texts = []
+    last = curve.groupby("run", sort=False).last()
+    short = runs[runs["state"] != "done"]
     if also:
-        last = curve.groupby("run", sort=False).last()
         for setting, of in last.groupby(last.index.str.replace(r"__s\d+$", "", regex=True), sort=False):
-            short = [
-                f"{words(run)} at {row['step']:,.0f} steps" for run, row in of.iterrows() if run in unfinished(runs)
-            ]
             found = over_seeds(of[also]) if len(of) > 1 else f"{of[also].iloc[0]:g} (1 seed)"
-            texts.append(", ".join([f"{also} entered, {words(setting)}: {found}", *short]))
+            texts.append(f"{also} entered, {words(setting)}: {found}")
+        if len(short):
+            steps = last.loc[short["run"], "step"]
+            span = " to ".join(dict.fromkeys((f"{steps.min():,.0f}", f"{steps.max():,.0f}")))
+            texts.append(f"{len(short)} runs at {span} of {int(short['total_timesteps'].iloc[0]):,} steps")
         return "; ".join(texts)
     for name, of in evaluations.groupby("name", sort=False):
         means = of["mean"].astype(float).to_numpy()
@@ -223,10 +222,10 @@ def result(runs, evaluations, curve, also=""):
             texts.append(number(*of[["mean", "low", "high"]].iloc[0]) + where)
         else:
             texts.append(over_seeds(means) + where)
-    left_over = runs[~runs["run"].isin(evaluations["run"])]
-    for run, steps in zip(left_over["run"], left_over["total_timesteps"]):
-        last = curve[curve["run"] == run].iloc[-1]
-        texts.append(f"{words(run)}: {last[RETURN]:.3g} at {last['step']:,} of {int(steps):,} steps")
+    for run, steps in zip(short["run"], short["total_timesteps"]):
+        of = last.loc[run]
+        value = "" if run in set(evaluations["run"]) else f" {of[RETURN]:.3g}"
+        texts.append(f"{words(run)}:{value} at {of['step']:,.0f} of {int(steps):,} steps")
     return "; ".join(texts)
 
 
