@@ -539,6 +539,7 @@ def test_ctrl_c(tmp_path):
     process = start(lines, "--workers", 1)
     wait_for((run_dir / "manifest.json").exists, process)
     process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)  # at once, as from `timeout`, which sends two: no request to kill
     out = finish(process, code=130)
     assert "stopped   s/run  at step" in out and "the same command resumes" in out and "starts    s/next" not in out
     assert "exit code 143" in (run_dir / "log.txt").read_text() and not reading.is_locked(run_dir / "log.txt")

@@ -190,7 +190,7 @@ class Pool:
         self.ended = {}  # job -> skipped, done, diverged or failed
         self.reasons = {}  # job -> why it has diverged or failed
         self.crashes = Counter()
-        self.signals = []
+        self.signals, self.last_signal = [], -math.inf
         self.settled = {"done": "skipped"}  # state of a run that needs no start -> how it is counted
         if not retry_diverged:
             self.settled["diverged"] = "diverged"
@@ -336,9 +336,16 @@ class Pool:
         if self.bar.disable:
             print(f"{self.bar.n:,}/{self.bar.total:,} steps  {text}", flush=True)
 
+    def take_signal(self, signum, frame):
+        """Signals within a second are one: `timeout` sends its signal to the launcher and to the launcher's group."""
+        now = time.monotonic()
+        if now - self.last_signal > 1:
+            self.signals.append(signum)
+        self.last_signal = now
+
     def work(self):
-        """Runs all jobs. A first signal stops the runs at their next checkpoint, a second one kills them."""
-        handle((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), lambda signum, frame: self.signals.append(signum))
+        """Runs all jobs. A first signal stops the runs at their next checkpoint, a later one kills them."""
+        handle((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), self.take_signal)
         handled, next_look = 0, 0.0
         while self.attempts or (self.waiting and not self.signals):
             if self.collect() or time.monotonic() >= next_look:  # looking at all waiting jobs takes time
