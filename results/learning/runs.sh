@@ -33,10 +33,10 @@ commands() {
         --eval-episodes 100 $BF16 # 9 hours
     run procgen_starpilot/64x256__s1 ppo_procgen.py --env-id starpilot --num-levels 200 --total-timesteps 5000000 \
         --num-logs 300 $BF16 # 4.5 hours
-    for seed in 1 2; do # 7.6 hours
+    for seed in 1 2; do # 11 hours; begun on a GPU without --bf16, and a run keeps its arguments
         for coef in 1 0; do
             run rnd_montezuma/$([ $coef = 1 ] && echo bonus || echo nobonus)__s$seed ppo_rnd_envpool.py \
-                --env-id MontezumaRevenge-v5 --num-envs 32 --int-coef $coef --seed $seed --total-timesteps 2000000 $BF16
+                --env-id MontezumaRevenge-v5 --num-envs 32 --int-coef $coef --seed $seed --total-timesteps 2000000
         done
     done
 }
