@@ -192,16 +192,16 @@ def number(mean, low, high):
 
 
 def over_seeds(values):
-    """The mean of one number per seed, with Student's interval, in words."""
-    if values.std() == 0:
-        return f"{values.mean():g} ({len(values)} seeds, all alike)"
+    """The mean of one number per seed with Student's interval; of two seeds, whose interval is wide, both numbers."""
+    if len(values) == 2:
+        return " and ".join(f"{value:g}" for value in values) + " (2 seeds)"
     half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
     mean = values.mean()
     return f"{number(mean, mean - half, mean + half)} ({len(values)} seeds)"
 
 
 def result(runs, evaluations, curve, also=""):
-    """What the runs of an experiment came to, in words: one run with its interval over episodes, several over seeds.
+    """What the runs of an experiment came to: one run or two with intervals over episodes, more over seeds.
 
     also: the column that is the result in place of the evaluations: its last value.
     """
@@ -220,8 +220,9 @@ def result(runs, evaluations, curve, also=""):
     for name, of in evaluations.groupby("name", sort=False):
         means = of["mean"].astype(float).to_numpy()
         where = "" if name == "final" else f" on {name.replace('_', ' ')}"
-        if len(means) == 1:
-            texts.append(number(*of[["mean", "low", "high"]].iloc[0]) + where)
+        if len(means) <= 2:
+            each = [number(*row) for row in of[["mean", "low", "high"]].to_numpy()]
+            texts.append(" and ".join(each) + " (2 seeds)" * (len(each) == 2) + where)
         else:
             texts.append(over_seeds(means) + where)
     for run, steps in zip(short["run"], short["total_timesteps"]):
