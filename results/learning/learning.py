@@ -150,12 +150,13 @@ def draw(name):
     """The sheet of an experiment: the return, beside published curves, and the six diagnostics."""
     experiment, table = EXPERIMENTS[name], pd.read_csv(HERE / f"{name}.csv")
     published = pd.read_csv(HERE / "published.csv", comment="#")
+    published = published[(published["experiment"] == name) & (published["step"] <= table["step"].max())]
     first, below = (experiment.also.split("/")[-1], {"A": RETURN}) if experiment.also else (RETURN, {})
     panels = {**dict(zip("012345", SHOWN)), **below}
     rows = ["RRR", "012", "345", *["AAA"] * bool(experiment.also)]
     heights = [1.6, *[1] * (len(rows) - 1)]
     figure, axes = plt.subplot_mosaic(";".join(rows), figsize=(PAGE, 1.2 * sum(heights) + 1.3), height_ratios=heights)
-    for (label, of), color in zip(published[published["experiment"] == name].groupby("series"), (GRAY, "black", "tan")):
+    for (label, of), color in zip(published.groupby("series"), (GRAY, "black", "tan")):
         axes["R"].plot(of["step"] / 1e6, of["return"], color=color, ls=DASHED, lw=1, label=label)
     settings = table["run"].str.replace(r"(__)?s\d+$", "", regex=True)
     for (setting, runs), color in zip(table.groupby(settings, sort=False), COLORS):
