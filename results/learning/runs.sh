@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The long runs of results/learning/README.md, the shorter ones first. Made so far: those before PQN's second Pong, which has begun.
+# The long runs of results/learning/README.md, the shorter ones first.
 #
 #     bash results/learning/runs.sh                # on two cores; --dry-run has the commands and their price
 #     python results/learning/learning.py --runs runs/learning     # any time: takes the curves as far as they came
