@@ -127,6 +127,14 @@ def layer_init(layer, std=2**0.5, bias_const=0.0):
     return layer
 
 
+class ImageNorm(nn.LayerNorm):
+    """LayerNorm over all of (B, C, H, W) but B, as in CleanRL: computed, and returned, in the channels_last of x."""
+
+    def forward(self, x):
+        weight, bias = self.weight.permute(1, 2, 0), self.bias.permute(1, 2, 0)
+        return F.layer_norm(x.permute(0, 2, 3, 1), weight.shape, weight, bias, self.eps).permute(0, 3, 1, 2)
+
+
 class ChannelNorm(nn.LayerNorm):
     """LayerNorm over the channels of each pixel of (B, C, H, W), as in the paper's own code: flax's default."""
 
@@ -146,22 +154,23 @@ class QNetwork(nn.Module):
         eps = 1e-5 if layer_norm == "chw" else 1e-6  # PyTorch's, as in CleanRL, or flax's, as in the paper's own code
 
         def norm(channels, size):
-            return nn.LayerNorm([channels, size, size]) if layer_norm == "chw" else ChannelNorm(channels, eps=eps)
+            return ImageNorm([channels, size, size]) if layer_norm == "chw" else ChannelNorm(channels, eps=eps)
 
+        # no ReLU is in place: the gradient of a view that was written to comes back in another memory format, slowly
         self.network = nn.Sequential(
             layer_init(nn.Conv2d(4, 32, 8, stride=4)),
             norm(32, 20),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             layer_init(nn.Conv2d(32, 64, 4, stride=2)),
             norm(64, 9),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             layer_init(nn.Conv2d(64, 64, 3, stride=1)),
             norm(64, 7),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.Flatten(),
             layer_init(nn.Linear(64 * 7 * 7, 512)),
             nn.LayerNorm(512, eps=eps),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             layer_init(nn.Linear(512, num_actions)),
         )
 

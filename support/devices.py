@@ -95,7 +95,8 @@ def set_up_cpu(num_threads: int) -> None:
     torch.set_num_threads(num_threads or default_threads())
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl and macOS have none
     if mallopt:
-        mallopt(-3, 2**30)  # M_MMAP_THRESHOLD
+        # M_MMAP_THRESHOLD: glibc 2.31 refuses more than 32 MB, and M_TRIM_THRESHOLD alone would leave it at 128 KB
+        mallopt(-3, 2**30) or mallopt(-3, 2**25)
         mallopt(-1, 2**30)  # M_TRIM_THRESHOLD
 
 
