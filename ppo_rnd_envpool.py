@@ -21,6 +21,8 @@ the diagnostics); Beukman et al. 2026, arXiv 2603.06009 (P3: `outer/`). Referenc
 6. A batch that the minibatches do not divide is refused. A run resumes by the same command. Each environment has its
    own seed: two runs share no games. Threads step pieces of the environments and compute pieces of the minibatches.
 7. torchrun, `--bf16`, `--compile`, `--no-shared-encoder` and `--minibatch-size` are additions.
+8. The predictor learns from exactly `--update-proportion` of each minibatch's rows, and no others pass through it.
+   CleanRL passes all of them, three quarters for nothing, and draws with that probability those that count.
 """
 
 import math
@@ -322,8 +324,8 @@ class Batch(NamedTuple):
     advantages: torch.Tensor  # (B,) float32
     valid: torch.Tensor  # (B,) bool
     int_returns: torch.Tensor  # (B,) float32, intrinsic
-    frames: torch.Tensor  # (B, 84, 84) uint8: what the step led to
-    learned: torch.Tensor  # (B,) bool: the predictor learns from the row
+    frames: torch.Tensor  # (B, 84, 84) uint8: what the step led to; in a minibatch those that the predictor learns
+    frames_valid: torch.Tensor  # (B,) bool: `valid` of the frames' rows
 
 
 def gae(rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda):
@@ -385,8 +387,8 @@ def normalize_advantages(advantages, valid):
 def ppo_loss(agent, rnd_model, args, mb, count, num_learned, frame_mean, frame_var):
     """The losses of PPO, of the intrinsic critic and of the predictor, of some rows of a minibatch: their share of it.
 
-    mb: the rows, a Batch. Of the whole minibatch: count, of its valid rows, and num_learned, of those that the
-    predictor learns from. frame_mean and frame_var normalise the frames. PPO's is the clipped surrogate loss (Schulman
+    mb: the rows, a Batch. Of the whole minibatch: count, of its valid rows, and num_learned, of the valid ones among
+    its frames. frame_mean and frame_var normalise the frames. PPO's is the clipped surrogate loss (Schulman
     et al. 2017, eq. 7 and 9). Returns the sum of the losses and a dict of the parts, means without gradient. Of these,
     old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
     """
@@ -407,26 +409,24 @@ def ppo_loss(agent, rnd_model, args, mb, count, num_learned, frame_mean, frame_v
     with torch.no_grad():
         means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, outside.float()]))
     int_v_loss = 0.5 * mean((new_int_value - mb.int_returns).square())
-    fwd_loss = masked_mean(rnd_model(mb.frames, (frame_mean, frame_var)).mean(-1), mb.learned, num_learned)
+    fwd_loss = masked_mean(rnd_model(mb.frames, (frame_mean, frame_var)).mean(-1), mb.frames_valid, num_learned)
     losses = {**dict(zip(LOSSES, means)), "int_value_loss": int_v_loss.detach(), "fwd_loss": fwd_loss.detach()}
     return loss + args.vf_coef * int_v_loss + fwd_loss, losses
 
 
 # ---- update ----------------------------------------------------------------------------------------------------------
-def minibatch(batch, inds, args, frame_moments, step):
+def minibatch(batch, inds, args, frame_moments):
     """The rows `inds` of a batch, and what `ppo_loss` needs of the whole minibatch.
 
-    That is the numbers of valid rows and of those that the predictor learns from, and the frames' mean and variance.
-    step: gradient steps so far; it draws the rows that the predictor learns from.
+    That is the numbers of valid rows and of valid ones among the frames, and the frames' mean and variance. The frames
+    are of evenly spaced rows: of shuffled rows a random sample, of the probe's rows one from all steps.
     """
-    mb = Batch(*(x.index_select(0, inds) for x in batch))
-    # a generator of its own, so that diagnostics do not change a run
-    generator = torch.Generator(inds.device).manual_seed(step)
-    draws = torch.rand(len(inds) * devices.NUM_RANKS, generator=generator, device=inds.device)
-    learned = mb.valid & (draws[devices.RANK :: devices.NUM_RANKS] < args.update_proportion)
+    num_frames = math.ceil(args.update_proportion * len(inds))
+    chosen = inds[torch.arange(num_frames, device=inds.device) * len(inds) // max(num_frames, 1)]
+    mb = Batch(*(x.index_select(0, inds) for x in batch[:-2]), *(x.index_select(0, chosen) for x in batch[-2:]))
     normalized, count = normalize_advantages(mb.advantages, mb.valid)
-    num_learned = devices.sum_over_ranks(learned.sum().float()).clamp(min=1)
-    mb = mb._replace(advantages=normalized if args.norm_adv else mb.advantages, learned=learned)
+    num_learned = devices.sum_over_ranks(mb.frames_valid.sum().float()).clamp(min=1)
+    mb = mb._replace(advantages=normalized) if args.norm_adv else mb
     return mb, count, num_learned, *frame_moments[:2]
 
 
@@ -474,7 +474,7 @@ def diagnose_batch(agent, rnd_model, args, batch, workers, rows, probe, stats, g
     parameters = list(agent.parameters())
     last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm, args.max_grad_norm)
     own = probe[devices.RANK :: devices.NUM_RANKS]
-    mb, *totals = minibatch(batch, own, args, stats.frame_moments, stats.gradient_steps)
+    mb, *totals = minibatch(batch, own, args, stats.frame_moments)
     of_probe, _ = gradient(partial(ppo_loss, agent, rnd_model, args), parameters, workers, mb, *totals)
     devices.add_over_ranks(of_probe)
     scalars, kl = diagnostics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
@@ -565,7 +565,10 @@ def main(args):
             # RND: the frames that the steps led to earn intrinsic rewards, and the predictor learns them
             last_frames = devices.to_device(next_obs[:, -1], device)
             frames = torch.cat([rollout.obs[1:, ..., -1], last_frames[None]])  # (T, N, 84, 84) uint8
-            int_rewards = torch.stack([rnd_model(row, stats.frame_moments).sum(-1) / 2 for row in frames])
+            int_rewards = workers.map(
+                lambda rows: rnd_model(rows, stats.frame_moments).sum(-1) / 2, frames.flatten(0, 1).split(256)
+            )
+            int_rewards = torch.cat(int_rewards).view(valid.shape)
             stats.frame_moments = merge(stats.frame_moments, frames, valid)
             # the unit of the intrinsic rewards is of the environments of all processes
             all_rewards, all_valid = (devices.joined(x, dim=1) for x in (int_rewards, valid))
@@ -592,14 +595,14 @@ def main(args):
                 valid=valid.flatten(0, 1),
                 int_returns=int_returns.flatten(0, 1),
                 frames=frames.flatten(0, 1),
-                learned=valid.flatten(0, 1),
+                frames_valid=valid.flatten(0, 1),
             )
 
         # ---- update --------------------------------------------------------------------------------------------------
         for _epoch in range(args.update_epochs):
             order = torch.randperm(len(batch.valid), generator=rng, device=device)
             for inds in order.split(args.minibatch_size // devices.NUM_RANKS):
-                losses = learn(*minibatch(batch, inds, args, stats.frame_moments, stats.gradient_steps))
+                losses = learn(*minibatch(batch, inds, args, stats.frame_moments))
                 stats.add(losses)
                 stats.gradient_steps += 1
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:

@@ -11,7 +11,7 @@ import torch
 from support import devices
 
 CPU = torch.device("cpu")
-Rows = namedtuple("Rows", "x")
+Rows = namedtuple("Rows", "x y")
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -63,15 +63,17 @@ def test_an_error_in_a_piece_reaches_the_caller(workers):
 def test_the_sum_does_not_depend_on_the_number_of_threads(workers):
     """…and equals what one piece gives, up to rounding."""
     generator = torch.Generator().manual_seed(0)
-    rows, weight = torch.randn(600, 5, generator=generator), torch.randn(5, generator=generator)
+    rows = Rows(torch.randn(600, 5, generator=generator), torch.randn(40, generator=generator))  # of two lengths
+    weight = torch.randn(5, generator=generator)
 
     def function(rows):
-        return [(rows.x * weight).sum(0), rows.x.sum()], {"squares": rows.x.square().sum()}
+        return [(rows.x * weight).sum(0), rows.x.sum()], {"squares": rows.x.square().sum() + rows.y.sum()}
 
-    total, named = workers.summed(function, Rows(rows))
-    parts = [function(Rows(part)) for part in rows.split(150)]
+    total, named = workers.summed(function, rows)
+    parts = [function(Rows(*part)) for part in zip(rows.x.split(150), rows.y.split(10))]
+    assert torch.equal(named["squares"], sum(part[1]["squares"] for part in parts))
     assert torch.equal(total[0], ((parts[0][0][0] + parts[1][0][0]) + parts[2][0][0]) + parts[3][0][0])
-    whole, whole_named = function(Rows(rows))
+    whole, whole_named = function(rows)
     torch.testing.assert_close(total, whole, rtol=1e-5, atol=1e-3)
     torch.testing.assert_close(named, whole_named, rtol=1e-5, atol=1e-3)
 

@@ -247,12 +247,15 @@ def test_what_the_minibatches_get(recorded):
     minibatches = recorded.calls["normalize_advantages"]
     (extrinsic, _), (intrinsic, _) = (result for _, result in recorded.calls["gae"])
     advantages, valid = (torch.cat(x) for x in zip(*(inputs for inputs, _ in minibatches)))
-    learned = torch.cat([mb.learned for _, (mb, *_) in recorded.calls["minibatch"]])
     expected = (intrinsic + 3 * extrinsic).flatten()
     torch.testing.assert_close(advantages.sort()[0], expected.sort()[0])
     all_valid = recorded.calls["gae"][0][0][5]
     assert len(minibatches) == 4 and valid.sum() == all_valid.sum() and (advantages[~valid] == 0).all()
-    assert not (learned & ~valid).any() and 0.15 < learned.sum() / valid.sum() < 0.35  # a quarter of the valid rows
+    for (batch, inds, *_), (mb, count, num_learned, *_) in recorded.calls["minibatch"]:
+        assert torch.equal(mb.obs, batch.obs[inds]) and count == batch.valid[inds].sum()
+        quarter = inds[::4]  # the predictor learns a quarter of the rows, if they are valid
+        assert torch.equal(mb.frames, batch.frames[quarter]) and torch.equal(mb.frames_valid, batch.valid[quarter])
+        assert 0 < num_learned == batch.valid[quarter].sum()
 
 
 def test_the_target_stays_and_the_predictor_learns(recorded):

@@ -145,7 +145,7 @@ def loss_of(module, logits, newvalue, mb, clip_coef, ent_coef, vf_coef, clip_vlo
     args = SimpleNamespace(clip_coef=clip_coef, ent_coef=ent_coef, vf_coef=vf_coef, clip_vloss=clip_vloss)
     count, nothing = mb.valid.sum(), torch.zeros_like(newvalue)
     if module is rnd:
-        mb = mb._replace(int_returns=nothing, learned=mb.valid)
+        mb = mb._replace(int_returns=nothing, frames_valid=mb.valid)
         networks = (lambda obs: (logits, newvalue, nothing, None), lambda frames, moments: nothing[:, None])
         loss, losses = rnd.ppo_loss(*networks, args, mb, count, count, None, None)
         assert losses.pop("int_value_loss") == losses.pop("fwd_loss") == 0
