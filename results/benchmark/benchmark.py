@@ -11,8 +11,9 @@ ratio is the median of the ratios of single rounds, with their range. Sections:
 env      EnvPool alone with random actions, in steps/s.
 network  The script's network alone, in rows/s: inference on N rows without gradients; training on a minibatch, which is
          forward and backward of the mean of all outputs. No gather, no loss, no clipping, no optimiser. RND's two
-         networks run together with the policy's. With `env` it gives the limit of a script that does one after the
-         other: 1 / limit = 1 / env + 1 / inference + update_epochs / training.
+         networks run together with the policy's, in training on the share of rows that the predictor learns. With `env`
+         it gives the limit of a script that does one after the other: 1 / limit = 1 / env + 1 / inference +
+         update_epochs / training.
 scripts  Each script as a user runs it, in a process of its own, with diagnostics on and off. It logs half-way and at
          the end; the speed is that of the second half, without start-up and warm-up, with one log point.
 peers    stable-baselines3's PPO, if it is installed, and every `--peer`: a command that prints its mean steps/s since
@@ -185,14 +186,15 @@ def measure_network(script, setting, precision, seconds):
         modules.append(module.RNDModel().to(device, memory_format=torch.channels_last))
     moments = (torch.zeros(84, 84, device=device), torch.ones(84, 84, device=device), 1.0)
 
-    def forward(obs):
+    def forward(obs, share=1.0):
         outputs = [x for x in agent(obs) if torch.is_tensor(x)]  # the rest is the hidden layers
-        return sum(x.mean() for x in [*outputs, *(rnd(obs[..., -1], moments) for rnd in modules[1:])])
+        outputs += [rnd(obs[: round(share * len(obs)), ..., -1], moments) for rnd in modules[1:]]
+        return sum(x.mean() for x in outputs)
 
     def train(obs):
         for each in modules:
             each.zero_grad()
-        mean = forward(obs)
+        mean = forward(obs, getattr(args, "update_proportion", 1.0))
         mean.backward()
         return mean.detach()
 
