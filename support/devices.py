@@ -273,9 +273,8 @@ class Workers:
         """
         import torch
 
-        count = len(
-            self.pieces(len(rows[0]), 128)
-        )  # with 64 rows a training step of the Atari network takes 10 % longer
+        # with 64 rows a training step of the Atari network takes 10 % longer
+        count = len(self.pieces(len(rows[0]), 128))
         pieces = [rows._make(x[len(x) * i // count : len(x) * (i + 1) // count] for x in rows) for i in range(count)]
         parts = self.map(function, pieces)
         total, named = parts[0]

@@ -67,11 +67,13 @@ def test_the_sum_does_not_depend_on_the_number_of_threads(workers):
     weight = torch.randn(5, generator=generator)
 
     def function(rows):
-        return [(rows.x * weight).sum(0), rows.x.sum()], {"squares": rows.x.square().sum() + rows.y.sum()}
+        return [(rows.x * weight).sum(0), rows.x.sum()], {"squares": rows.x.square().sum()}
 
     total, named = workers.summed(function, rows)
-    parts = [function(Rows(*part)) for part in zip(rows.x.split(150), rows.y.split(10))]
-    assert torch.equal(named["squares"], sum(part[1]["squares"] for part in parts))
+    pieces = [Rows(*piece) for piece in zip(rows.x.split(150), rows.y.split(10))]
+    parts = [function(piece) for piece in pieces]
+    _, products = workers.summed(lambda rows: ([torch.zeros(1)], {"product": rows.x.sum() * rows.y.sum()}), rows)
+    assert torch.equal(products["product"], sum(piece.x.sum() * piece.y.sum() for piece in pieces))
     assert torch.equal(total[0], ((parts[0][0][0] + parts[1][0][0]) + parts[2][0][0]) + parts[3][0][0])
     whole, whole_named = function(rows)
     torch.testing.assert_close(total, whole, rtol=1e-5, atol=1e-3)
