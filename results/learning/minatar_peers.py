@@ -1,10 +1,11 @@
-"""What ppo_envpool.py is timed beside on MinAtar's Breakout, by results/benchmark/benchmark_packs.py.
+"""What ppo_envpool.py is seen beside on MinAtar's Breakout; results/benchmark/benchmark_packs.py times the commands.
 
     python results/learning/minatar_peers.py alone NUM_ENVS STEPS
-    python results/learning/minatar_peers.py cleanrl /tmp/cleanrl/cleanrl/ppo.py NUM_ENVS NUM_STEPS STEPS
+    python results/learning/minatar_peers.py cleanrl /tmp/cleanrl/cleanrl/ppo.py NUM_ENVS NUM_STEPS STEPS [FLAG ...]
 
 alone: the environments take random actions, and nothing is learned. cleanrl: CleanRL's ppo.py as it is, with
-ppo_envpool.py's network for a small image in place of its two MLPs.
+ppo_envpool.py's network for a small image in place of its two MLPs. Prints the mean return of its last episodes, about
+100. Flags are those of ppo.py, such as `--seed 2 --learning-rate 1e-3`.
 """
 
 import os
@@ -61,15 +62,20 @@ class Agent(nn.Module):
         return action, policy.log_prob(action), policy.entropy(), self.critic(x)
 
 
-def cleanrl(path, num_envs, num_steps, steps):
+def cleanrl(path, num_envs, num_steps, steps, *more):
     source = Path(path).read_text()
     assert source.count("agent = Agent(envs)") == 1, f"{path}: expected CleanRL's ppo.py"
     flags = f"--no-cuda --num-envs {num_envs} --num-steps {num_steps} --total-timesteps {steps}"
-    sys.argv = [path, "--env-id", ENV_ID, *flags.split()]
+    sys.argv = [path, "--env-id", ENV_ID, *flags.split(), *more]
+    names = {**globals(), "SmallImageAgent": Agent}
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # it writes to runs/
         code = compile(source.replace("agent = Agent(envs)", "agent = SmallImageAgent(envs)"), path, "exec")
-        exec(code, {**globals(), "SmallImageAgent": Agent})
+        exec(code, names)
+    # ppo.py looks for returns where gymnasium had them before 1.0
+    each = -(-100 // int(num_envs))
+    returns = [game for env in names["envs"].envs for game in list(env.return_queue)[-each:]]
+    print(f"return of the last {len(returns)} episodes: {np.mean(returns) if returns else np.nan:.2f}")
 
 
 if __name__ == "__main__":
@@ -78,4 +84,4 @@ if __name__ == "__main__":
     if name == "alone":
         alone(*map(int, words))
     else:
-        cleanrl(words[0], *map(int, words[1:]))
+        cleanrl(*words)
