@@ -96,7 +96,7 @@ def row_of(run_dir):
         "total_timesteps": given["total_timesteps"],
         "state": word,
         "start": manifest["start"],
-        "hours": round(done["wall_seconds"] / 3600, 2) if done else None,
+        "hours": round(done["wall_seconds"] / 3600, 4) if done else None,
         "interruptions": attempts - 1,
         "commit": manifest["git"]["commit"][:7],
         "command": " ".join(["python", *str(manifest["command"]).split()[1:]]),
@@ -246,9 +246,8 @@ def table():
         scale = catalog.scale(Path(first["script"]).stem, catalog.procgen_mode(first.to_dict()))
         random = (scale.returns if scale else {}).get(catalog.task_name(first["env_id"]), ("",))[0]
         n_by_ts = ", ".join(dict.fromkeys(f"{n} x {t}" for n, t in zip(of["num_envs"], of["num_steps"])))
-        hours = sum(
-            float(hours) for hours in of.drop_duplicates(["start", "hours"])["hours"] if hours
-        )  # one process, one start
+        once = of.drop_duplicates(["start", "hours"])  # seeds that one process trained have the same
+        hours = sum(float(hours) for hours in once["hours"] if hours)
         curves, also = pd.read_csv(HERE / f"{name}.csv"), experiment.also.split("/")[-1]
         found = result(of, evaluations[evaluations["experiment"] == name], curves, also)
         yield " | ".join(

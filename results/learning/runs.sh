@@ -33,7 +33,7 @@ commands() {
         --eval-episodes 100 $BF16 # 6 hours: 500 steps per second
     run procgen_starpilot/64x256__s1 ppo_procgen.py --env-id starpilot --num-levels 200 --total-timesteps 5000000 \
         --num-logs 300 $BF16 # 5 hours: 280 steps per second
-    for seed in 1 2; do # 6.5 hours: 350 steps per second; begun on a GPU without --bf16, and a run keeps its arguments
+    for seed in 1 2; do # 6.5 hours: 350 steps per second; ours were made on a GPU, without --bf16
         for coef in 1 0; do
             run rnd_montezuma/$([ $coef = 1 ] && echo bonus || echo nobonus)__s$seed ppo_rnd_envpool.py \
                 --env-id MontezumaRevenge-v5 --num-envs 32 --int-coef $coef --seed $seed --total-timesteps 2000000
