@@ -16,6 +16,12 @@ def test_pages_have_the_table_of_the_files():
         assert page.read_text().split(learning.BEGIN)[1].split(learning.END)[0].strip() == expected, page
 
 
+def test_the_hours_of_a_process_count_once():
+    hours = {row.split(" | ")[1]: row.split(" | ")[6] for row in list(learning.table())[2:]}
+    assert hours["MinAtar's Breakout"] == "0.2"  # five seeds in one process, 0.25
+    assert hours["Montezuma's Revenge"] == "1.4"  # four processes that started together, two of them with 0.32
+
+
 def test_a_run_is_taken_in_and_a_curve_with_a_gap_is_refused(tmp_path, monkeypatch):
     for name in ("runs.csv", "evaluations.csv"):
         shutil.copy(learning.HERE / name, tmp_path)
