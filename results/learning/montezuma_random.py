@@ -1,6 +1,6 @@
 """How often random play finds the key of Montezuma's Revenge.
 
-python results/learning/montezuma_random.py 729600 prints the steps, the finished games, and those with a reward.
+python results/learning/montezuma_random.py 729600    # prints steps, finished games, and those with a reward
 """
 
 import sys
