@@ -173,6 +173,7 @@ def draw(name):
                 axes[place].plot(steps, values, color=color, lw=0.7)
     label = "return of the last 100 episodes" if first == RETURN else f"{first} entered"
     axes["R"].set(ylabel=label, title=experiment.title)
+    axes["R"].set_ylim(bottom=0 if experiment.also else None)
     axes["R"].legend(ncols=2)
     for place, column in panels.items():
         axes[place].set(title=SHOWN.get(column, "return of the last 100 episodes") * axes[place].axison)
