@@ -23,18 +23,23 @@ def test_the_hours_of_a_process_count_once():
 
 
 def test_a_run_is_taken_in_and_a_curve_with_a_gap_is_refused(tmp_path, monkeypatch):
-    for name in ("runs.csv", "evaluations.csv"):
+    for name in ("runs.csv", "evaluations.csv", "isaac_swingup.csv"):
         shutil.copy(learning.HERE / name, tmp_path)
     runs = tmp_path / "runs/isaac_swingup"
     runs.mkdir(parents=True)
     words = "--env-id CartPole-v1 --num-envs 8 --num-steps 16 --total-timesteps 1024 --num-logs 8 --eval-episodes 2"
     run("ppo_envpool.py", runs, *words.split())
     monkeypatch.setattr(learning, "HERE", tmp_path)
-    learning.take(tmp_path / "runs")
-    curve = pd.read_csv(tmp_path / "isaac_swingup.csv")
+    other = (tmp_path / "isaac_swingup.csv").read_text()
+    for _ in range(2):  # the second time its rows are replaced
+        learning.take(tmp_path / "runs")
+    assert (tmp_path / "isaac_swingup.csv").read_text().startswith(other)  # the curve of the other run stays
+    curve = pd.read_csv(tmp_path / "isaac_swingup.csv").query("run == 'run'")
     assert list(curve["step"]) == list(range(128, 1025, 128)) and {"feature_rank", "ess"} <= set(curve)
-    assert "isaac_swingup,run,ppo_envpool.py,CartPole-v1,8,16,1,1024,done," in (tmp_path / "runs.csv").read_text()
-    assert "isaac_swingup,run,final," in (tmp_path / "evaluations.csv").read_text()
+    rows = [(tmp_path / name).read_text() for name in ("runs.csv", "evaluations.csv")]
+    assert rows[0].count("isaac_swingup,run,ppo_envpool.py,CartPole-v1,8,16,1,1024,done,") == 1
+    assert rows[1].count("isaac_swingup,run,final,") == 1
+    assert all("isaac_swingup,256x32__s1," in text for text in rows)
     path = runs / "run/curves.csv"
     kept = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in kept if ",512," not in line and not line.startswith("512,")))

@@ -85,6 +85,8 @@ def row_of(run_dir):
     """A row of runs.csv."""
     manifest, done, _, word = reading.read_files(run_dir)
     given = manifest["arguments"]
+    found = None if done else reading.newest_checkpoint(run_dir)
+    seconds = done["wall_seconds"] if done else found[1]["run"]["wall_seconds"] if found else None
     script = reading.script_of(manifest)
     names = ("env_id", "num_envs", "num_steps", "seed")
     attempts = len(list(run_dir.glob("events.out.tfevents.*")))
@@ -96,7 +98,7 @@ def row_of(run_dir):
         "total_timesteps": given["total_timesteps"],
         "state": word,
         "start": manifest["start"],
-        "hours": round(done["wall_seconds"] / 3600, 4) if done else None,
+        "hours": round(seconds / 3600, 4) if seconds else None,
         "interruptions": attempts - 1,
         "commit": manifest["git"]["commit"][:7],
         "command": " ".join(["python", *str(manifest["command"]).split()[1:]]),
@@ -118,7 +120,7 @@ def evaluations_of(run_dir):
 
 
 def take(folder):
-    """Writes what the runs of a folder say into the files here. Rows of other experiments stay."""
+    """Writes what the runs of a folder say into the files here. Rows of other runs stay."""
     for name in sorted(path.name for path in folder.iterdir() if path.is_dir()):
         if name not in EXPERIMENTS:
             arguments.fail(f"{folder / name}: expected one of {', '.join(EXPERIMENTS)}")
@@ -126,16 +128,20 @@ def take(folder):
         if not run_dirs:
             arguments.fail(f"{folder / name}: expected the directory of a run in it")
         curves = {path.name: curve_of(path, EXPERIMENTS[name].also) for path in run_dirs}
-        table = pd.concat([curve.assign(run=run) for run, curve in curves.items()])
-        table = table[["run", *(column for column in table if column != "run")]]
-        table.to_csv(HERE / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
+        path = HERE / f"{name}.csv"
+        there = pd.read_csv(path) if path.exists() else pd.DataFrame({"run": []})
+        table = pd.concat(
+            [there[~there["run"].isin(curves)], *(curve.assign(run=run) for run, curve in curves.items())]
+        )
+        table.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
         rows = {
             "runs": [row_of(path) for path in run_dirs],
             "evaluations": [row for path in run_dirs for row in evaluations_of(path)],
         }
         for file, own in rows.items():
             there = pd.read_csv(HERE / f"{file}.csv", dtype=str)
-            there = pd.concat([there[there["experiment"] != name], pd.DataFrame(own).astype(str).replace("None", "")])
+            there = there[(there["experiment"] != name) | ~there["run"].isin(curves)]
+            there = pd.concat([there, pd.DataFrame(own).astype(str).replace("None", "")])
             there.to_csv(HERE / f"{file}.csv", index=False, lineterminator="\n")
 
 
