@@ -40,6 +40,8 @@ def test_a_run_is_taken_in_and_a_curve_with_a_gap_is_refused(tmp_path, monkeypat
     assert rows[0].count("isaac_swingup,run,ppo_envpool.py,CartPole-v1,8,16,1,1024,done,") == 1
     assert rows[1].count("isaac_swingup,run,final,") == 1
     assert all("isaac_swingup,256x32__s1," in text for text in rows)
+    (runs / "run/done.json").unlink()
+    assert learning.row_of(runs / "run")["hours"] is not None  # of an unfinished run, from its checkpoint
     path = runs / "run/curves.csv"
     kept = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in kept if ",512," not in line and not line.startswith("512,")))
