@@ -22,6 +22,20 @@ def test_the_hours_of_a_process_count_once():
     assert hours["Montezuma's Revenge"] == "1.4"  # four processes that started together, two of them with 0.32
 
 
+def test_the_numbers_of_two_settings_are_not_those_of_two_seeds():
+    names = ["8x128__s1", "128x8__s1"]
+    runs = pd.DataFrame({"run": names, "state": "done", "total_timesteps": "640"})
+    numbers = pd.DataFrame({"run": names, "name": "final", "mean": ["1", "2"], "low": ["0", "1"], "high": ["2", "3"]})
+    curve = pd.DataFrame({"run": names, "step": 640, "episodic_return": 2.0})
+    assert learning.result(runs, numbers, curve) == "8 x 128: 1.0 [0.0, 2.0]; 128 x 8: 2.0 [1.0, 3.0]"
+    runs.loc[1, "state"] = "stale"  # a number without its setting would be taken for that of both
+    assert (
+        learning.result(runs, numbers[:1], curve) == "8 x 128: 1.0 [0.0, 2.0]; 128 x 8, seed 1: 2 at 640 of 640 steps"
+    )
+    seeds = (frame.replace("128x8__s1", "8x128__s2") for frame in (runs[:2].assign(state="done"), numbers, curve))
+    assert learning.result(*seeds) == "1.0 [0.0, 2.0] and 2.0 [1.0, 3.0] (2 seeds)"
+
+
 def test_a_run_is_taken_in_and_a_curve_with_a_gap_is_refused(tmp_path, monkeypatch):
     for name in ("runs.csv", "evaluations.csv", "isaac_swingup.csv"):
         shutil.copy(learning.HERE / name, tmp_path)

@@ -151,6 +151,11 @@ def words(run):
     return re.sub(r"^s(?=\d)", "seed ", re.sub(r"(?<=\d)x(?=\d)", " x ", run).replace("__s", ", seed "))
 
 
+def settings_of(runs):
+    """The settings of the runs, a Series of their names: a run's name without its seed."""
+    return runs.str.replace(r"(__)?s\d+$", "", regex=True)
+
+
 # ---- sheets ----------------------------------------------------------------------------------------------------------
 def draw(name):
     """The sheet of an experiment: the return, beside published curves, and the six diagnostics."""
@@ -164,8 +169,7 @@ def draw(name):
     figure, axes = plt.subplot_mosaic(";".join(rows), figsize=(PAGE, 1.2 * sum(heights) + 1.3), height_ratios=heights)
     for (label, of), color in zip(published.groupby("series"), (GRAY, "black", "tan")):
         axes["R"].plot(of["step"] / 1e6, of["return"], color=color, ls=DASHED, lw=1, label=label)
-    settings = table["run"].str.replace(r"(__)?s\d+$", "", regex=True)
-    for (setting, runs), color in zip(table.groupby(settings, sort=False), COLORS):
+    for (setting, runs), color in zip(table.groupby(settings_of(table["run"]), sort=False), COLORS):
         names = list(dict.fromkeys(runs["run"]))
         label = words(names[0]) if len(names) == 1 else f"{words(setting)}, {len(names)} seeds".lstrip(", ")
         for run, of in runs.groupby("run"):
@@ -217,7 +221,7 @@ def result(runs, evaluations, curve, also=""):
     last = curve.groupby("run", sort=False).last()
     short = runs[runs["state"] != "done"]
     if also:
-        for setting, of in last.groupby(last.index.str.replace(r"__s\d+$", "", regex=True), sort=False):
+        for setting, of in last.groupby(settings_of(last.index), sort=False):
             found = over_seeds(of[also]) if len(of) > 1 else f"{of[also].iloc[0]:g} (1 seed)"
             texts.append(f"{also} entered, {words(setting)}: {found}")
         if len(short):
@@ -225,14 +229,17 @@ def result(runs, evaluations, curve, also=""):
             span = " to ".join(dict.fromkeys((f"{steps.min():,.0f}", f"{steps.max():,.0f}")))
             texts.append(f"{len(short)} runs at {span} of {int(short['total_timesteps'].iloc[0]):,} steps")
         return "; ".join(texts)
-    for name, of in evaluations.groupby("name", sort=False):
+    settings = settings_of(evaluations["run"])
+    for (name, setting), of in evaluations.groupby(["name", settings], sort=False):
+        label = f"{words(setting)}: " if settings_of(runs["run"]).nunique() > 1 else ""
         means = of["mean"].astype(float).to_numpy()
         where = "" if name == "final" else f" on {name.replace('_', ' ')}"
         if len(means) <= 2:
             each = [number(*row) for row in of[["mean", "low", "high"]].to_numpy()]
-            texts.append(" and ".join(each) + " (2 seeds)" * (len(each) == 2) + where)
+            found = " and ".join(each) + " (2 seeds)" * (len(each) == 2)
         else:
-            texts.append(over_seeds(means) + where)
+            found = over_seeds(means)
+        texts.append(label + found + where)
     for run, steps in zip(short["run"], short["total_timesteps"]):
         of = last.loc[run]
         value = "" if run in set(evaluations["run"]) else f" {of[RETURN]:.3g}"
