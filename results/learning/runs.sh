@@ -18,7 +18,7 @@ run() {
 }
 
 commands() {
-    local seed
+    local seed shape
     for seed in 1 2 3 4 5; do # 1.8 hours for all ten, of one core
         run rnd_corridor/bonus__s$seed results/learning/rnd_corridor.py --int-coef 1 --seed $seed $CORRIDOR $BF16
         run rnd_corridor/nobonus__s$seed results/learning/rnd_corridor.py --int-coef 0 --seed $seed $CORRIDOR $BF16
@@ -28,6 +28,10 @@ commands() {
     for seed in 1 2; do # 1.9 hours: 300 steps per second
         run pqn_pong/8x128__s$seed pqn_atari_envpool.py --env-id Pong-v5 --seed $seed --total-timesteps 1000000 \
             --eval-episodes 20 $BF16
+    done
+    for shape in 8x128 128x8; do # 6.6 hours: 900 and 780 steps per second
+        run breakout/${shape}__s1 ppo_atari_envpool.py --env-id Breakout-v5 --num-envs ${shape%x*} --num-steps ${shape#*x} \
+            --total-timesteps 10000000 --eval-episodes 100 $BF16
     done
     run pqn_breakout/8x128__s1 pqn_atari_envpool.py --env-id Breakout-v5 --total-timesteps 10000000 \
         --eval-episodes 100 $BF16 # 6 hours: 500 steps per second
