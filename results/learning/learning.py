@@ -146,9 +146,9 @@ def take(folder):
 
 
 def words(run):
-    """The name of a run directory in words: 8x128__s1 is "8 x 128, seed 1"."""
-    run = run.replace("nobonus", "no bonus")
-    return re.sub(r"^s(?=\d)", "seed ", re.sub(r"(?<=\d)x(?=\d)", " x ", run).replace("__s", ", seed "))
+    """The name of a run directory in words: 128x8_anew__s1 is "128 x 8 anew, seed 1"."""
+    run = run.replace("nobonus", "no bonus").replace("__s", ", seed ").replace("_", " ")
+    return re.sub(r"^s(?=\d)", "seed ", re.sub(r"(?<=\d)x(?=\d)", " x ", run))
 
 
 def settings_of(runs):
