@@ -152,7 +152,7 @@ def words(run):
 
 
 def settings_of(runs):
-    """The settings of the runs, a Series of their names: a run's name without its seed."""
+    """The settings of runs, whose names are a Series or an Index: a name without its seed."""
     return runs.str.replace(r"(__)?s\d+$", "", regex=True)
 
 
