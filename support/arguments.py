@@ -25,6 +25,7 @@ PLACE = frozenset(  # where a run is carried out, how safely and who is told of 
     | {"track", "wandb_project_name", "wandb_entity"}
 )
 PACK = frozenset({"num_seeds", "runs"})  # which runs a command asks for: no argument of any of them
+LAUNCHES = frozenset({"cuda_graphs"})  # how kernels reach a GPU: what has begun with graphs can go on without
 # Runs that differ in these alone, and in who they are, can share a process, whose script gets them as tensors (S, 1)
 SCALARS = ("learning_rate", "gamma", "gae_lambda", "clip_coef", "ent_coef", "vf_coef", "max_grad_norm")
 OWN = PACK | {"seed", "run_name", "runs_dir", "resume_from", *SCALARS}

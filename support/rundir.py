@@ -369,6 +369,8 @@ class Run:
     def _set_state(self, name: str, part: Any, state: Any) -> None:
         if isinstance(part, SimpleNamespace):
             vars(part).update(state)
+        elif hasattr(part, "param_groups"):
+            devices.load_optimizer(part, state)
         elif hasattr(part, "load_state_dict"):
             part.load_state_dict(state)
         elif self._is_child and self._draws_anew:

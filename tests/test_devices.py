@@ -1,5 +1,6 @@
 """The threads that share out a run's work: devices.Workers."""
 
+import copy
 import os
 import threading
 from collections import namedtuple
@@ -96,3 +97,30 @@ def test_a_process_without_rows_has_no_part_in_the_mean(monkeypatch):
     del parts[1:]
     number, mean = devices.mean_over_ranks(0, float("nan"))
     assert number == 0 and mean != mean
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_an_optimizer_goes_on_with_cuda_graphs_or_without(graphs):
+    """With graphs the rate is a tensor. The second optimiser keeps its own kind, and gets the first one's moments."""
+
+    def adam(graphs, rate):
+        weight = torch.nn.Parameter(torch.ones(3))
+        lr = torch.tensor(rate) if graphs else rate
+        return weight, torch.optim.Adam([weight], lr=lr, fused=True, capturable=graphs)
+
+    def step(weight, optimizer, gradient):
+        weight.grad = torch.tensor(gradient)
+        optimizer.step()
+
+    weight, first = adam(graphs, 0.5)
+    step(weight, first, [1.0, -2.0, 3.0])
+    other, second = adam(not graphs, 0.25)
+    other.data.copy_(weight)
+    devices.load_optimizer(second, copy.deepcopy(first.state_dict()))
+    group = second.param_groups[0]
+    assert isinstance(group["lr"], float) == graphs and float(group["lr"]) == 0.5 and group["capturable"] != graphs
+    for gradient in ([1.0, 1.0, -1.0], [0.5, 2.0, 1.0]):
+        step(weight, first, gradient)
+        step(other, second, gradient)
+    torch.testing.assert_close(other, weight)
+    assert first.param_groups[0]["capturable"] == graphs

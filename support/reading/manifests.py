@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
 from support import catalog, recipe
-from support.arguments import PACK, PLACE
+from support.arguments import LAUNCHES, PACK, PLACE
 
 
 def script_of(manifest: Dict[str, Any]) -> Optional[str]:
@@ -50,9 +50,10 @@ def default_arguments(script: str, env_id: str = "") -> Dict[str, Any]:
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """The first argument of `now` that had another value `before`, as "--gamma 0.5, not 0.99"; "" if there is none.
 
-    Arguments that only one of them has do not count, nor those of PLACE and PACK. A list is as on a command line.
+    Arguments that only one of them has do not count, nor those of PLACE, PACK and LAUNCHES. A list is as on a
+    command line.
     """
-    for name in sorted(now.keys() & before.keys() - PLACE - PACK):
+    for name in sorted(now.keys() & before.keys() - PLACE - PACK - LAUNCHES):
         old, new = (
             " ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
             for value in (before[name], now[name])
