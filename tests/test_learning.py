@@ -1,9 +1,14 @@
 """results/learning: the tables in the pages are those of the files, and a curve with a gap is refused."""
 
+import os
 import shutil
+import signal
+from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 from conftest import run, study
 
 learning = study("learning", "learning")
@@ -61,3 +66,67 @@ def test_a_run_is_taken_in_and_a_curve_with_a_gap_is_refused(tmp_path, monkeypat
     path.write_text("".join(line for line in kept if ",512," not in line and not line.startswith("512,")))
     with pytest.raises(ValueError, match="without gap or duplicate"):
         learning.take(tmp_path / "runs")
+
+
+def test_cleanrls_rnd_goes_on_from_its_checkpoint(tmp_path):
+    """Five updates, stopped by SIGTERM in the second: the rows, the network and the random numbers are of one run."""
+    watch = study("learning", "cleanrl_rnd")
+
+    def names():
+        torch.manual_seed(1)
+        models = {name: torch.nn.Conv2d(1, 1, 1) for name in ("agent", "rnd_model")}
+        moments = {name: SimpleNamespace(sum=0.0) for name in watch.MOMENTS}
+        optimizer = torch.optim.Adam([*models["agent"].parameters()], lr=0.1)
+        return {**models, **moments, "optimizer": optimizer, "num_updates": 5, "global_step": 0}
+
+    def train(folder, stop_in=None):
+        folder.mkdir(exist_ok=True)
+        variables, watched = names(), watch.Watched(None)
+        numbers = []
+        for number in watch.updates(variables, watched, folder):
+            numbers.append(number)
+            variables["global_step"] += 8
+            watched.rooms.add((number, 0))
+            variables["obs_rms"].sum += np.random.random()
+            loss = variables["agent"](torch.rand(1, 1, 1, 1)).sum()
+            variables["optimizer"].zero_grad()
+            loss.backward()
+            variables["optimizer"].step()
+            variables.update(entropy_loss=loss, forward_loss=torch.tensor(variables["obs_rms"].sum))
+            if number == stop_in:
+                os.kill(os.getpid(), signal.SIGTERM)
+        return numbers
+
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        np.random.seed(1)
+        assert train(tmp_path / "whole") == [1, 2, 3, 4, 5]
+        np.random.seed(1)
+        with pytest.raises(SystemExit) as end:
+            train(tmp_path / "cut", stop_in=2)
+        assert end.value.code == 143
+        np.random.seed(2)  # another process
+        assert train(tmp_path / "cut") == [3, 4, 5]
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    curve = pd.read_csv(tmp_path / "cut/curve.csv")
+    assert list(curve.columns) == list(watch.COLUMNS) and list(curve["step"]) == [8, 16, 24, 32, 40]
+    assert list(curve["rooms"]) == [1, 2, 3, 4, 5]
+    pd.testing.assert_frame_equal(curve, pd.read_csv(tmp_path / "whole/curve.csv"))
+
+
+def test_the_rooms_and_returns_of_cleanrls_rnd():
+    """Two environments: the second's life ends at its second step, and its return begins anew."""
+    ram = np.zeros((2, 128), dtype=np.uint8)
+    ended = np.zeros(2, dtype=bool)
+
+    def step(actions):
+        ram[:, 3] += actions
+        return None, None, ended, ended, {"ram": ram.copy(), "reward": np.array([1.0, 2.0])}
+
+    watched = study("learning", "cleanrl_rnd").Watched(SimpleNamespace(step=step, action_space=18))
+    for last in (False, True, False):
+        ended = np.array([False, last])
+        watched.step(np.array([0, 1], dtype=np.uint8))
+    assert watched.rooms == {(0, 0), (1, 0), (2, 0), (3, 0)} and watched.best == 4.0
+    assert watched.returns.tolist() == [3.0, 2.0] and watched.action_space == 18
