@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from support import devices
+from support.reading.manifests import difference
 
 CPU = torch.device("cpu")
 Rows = namedtuple("Rows", "x y")
@@ -124,3 +125,6 @@ def test_an_optimizer_goes_on_with_cuda_graphs_or_without(graphs):
         step(other, second, gradient)
     torch.testing.assert_close(other, weight)
     assert first.param_groups[0]["capturable"] == graphs
+    before = {"cuda_graphs": graphs, "bf16": False}
+    assert difference(before, {**before, "cuda_graphs": not graphs}) == ""
+    assert difference(before, {**before, "bf16": True}) == "--bf16 False, not True"
