@@ -171,14 +171,12 @@ def load_optimizer(optimizer: Any, state: Any) -> None:
     """optimizer.load_state_dict(state), where only one of the two may have CUDA graphs.
 
     With graphs the learning rate is a tensor, and the count of steps lies on the GPU (`capturable`). The optimizer
-    keeps its own kind of both, and gets the value of the state's rate.
+    keeps its own kind of both, and gets the value of the state's rate, which all groups share.
     """
     own = [{key: group[key] for key in ("lr", "capturable") if key in group} for group in optimizer.param_groups]
     groups = [{**group, **kept} for group, kept in zip(state["param_groups"], own)]
     optimizer.load_state_dict({**state, "param_groups": groups})
-    for group, saved in zip(optimizer.param_groups, state["param_groups"]):
-        rate = float(saved["lr"])
-        group["lr"] = rate if isinstance(group["lr"], float) else group["lr"].fill_(rate)
+    set_learning_rate(optimizer, float(state["param_groups"][0]["lr"]))
 
 
 def graphed(function: Callable, enabled: bool) -> Callable:
