@@ -128,6 +128,8 @@ def test_images_follow_the_vector_with_their_channels_first():
     assert [x.image.scale for x in seen.images] == [255, 1]
     whole = observation_of(spaces.Dict(a=space["a"], x=spaces.Box(-1, 1, (2,)), y=spaces.MultiBinary(2)))
     assert whole.dtype == "float32" and whole.real == [True, True, False, False]
+    one_of = observation_of(spaces.OneOf([spaces.Discrete(4), spaces.Box(0, 1, (3,))]))
+    assert one_of.real == [True] * one_of.width and one_of.width > 3  # its numbers are one or the other
     floats = [spaces.Box(low, high, (9, 9, 1)) for low, high in ((0, 1), (-1, 1), (0, 255), (-np.inf, np.inf))]
     assert [observation_of(x).images[0].image.scale for x in floats] == [1, 1, 255, 1]
 
@@ -215,11 +217,12 @@ def test_actions_reach_the_environment_in_its_own_dtype_shape_and_range(name):
         assert sizes == list(acts.sizes) and (values.min(0) == np.ravel(getattr(space, "start", 0))).all()
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_policy_counts_in_half_widths_of_the_bounds_of_an_action(capsys):
-    low, high = [-0.1, 2, 0, -np.inf, -3e38, 5, 7], [0.3, 4, np.inf, -1, 3e38, 5, np.inf]
+    low, high = [-0.1, 2, 0, -np.inf, -3e38, 5, 7, -np.inf], [0.3, 4, np.inf, -1, 3e38, 5, np.inf, np.inf]
     acts = actions_of(spaces.Box(np.float32(low), np.float32(high)))
-    assert acts.centers == pytest.approx((0.1, 3, 0, -1, 0, 5, 7))  # what has no width or no bounds begins inside
-    assert acts.halves == pytest.approx((0.2, 1, 1, 1, 1, 1, 1))
+    assert acts.centers == pytest.approx((0.1, 3, 0, -1, 0, 5, 7, 0))  # what has no width or no bounds begins inside
+    assert acts.halves == pytest.approx((0.2, 1, 1, 1, 1, 1, 1, 1))
     args = ppo.parse_args(["--env-id", task("Act-Float64-v0"), "--init-std", "0.7"])
     agent, plain = ppo.make_agent(args, (3, 4)), ppo.make_agent(args, (3, 4))
     torch.testing.assert_close(agent.actor_logstd.exp(), torch.full((2, 1, 2), 0.7 * 0.2))

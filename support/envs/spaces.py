@@ -279,8 +279,9 @@ def actions_of(space: Any) -> Actions:
         bounds: Any = np.stack([np.ravel(space.low), np.ravel(space.high)]).astype(float)
         low, high = bounds
         bounded = (low < high) & (low >= -MAX_BOUND) & (high <= MAX_BOUND)
-        centers = np.where(bounded, (low + high) / 2, np.clip(0.0, low, high))
-        halves = np.where(bounded, (high - low) / 2, 1.0)
+        least, most = np.where(bounded, bounds, 0.0)  # without the infinite ones, whose sum is no number
+        centers = np.where(bounded, (least + most) / 2, np.clip(0.0, low, high))
+        halves = np.where(bounded, (most - least) / 2, 1.0)
         return Actions("gaussian", (size,), tuple(centers.tolist()), tuple(halves.tolist()))
     advice = (
         "MultiDiscrete for whole numbers" if isinstance(space, Box) else "a wrapper that joins them in one of these"
