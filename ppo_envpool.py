@@ -82,7 +82,7 @@ class Args:
     eval_episodes: Evaluation = 0  # evaluation episodes of the final network when training ends: `final_return`
     eval_max_steps: Optional[Count] = None  # cuts such an episode; default: the task's own limit, or 27,000 if none
     num_threads: Threads = 1  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
-    env_workers: Threads = 0  # processes that step gymnasium's environments; 0: one per core if a step takes 0.2 ms
+    env_workers: Threads = 0  # processes that step gymnasium's environments; 0: one per core if steps take 0.2 ms
     # Algorithm specific arguments
     env_id: str = "CartPole-v1"  # the id of EnvPool's task, or gymnasium:MODULE:ID, a task that MODULE registers
     env_kwargs: str = "{}"  # the task's own options, a JSON object: '{"size": 3}'
@@ -302,6 +302,7 @@ def collect_steps(agent, rollout, noise, next_obs, envs):
     return next_obs, agent(torch.from_numpy(next_obs.astype(rollout.obs.dtype)))[1].numpy()
 
 
+@tasks.in_turn
 @torch.no_grad()
 def play_episodes(agent, args, device, seeds, episodes, bar, greedy=False, retired=()):
     """Plays an episode of each agent in a fresh environment for each of `episodes`, a range of places in its seeds.
@@ -590,12 +591,13 @@ def train(run, device):
     loss_function = partial(devices.compiled(ppo_loss, args.compile), agent, prox, args)
     learn = partial(update, loss_function, list(agent.parameters()), optimizer, args.max_grad_norm)
 
-    n_by_t = None
+    n_by_t = envs = None
     while not run.ended:
         if n_by_t != run.schedule.n_by_t(run.global_step, stats.led[0]):
             # also at the start. With the same seeds the environments would repeat their first episodes
             n_by_t = num_envs, num_steps = run.schedule.n_by_t(run.global_step, stats.led[0])
             batch_size, own = num_envs * num_steps, devices.share(num_envs)  # the range of this process's environments
+            tasks.close(envs)
             envs = make_envs(args, [env_seeds(seed, "train", run.global_step, own) for seed in run.seeds])
             envs.retired = run.diverged
             episodes = Episodes(envs.shape)
@@ -691,6 +693,7 @@ def train(run, device):
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
+    tasks.close(envs)
     run.finish(partial(play_episodes, agent, args, device, retired=run.diverged))
 
 

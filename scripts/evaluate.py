@@ -257,6 +257,7 @@ def film_task(agent, args, module, greedy, seeds, video):
         video.append_data(envs.frame())
         score += float(reward[0])
         over = terminated[0] or truncated[0]
+    envs.close()  # of some tasks there can be one at a time
     return score
 
 
