@@ -4,11 +4,11 @@ plan.py makes the runs, claims.py tests the claims. A block is what one experime
 blocks/EXPERIMENT/TASK.csv. The order of `blocks` is the order in which they run.
 """
 
-import itertools
 import random
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from support import recipe
@@ -47,7 +47,17 @@ KEYS = [*Setting._fields[:-1], "anneal_lr", "seed"]  # of a row in a block; sb3 
 class Block(NamedTuple):
     arm: str  # E1 to E7
     task: str
-    runs: list  # (Setting, seed)
+    runs: list  # (name of the setting, Setting, seed)
+
+
+def key(row):
+    """What tells the runs of a block apart: the numbers of KEYS."""
+    return tuple(float(row[name]) for name in KEYS)
+
+
+def key_of(one, seed):
+    """The same of a Setting and a seed."""
+    return key({**one._asdict(), "anneal_lr": not one.sb3, "seed": seed})
 
 
 # ---- settings --------------------------------------------------------------------------------------------------------
@@ -76,49 +86,60 @@ def flags(one):
 
 
 FEW, MIDDLE, MANY, MORE = (8, 128), (32, 32), (128, 8), (32, 128)  # N x T; the last has four times the batch
+K_ARMS = ((256, 1), (256, 4), (256, 16), (64, 4), (1024, 4))  # of E3: rows of a minibatch and epochs
 
 
 def same_budgets(steps):
-    """E1, but for sb3."""
-    return [
-        *(setting(FEW, rate, steps) for rate in (2.5e-4, 2e-3, law(steps))),
-        *(setting(MANY, rate, steps) for rate in (2e-3, law(steps))),
-        setting(MIDDLE, 2e-3, steps),
-    ]
+    """E1, but for sb3: {name: Setting}, as all of these."""
+    return {
+        "default": setting(FEW, 2.5e-4, steps),
+        "2e-3": setting(FEW, 2e-3, steps),
+        "law": setting(FEW, law(steps), steps),
+        "many, 2e-3": setting(MANY, 2e-3, steps),
+        "many, law": setting(MANY, law(steps), steps),
+        "middle, 2e-3": setting(MIDDLE, 2e-3, steps),
+    }
+
+
+def most_have(steps):
+    """E1's other part."""
+    return {"sb3": sb3(steps)}
 
 
 def longer(steps):
     """E2: three times the budget."""
-    return [setting(FEW, rate, 3 * steps) for rate in (2.5e-4, law(3 * steps))]
+    return {"default": setting(FEW, 2.5e-4, 3 * steps), "law": setting(FEW, law(3 * steps), 3 * steps)}
 
 
 def adam_steps(steps):
     """E3: k by epochs and by minibatches, each at eleven rates."""
-    arms = [(256, 1), (256, 4), (256, 16), (64, 4), (1024, 4)]
-    return [setting(FEW, rate, steps, *arm) for arm, rate in itertools.product(arms, RATES)]
+    return {
+        f"{rows} rows, {epochs} epochs, {rate:g}": setting(FEW, rate, steps, rows, epochs)
+        for rows, epochs in K_ARMS
+        for rate in RATES
+    }
 
 
 def new_tasks(steps):
     """E4, at one of its two budgets."""
-    return [
-        *(setting(FEW, rate, steps) for rate in (2.5e-4, 2e-3, law(steps))),
-        setting(MANY, 2e-3, steps),
-    ]
+    return {name: one for name, one in same_budgets(steps).items() if name in ("default", "2e-3", "law", "many, 2e-3")}
 
 
 def images(steps):
     """E5."""
-    settings = [setting(FEW, 2.5e-4, steps), *(setting(n_by_t, law(steps), steps) for n_by_t in (FEW, MANY, MIDDLE))]
-    return list(dict.fromkeys(settings))
+    names = {"default": (FEW, 2.5e-4), "law": (FEW, law(steps)), "many, law": (MANY, law(steps))}
+    return {name: setting(*one, steps) for name, one in {**names, "middle, law": (MIDDLE, law(steps))}.items()}
 
 
 def more_environments(steps):
     """E7: 32 x 128 with four minibatches of 1024 rows, and with sixteen of 256."""
-    large = dict.fromkeys([2.5e-4, law(steps), law(steps, 1024)])
-    return [
-        *(setting(MORE, rate, steps, 1024) for rate in large),
-        *(setting(MORE, rate, steps) for rate in (2.5e-4, law(steps))),
-    ]
+    return {
+        "four, default": setting(MORE, 2.5e-4, steps, 1024),
+        "four, law of 8 x 128": setting(MORE, law(steps), steps, 1024),
+        "four, law": setting(MORE, law(steps, 1024), steps, 1024),
+        "sixteen, default": setting(MORE, 2.5e-4, steps),
+        "sixteen, law": setting(MORE, law(steps), steps),
+    }
 
 
 # ---- tasks -----------------------------------------------------------------------------------------------------------
@@ -181,29 +202,26 @@ def fresh_tasks():
 
 # ---- blocks ----------------------------------------------------------------------------------------------------------
 def blocks():
-    """All blocks in the order in which they run. A task comes again where it gets more seeds."""
-    forty, first, fewer = budgets(), SEEDS[:FEWEST], SEEDS[:FEWER]
+    """All blocks in the order in which they run. A task comes again where it gets more seeds, or sb3."""
+    forty, first, fewer, more = budgets(), SEEDS[:FEWEST], SEEDS[:FEWER], SEEDS[FEWER:5]
     long_enough = {task: steps for task, steps in forty.items() if steps >= 150_000}
     minatar = {f"gymnasium:minatar_tasks:MinAtar/{game}-v1": MINATAR_STEPS for game in MINATAR}
     found = []
 
     def add(arm, tasks, settings, seeds):
-        for task, steps in tasks.items():
-            found.append(Block(arm, task, list(itertools.product(settings(steps), seeds))))
+        for task, budgets in tasks.items():
+            named = [(name, one) for steps in np.atleast_1d(budgets).tolist() for name, one in settings(steps).items()]
+            found.append(Block(arm, task, [(name, one, seed) for name, one in named for seed in seeds]))
 
-    def add_fresh(seeds):
-        for task in fresh_tasks():
-            settings = [one for steps in NEW_BUDGETS for one in new_tasks(steps)]
-            found.append(Block("E4", task, list(itertools.product(settings, seeds))))
-
+    fresh = dict.fromkeys(fresh_tasks(), NEW_BUDGETS)
     add("E1", forty, same_budgets, first)
     add("E3", tuned_tasks(), adam_steps, TUNED_SEEDS)
-    add_fresh(fewer)
+    add("E4", fresh, new_tasks, fewer)
     add("E2", forty, longer, first)
-    add("E1", forty, lambda steps: [sb3(steps)], SEEDS[:4])
+    add("E1", forty, most_have, SEEDS[:4])
     add("E7", long_enough, more_environments, SEEDS[:5])
     add("E5", minatar, images, fewer)
-    add_fresh(SEEDS[FEWER:5])
-    add("E5", minatar, images, SEEDS[FEWER:5])
+    add("E4", fresh, new_tasks, more)
+    add("E5", minatar, images, more)
     add("E1", forty, same_budgets, SEEDS[FEWEST:])
     return found

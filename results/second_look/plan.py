@@ -27,6 +27,7 @@ import design
 import pandas as pd
 import torch
 from analysis import training_runs
+from design import key, key_of
 from tyro.conf import Positional
 
 import ppo_envpool
@@ -55,15 +56,6 @@ def file_of(task):
     return task.removeprefix("gymnasium:minatar_tasks:").replace("/", "-") + ".csv"
 
 
-def key(row):
-    """What tells the runs of a block apart: the numbers of KEYS."""
-    return tuple(float(row[name]) for name in design.KEYS)
-
-
-def key_of(one, seed):
-    return key({**one._asdict(), "anneal_lr": not one.sb3, "seed": seed})
-
-
 def rows_of(path):
     """The rows of a block, dicts by key; {} before it has any."""
     rows = pd.read_csv(path, dtype={"start": str, "commit": str}).to_dict("records") if path.exists() else []
@@ -78,11 +70,11 @@ def left_out(folder):
 
 
 def missing(block, folder):
-    """The (Setting, seed) of a block that have no row yet; none if its task is left out."""
+    """The (name, Setting, seed) of a block that have no row yet; none if its task is left out."""
     if (block.arm, block.task) in left_out(folder):
         return []
     there = rows_of(folder / block.arm / file_of(block.task))
-    return [(one, seed) for one, seed in block.runs if key_of(one, seed) not in there]
+    return [run for run in block.runs if key_of(*run[1:]) not in there]
 
 
 # ---- runs ------------------------------------------------------------------------------------------------------------
@@ -101,7 +93,7 @@ def folder_of(block):
 
 def make(block, todo, args):
     """Trains the runs of a block that are missing. Returns the launcher's exit code; signals reach it too."""
-    lines = [f"{command(block, one, seed)} --runs-dir {shlex.quote(str(args.runs_dir))}" for one, seed in todo]
+    lines = [f"{command(block, one, seed)} --runs-dir {shlex.quote(str(args.runs_dir))}" for _, one, seed in todo]
     words = [sys.executable, "scripts/launch.py", "--workers", args.workers, "--together", 33, "--timeout", 60]
     paths = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])  # of minatar_tasks.py
     environment = {**os.environ, "PYTHONPATH": paths}
@@ -140,9 +132,9 @@ def take(block, args):
     print(*unread, sep="\n" if unread else "", end="\n" * bool(unread))
     path = args.blocks / block.arm / file_of(block.task)
     rows = rows_of(path)
-    law = design.setting(design.FEW, design.law(block.runs[0][0].total_timesteps), block.runs[0][0].total_timesteps)
-    judged = [run for run in runs if block.arm == "E1" and run.evaluated and (root / run.name / "best.pt").exists()]
-    judged = [run for run in judged if key_of(law, run.arguments["seed"]) == key(run.arguments)]
+    law = {key_of(one, seed) for name, one, seed in block.runs if block.arm == "E1" and name == "law"}
+    judged = [run for run in runs if run.evaluated and key(run.arguments) in law]
+    judged = [run for run in judged if (root / run.name / "best.pt").exists()]
     best = best_returns(root, judged) if judged else {}
     for run in runs:
         if not (run.evaluated or run.diverged):
@@ -167,10 +159,11 @@ def status(args):
     done, planned = Counter(), Counter()
     for block in design.blocks():
         left = missing(block, args.blocks)
-        for one, seed in block.runs:
+        for run in block.runs:
+            one = run[1]
             planned[block.arm, "runs"] += 1
             planned[block.arm, "steps"] += one.total_timesteps
-            if (one, seed) not in left:
+            if run not in left:
                 done[block.arm, "runs"] += 1
                 done[block.arm, "steps"] += one.total_timesteps
     for arm in sorted({arm for arm, _ in planned}):
