@@ -13,11 +13,11 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT
 
-import design
 import numpy as np
 import pandas as pd
 from scipy import stats
 
+from results.second_look import design
 from support import reading
 
 HERE = Path(__file__).resolve().parent

@@ -23,14 +23,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal, Optional
 
-import design
 import pandas as pd
 import torch
 from analysis import training_runs
-from design import key, key_of
 from tyro.conf import Positional
 
 import ppo_envpool
+from results.second_look import design
+from results.second_look.design import key, key_of
 from support import arguments, progress, reading
 from support.arguments import Count
 from support.envs.episodes import env_seeds

@@ -11,10 +11,10 @@ from launching.root import ROOT  # noqa: F401
 
 from types import SimpleNamespace
 
-import design
 import numpy as np
 import pandas as pd
 
+from results.second_look import design
 from support import progress
 from support.envs import tasks
 from support.envs.episodes import env_seeds, run_episodes
