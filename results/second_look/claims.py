@@ -147,7 +147,7 @@ def means(runs, arm, column="score", tasks=None):
 
 # ---- tests -----------------------------------------------------------------------------------------------------------
 def over_tasks(values, margin=EQUAL):
-    """The Tested of one number per task, claimed to be above 0: Student's t. Says whether it is within a margin of 0."""
+    """The Tested of one number per task, claimed to be above 0: Student's t. Says whether it is about 0."""
     values = np.asarray(values, float)
     tested = judge(evidence(mean, [[values]]), "more")
     half = stats.t.ppf(0.95, len(values) - 1) * stats.sem(values)
