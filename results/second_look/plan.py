@@ -21,7 +21,7 @@ import signal
 import subprocess
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal, Optional
+from typing import Literal, Optional, Tuple
 
 import pandas as pd
 import torch
@@ -47,6 +47,7 @@ class Args:
     what: Positional[Literal["status", "run"]]  # see above
     runs_dir: Path = Path("runs")  # where the run directories are until their block has ended
     blocks: Path = HERE / "blocks"  # where the finished blocks stand
+    arms: Tuple[str, ...] = ("E1", "E2", "E3", "E4", "E5", "E7")  # the experiments whose runs are made
     workers: Count = 2  # processes that train side by side
     after: Optional[str] = None  # a shell command that runs after each block, such as a commit
 
@@ -177,7 +178,7 @@ def main(args):
     if args.what == "status":
         return status(args)
     for block in design.blocks():
-        todo = missing(block, args.blocks)
+        todo = missing(block, args.blocks) if block.arm in args.arms else []
         if todo:
             print(f"{block.arm} {block.task}: {len(todo)} runs", flush=True)
             code = make(block, todo, args)
