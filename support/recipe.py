@@ -124,6 +124,17 @@ def adapted_learning_rate(learning_rate: float, kl: float, desired_kl: float) ->
     return learning_rate
 
 
+def law_rate(total_timesteps: int, adam_steps_per_step: float) -> float:
+    """The learning rate that the second look registers as a law, to two digits: results/CLAIMS.md, second_look.
+
+        4e-3 x sqrt(150,000 / total_timesteps) x (16 / 1024) / adam_steps_per_step
+
+    adam_steps_per_step: Adam's steps per environment step, epochs / rows of a minibatch; 16 / 1024 at 4 epochs and
+    minibatches of 256 rows. Made of the atlas's best rates and of 26 settings that others have tuned.
+    """
+    return float(f"{4e-3 * math.sqrt(150_000 / total_timesteps) * (16 / 1024) / adam_steps_per_step:.1e}")
+
+
 # ---- schedules -------------------------------------------------------------------------------------------------------
 class Phase(NamedTuple):
     """From this fraction of the total steps on, batches have num_envs x num_steps rows."""

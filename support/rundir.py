@@ -46,6 +46,7 @@ from support.reading.manifests import difference, script_of
 from support.signals import Signals, exit_code_of
 
 ROOT = Path(__file__).resolve().parent.parent
+EPISODES_OF_BEST = 100  # the best network is that of the log point at which so many episodes returned most
 COVERAGE_ROWS = 4096  # in coverage.npz, over the whole run: as many as UMAP takes with ease
 BUSY = "is being written by a live process"  # part of the message when a directory is taken
 
@@ -205,6 +206,7 @@ class Run:
         args.run_name = devices.gather(args.run_name)[0]  # the default name has the time in it
         self.path = Path(args.runs_dir, args.run_name)
         self._coverage: Dict[str, list] = {}
+        self._best_return, self._best = -math.inf, {}  # type: float, Dict[str, Any]
         claimed: Any = None
         if devices.RANK == 0:
             try:
@@ -231,6 +233,7 @@ class Run:
             self.global_step, self.episodes, self.latest = kept["global_step"], kept["episodes"], kept["games"]
             self._finished = kept["finished"].cpu().numpy()
             self.new_returns, self.earned = kept["new_returns"], kept.get("earned", (0.0, 0))
+            self._best_return = kept.get("best_return", -math.inf)
             wall_seconds, self._wandb_id = kept["wall_seconds"], kept["wandb_id"]
             print(f"{self.path}: resumes at step {self.global_step:,}", flush=True)
         self.ended = self.global_step >= self.total_steps  # only the evaluation episodes may be missing
@@ -490,8 +493,17 @@ class Run:
             self._curves.append(self.global_step, now, {value.tag: value.simple_value for value in summary.value})
         if self._wandb:
             self._wandb.log(scalars, step=self.global_step)
+        self._keep_best()
         self._log_time = time.monotonic()
         self._log_step, self.new_returns, self.earned = self.global_step, [], (0.0, 0)
+
+    def _keep_best(self) -> None:
+        """Keeps a copy of the network for best.pt if the last 100 episodes have returned more than ever at a log point."""
+        score = self.mean_return()
+        if score is not None and len(self.latest) == EPISODES_OF_BEST and score > self._best_return:
+            state = {name: value.detach().cpu().clone() for name, value in self._state_of(self._parts["agent"]).items()}
+            self._best_return = score
+            self._best = {"return": score, "global_step": self.global_step, "agent": state}
 
     def coverage_quota(self) -> int:
         """How many rows coverage.npz still lacks at the present step, of COVERAGE_ROWS spread over the whole run."""
@@ -619,10 +631,16 @@ class Run:
             "wall_seconds": self._wall_seconds,
             "wandb_id": self._wandb_id,
             "points": self._curves.points,
+            "best_return": self._best_return,
         }
         self._curves.sync()
         os.fsync(self._events.fileno())
         parts = {name: self._state_of(part) for name, part in self._parts.items()}
+        if self._best:  # before the checkpoint that knows of it
+            data = io.BytesIO()
+            torch.save({"format": FORMAT, **self._best}, data)
+            write_atomically(self.path / "best.pt", data.getvalue())
+            self._best = {}
         data = io.BytesIO()
         torch.save({"format": FORMAT, "run": kept, **parts}, data)
         write_atomically(self.path / "checkpoint.pt", data.getvalue(), previous=self.path / "checkpoint.prev.pt")
