@@ -132,6 +132,14 @@ def _manifest(args: Any, device: Any, words: Sequence[str]) -> Dict[str, Any]:
     }
 
 
+def no_episode(args: Any, steps: int) -> str:
+    """Why a run that has made so many steps has no return, and what helps."""
+    return (
+        f"no episode has ended in {steps:,} steps of {args.num_envs:,} environments, so there is no return: expected "
+        "more --total-timesteps, or a task with a time limit"
+    )
+
+
 class Stats(SimpleNamespace):
     """Sums since the last log point, by name, and what else a training script counts. A checkpoint keeps all of it.
 
@@ -692,6 +700,8 @@ class Run:
                 self._wandb.summary.update(done)  # the final score is on no curve
             if self.alone:
                 print(f"{self.path} is finished: {json.dumps(done)}")
+                if done["episodic_return"] is None:
+                    print(f"note: {no_episode(self.args, self.total_steps - self.parent_step)}")
         elif self.exit_code == 3:
             first = "; first at step {step:,}, in environment {environment}" if self._failed_at else ""
             where = f"step {self.global_step:,}{first.format(**self._failed_at)}: {self.path / 'failed.json'}"

@@ -51,7 +51,9 @@ def seen_by(env_id, number=100):
 def test_the_exported_network_is_the_scripts(words, tmp_path, capsys):
     run_here(tmp_path, f"--env-id {words} {SMALL}")
     path, env_id = tmp_path / "policy.onnx", words.split()[0]
+    capsys.readouterr()
     evaluate.main(evaluate.parse_args([str(tmp_path / "r"), "--export", str(path)]))
+    assert "the most likely one, as with --greedy" in json.loads(capsys.readouterr().out)["note"]
     card, session = json.loads(path.with_suffix(".json").read_text()), onnxruntime.InferenceSession(path)
     checkpoint, args, script = evaluate.load(tmp_path / "r")
     agent = evaluate.trained_agent(checkpoint["agent"], script, args)

@@ -1,13 +1,14 @@
 """Tasks of one's own: what they have to return, and those that can be made once or are slow to reset."""
 
 import json
+import subprocess
 import sys
 from types import SimpleNamespace
 
 import evaluate
 import numpy as np
 import pytest
-from conftest import refusal
+from conftest import ROOT, environment, refusal
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, OneOf, Tuple
 from test_envpool import arguments, run_here
 
@@ -41,7 +42,8 @@ class Task(gymnasium.Env):
         return numpy.zeros(2, numpy.float32), float(action), self.t >= self.length, False, {}
 gymnasium.register("Own-v0", Task, max_episode_steps=10_000)
 """
-OWN = "--env-id gymnasium:own_task:Own-v0 --num-minibatches 1 --no-diagnostics"
+SMALL = "--num-minibatches 1 --no-diagnostics"
+OWN = f"--env-id gymnasium:own_task:Own-v0 {SMALL}"
 
 
 @pytest.fixture
@@ -158,6 +160,51 @@ def test_action_masks_are_said_not_to_be_supported(own_task, capsys):
     assert capsys.readouterr().err == (
         "note: gymnasium:own_task:Own-v0: action masks are not supported: every action may be drawn\n"
     )
+
+
+@pytest.mark.parametrize("seeds", ["", "--num-seeds 2"])
+def test_a_run_without_a_return_says_why(seeds, own_task, capsys):
+    words = f"{OWN} {seeds} --num-envs 2 --num-steps 8 --total-timesteps 16 --run-name x"
+    for task, says in (
+        ("{}", ""),
+        ('{"length":9}', "no episode has ended in 16 steps of 2 environments, so there is no return"),
+    ):
+        with pytest.raises(SystemExit) as end, pytest.MonkeyPatch.context() as patch:
+            argv = [*words.split(), "--runs-dir", task, "--env-kwargs", task]
+            patch.setattr(sys, "argv", ["ppo_envpool.py", *argv])
+            ppo.main(ppo.parse_args(argv))
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert end.value.code == 0 and says in last and last.startswith("note: ") == bool(says)
+
+
+NOISY = """
+import ctypes, gymnasium, os
+from own_task import Task
+class Noisy(Task):
+    def step(self, action):
+        print("a step")
+        ctypes.CDLL(None).printf(b"a step of C\\n")
+        os.write(1, b"a step of another library\\n")
+        return super().step(action)
+    def __del__(self):
+        print("the end")
+gymnasium.register("Noisy-v0", Noisy)
+"""
+
+
+def test_one_line_of_json_whatever_the_task_prints(own_task, capfd):
+    """In Python, in C, and when the program ends; and it says how the network acts."""
+    (own_task / "noisy.py").write_text(NOISY)
+    run_here(own_task, f"--env-id gymnasium:noisy:Noisy-v0 {SMALL}")
+    capfd.readouterr()
+    evaluate.main(evaluate.parse_args([str(own_task / "r"), "--episodes", "2", "--greedy"]))
+    out, err = capfd.readouterr()
+    assert json.loads(out)["actions"] == "the most likely ones"
+    assert {"a step", "a step of another library"} <= set(err.splitlines())
+    words = [sys.executable, str(ROOT / "scripts/evaluate.py"), str(own_task / "r"), "--episodes", "2"]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment(PYTHONUNBUFFERED=""))
+    assert json.loads(done.stdout)["actions"] == "drawn, as in training"
+    assert {"a step", "a step of C", "the end"} <= set(done.stderr.splitlines())
 
 
 # ---- environments that can be made once ------------------------------------------------------------------------------
