@@ -30,6 +30,7 @@ defaults and names. Departures, each with its reason:
     `--prox-com`, `--resume-from` and `--eval-episodes` are additions.
 """
 
+import support.early_help  # noqa: F401 isort: skip - answers --help before torch is imported
 import math
 import os
 import sys

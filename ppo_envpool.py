@@ -8,34 +8,32 @@ Tasks: support/envs. Papers: Schulman et al. 2017 (PPO); Mayor et al. 2025, arXi
 Beukman et al. 2026, arXiv 2603.06009 (P3: `outer/`). References: CleanRL's ppo.py and, for continuous actions,
 ppo_continuous_action.py @fe8d8a0, with their algorithm, defaults and names.
 
-The axis of agents: one process trains S agents at once, because at this size PyTorch is called for most of the time and
-computes for little of it. Parameters are (S, ...), rollouts (T, S, N, ...) and batches (S, B, ...); what is one number
-in CleanRL is (S, 1). S is 1 unless `--num-seeds` or `--runs` ask for more. Each agent has its own run directory,
-environments, noise, shuffles, learning rate, coefficients and clipping. No sum crosses the axis, so a run has the same
-bits alone and beside any others (layers.py).
+The axis of agents: one process trains S agents at once, because at this size the calls of PyTorch take most of the
+time. Parameters are (S, ...), rollouts (T, S, N, ...) and batches (S, B, ...); what is one number in CleanRL is (S, 1).
+S is 1 unless `--num-seeds` or `--runs` ask for more. Each agent has its own directory, environments, noise, shuffles,
+rate, coefficients and clipping. No sum crosses the axis, so a run has the same bits alone and in company (layers.py).
 
 Departures, each with its reason:
 
-1. The step after `done` only resets the environment (an autoreset step, EnvPool's "dummy step"); in CleanRL's ppo.py it
-   resets within the step. `valid` keeps it out of returns, losses, advantage statistics and diagnostics
-   (`--no-mask-resets` trains on it).
+1. The step after `done` only resets the environment (an autoreset step); in CleanRL's ppo.py it resets within the step.
+   `valid` keeps it out of returns, losses, advantage statistics and diagnostics (`--no-mask-resets` trains on it).
 2. A time limit is not a death: a truncated step bootstraps from the value of the real last observation, a terminated
    one from 0. CleanRL bootstraps neither (`--no-mask-resets` again). EnvPool calls a death in that step a time-out.
 3. 8 environments x 128 steps for both kinds of actions; CleanRL has 4 x 128 and, for continuous actions, 1 x 2048.
-4. A curve has `--num-logs` points, however long the run. Logged losses are means over all minibatches since the last
-   point; CleanRL logs the last minibatch.
+4. A curve has `--num-logs` points; losses are means over all minibatches between two, in CleanRL of the last minibatch.
 5. `--norm-obs` and `--norm-reward` use the moments of the valid rows of all processes; those of the observations
    change once per iteration, so that rollout and update see the same network. The returns are raw.
 6. For speed, with the same mathematics: actor and critic compute side by side, actions are drawn by the Gumbel-max
    trick, an epoch's minibatches are cut from one shuffled copy, a grid's convolution adds rows of a table.
 7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 8. A run is a directory that survives a kill and is resumed by the same command. Each environment has its own seed.
-9. Observations are flattened as in gymnasium, integers one-hot; MiniGrid's mission is left out. Images and grids go
-   through convolutions. MultiDiscrete and MultiBinary actions are independent categorical ones.
+9. Observations are flattened as in gymnasium, integers one-hot, without MiniGrid's mission; images and grids go through
+   convolutions. MultiDiscrete and MultiBinary actions are independent categorical ones.
 10. The mean and deviation of real actions are in half-widths of their bounds, from the middle. Bounds of -1 and 1
     change nothing; within -0.1 and 0.3, CleanRL's deviation of 1 would have most actions clipped.
 """
 
+import support.early_help  # noqa: F401 isort: skip - answers --help before torch is imported
 import itertools
 import math
 import os

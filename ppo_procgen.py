@@ -32,6 +32,7 @@ Departures, each with its reason:
     the number of threads.
 """
 
+import support.early_help  # noqa: F401 isort: skip - answers --help before torch is imported
 import math
 import os
 import sys

@@ -25,6 +25,7 @@ the diagnostics); Beukman et al. 2026, arXiv 2603.06009 (P3: `outer/`). Referenc
    CleanRL passes all of them, three quarters for nothing, and draws with that probability those that count.
 """
 
+import support.early_help  # noqa: F401 isort: skip - answers --help before torch is imported
 import math
 import os
 import sys

@@ -207,6 +207,25 @@ def test_one_line_of_json_whatever_the_task_prints(own_task, capfd):
     assert {"a step", "a step of C", "the end"} <= set(done.stderr.splitlines())
 
 
+# ---- names -----------------------------------------------------------------------------------------------------------
+def test_a_name_without_its_module(own_task, capsys):
+    """What registers it is found in the working directory, without an import; or the form is said."""
+    for folder, text in (("package", 'register(\n    id="Own/Far-v1", x=1)'), ("no-module", 'register("Hidden-v0")')):
+        (own_task / folder).mkdir()
+        (own_task / folder / "__init__.py").write_text(f"raise SystemExit\n{text}\n")
+    (own_task / "bytes.py").write_bytes(b"\xff\x00")
+    for name, says in {
+        "Own-v0": "own_task.py registers it: expected --env-id gymnasium:own_task:Own-v0\n",
+        "Own/Far-v1": "package/__init__.py registers it: expected --env-id gymnasium:package:Own/Far-v1\n",
+        "Counter-v0": "gymnasium has it: expected --env-id gymnasium::Counter-v0\n",
+        "Hidden-v0": "your module registers in gymnasium: expected gymnasium:MODULE:Hidden-v0\n",
+        "wn-v0": "your module registers in gymnasium: expected gymnasium:MODULE:wn-v0\n",
+    }.items():
+        line = refusal(capsys, ppo.parse_args, ["--env-id", name])
+        assert line.startswith(f"error: --env-id {name} is not a task of EnvPool") and line.endswith(says), line
+    assert not {"own_task", "package"} & set(sys.modules)
+
+
 # ---- environments that can be made once ------------------------------------------------------------------------------
 def test_a_task_that_can_be_made_once(own_task, capsys):
     """Refused with more than one environment in a process; one trains, and plays its episodes one after another."""

@@ -7,8 +7,10 @@ import contextlib
 import functools
 import importlib.util
 import io
+import itertools
 import json
 import os
+import re
 import statistics
 import sys
 import time
@@ -23,6 +25,7 @@ from support.envs.spaces import Envs, Unplayable, observation_of
 from support.reading.files import read_json
 
 ROOT = Path(__file__).parents[2]
+MOST_FILES = 500  # of the working directory, that are searched for a task
 SMALLEST_FRAME = 160  # the least height and width of a film
 SHORT_RESET = 4e-3  # seconds: 20 steps' shares of it are below processes.MESSAGE_SECONDS
 MASK = "action_mask"  # what tasks call it
@@ -45,6 +48,26 @@ def _check_module(name: str) -> None:
         for folder in (path, *path.parents):
             if isinstance(read_json(folder / "manifest.json").get("arguments"), dict):
                 raise Unplayable(f"is code in the run directory {folder}: expected a module outside of it")
+
+
+def registered(name: str) -> Optional[Tuple[str, str]]:
+    """Who registers an ID in gymnasium, in words, and the full name of the task; None if nothing is found.
+
+    Looks into gymnasium, and into the text of the modules in the working directory, of which none is imported.
+    """
+    import gymnasium
+
+    if name in gymnasium.registry:
+        return "gymnasium has", f"gymnasium::{name}"
+    call = re.compile(rf"""register\(\s*(id\s*=\s*)?["']{re.escape(name)}["']""")
+    paths = itertools.chain(Path().glob("*.py"), Path().glob("*/*.py"))
+    for path in itertools.islice(paths, MOST_FILES):
+        parts = path.with_suffix("").parts
+        with contextlib.suppress(OSError, ValueError):  # it cannot be read, or is no text
+            if all(map(str.isidentifier, parts)) and call.search(path.read_text()):
+                module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+                return f"{path} registers", f"gymnasium:{module}:{name}"
+    return None
 
 
 def make_one(env_id: str, env_kwargs: str = "{}", film: bool = False) -> Any:

@@ -37,7 +37,11 @@ def spaces(env_id: str, env_kwargs: str = "{}") -> Tuple[Any, Any]:
     if module is None:
         names = [name for name, module in families().items() if module in TRAINED]
         near = difflib.get_close_matches(env_id.split("/")[-1], names, 3, 0.3) or ["CartPole-v1"]
-        raise Unplayable(f"is not a task of EnvPool; near: {' '.join(near)}")
+        there = gymnasium.registered(env_id)
+        if there:
+            raise Unplayable(f"is not a task of EnvPool, but {there[0]} it: expected --env-id {there[1]}")
+        own = f"; for a task that your module registers in gymnasium: expected gymnasium:MODULE:{env_id or 'ID'}"
+        raise Unplayable(f"is not a task of EnvPool; near: {' '.join(near)}{own}")
     if not family:
         raise Unplayable(f"is one of {module}, which has not been tried here: expected {', '.join(TRAINED.values())}")
     return envpool.spaces(env_id, env_kwargs)
