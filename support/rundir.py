@@ -218,7 +218,7 @@ class Run:
             self.new_returns, self.earned = kept["new_returns"], kept.get("earned", (0.0, 0))
             wall_seconds, self._wandb_id = kept["wall_seconds"], kept["wandb_id"]
             print(f"{self.path}: resumes at step {self.global_step:,}", flush=True)
-        goes_on = self.checkpoint is not None and not self._is_child
+        goes_on = self.global_step > self.parent_step
         self._best = Best(self.path, goes_on) if devices.RANK == 0 else None
         self.ended = self.global_step >= self.total_steps  # only the evaluation episodes may be missing
         self._wall_seconds = wall_seconds

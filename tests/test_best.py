@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import signal
 
 import gymnasium
@@ -98,6 +99,8 @@ def test_the_best_of_a_diverged_run_is_finite(tmp_path, monkeypatch, saved):
     assert check_best(tmp_path / "bad", saved) == step - ITERATION, "the returns rose until then"
     assert all(x.isfinite().all() for x in load_checkpoint(tmp_path / "bad", "best.pt")["agent"].values())
     monkeypatch.setattr(Peak, "height", 0.5)
+    (tmp_path / "child").mkdir()  # where a kill has left a file before the first checkpoint
+    shutil.copy(tmp_path / "bad/best.pt", tmp_path / "child")
     train(*shlex.split(WORDS), "child", "--runs-dir", tmp_path, "--resume-from", tmp_path / "bad", code=0)
     assert check_best(tmp_path / "child", saved) > step
 
@@ -112,12 +115,14 @@ def test_a_kill_before_the_checkpoint_loses_no_network(tmp_path, capsys):
     first, again = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
     best = Best(tmp_path, goes_on=False)
     best.offer(3.0, 8, first)
+    expected = first.bias.clone()
+    first.bias.data += 1.0  # it learns on
     best.write()
     best = Best(tmp_path, goes_on=True)
     best.offer(3.0, 16, again)
     best.write()
     kept = load_checkpoint(tmp_path, "best.pt")
-    assert kept["run"] == {"global_step": 8, "episodic_return": 3.0} and torch.equal(kept["agent"]["bias"], first.bias)
+    assert kept["run"] == {"global_step": 8, "episodic_return": 3.0} and torch.equal(kept["agent"]["bias"], expected)
     best.offer(4.0, 24, again)
     best.offer(float("nan"), 32, first)
     best.write()
