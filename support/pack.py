@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import resource
+import shlex
 import sys
 import time
 from dataclasses import replace
@@ -16,7 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import AbstractSet, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from support import devices, diagnostics, progress, recipe, rundir
+from support import devices, diagnostics, progress, recipe, rundir, several_seeds
 from support.arguments import OWN, SCALARS
 from support.command_lines import Line
 from support.envs.episodes import env_seeds, mean_interval
@@ -47,6 +48,7 @@ def packs(lines: Sequence[Optional[Line]], device: Any) -> Iterator[Pack]:
     codes |= {exit_code_of(signum) for signum in signals.received[:1]}
     if len(lines) > 1:
         _print_summary(asked, len(lines))
+        _print_table(asked)
     sys.exit(next((code for code in (130, 143, 3, 2) if code in codes), 0))
 
 
@@ -89,6 +91,20 @@ def _print_summary(lines: Sequence[Line], number: int) -> None:
         text += f": {name} {sum(scores) / len(scores):.1f}"
         text += " [{:.1f}, {:.1f}] (mean, its 95 % interval)".format(*interval) if interval else ""
     print(text)
+
+
+def _print_table(lines: Sequence[Line]) -> None:
+    """A table of all runs in the directory of --num-seeds, and the best of them."""
+    folders = {Path(args.runs_dir, args.run_name).parent for args, _ in lines}
+    if len(folders) != 1 or any(Path(args.run_name).name != f"s{args.seed}" for args, _ in lines):
+        return
+    (folder,) = folders
+    try:
+        runs = several_seeds.members(folder)
+        print(*several_seeds.table(runs), sep="\n")
+        print(f"{several_seeds.best(folder, runs)[1]}; scripts/evaluate.py {shlex.quote(str(folder))} plays it")
+    except ValueError as error:
+        print(f"note: {folder}: {error}", file=sys.stderr)
 
 
 class Stats(rundir.Stats):
