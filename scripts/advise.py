@@ -152,6 +152,7 @@ def settings_of(args):
     """
     args.defaults = {**args.default_arguments(str(ROOT / args.script), args.env_id), **parse_flags(args.flags)}
     number, length, rate = (args.defaults[name] for name in ("num_envs", "num_steps", "learning_rate"))
+    rate = catalog.cleanrl_rate(args.env_id) if rate is None else rate  # what the rates were searched around so far
     rows = args.defaults.get("minibatch_size") or number * length // args.defaults["num_minibatches"]
     args.defaults["minibatch_size"] = rows
     n_by_ts = [(number * times, length // part) for times, part in FACTORS if length % part == 0]
