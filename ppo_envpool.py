@@ -34,6 +34,9 @@ Departures, each with its reason:
    through convolutions. MultiDiscrete and MultiBinary actions are independent categorical ones.
 10. The mean and deviation of real actions are in half-widths of their bounds, from the middle. Bounds of -1 and 1
     change nothing; within -0.1 and 0.3, CleanRL's deviation of 1 would have most actions clipped.
+11. Without `--learning-rate` the rate is 4e-3 x sqrt(150,000 / steps) x (16 / 1024) / k, k being Adam's steps per
+    environment step: CleanRL's 2.5e-4 (3e-4 for real actions) is for millions of steps, and too low for fewer
+    (results/second_look; recipe.law_rate).
 """
 
 import itertools
@@ -87,7 +90,7 @@ class Args:
     env_id: str = "CartPole-v1"  # the id of EnvPool's task, or gymnasium:MODULE:ID, a task that MODULE registers
     env_kwargs: str = "{}"  # the task's own options, a JSON object: '{"size": 3}'
     total_timesteps: Steps = 500000  # environment steps of the whole run, over all environments
-    learning_rate: NonNegative = 2.5e-4  # the learning rate of Adam
+    learning_rate: Optional[NonNegative] = None  # Adam's; default: 4e-3 sqrt(150,000 / steps) / 64 / k (departure 11)
     num_envs: Count = 8  # the number of parallel environments, over all processes: N_envs
     num_steps: Count = 128  # the number of steps in each environment per rollout: N_RO
     schedule: Optional[str] = None  # changes both at fractions of the run, 0:8x128,0.5:128x8, or N by noise (recipe.py)

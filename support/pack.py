@@ -142,7 +142,8 @@ class Pack:
         self.diverged: List[int] = []
         self._bar: Any = None
         if len(members) > 1:
-            lines = recipe.plan(sys.argv[0], vars(first.args), self.schedule, self._step, len(members))
+            by_law = all(run.by_law for run in members)
+            lines = recipe.plan(sys.argv[0], vars(first.args), self.schedule, self._step, len(members), by_law)
             print(*lines, sep="\n", flush=True)
         self._line_time, self._line_step = time.monotonic(), self._step
 

@@ -42,7 +42,7 @@ from support.reading.files import (
     read_json,
     write_atomically,
 )
-from support.reading.manifests import difference, script_of
+from support.reading.manifests import begun_with, difference, names_rate, script_of
 from support.signals import Signals, exit_code_of
 from support.versions import commit_and_versions
 
@@ -161,7 +161,8 @@ class Run:
     Attributes: `path`; `schedule`, the N x T of the batches; `total_steps`, whole iterations only; `global_step`,
     environment steps done; `episodes`, the number of finished ones; `latest`, (return, length) of the last 100;
     `new_returns`, of the episodes that have ended since the last log point; `earned`, the sum of all raw rewards since
-    then and the number of their steps; `checkpoint`, what it resumes from until `restore`; `ended`; `exit_code`.
+    then and the number of their steps; `by_law`, whether its learning rate is the default of a script whose default is
+    the law's; `checkpoint`, what it resumes from until `restore`; `ended`; `exit_code`.
     """
 
     def __init__(
@@ -180,6 +181,7 @@ class Run:
         self._words = sys.argv[1:] if words is None else words
         self.global_step, self.episodes, self.latest, self.new_returns = 0, 0, [], []
         self.earned = (0.0, 0)
+        self.by_law = getattr(type(args)(), "learning_rate", 0) is None and not names_rate(self._words)
         self._finished: Any = 0  # episodes that each environment has finished: an array (num_envs,) from the first on
         self.exit_code, self.failure = 0, ""
         self._failed_at: Dict[str, int] = {}
@@ -224,7 +226,8 @@ class Run:
         self._wall_seconds = wall_seconds
         self._parts: Dict[str, Any] = {}
         if alone and devices.RANK == 0 and not self.ended:
-            print(*recipe.plan(sys.argv[0], vars(args), self.schedule, self.global_step), sep="\n", flush=True)
+            before_it = recipe.plan(sys.argv[0], vars(args), self.schedule, self.global_step, by_law=self.by_law)
+            print(*before_it, sep="\n", flush=True)
         self._start_clocks()
 
     def _claim(self, device: Any) -> Tuple[str, Dict[str, Any]]:
@@ -254,7 +257,12 @@ class Run:
                     f"{self.path} cannot be read ({error}): expected a copy of it; to begin anew, delete the directory"
                 )
             # an argument that is newer than the run had its default
-            before = {**vars(type(args)()), **files.manifest["arguments"]}
+            defaults = vars(type(args)())
+            before = {**defaults, **files.manifest["arguments"]}
+            own_rate = begun_with(files.manifest, self._words) if defaults["learning_rate"] is None else None
+            if own_rate not in (None, args.learning_rate):
+                print(f"{self.path}: keeps its learning rate {own_rate:g}; a new run has {args.learning_rate:g}")
+                args.learning_rate, self.by_law = own_rate, False
             changed = difference(before, vars(args))
             if changed:
                 fail(f"--run-name {args.run_name} has run with {changed}: use the same arguments or another name")
