@@ -161,13 +161,16 @@ def check_run_name(name: str) -> None:
         fail(f"--run-name {name} is hidden, and no program would find the run: expected a name without a dot before it")
 
 
-def check(args: Any, argv: List[str], row_bytes: int = 0, default: Any = None) -> Any:
+def check(args: Any, argv: List[str], row_bytes: int = 0, default: Any = None, torchrun: bool = False) -> Any:
     """Checks what concerns several arguments, and fills in `run_name`, `num_minibatches`, `minibatch_size` and, where
     the default is the law's, `learning_rate`.
 
     `row_bytes`: memory of one stored step, to refuse a batch that cannot fit. `default`: as it was given to `parse`.
-    Exits 2 with one line on bad input; touches no file. Returns `args`.
+    `torchrun`: whether the script trains one run in several processes. Exits 2 with one line on bad input; touches no
+    file. Returns `args`.
     """
+    if devices.NUM_RANKS > 1 and not torchrun:
+        fail("torchrun: expected ppo_ewma_atari_envpool.py or ppo_isaacgym.py; this script trains in one process")
     words = {word.split("=")[0].replace("_", "-") for word in argv}
     phases = _schedule(args, words)
     batch_size = args.num_envs * args.num_steps

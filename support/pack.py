@@ -17,7 +17,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import AbstractSet, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from support import devices, diagnostics, progress, recipe, rundir, several_seeds
+import metrics
+from support import devices, progress, recipe, rundir, several_seeds
 from support.arguments import OWN, SCALARS
 from support.command_lines import Line
 from support.envs.episodes import env_seeds, mean_interval
@@ -214,7 +215,7 @@ class Pack:
         """Adds rows to each coverage.npz, of those that are valid (S, R). columns: tensors (S, R, ...)."""
         for s, run in self.training:
             rows = valid[s].nonzero().squeeze(-1)
-            rows = rows[diagnostics.stratified_rows(len(rows), run.coverage_quota(), seed=self._step)]
+            rows = rows[metrics.stratified_rows(len(rows), run.coverage_quota(), seed=self._step)]
             run.add_coverage(**{name: column[s, rows].cpu().numpy() for name, column in columns.items()})
 
     def log(self, scalars: Dict[str, Any], of_agents: Sequence[Dict[str, float]]) -> None:

@@ -266,6 +266,12 @@ class Run:
             changed = difference(before, vars(args))
             if changed:
                 fail(f"--run-name {args.run_name} has run with {changed}: use the same arguments or another name")
+            for name, value in before.items():
+                if value is not None and not hasattr(args, name):
+                    fail(
+                        f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {value}, which "
+                        f"{Path(sys.argv[0]).name} no longer has: commit {files.manifest['git']['commit']} resumes it"
+                    )
             parent = files.manifest.get("parent", {})
         elif (self.path / "done.json").exists() or checkpoints(self.path) and not begins:
             fail(f"{self.path} has lost its manifest.json: expected a copy of it; to begin anew, delete the directory")
@@ -496,12 +502,12 @@ class Run:
         return COVERAGE_ROWS * self.global_step // self.total_steps - kept
 
     def add_coverage(self, **columns: Any) -> None:
-        """Adds rows to coverage.npz: NumPy arrays of equal length, which get the present step as a further column."""
+        """Adds rows to coverage.npz: tensors or arrays of equal length, and the present step as a further column."""
         import numpy as np
 
         length = len(next(iter(columns.values())))
         for name, rows in {**columns, "step": np.full(length, self.global_step)}.items():
-            self._coverage.setdefault(name, []).append(rows)
+            self._coverage.setdefault(name, []).append(rows.cpu().numpy() if hasattr(rows, "cpu") else rows)
 
     def _load_coverage(self, last_step: int) -> None:
         import numpy as np
