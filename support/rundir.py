@@ -4,8 +4,8 @@
 its own loop, and nothing here knows what the numbers mean.
 
 A run directory holds `manifest.json`, TensorBoard event files, the same points as `curves.csv`, `checkpoint.pt` and the
-one before it, `coverage.npz`, and at the end `done.json` or `failed.json`. Curves grow; each other file is replaced as
-a whole. A crash at any time leaves a readable directory. Python 3.8, for Isaac Gym.
+one before it, `best.pt`, `coverage.npz`, and at the end `done.json` or `failed.json`. Curves grow; each other file is
+replaced as a whole. A crash at any time leaves a readable directory. Python 3.8, for Isaac Gym.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import functools
 import io
 import itertools
 import json
@@ -30,6 +29,7 @@ from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Set,
 
 from support import devices, progress, recipe, tags
 from support.arguments import NETWORK, PACK, fail, writable
+from support.best import Best
 from support.envs.episodes import env_seeds, mean_interval
 from support.reading.curves import CURVES, CurvesFile, event_files, records
 from support.reading.files import (
@@ -42,11 +42,11 @@ from support.reading.files import (
     read_json,
     write_atomically,
 )
-from support.reading.manifests import difference, script_of
+from support.reading.manifests import begun_with, difference, names_rate, script_of
 from support.signals import Signals, exit_code_of
+from support.versions import commit_and_versions
 
 ROOT = Path(__file__).resolve().parent.parent
-EPISODES_OF_BEST = 100  # the best network is that of the log point at which so many episodes returned most
 COVERAGE_ROWS = 4096  # in coverage.npz, over the whole run: as many as UMAP takes with ease
 BUSY = "is being written by a live process"  # part of the message when a directory is taken
 
@@ -101,26 +101,10 @@ def _parent(args: Any) -> Tuple[bytes, Dict[str, Any]]:
     return path.read_bytes(), {"run": args.resume_from, "global_step": step, "seed": before.get("seed", args.seed)}
 
 
-@functools.lru_cache(maxsize=None)  # a pack's manifests need it once
-def _code() -> Tuple[Dict[str, Any], Dict[str, str]]:
-    """The commit of this repository, and the versions of Python and of all packages."""
-    import email
-    import importlib.metadata
-
-    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    commit, dirty, _ = subprocess.run(git, capture_output=True).stdout.decode().strip().partition("-dirty")
-    versions = {}
-    for package in importlib.metadata.distributions():
-        text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
-        headers = email.message_from_string(text.partition("\n\n")[0])  # `package.metadata` parses the long text too
-        versions[headers["Name"]] = headers["Version"]
-    return {"commit": commit or None, "dirty": bool(dirty)}, {"python": platform.python_version(), **versions}
-
-
 def _manifest(args: Any, device: Any, words: Sequence[str]) -> Dict[str, Any]:
     import torch
 
-    commit, versions = _code()
+    commit, versions = commit_and_versions()
     return {
         "arguments": {name: value for name, value in vars(args).items() if name not in PACK},
         "command": shlex.join([sys.executable, sys.argv[0], *words]),
@@ -185,7 +169,8 @@ class Run:
     Attributes: `path`; `schedule`, the N x T of the batches; `total_steps`, whole iterations only; `global_step`,
     environment steps done; `episodes`, the number of finished ones; `latest`, (return, length) of the last 100;
     `new_returns`, of the episodes that have ended since the last log point; `earned`, the sum of all raw rewards since
-    then and the number of their steps; `checkpoint`, what it resumes from until `restore`; `ended`; `exit_code`.
+    then and the number of their steps; `by_law`, whether its learning rate is the default of a script whose default is
+    the law's; `checkpoint`, what it resumes from until `restore`; `ended`; `exit_code`.
     """
 
     def __init__(
@@ -204,6 +189,7 @@ class Run:
         self._words = sys.argv[1:] if words is None else words
         self.global_step, self.episodes, self.latest, self.new_returns = 0, 0, [], []
         self.earned = (0.0, 0)
+        self.by_law = getattr(type(args)(), "learning_rate", 0) is None and not names_rate(self._words)
         self._finished: Any = 0  # episodes that each environment has finished: an array (num_envs,) from the first on
         self.exit_code, self.failure = 0, ""
         self._failed_at: Dict[str, int] = {}
@@ -214,7 +200,6 @@ class Run:
         args.run_name = devices.gather(args.run_name)[0]  # the default name has the time in it
         self.path = Path(args.runs_dir, args.run_name)
         self._coverage: Dict[str, list] = {}
-        self._best_return, self._best = -math.inf, {}  # type: float, Dict[str, Any]
         claimed: Any = None
         if devices.RANK == 0:
             try:
@@ -241,14 +226,16 @@ class Run:
             self.global_step, self.episodes, self.latest = kept["global_step"], kept["episodes"], kept["games"]
             self._finished = kept["finished"].cpu().numpy()
             self.new_returns, self.earned = kept["new_returns"], kept.get("earned", (0.0, 0))
-            self._best_return = kept.get("best_return", -math.inf)
             wall_seconds, self._wandb_id = kept["wall_seconds"], kept["wandb_id"]
             print(f"{self.path}: resumes at step {self.global_step:,}", flush=True)
+        goes_on = self.global_step > self.parent_step
+        self._best = Best(self.path, goes_on) if devices.RANK == 0 else None
         self.ended = self.global_step >= self.total_steps  # only the evaluation episodes may be missing
         self._wall_seconds = wall_seconds
         self._parts: Dict[str, Any] = {}
         if alone and devices.RANK == 0 and not self.ended:
-            print(*recipe.plan(sys.argv[0], vars(args), self.schedule, self.global_step), sep="\n", flush=True)
+            before_it = recipe.plan(sys.argv[0], vars(args), self.schedule, self.global_step, by_law=self.by_law)
+            print(*before_it, sep="\n", flush=True)
         self._start_clocks()
 
     def _claim(self, device: Any) -> Tuple[str, Dict[str, Any]]:
@@ -278,10 +265,21 @@ class Run:
                     f"{self.path} cannot be read ({error}): expected a copy of it; to begin anew, delete the directory"
                 )
             # an argument that is newer than the run had its default
-            before = {**vars(type(args)()), **files.manifest["arguments"]}
+            defaults = vars(type(args)())
+            before = {**defaults, **files.manifest["arguments"]}
+            own_rate = begun_with(files.manifest, self._words) if defaults["learning_rate"] is None else None
+            if own_rate not in (None, args.learning_rate):
+                print(f"{self.path}: keeps its learning rate {own_rate:g}; a new run has {args.learning_rate:g}")
+                args.learning_rate, self.by_law = own_rate, False
             changed = difference(before, vars(args))
             if changed:
                 fail(f"--run-name {args.run_name} has run with {changed}: use the same arguments or another name")
+            for name, value in before.items():
+                if value is not None and not hasattr(args, name):
+                    fail(
+                        f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {value}, which "
+                        f"{Path(sys.argv[0]).name} no longer has: commit {files.manifest['git']['commit']} resumes it"
+                    )
             parent = files.manifest.get("parent", {})
         elif (self.path / "done.json").exists() or checkpoints(self.path) and not begins:
             fail(f"{self.path} has lost its manifest.json: expected a copy of it; to begin anew, delete the directory")
@@ -501,17 +499,10 @@ class Run:
             self._curves.append(self.global_step, now, {value.tag: value.simple_value for value in summary.value})
         if self._wandb:
             self._wandb.log(scalars, step=self.global_step)
-        self._keep_best()
+        if self._best and self.episodes >= 100:
+            self._best.offer(self.mean_return(), self.global_step, self._parts["agent"])
         self._log_time = time.monotonic()
         self._log_step, self.new_returns, self.earned = self.global_step, [], (0.0, 0)
-
-    def _keep_best(self) -> None:
-        """Keeps a copy of the network for best.pt if the last 100 episodes have returned more than ever at a log point."""
-        score = self.mean_return()
-        if score is not None and len(self.latest) == EPISODES_OF_BEST and score > self._best_return:
-            state = {name: value.detach().cpu().clone() for name, value in self._state_of(self._parts["agent"]).items()}
-            self._best_return = score
-            self._best = {"return": score, "global_step": self.global_step, "agent": state}
 
     def coverage_quota(self) -> int:
         """How many rows coverage.npz still lacks at the present step, of COVERAGE_ROWS spread over the whole run."""
@@ -519,12 +510,12 @@ class Run:
         return COVERAGE_ROWS * self.global_step // self.total_steps - kept
 
     def add_coverage(self, **columns: Any) -> None:
-        """Adds rows to coverage.npz: NumPy arrays of equal length, which get the present step as a further column."""
+        """Adds rows to coverage.npz: tensors or arrays of equal length, and the present step as a further column."""
         import numpy as np
 
         length = len(next(iter(columns.values())))
         for name, rows in {**columns, "step": np.full(length, self.global_step)}.items():
-            self._coverage.setdefault(name, []).append(rows)
+            self._coverage.setdefault(name, []).append(rows.cpu().numpy() if hasattr(rows, "cpu") else rows)
 
     def _load_coverage(self, last_step: int) -> None:
         import numpy as np
@@ -617,7 +608,7 @@ class Run:
             self._line_time, self._line_step = now, self.global_step
 
     def _save(self, now: float) -> None:
-        """Writes coverage.npz and checkpoint.pt; the checkpoint before it becomes checkpoint.prev.pt."""
+        """Writes coverage.npz, best.pt and checkpoint.pt; the checkpoint before it becomes checkpoint.prev.pt."""
         import numpy as np
         import torch
 
@@ -639,16 +630,12 @@ class Run:
             "wall_seconds": self._wall_seconds,
             "wandb_id": self._wandb_id,
             "points": self._curves.points,
-            "best_return": self._best_return,
         }
         self._curves.sync()
         os.fsync(self._events.fileno())
+        if self._best:
+            self._best.write()
         parts = {name: self._state_of(part) for name, part in self._parts.items()}
-        if self._best:  # before the checkpoint that knows of it
-            data = io.BytesIO()
-            torch.save({"format": FORMAT, **self._best}, data)
-            write_atomically(self.path / "best.pt", data.getvalue())
-            self._best = {}
         data = io.BytesIO()
         torch.save({"format": FORMAT, "run": kept, **parts}, data)
         write_atomically(self.path / "checkpoint.pt", data.getvalue(), previous=self.path / "checkpoint.prev.pt")
