@@ -7,6 +7,7 @@ from analysis.claims import Claims
 from analysis.comparisons import judge_choice
 from analysis.drawing import facets
 from analysis.experiment import REPS, SMALLEST_EFFECT
+from analysis.scores import NoScores
 
 VARIES = ("num_envs", "num_steps", "learning_rate")
 FIXED = {}
@@ -20,7 +21,9 @@ def picks(view):
     with open(view.folder / "searches.csv") as file:
         for row in csv.DictReader(file):
             if row["game"] in found:
-                setting = view.one(**{name: float(row[name]) for name in VARIES})
+                setting = view.first(**{name: float(row[name]) for name in VARIES})
+                if setting is None:
+                    raise NoScores("{num_envs}×{num_steps} at {learning_rate}, which a search recommends".format(**row))
                 found[row["game"]].append(view.configs.index(setting))
     return [np.array(places) for places in found.values()]
 
@@ -44,7 +47,7 @@ def claims(scores):
 def draw(scores):
     numbers = sorted({config["num_envs"] for config in scores.configs})
     rates = sorted({config["learning_rate"] for config in scores.configs})
-    rows = {f"rate {rate:g}": [scores.one(num_envs=n, learning_rate=rate) for n in numbers] for rate in rates}
+    rows = {f"rate {rate:g}": [scores.first(num_envs=n, learning_rate=rate) for n in numbers] for rate in rates}
     labels = [f"{n}×{1024 // n}" for n in numbers]
     return facets(
         scores.in_tasks(TASKS), rows, labels, "environments × steps (N × T)", "The exhaustive grid, 100,000 steps"

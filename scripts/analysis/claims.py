@@ -28,6 +28,7 @@ from analysis.estimates import (
     mean,
     nothing,
 )
+from analysis.scores import NoScores
 from analysis.suite import DIAGNOSTICS, SHOWN, as_shown
 from analysis.training_runs import Configuration
 
@@ -98,7 +99,8 @@ class Claims(list):
     def add(self, text, test, configs, *, tasks=None, by_task=None, primary=False, family="", **more):
         """Adds a claim, and its versions without diverged runs and in each task. Returns the first row.
 
-        test: a function of Scores, gives the Tested of the configurations; not called where they cannot be compared.
+        test: a function of Scores, gives the Tested of the configurations; not called where they cannot be compared. A
+        row whose test misses scores says which.
         tasks: those of the claim; None: all. by_task: whether the numbers of each task follow, if not as for all
         claims. family: if neither PRIMARY nor SECONDARY. more: as for `row`, and `pairs`, as for Scores.improvement.
         """
@@ -119,7 +121,11 @@ class Claims(list):
         margin = view.margin(side, column)
         configs = [*configs, view.base] if margin else configs
         more |= {"family": family, "side": side, "column": column, "margin": margin}
-        self.row(text, test(view), configs, view, improvement=view.improvement(pairs) if pairs else NO_ESTIMATE, **more)
+        try:
+            tested = test(view)
+        except NoScores as hole:
+            tested, configs, pairs = judge(nothing(f"no scores of {hole}"), "more"), (), ()
+        self.row(text, tested, configs, view, improvement=view.improvement(pairs) if pairs else NO_ESTIMATE, **more)
 
     def row(self, text, tested, configs, view=None, *, column="score", **more):
         """Adds one row. tested: its Tested. configs: those whose scores the number rests on; it has no interval if they

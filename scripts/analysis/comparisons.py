@@ -277,6 +277,8 @@ def partial_correlation(first, second, given):
     all cases. Average ranks are taken once, of all runs. first, second, given:
     of the same runs, one list per task of C arrays (seeds,), one per configuration.
     """
+    if not all(np.isfinite(x).all() for sample in (first, second, given) for of_task in sample for x in of_task):
+        return nothing("a run lacks one of the numbers")
     ranked = []
     for of_task in zip(first, second, given, strict=True):
         ends = np.cumsum([len(x) for x in of_task[0]])[:-1]

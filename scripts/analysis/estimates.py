@@ -61,6 +61,11 @@ def nothing(why):
     return Evidence(np.nan, np.zeros(0), why)
 
 
+def _known(value, draws, why=""):
+    """The Evidence of a number, or of none: one run without a number leaves the others' mean without one."""
+    return nothing("a run lacks a number") if np.isnan(value) else Evidence(value, draws, why)
+
+
 # ---- statistics of a sample ------------------------------------------------------------------------------------------
 def iqm(sample):
     """The mean of the middle half of all runs of all tasks, (…,).
@@ -205,16 +210,16 @@ def evidence(statistic, samples):
 def several(statistic, samples):
     """The Evidence of each number of a statistic that is (K, …): a list of K."""
     if not enough_seeds(samples):
-        return [Evidence(float(value), np.zeros(0), too_few_seeds(samples)) for value in statistic(*samples)]
-    return [Evidence(float(value), draws) for value, draws in zip(*distribution(statistic, samples), strict=True)]
+        return [_known(float(value), np.zeros(0), too_few_seeds(samples)) for value in statistic(*samples)]
+    return [_known(float(value), draws) for value, draws in zip(*distribution(statistic, samples), strict=True)]
 
 
 def resampled(statistic, samples, reps=2000, seed=0):
     """The Evidence of a statistic that is one number and may jump: `reps` bootstrap draws of n - 1 of n seeds."""
     value = float(statistic(*samples))
     if not enough_seeds(samples):
-        return Evidence(value, np.zeros(0), too_few_seeds(samples))
-    return Evidence(value, bootstrap(statistic, samples, reps, seed, left_out=1))
+        return _known(value, np.zeros(0), too_few_seeds(samples))
+    return _known(value, bootstrap(statistic, samples, reps, seed, left_out=1))
 
 
 def comparable_pairs(levels, control=None):

@@ -24,6 +24,10 @@ def multiple_of(letter, value, base):
     return ""
 
 
+class NoScores(LookupError):
+    """A configuration has no scores in a task."""
+
+
 class Scores:
     """Scores of runs. `tasks`: those of a sample; `configs`: sorted; `base`: the one that others are compared with.
 
@@ -50,7 +54,9 @@ class Scores:
 
     # ---- values ------------------------------------------------------------------------------------------------------
     def values(self, config, task, column="score"):
-        """A number of each run of a configuration in a task, (seeds,)."""
+        """A number of each run of a configuration in a task, (seeds,). Raises NoScores."""
+        if not self.count(config, task):
+            raise NoScores(f"{'×'.join(map(str, config.n_by_t))} in {task}")
         return np.array([row[column] for row in self._rows[config, task]], float)
 
     def sample(self, config, column="score"):
@@ -104,8 +110,12 @@ class Scores:
         """The configurations with these values, sorted."""
         return [config for config in self.configs if all(config[name] == value for name, value in values.items())]
 
+    def first(self, **values):
+        """The first configuration with these values; None without one."""
+        return next(iter(self.where(**values)), None)
+
     def one(self, **values):
-        """The only configuration with these values."""
+        """The only configuration with these values. Ends the program with one line without it."""
         found = self.where(**values)
         if len(found) != 1:
             words = " ".join(f"{name}={value}" for name, value in values.items())
