@@ -605,11 +605,11 @@ def main(args):
         # ---- log -----------------------------------------------------------------------------------------------------
         if run.at_log_point(N * T):
             scalars = {f"losses/{name}": mean for name, mean in stats.means().items()}
+            scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
+            scalars["charts/gradient_steps"] = stats.gradient_steps
             scalars["charts/intrinsic_reward"] = scalars.pop("losses/intrinsic_reward")
             if stats.rooms:
                 scalars["charts/rooms"] = len(stats.rooms)
-            scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
-            scalars["charts/gradient_steps"] = stats.gradient_steps
             rows = batch.valid.nonzero().squeeze(-1)
             probe = rows[metrics.stratified_rows(len(rows), args.probe_size, seed=run.global_step)]
             if args.diagnostics:  # of the whole batch, as Mayor et al.; and of equally many rows at any N x T

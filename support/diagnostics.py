@@ -116,31 +116,6 @@ def merge_moments(moments: Tuple[Any, Any, float], batch: Any) -> Tuple[Any, Any
     return join_moments(moments, (batch_mean, ((batch - batch_mean) ** 2).mean(0), len(batch)))
 
 
-def merge_step_moments(
-    moments: Tuple[Any, Any, float], rows: Tensor, valid: Tensor, add: Callable[[Sequence[Tensor]], None]
-) -> Tuple[Any, Any, float]:
-    """Adds the valid rows of each step to running moments, one step after the other.
-
-    moments: (mean, variance, count), as in `merge_moments`; rows (T, N, ...), of any dtype; valid (T, N) bool. add:
-    replaces tensors by their sums over all processes, each of which has other columns. Returns the moments.
-    """
-
-    def summed(x: Tensor, keep: Tensor) -> Tensor:
-        # x[keep].sum(0) would wait for a GPU, which alone knows how many rows there are
-        return torch.where(keep.view(-1, *[1] * (x.dim() - 1)), x, 0.0).sum(0)
-
-    counts = valid.sum(1, dtype=torch.float64)
-    sums = torch.stack([summed(row.double(), keep) for row, keep in zip(rows, valid)])
-    add([sums, counts])
-    divisors = counts.clamp(min=1).view(-1, *[1] * (sums.dim() - 1))
-    means = sums / divisors
-    squares = torch.stack([summed((row.double() - m).square(), keep) for row, keep, m in zip(rows, valid, means)])
-    add([squares])
-    for step_moments in zip(means, squares / divisors, counts.tolist()):
-        moments = join_moments(moments, step_moments)
-    return moments
-
-
 def join_moments(first: Tuple[Any, Any, float], second: Tuple[Any, Any, float]) -> Tuple[Any, Any, float]:
     """The moments (mean, variance, count) of two sets of rows together, from those of each (Chan, Golub and LeVeque
     1979). Variances divide by the count. A count of 0 in the second changes nothing."""

@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT, SMALL
 
 SCRIPTS = {name: (ROOT / name).read_text() for name in [*SMALL, "ppo_isaacgym.py"]}
-REWRITTEN = ["ppo_atari_envpool.py", "pqn_atari_envpool.py", "ppo_procgen.py"]  # the scripts on the pattern of the first; in the end all
+REWRITTEN = ["ppo_atari_envpool.py", "pqn_atari_envpool.py", "ppo_procgen.py", "ppo_rnd_envpool.py"]  # the scripts on the pattern of the first; in the end all
 BANNERS = (
     "Args, environments, network, advantages and loss, the six diagnostics, evaluation, "
     "setup, rollout, advantages, update, log, close"
@@ -23,6 +23,7 @@ LINES = {
     "ppo_atari_envpool.py": 475,
     "pqn_atari_envpool.py": 470,
     "ppo_procgen.py": 555,
+    "ppo_rnd_envpool.py": 650,
 }  # at most; what grows beyond it has something in it that is no algorithm
 NEIGHBOURS = {}  # the lines in which two scripts differ, at most: two files differ by what the algorithms differ
 OWN = {  # top-level names that each script fills in its own way
@@ -42,6 +43,8 @@ OWN = {  # top-level names that each script fills in its own way
 }
 EXCEPT = {  # (name, script): why the text is another there than in the other scripts that have the name
     ("gradient", "pqn_atari_envpool.py"): "it has no advantages to normalise",
+    ("gradient", "ppo_rnd_envpool.py"): "the predictor learns too, from frames of its own",
+    ("update", "ppo_rnd_envpool.py"): "the same",
 }
 LOSS = {  # passages of ppo_loss, the same in all PPO scripts: how their first and their last line begin
     "policy loss": ("    logratio = ", "    outside = "),
@@ -62,6 +65,7 @@ PASSAGES = {  # passages of main, the same wherever they are
 PASSAGE_EXCEPT = {  # (passage, script): why it is not the same there
     ("rows", "ppo_procgen.py"): "its rewards are the raw ones, and it has no lives",
     ("masks", "ppo_procgen.py"): "it normalises the rewards",
+    ("minibatches", "ppo_rnd_envpool.py"): "a minibatch has frames that the predictor learns",
 }
 PHYSICS = {"capture_video", "num_threads", "shared_encoder"}  # other words there
 
