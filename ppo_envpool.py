@@ -527,8 +527,8 @@ def gradient_noise(agent, prox, args, batch, num_steps, seed):
     if args.norm_adv:
         batch = batch._replace(advantages=normalize_advantages(batch.advantages, batch.valid)[0])
     of_group = partial(group_gradient, agent, prox, args, batch)
-    ranks = (devices.NUM_RANKS, devices.add_over_ranks)
-    return metrics.gradient_noise_scales(of_group, batch.valid, num_steps, seed, *ranks)
+    ranks = (devices.NUM_RANKS, devices.joined)
+    return diagnostics.gradient_noise_scales(of_group, batch.valid, num_steps, seed, *ranks)
 
 
 @torch.no_grad()

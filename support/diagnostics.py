@@ -312,3 +312,21 @@ def gradient_statistics(gradients: Any) -> Dict[str, Any]:
         "gradient_kurtosis/nonzero": metrics.gradient_kurtosis_nonzero(gradients),
         "gradient_kurtosis/zero_fraction": metrics.gradient_zero_fraction(gradients),
     }
+
+
+def gradient_noise_scales(
+    gradient: Callable[[Tensor], Tensor],
+    valid: Tensor,
+    num_steps: int,
+    seed: int,
+    num_ranks: int = 1,
+    joined: Callable[[Tensor, int], Tensor] = lambda x, dim: x,
+) -> Any:
+    """metrics.noise_scales of what `gradient` gives for groups of rows of a batch; joined: over processes."""
+    num_envs = valid.shape[-1] // num_steps
+    groups = metrics.environment_groups(num_steps, num_envs, max(1, metrics.NOISE_GROUPS // num_ranks))
+    order = torch.randperm(groups.numel(), generator=torch.Generator().manual_seed(seed))
+    groups, shuffled = torch.stack([groups, groups.flatten()[order].view_as(groups)]).to(valid.device)
+    outer, inner = (joined(torch.stack([gradient(rows) for rows in part]), 0) for part in (groups, shuffled))
+    counts = joined(valid[..., groups.flatten()].sum(-1).double()[None], 0).sum(0) / len(outer)
+    return metrics.noise_scales(outer, inner, counts, num_envs // len(groups))

@@ -64,6 +64,13 @@ GAMES=${GAMES:-}
 case $GAMES in SMALL | '$SMALL') GAMES=$SMALL ;; esac
 case $(script_of "${GAMES%% *}") in ppo_envpool.py) STEPS=${STEPS:-500000} ;; *) STEPS=${STEPS:-100000000} ;; esac
 
+# The script that plays a task and has P3's options and measures: `outer_script_of GAME`.
+outer_script_of() {
+    local script
+    script=$(script_of "$1")
+    echo "${script/ppo_atari/ppo_ewma_atari}"
+}
+
 # Sets N and T from an N x T such as 8x128, each multiplied by a factor: `set_n_by_t 8x128 2 1` is 16x128.
 set_n_by_t() {
     N=$((${1%x*} * ${2:-1})) T=$((${1#*x} * ${3:-1}))

@@ -4,7 +4,7 @@ import importlib
 import sys
 
 import pytest
-from conftest import FIRST, ROOT, SMALL, command, environment, run_forked
+from conftest import FIRST, ROOT, TRIED, command, environment, run_forked
 
 BAD = [  # the words, and what the one line must say
     ("--num-envz 8", "--num-envz"),
@@ -89,7 +89,7 @@ def lines_of(script):
             yield script, words, says
 
 
-@pytest.mark.parametrize("script,words,says", [line for script in SMALL for line in lines_of(script)])
+@pytest.mark.parametrize("script,words,says", [line for script in TRIED for line in lines_of(script)])
 def test_bad_input(script, words, says, tmp_path, capsys, monkeypatch):
     for name in ("WANDB_API_KEY", "WANDB_MODE"):
         monkeypatch.delenv(name, raising=False)
