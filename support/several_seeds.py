@@ -21,7 +21,7 @@ class Member(NamedTuple):
     @property
     def score(self) -> Optional[float]:
         """The mean return of its last 100 training episodes; None if it is not finished, or no episode has ended."""
-        return self.done.get("episodic_return") if self.state == "done" else None
+        return self.done.get("episodic_return")
 
 
 def members(folder: Path) -> List[Member]:
