@@ -84,8 +84,8 @@ def test_runs_of_the_launcher(plant, tmp_path, capsys):
 @pytest.mark.parametrize(
     "others, says",
     [
-        ([], ": none of its runs is finished and has a return: s1 (not finished): expected a run directory"),
-        ([dict(seed=2, score=[None])], "return: s1 (not finished), s2 (no episode has ended): expected"),
+        ([], ": none of its runs is finished and has ended an episode: s1 (not finished): expected a finished run"),
+        ([dict(seed=2, score=[None])], "episode: s1 (not finished), s2 (no episode has ended): expected"),
         (
             [dict(seed=2, score=[1.0], env_id="Acrobot-v1", clip_coef=0.1)],
             "s2 has run with --env-id Acrobot-v1, not CartPole-v1 as s1",
