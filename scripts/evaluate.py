@@ -116,11 +116,14 @@ def best_seed(folder):
     """The directory of the best of several seeds, and a text that says why it is. Exits 2 with one line without one."""
     try:
         runs = several_seeds.members(folder)
-        if not runs:
-            fail(f"{folder} has no manifest.json of a run: expected a run directory, or one of several seeds")
-        member, says = several_seeds.best(folder, runs)
     except ValueError as error:
         fail(f"{folder}: {error}: expected a run directory, or one of runs that differ in their seeds alone")
+    if not runs:
+        fail(f"{folder} has no manifest.json of a run: expected a run directory, or one of several seeds")
+    try:
+        member, says = several_seeds.best(folder, runs)
+    except ValueError as error:
+        fail(f"{folder}: {error}: expected a finished run, or the directory of one of them, as {runs[0].path}")
     print(f"note: {says}", file=sys.stderr)
     return member.path, says
 
