@@ -128,7 +128,7 @@ def make_envs(args, seeds, num_threads=1):
 
 
 class Rollout(NamedTuple):
-    """What N environments did in T steps: tensors on the device, and what the environments said, in NumPy."""
+    """What N environments did in T steps: tensors on the device, and their answers in NumPy."""
 
     obs: torch.Tensor  # (T, N, 64, 64, 3) uint8
     logits: torch.Tensor  # (T, N, A) float32
@@ -438,6 +438,7 @@ def main(args):
     learn = partial(update, devices.compiled(ppo_loss, args.compile), agent, optimizer, args, workers)
 
     T, N, A = args.num_steps, args.num_envs, agent.actor.out_features
+    batch_size = N * T
     # environments restart when a run resumes: with the same seeds they would repeat their first episodes
     seeds, pieces = env_seeds(args.seed, "train", run.global_step, range(N)), workers.pieces(N)
     envs = [make_envs(args, seeds[piece], devices.env_threads(args, device)) for piece in pieces]
@@ -474,7 +475,7 @@ def main(args):
         workers.map(collect, envs, pieces)
         dones = rollout.terminations | rollout.truncations
         valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
-        run.global_step += N * T
+        run.global_step += batch_size
         run.add_episodes(*episodes.add(rollout.rewards, dones, valid))
 
         # ---- advantages ----------------------------------------------------------------------------------------------
@@ -505,7 +506,7 @@ def main(args):
 
         # ---- update --------------------------------------------------------------------------------------------------
         for _epoch in range(args.update_epochs):
-            for inds in torch.randperm(N * T, generator=rng, device=device).split(args.minibatch_size):
+            for inds in torch.randperm(batch_size, generator=rng, device=device).split(args.minibatch_size):
                 losses = learn(batch.rows(inds))
                 stats.add(losses)
                 stats.gradient_steps += 1
@@ -520,7 +521,7 @@ def main(args):
             break
 
         # ---- log -----------------------------------------------------------------------------------------------------
-        if run.at_log_point(N * T):
+        if run.at_log_point(batch_size):
             scalars = {f"losses/{name}": mean for name, mean in stats.means().items()}
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
             scalars["charts/gradient_steps"] = stats.gradient_steps

@@ -114,7 +114,7 @@ def make_envs(args, seeds, num_threads=1):
 
 
 class Rollout(NamedTuple):
-    """What N environments did in T steps: tensors on the device, and what the environments said, in NumPy."""
+    """What N environments did in T steps: tensors on the device, and their answers in NumPy."""
 
     obs: torch.Tensor  # (T, N, 84, 84, 4) uint8
     logits: torch.Tensor  # (T, N, A) float32
@@ -479,6 +479,7 @@ def main(args):
     parameters = [*agent.parameters(), *rnd_model.predictor.parameters()]
     optimizer = optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)
     T, N, A = args.num_steps, args.num_envs, agent.actor[2].out_features
+    batch_size = N * T
     stats = rundir.Stats(gradient_steps=0, rooms=[])  # all rooms ever entered; the sums of the losses; and:
     stats.frame_moments = (torch.zeros(84, 84, device=device), torch.ones(84, 84, device=device), 1e-4)
     stats.discounted = torch.zeros(N, device=device)  # sums of intrinsic rewards
@@ -544,7 +545,7 @@ def main(args):
         stats.rooms = sorted({*stats.rooms}.union(*workers.map(collect, envs, pieces)))
         dones = rollout.terminations | rollout.truncations
         valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
-        run.global_step += N * T
+        run.global_step += batch_size
         run.add_episodes(*episodes.add(rollout.raw_rewards, rollout.game_overs, valid))
 
         # ---- advantages ----------------------------------------------------------------------------------------------
@@ -586,7 +587,7 @@ def main(args):
 
         # ---- update --------------------------------------------------------------------------------------------------
         for _epoch in range(args.update_epochs):
-            for inds in torch.randperm(N * T, generator=rng, device=device).split(args.minibatch_size):
+            for inds in torch.randperm(batch_size, generator=rng, device=device).split(args.minibatch_size):
                 losses = learn(batch.rows(inds, args.update_proportion), stats.frame_moments)
                 stats.add(losses)
                 stats.gradient_steps += 1
@@ -603,7 +604,7 @@ def main(args):
             break
 
         # ---- log -----------------------------------------------------------------------------------------------------
-        if run.at_log_point(N * T):
+        if run.at_log_point(batch_size):
             scalars = {f"losses/{name}": mean for name, mean in stats.means().items()}
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
             scalars["charts/gradient_steps"] = stats.gradient_steps
