@@ -37,7 +37,7 @@ from support.reading.files import (
     checkpoints,
     load_checkpoint,
     newest_checkpoint,
-    read_bytes,
+    read_arrays,
     read_files,
     read_json,
     write_atomically,
@@ -507,16 +507,14 @@ class Run:
             self._coverage.setdefault(name, []).append(rows)
 
     def _load_coverage(self, last_step: int) -> None:
-        import numpy as np
-
         path = self.path / "coverage.npz"
         if not path.exists():
             return
         try:
-            with np.load(io.BytesIO(read_bytes(path))) as saved:  # may be newer than the checkpoint, never older
-                kept = saved["step"] <= last_step
-                self._coverage = {name: [saved[name][kept]] for name in saved.files}
-        except Exception as error:  # a file that is not whole breaks in many ways
+            saved = read_arrays(path)  # may be newer than the checkpoint, never older
+            kept = saved["step"] <= last_step
+            self._coverage = {name: [rows[kept]] for name, rows in saved.items()}
+        except Exception as error:  # arrays of other names or lengths, too
             fail(f"{path} cannot be read ({error}): expected a copy of it; without the file the run goes on")
 
     def all_finite(self, suspects: Dict[str, Any]) -> bool:

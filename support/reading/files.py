@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import io
 import json
 import os
 import re
 import stat
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
@@ -67,6 +69,26 @@ def read_bytes(path: Path) -> bytes:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
         return file.read()
+
+
+def check_archive(content: bytes) -> None:
+    """Raises an exception, of many kinds, unless a checkpoint is as it was written: torch.load reads no checksum."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise zipfile.BadZipFile(f"{damaged} is damaged")
+
+
+def read_arrays(path: Path) -> Dict[str, Any]:
+    """The arrays of an .npz by name. OSError of the disk, ValueError if the file is not whole."""
+    import numpy as np
+
+    content = read_bytes(path)
+    try:  # numpy reads the checksum of each array
+        with np.load(io.BytesIO(content)) as saved:
+            return {name: saved[name] for name in saved.files}
+    except Exception as error:  # a file that is not whole breaks in many ways
+        raise ValueError(str(error) or type(error).__name__) from None
 
 
 def read_object(path: Path) -> Dict[str, Any]:
@@ -127,18 +149,22 @@ def try_to_load(path: Path, device: Any) -> Optional[Dict[str, Any]]:
     """
     import torch
 
+    problem: Exception
     try:
-        if not path.is_file():  # a pipe would let the program wait for ever
-            raise OSError(errno.EINVAL, "it is no regular file")
-        content = torch.load(path, map_location=device, weights_only=True)
-        if isinstance(content, dict):
-            return content
-        error: Exception = TypeError("no checkpoint")
-    except Exception as caught:  # a file that is not whole breaks in many ways
-        error = caught
-    if isinstance(error, (OSError, MemoryError)) or "alloc" in str(error):  # torch raises RuntimeError without memory
+        content = read_bytes(path)
+    except (OSError, MemoryError) as error:
         fail(f"{path} cannot be read ({error}): the same command resumes from it once it can")
-    print(f"note: {path} cannot be read ({type(error).__name__})", file=sys.stderr)
+    try:
+        check_archive(content)
+        found = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+        if isinstance(found, dict):
+            return found
+        problem = TypeError("no checkpoint")
+    except Exception as error:  # a file that is not whole breaks in many ways
+        problem = error
+    if isinstance(problem, MemoryError) or "alloc" in str(problem):  # torch raises RuntimeError without memory
+        fail(f"{path} cannot be read ({problem}): the same command resumes from it once it can")
+    print(f"note: {path} cannot be read ({type(problem).__name__}): it is damaged", file=sys.stderr)
     return None
 
 
