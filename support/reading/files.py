@@ -13,12 +13,25 @@ import stat
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from support.arguments import fail
 from support.reading import fields
 
 FORMAT = 3  # the version of checkpoint.pt; raised when an older one can no longer be resumed
+
+
+def no_link(name: str, flags: int) -> int:
+    """The opener of a file that is written in a run directory, which may be another's: a link leads out of it.
+
+    OSError for a link, and for a pipe without a reader.
+    """
+    try:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            error.strerror = "it is a link"
+        raise
 
 
 def write_atomically(path: Path, data: bytes, previous: Optional[Path] = None, writer: str = "") -> None:
@@ -28,7 +41,9 @@ def write_atomically(path: Path, data: bytes, previous: Optional[Path] = None, w
     """
     partial = path.with_name(f".{path.name}{writer}.partial")  # hidden from globs and from TensorBoard
     try:
-        with open(partial, "wb") as file:
+        with contextlib.suppress(FileNotFoundError):
+            partial.unlink()  # a crash has left it; or it is a link, to anything
+        with open(partial, "xb", opener=no_link) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -75,6 +90,9 @@ def check_archive(content: bytes) -> None:
     """Raises an exception, of many kinds, unless a checkpoint is as it was written: torch.load reads no checksum."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         damaged = archive.testzip()
+        for entry in archive.infolist():
+            if entry.external_attr & 0x10:  # MS-DOS's mark of a folder, of which torch reads nothing
+                damaged = entry.filename
     if damaged is not None:
         raise zipfile.BadZipFile(f"{damaged} is damaged")
 
@@ -131,8 +149,8 @@ def read_files(run_dir: Path) -> Files:
     return Files(manifest, done, failed, state(run_dir))
 
 
-def shown(path: Path) -> str:
-    """A path as text that can be printed and written: its bytes may be no UTF-8, and have line breaks."""
+def shown(path: Union[str, Path]) -> str:
+    """A path or a line as text that can be printed and written: its bytes may be no UTF-8, and have line breaks."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(path))
 
 
