@@ -49,7 +49,7 @@ from launching.price import estimate
 from typing_extensions import Annotated
 
 from support import catalog, reading
-from support.arguments import Evaluation, Fraction, NByT, Positive, Range, Seed, fail, parse, writable
+from support.arguments import Evaluation, Fraction, NByT, Positive, Range, Seed, fail, parse, return_to_start, writable
 from support.envs import tasks
 
 FACTORS = ((1, 4), (1, 1), (4, 4), (16, 16), (16, 4), (16, 1))  # (N times, T divided by) against the default's
@@ -499,6 +499,7 @@ def first_guess(args, before):
 
 
 def main(args):
+    return_to_start()
     plan_text = "\n".join(plan_lines(args))
     print(plan_text, flush=True)
     known = known_runs()

@@ -42,9 +42,10 @@ import torch
 import tyro
 
 from support import catalog, progress, reading
-from support.arguments import Range, fail, parse
+from support.arguments import Range, fail, from_start, parse
 from support.envs.episodes import env_seeds, mean_interval
-from support.envs.gymnasium import modules
+from support.envs.gymnasium import check_trusted, modules
+from support.envs.spaces import Unplayable
 
 MAX_STEPS = 27000  # time limit of an Atari game, 108,000 frames: EnvPool's, and that of the human scores
 FILMED_STEPS = 100  # frames of mjlab: a second each where no GPU draws them
@@ -60,6 +61,7 @@ class Args:
     envpool: bool = False  # Atari: plays on EnvPool, as the training did, not on ale-py
     seed: Annotated[int, Range(0, 2**30 - 1)] = 1000  # the seed of the episodes and of the actions
     video: Optional[Path] = None  # records the first episode, in colour: a .mp4 or .gif file
+    trust: bool = False  # runs the code of a task that came with the run, in a folder of results
     export: Optional[Path] = None  # writes the actor to this .onnx file, with a .json beside it, and plays nothing
 
 
@@ -75,10 +77,11 @@ def parse_args(argv):
     return args
 
 
-def load(run_dir):
+def load(run_dir, trust=False):
     """Returns the newest readable checkpoint of the run, its arguments, and the name of its script without .py.
 
-    Exits 2 with one line if the directory holds no run of one of catalog.SCRIPTS, or no readable checkpoint.
+    Exits 2 with one line if the directory holds no run of one of catalog.SCRIPTS, or no readable checkpoint, or if its
+    task is code that came with the run; not so with `trust`.
     """
     manifest = reading.read_json(run_dir / "manifest.json")
     script, arguments = reading.script_of(manifest), manifest.get("arguments")
@@ -89,6 +92,11 @@ def load(run_dir):
     found = reading.newest_checkpoint(run_dir)
     if not found:
         fail(f"{run_dir} has no checkpoint.pt: expected a run directory with a checkpoint")
+    try:
+        if not trust:
+            check_trusted(str(arguments["env_id"]), run_dir)
+    except Unplayable as error:
+        fail(f"{run_dir}: its task {error}")
     for module in modules(str(arguments["env_id"])):
         print(f"note: {run_dir}: its task is of the module {module}, which is imported now", file=sys.stderr)
     defaults = reading.default_arguments(str(ROOT / f"{script}.py"))  # for what an older run's manifest lacks
@@ -287,7 +295,7 @@ def export_network(checkpoint, args, run_dir, path):
     agent = trained_agent(checkpoint["agent"], "ppo_envpool", args)
     about = {"env_id": args.env_id, "env_kwargs": json.loads(args.env_kwargs), "run_dir": str(run_dir)}
     about["global_step"] = checkpoint["run"]["global_step"]
-    export.write(agent, tasks.spaces(args.env_id, args.env_kwargs)[1], path, about)
+    export.write(agent, tasks.spaces(args.env_id, args.env_kwargs)[1], from_start(path), about)
     print(json.dumps({**about, "export": str(path), "about": str(path.with_suffix(".json"))}))
 
 
@@ -358,7 +366,7 @@ def open_video(path):
 
 
 def main(options):
-    checkpoint, args, script = load(options.run_dir)
+    checkpoint, args, script = load(options.run_dir, options.trust)
     atari = script not in ("ppo_procgen", "ppo_isaacgym", "ppo_envpool")
     if options.train_levels and not getattr(args, "num_levels", 0):
         fail("--train-levels: expected a run of ppo_procgen.py with --num-levels")
@@ -374,7 +382,7 @@ def main(options):
     if args.env_id.startswith("gymnasium:"):
         emulator = "gymnasium"
     episodes, num_envs, seed, greedy = options.episodes, options.num_envs, options.seed, options.greedy
-    with open_video(options.video) if options.video else contextlib.nullcontext() as video:
+    with open_video(from_start(options.video)) if options.video else contextlib.nullcontext() as video:
         if script in ("ppo_isaacgym", "ppo_envpool"):
             play = play_mjlab if script == "ppo_isaacgym" else play_task
             scores = play(checkpoint["agent"], args, episodes, num_envs, greedy, seed, video)
