@@ -272,7 +272,11 @@ def test_load_of_nothing(tmp_path):
 def damages(whole):
     """A file cut at every hundredth of its length, and a hundred copies with one flipped bit."""
     yield from (whole[: len(whole) * i // 100] for i in range(100))
-    for place in random.Random(1).sample(range(8 * len(whole)), 100):
+    places = random.Random(1).sample(range(8 * len(whole)), 100)
+    for place in [
+        *places,
+        *(8 * (found.start() + 38) + 4 for found in re.finditer(b"PK\1\2", whole)),
+    ]:  # a folder's mark
         damaged = bytearray(whole)
         damaged[place // 8] ^= 1 << place % 8
         yield bytes(damaged)
