@@ -34,6 +34,9 @@ Departures, each with its reason:
    through convolutions. MultiDiscrete and MultiBinary actions are independent categorical ones.
 10. The mean and deviation of real actions are in half-widths of their bounds, from the middle. Bounds of -1 and 1
     change nothing; within -0.1 and 0.3, CleanRL's deviation of 1 would have most actions clipped.
+11. Without `--learning-rate` the rate is 4e-3 x sqrt(150,000 / steps) x (16 / 1024) / k, k being Adam's steps per
+    environment step: CleanRL's 2.5e-4 (3e-4 for real actions) is for millions of steps, and too low for fewer
+    (results/second_look; recipe.law_rate).
 """
 
 import itertools
@@ -76,7 +79,7 @@ class Args:
     runs_dir: str = "runs"  # the directory that holds the run directories
     resume_from: Optional[str] = None  # a run directory: begins with its newest checkpoint and the same network
     num_logs: Count = 1000  # the number of points in every curve (at most one per iteration)
-    diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
+    diagnostics: bool = True  # logs the diagnostics of the network at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
     eval_episodes: Evaluation = 0  # evaluation episodes of the final network when training ends: `final_return`
@@ -87,15 +90,15 @@ class Args:
     env_id: str = "CartPole-v1"  # the id of EnvPool's task, or gymnasium:MODULE:ID, a task that MODULE registers
     env_kwargs: str = "{}"  # the task's own options, a JSON object: '{"size": 3}'
     total_timesteps: Steps = 500000  # environment steps of the whole run, over all environments
-    learning_rate: NonNegative = 2.5e-4  # the learning rate of Adam
-    num_envs: Count = 8  # the number of parallel environments, over all processes: N_envs
-    num_steps: Count = 128  # the number of steps in each environment per rollout: N_RO
+    learning_rate: Optional[NonNegative] = None  # Adam's; default: 4e-3 sqrt(150,000 / steps) / 64 / k (departure 11)
+    num_envs: Count = 8  # the number of parallel environments of the whole run: N
+    num_steps: Count = 128  # the number of steps in each environment per rollout: T
     schedule: Optional[str] = None  # changes both at fractions of the run, 0:8x128,0.5:128x8, or N by noise (recipe.py)
     anneal_lr: bool = True  # anneals the learning rate linearly to 0
     gamma: Fraction = 0.99  # the discount factor
     gae_lambda: Fraction = 0.95  # lambda of the generalised advantage estimation
     num_minibatches: Count = 4  # minibatches per epoch; the batch is num_envs * num_steps
-    minibatch_size: Optional[Count] = None  # rows per minibatch, in place of num-minibatches (P3's recipe)
+    minibatch_size: Optional[Count] = None  # rows per minibatch, in place of num-minibatches
     scale_from: Optional[Count] = None  # the environments of the base of --scaling; default: those of num-envs
     scaling: Optional[str] = None  # P3's recipe: more-minibatches, bigger-minibatches, sqrt-lr, or hybrid:B (recipe.py)
     update_epochs: Count = 4  # passes over each batch
@@ -124,7 +127,7 @@ def parse_args(argv):
     default = Args(**tasks.defaults_of_command(argv, Args.env_id))
     args = arguments.parse(Args, argv, __doc__, default=default)
     args.num_threads = args.num_threads or devices.default_threads()
-    return arguments.check(args, argv, row_bytes=100 + tasks.check(args), default=default)
+    return arguments.check(args, argv, row_bytes=100 + tasks.check(args), default=default, torchrun=True)
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------
@@ -543,7 +546,7 @@ def diagnose(agent, batch, seen, old_logstd):
     else:
         taken = batch.actions, batch.valid, agent.actions.parts
         policy, kl = diagnostics.policy_diagnostics(batch.outputs, outputs, *taken)
-    return {**values, **policy, **metrics.weight_norms(agent, agents=True)}, kl
+    return {**values, **policy, **diagnostics.weight_norms(agent, agents=True)}, kl
 
 
 def diagnose_batch(agent, prox, args, batch, probe, seen, old_logstd, last):

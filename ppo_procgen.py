@@ -70,7 +70,7 @@ class Args:
     run_name: Optional[str] = None  # the directory below runs-dir; default {env_id}__{exp_name}__{seed}__{unix time}
     runs_dir: str = "runs"  # the directory that holds the run directories
     num_logs: Count = 1000  # the number of points in every curve (at most one per iteration)
-    diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
+    diagnostics: bool = True  # logs the diagnostics of the network at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
     eval_episodes: Evaluation = 0  # evaluation episodes of the final network when training ends: `final_return`
@@ -83,13 +83,13 @@ class Args:
     eval_envs: Annotated[int, Range(0, 1024)] = 16  # episodes per log point on unseen levels, and on training levels
     total_timesteps: Steps = 25000000  # environment steps of the whole run, over all environments
     learning_rate: NonNegative = 5e-4  # the learning rate of Adam
-    num_envs: Count = 64  # the number of parallel environments, over all processes: N_envs
-    num_steps: Count = 256  # the number of steps in each environment per rollout: N_RO
+    num_envs: Count = 64  # the number of parallel environments of the whole run: N
+    num_steps: Count = 256  # the number of steps in each environment per rollout: T
     anneal_lr: bool = False  # anneals the learning rate linearly to 0
     gamma: Fraction = 0.999  # the discount factor
     gae_lambda: Fraction = 0.95  # lambda of the generalised advantage estimation
     num_minibatches: Count = 8  # minibatches per epoch; the batch is num_envs * num_steps
-    minibatch_size: Optional[Count] = None  # rows per minibatch, in place of num-minibatches (P3's recipe)
+    minibatch_size: Optional[Count] = None  # rows per minibatch, in place of num-minibatches
     update_epochs: Count = 3  # passes over each batch
     norm_adv: bool = True  # normalises the advantages in each minibatch
     clip_coef: NonNegative = 0.2  # the clipping coefficient of the policy ratio, and of the value if clip-vloss
@@ -123,7 +123,7 @@ def parse_args(argv):
         library().make_spec(procgen_id(args))
     except ImportError:  # Procgen draws with Qt, which EnvPool's wheel includes only from Python 3.12 on
         arguments.fail(f"--env-id {args.env_id} needs Qt 5: `sudo apt-get install -y libqt5gui5` installs it on Debian")
-    return arguments.check(args, argv, row_bytes=math.prod(OBS_SHAPE))
+    return arguments.check(args, argv, row_bytes=math.prod(OBS_SHAPE), torchrun=True)
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------
@@ -450,7 +450,7 @@ def diagnose(agent, batch, workers, inds):
         lambda rows: agent(batch.obs.index_select(0, rows))[::2], inds, map=workers.map
     )
     policy, kl = diagnostics.policy_diagnostics(batch.logits[inds], logits, batch.actions[inds])
-    return {**values, **policy, **metrics.weight_norms(agent)}, kl
+    return {**values, **policy, **diagnostics.weight_norms(agent)}, kl
 
 
 def diagnose_batch(agent, args, batch, workers, rows, probe, grad_norm):

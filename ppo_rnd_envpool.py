@@ -63,7 +63,7 @@ class Args:
     run_name: Optional[str] = None  # the directory below runs-dir; default {env_id}__{exp_name}__{seed}__{unix time}
     runs_dir: str = "runs"  # the directory that holds the run directories
     num_logs: Count = 1000  # the number of points in every curve (at most one per iteration)
-    diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
+    diagnostics: bool = True  # logs the diagnostics of the network at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
     eval_episodes: Evaluation = 0  # evaluation episodes of the final network when training ends: `final_return`
@@ -73,13 +73,13 @@ class Args:
     repeat_action_probability: Fraction = 0.25  # sticky actions: the chance that a frame repeats the action before
     total_timesteps: Steps = 2000000000  # environment steps of the whole run, over all environments (each is 4 frames)
     learning_rate: NonNegative = 1e-4  # the learning rate of Adam
-    num_envs: Count = 128  # the number of parallel environments, over all processes: N_envs
-    num_steps: Count = 128  # the number of steps in each environment per rollout: N_RO
+    num_envs: Count = 128  # the number of parallel environments of the whole run: N
+    num_steps: Count = 128  # the number of steps in each environment per rollout: T
     anneal_lr: bool = True  # anneals the learning rate linearly to 0
     gamma: Fraction = 0.999  # the discount factor
     gae_lambda: Fraction = 0.95  # lambda of the generalised advantage estimation
     num_minibatches: Count = 4  # minibatches per epoch; the batch is num_envs * num_steps
-    minibatch_size: Optional[Count] = None  # rows per minibatch, in place of num-minibatches (P3's recipe)
+    minibatch_size: Optional[Count] = None  # rows per minibatch, in place of num-minibatches
     update_epochs: Count = 4  # passes over each batch
     norm_adv: bool = True  # normalises the advantages in each minibatch
     clip_coef: NonNegative = 0.1  # the clipping coefficient of the policy ratio, and of the value if clip-vloss
@@ -104,7 +104,7 @@ def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
     args = arguments.parse(Args, argv, __doc__)
     check_env_id(args.env_id, "envpool.atari", "an Atari game")
-    return arguments.check(args, argv, row_bytes=math.prod(OBS_SHAPE))
+    return arguments.check(args, argv, row_bytes=math.prod(OBS_SHAPE), torchrun=True)
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------
@@ -462,7 +462,7 @@ def diagnose(agent, batch, workers, inds):
         lambda rows: agent(batch.obs.index_select(0, rows))[::3], inds, map=workers.map
     )
     policy, kl = diagnostics.policy_diagnostics(batch.logits[inds], logits, batch.actions[inds])
-    return {**values, **policy, **metrics.weight_norms(agent)}, kl
+    return {**values, **policy, **diagnostics.weight_norms(agent)}, kl
 
 
 def diagnose_batch(agent, rnd_model, args, batch, workers, rows, probe, stats, grad_norm):

@@ -54,7 +54,7 @@ from tqdm import tqdm
 from typing_extensions import Annotated
 
 import metrics
-from support import diagnostics, reading
+from support import reading
 from support.arguments import Range, Seed, fail, parse, writable
 
 COMPONENTS = 50  # principal components that UMAP gets
@@ -305,7 +305,7 @@ def measure_game(runs, args, num_rows, report):
     """
     rows, values = [], []
     for run in runs:  # one after another: the frames of a whole sweep do not fit in memory
-        inds = diagnostics.stratified_rows(run.num_rows, num_rows, seed=args.seed).numpy()
+        inds = metrics.stratified_rows(run.num_rows, num_rows, seed=args.seed).numpy()
         arrays = read_arrays(run.path)
         rows.append(arrays[args.input][inds])
         values.append(arrays["values"][inds])

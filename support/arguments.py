@@ -190,12 +190,16 @@ def check_run_name(name: str) -> None:
         fail(f"--run-name {name} is hidden, and no program would find the run: expected a name without a dot before it")
 
 
-def check(args: Any, argv: List[str], row_bytes: int = 0, default: Any = None) -> Any:
-    """Checks what concerns several arguments, and fills in `run_name`, `num_minibatches` and `minibatch_size`.
+def check(args: Any, argv: List[str], row_bytes: int = 0, default: Any = None, torchrun: bool = False) -> Any:
+    """Checks what concerns several arguments, and fills in `run_name`, `num_minibatches`, `minibatch_size` and, where
+    the default is the law's, `learning_rate`.
 
     `row_bytes`: memory of one stored step, to refuse a batch that cannot fit. `default`: as it was given to `parse`.
-    Exits 2 with one line on bad input; touches no file. Returns `args`.
+    `torchrun`: whether the script trains one run in several processes. Exits 2 with one line on bad input; touches no
+    file. Returns `args`.
     """
+    if devices.NUM_RANKS > 1 and not torchrun:
+        fail("torchrun: expected ppo_ewma_atari_envpool.py or ppo_isaacgym.py; this script trains in one process")
     words = {word.split("=")[0].replace("_", "-") for word in argv}
     phases = _schedule(args, words)
     batch_size = args.num_envs * args.num_steps
@@ -203,8 +207,13 @@ def check(args: Any, argv: List[str], row_bytes: int = 0, default: Any = None) -
         fail(f"--total-timesteps {args.total_timesteps} is less than one batch: expected at least {batch_size}")
     if {"--num-minibatches", "--minibatch-size"} <= words:
         fail("--num-minibatches and --minibatch-size exclude each other: give one")
-    if getattr(args, "scale_from", None) or getattr(args, "scaling", None):
-        _scale(args, default or type(args)())
+    scales = getattr(args, "scale_from", None) or getattr(args, "scaling", None)
+    if scales:
+        args.scale_from = args.scale_from or (default or type(args)()).num_envs
+    if args.learning_rate is None:
+        args.learning_rate = recipe.default_rate(vars(args))
+    if scales:
+        _scale(args)
     rows_that_fit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // max(row_bytes, 1)
     for num_envs, num_steps in phases:
         if num_envs * num_steps > rows_that_fit:
@@ -271,14 +280,13 @@ def _schedule(args: Any, words: Set[str]) -> List[Tuple[int, int]]:
     return [*n_by_ts, *((num_envs, args.num_steps) for num_envs in (schedule.bounds or ()))]
 
 
-def _scale(args: Any, default: Any) -> None:
+def _scale(args: Any) -> None:
     """Sets the minibatches and the learning rate that --scaling asks for, and says so.
 
     The number of minibatches and the rate of the command, or their defaults, are those of the base.
     """
     if args.minibatch_size:
         fail("--scaling and --minibatch-size exclude each other: expected --num-minibatches of the base, or neither")
-    args.scale_from = args.scale_from or default.num_envs
     args.scaling = args.scaling or recipe.WAYS[0]
     try:
         args.minibatch_size, number, args.learning_rate = recipe.scaled(

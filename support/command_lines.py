@@ -41,6 +41,9 @@ def _of_seeds(args: Any, argv: List[str]) -> List[Optional[Line]]:
     seeds = range(args.seed, args.seed + args.num_seeds)
     if seeds[-1] >= 2**31:
         fail(f"--num-seeds {args.num_seeds} from --seed {args.seed} on: expected seeds of at most {2**31 - 1:,}")
+    folder = Path(args.runs_dir, args.run_name)
+    if (folder / "manifest.json").exists():  # evaluate.py would play that run, not the best of these
+        fail(f"--run-name {args.run_name}: {folder} is a run: expected another name for a directory of --num-seeds")
     names = {seed: f"{args.run_name}/s{seed}" for seed in seeds}
     words = without(argv, "num_seeds", "seed", "run_name")
     return [

@@ -5,10 +5,8 @@ Python 3.8, for Isaac Gym.
 
 from __future__ import annotations
 
-import functools
 import platform
 import shlex
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,8 +15,7 @@ from typing import Any, Dict, Sequence, Tuple
 from support.arguments import NETWORK, PACK, fail, from_start
 from support.reading.files import newest_checkpoint, read_bytes, read_json
 from support.reading.manifests import script_of
-
-ROOT = Path(__file__).resolve().parent.parent
+from support.versions import commit_and_versions
 
 
 def parent_of(args: Any) -> Tuple[bytes, Dict[str, Any]]:
@@ -51,26 +48,10 @@ def parent_of(args: Any) -> Tuple[bytes, Dict[str, Any]]:
     return read_bytes(path), {"run": args.resume_from, "global_step": step, "seed": before.get("seed", args.seed)}
 
 
-@functools.lru_cache(maxsize=None)  # a pack's manifests need it once
-def _code() -> Tuple[Dict[str, Any], Dict[str, str]]:
-    """The commit of this repository, and the versions of Python and of all packages."""
-    import email
-    import importlib.metadata
-
-    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    commit, dirty, _ = subprocess.run(git, capture_output=True).stdout.decode().strip().partition("-dirty")
-    versions = {}
-    for package in importlib.metadata.distributions():
-        text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
-        headers = email.message_from_string(text.partition("\n\n")[0])  # `package.metadata` parses the long text too
-        versions[headers["Name"]] = headers["Version"]
-    return {"commit": commit or None, "dirty": bool(dirty)}, {"python": platform.python_version(), **versions}
-
-
 def manifest(args: Any, device: Any, words: Sequence[str]) -> Dict[str, Any]:
     import torch
 
-    commit, versions = _code()
+    commit, versions = commit_and_versions()
     command = shlex.join([sys.executable, sys.argv[0], *words])
     return {
         "arguments": {name: value for name, value in vars(args).items() if name not in PACK},

@@ -10,13 +10,15 @@ import contextlib
 import json
 import os
 import resource
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import AbstractSet, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from support import devices, diagnostics, progress, recipe, rundir
+import metrics
+from support import devices, progress, recipe, rundir, several_seeds
 from support.arguments import OWN, SCALARS, fail, from_start
 from support.command_lines import Line
 from support.envs.episodes import env_seeds, mean_interval
@@ -47,6 +49,7 @@ def packs(lines: Sequence[Optional[Line]], device: Any) -> Iterator[Pack]:
     codes |= {exit_code_of(signum) for signum in signals.received[:1]}
     if len(lines) > 1:
         _print_summary(asked, len(lines))
+        _print_table(asked)
     sys.exit(next((code for code in (130, 143, 3, 2) if code in codes), 0))
 
 
@@ -107,6 +110,20 @@ def _print_summary(lines: Sequence[Line], number: int) -> None:
     print(text)
 
 
+def _print_table(lines: Sequence[Line]) -> None:
+    """A table of all runs in the directory of --num-seeds, and the best of them."""
+    folders = {Path(args.runs_dir, args.run_name).parent for args, _ in lines}
+    if len(folders) != 1 or any(Path(args.run_name).name != f"s{args.seed}" for args, _ in lines):
+        return
+    (folder,) = folders
+    try:
+        runs = several_seeds.members(from_start(folder))
+        print(*several_seeds.table(runs), sep="\n")
+        print(f"{several_seeds.best(folder, runs)[1]}; scripts/evaluate.py {shlex.quote(str(folder))} plays it")
+    except ValueError as error:
+        print(f"note: {folder}: {error}", file=sys.stderr)
+
+
 class Stats(rundir.Stats):
     """rundir.Stats of S agents: the values are tensors (S, ...)."""
 
@@ -143,7 +160,8 @@ class Pack:
         self._signals = signals
         self._meter: Any = None
         if len(members) > 1:
-            lines = recipe.plan(sys.argv[0], vars(first.args), self.schedule, self._step, len(members))
+            by_law = all(run.by_law for run in members)
+            lines = recipe.plan(sys.argv[0], vars(first.args), self.schedule, self._step, len(members), by_law)
             print(*lines, sep="\n", flush=True)
 
     @property
@@ -205,7 +223,7 @@ class Pack:
         """Adds rows to each coverage.npz, of those that are valid (S, R). columns: tensors (S, R, ...)."""
         for s, run in self.training:
             rows = valid[s].nonzero().squeeze(-1)
-            rows = rows[diagnostics.stratified_rows(len(rows), run.coverage_quota(), seed=self._step)]
+            rows = rows[metrics.stratified_rows(len(rows), run.coverage_quota(), seed=self._step)]
             run.add_coverage(**{name: column[s, rows].cpu().numpy() for name, column in columns.items()})
 
     def log(self, scalars: Dict[str, Any], of_agents: Sequence[Dict[str, float]]) -> None:

@@ -16,7 +16,6 @@ WAYS = ("more-minibatches", "bigger-minibatches", "sqrt-lr", "hybrid:B")  # what
 # Defaults of ppo_envpool.py where actions are continuous, other than those of its Args.
 CONTINUOUS: Dict[str, Any] = dict(
     total_timesteps=1_000_000,
-    learning_rate=3e-4,
     num_minibatches=32,
     update_epochs=10,
     ent_coef=0.0,
@@ -122,6 +121,27 @@ def adapted_learning_rate(learning_rate: float, kl: float, desired_kl: float) ->
     if KL_EPSILON < kl < 0.5 * desired_kl:
         return min(learning_rate * 1.5, MAX_RATE)
     return learning_rate
+
+
+def law_rate(total_timesteps: int, adam_steps_per_step: float) -> float:
+    """The learning rate that the second look registers as a law, to two digits: results/CLAIMS.md, second_look.
+
+        4e-3 x sqrt(150,000 / total_timesteps) x (16 / 1024) / adam_steps_per_step
+
+    adam_steps_per_step: Adam's steps per environment step, epochs / rows of a minibatch; 16 / 1024 at 4 epochs and
+    minibatches of 256 rows. Made of the atlas's best rates and of 26 settings that others have tuned.
+    """
+    return float(f"{4e-3 * math.sqrt(150_000 / total_timesteps) * (16 / 1024) / adam_steps_per_step:.1e}")
+
+
+def default_rate(arguments: Mapping[str, Any]) -> float:
+    """The law's learning rate for a run with these arguments; with --scale-from, for the base that is scaled.
+
+    minibatch_size may be None: then num_minibatches says it, of the base.
+    """
+    num_envs = arguments.get("scale_from") or arguments["num_envs"]
+    rows = arguments.get("minibatch_size") or num_envs * arguments["num_steps"] / arguments["num_minibatches"]
+    return law_rate(arguments["total_timesteps"], arguments["update_epochs"] / rows)
 
 
 # ---- schedules -------------------------------------------------------------------------------------------------------
@@ -253,14 +273,18 @@ def _decimal(number: Fraction) -> str:
     return f"{float(number):g}"
 
 
-def plan(script: str, arguments: Mapping[str, Any], schedule: Schedule, step: int, runs: int = 1) -> List[str]:
+def plan(
+    script: str, arguments: Mapping[str, Any], schedule: Schedule, step: int, runs: int = 1, by_law: bool = False
+) -> List[str]:
     """What each of some runs of a script has before it from `step` on, and notes if that is little, or too much for
-    the memory of this machine: lines to print."""
+    the memory of this machine: lines to print. by_law: whether all have the law's learning rate."""
     number, (num_envs, num_steps) = schedule.iterations(step), schedule.n_by_t(step, 0)
     rows, changes = num_envs * num_steps, len(schedule.phases) > 1 or schedule.bounds
     updates = arguments["update_epochs"] * (rows // arguments["minibatch_size"])
     text = f"{number:,} iterations of {num_envs} x {num_steps} steps, {updates:,} gradient steps each"
     text += f", {number * updates:,} in all" if not changes else "; then other N x T"
+    if by_law:
+        text += f"; learning rate {arguments['learning_rate']:g}, the law's for these steps, epochs and minibatches"
     memory = catalog.memory(script, arguments["env_id"])
     envs = num_envs + arguments["eval_episodes"]  # an evaluation episode has one of its own
     size, available = runs * (envs * memory.env + rows * memory.row), devices.available_bytes()

@@ -4,8 +4,8 @@
 its own loop, and nothing here knows what the numbers mean.
 
 A run directory holds `manifest.json`, TensorBoard event files, the same points as `curves.csv`, `checkpoint.pt` and the
-one before it, `coverage.npz`, and at the end `done.json` or `failed.json`. Curves grow; each other file is replaced as
-a whole. A crash at any time leaves a readable directory. Python 3.8, for Isaac Gym.
+one before it, `best.pt`, `coverage.npz`, and at the end `done.json` or `failed.json`. Curves grow; each other file is
+replaced as a whole. A crash at any time leaves a readable directory. Python 3.8, for Isaac Gym.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Tupl
 
 from support import devices, events, origin, progress, recipe, tags
 from support.arguments import fail, from_start, writable
+from support.best import Best
 from support.envs.episodes import env_seeds, mean_interval
 from support.reading.curves import CURVES, CurvesFile
 from support.reading.files import (
@@ -43,8 +44,10 @@ from support.reading.files import (
     shown,
     write_atomically,
 )
-from support.reading.manifests import difference
+from support.reading.manifests import begun_with, difference, names_rate
 from support.signals import Signals, exit_code_of
+from support.state import Copies
+from support.state import Stats as Stats  # rundir.Stats, to the scripts
 
 ROOT = Path(__file__).resolve().parent.parent
 COVERAGE_ROWS = 4096  # in coverage.npz, over the whole run: as many as UMAP takes with ease
@@ -88,59 +91,6 @@ def _of_disk(error: BaseException) -> str:
     return f"{error.strerror}; the same command" if error.errno in OF_DISK else ""
 
 
-def _copied(state: Any) -> Any:
-    """A state of a checkpoint with tensors, dicts and lists of its own."""
-    if hasattr(state, "clone"):  # a tensor
-        return state.detach().clone()
-    if isinstance(state, dict):
-        return {name: _copied(value) for name, value in state.items()}
-    return type(state)(map(_copied, state)) if isinstance(state, (list, tuple)) else state
-
-
-class Copies:
-    """Says after which iterations the state is copied: after each, unless that would take a hundredth of the time.
-
-    That is 0.4 ms for a small network and 4 ms for Atari's, where an iteration takes seconds.
-    """
-
-    def __init__(self) -> None:
-        self._start, self._spent = time.monotonic(), 0.0
-
-    @property
-    def due(self) -> bool:
-        return self._spent < 1 + (time.monotonic() - self._start) / 100  # the first second is free
-
-    def copy(self, state: Dict[str, Any]) -> Dict[str, Any]:
-        start = time.monotonic()
-        copied: Dict[str, Any] = _copied(state)
-        self._spent += time.monotonic() - start
-        return copied
-
-
-class Stats(SimpleNamespace):
-    """Sums since the last log point, by name, and what else a training script counts. A checkpoint keeps all of it.
-
-    kept: further attributes, plain values or tensors, which are the script's own.
-    """
-
-    def __init__(self, **kept: Any) -> None:
-        self.sums: Dict[str, Any] = {}
-        self.counts: Dict[str, int] = {}
-        super().__init__(**kept)
-
-    def add(self, values: Dict[str, Any]) -> None:
-        """Adds each value, a number or a tensor of one, to the sum of its name."""
-        for name, value in values.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
-            self.counts[name] = self.counts.get(name, 0) + 1
-
-    def means(self) -> Dict[str, float]:
-        """The mean of each name since the last call, which is at a log point. The sums begin anew."""
-        means = devices.numbers({name: total / self.counts[name] for name, total in self.sums.items()})
-        self.sums, self.counts = {}, {}
-        return means
-
-
 _OPEN: "weakref.WeakSet[Run]" = weakref.WeakSet()  # those of this process
 
 
@@ -170,8 +120,9 @@ class Run:
     Attributes: `path`; `name`, the same as the user gave it; `schedule`, the N x T of the batches; `total_steps`, whole
     iterations only; `global_step`, environment steps done; `episodes`, the number of finished ones; `latest`, (return,
     length) of the last 100; `new_returns`, of the episodes that have ended since the last log point; `earned`, the sum
-    of all raw rewards since then and the number of their steps; `checkpoint`, what it resumes from until `restore`;
-    `is_open`, from `restore` to `finish`; `copies`, which runs of a pack share; `ended`; `exit_code`.
+    of all raw rewards since then and the number of their steps; `by_law`, whether its learning rate is the default of a
+    script whose default is the law's; `checkpoint`, what it resumes from until `restore`; `is_open`, from `restore` to
+    `finish`; `copies`, which runs of a pack share; `ended`; `exit_code`.
     """
 
     is_open = False
@@ -194,6 +145,7 @@ class Run:
         self._words = sys.argv[1:] if words is None else words
         self.global_step, self.episodes, self.latest, self.new_returns = 0, 0, [], []
         self.earned = (0.0, 0)
+        self.by_law = getattr(type(args)(), "learning_rate", 0) is None and not names_rate(self._words)
         self._finished: Any = 0  # episodes that each environment has finished: an array (num_envs,) from the first on
         self.exit_code, self.failure = 0, ""
         self._failed_at: Dict[str, int] = {}
@@ -243,11 +195,14 @@ class Run:
             self.new_returns, self.earned = kept["new_returns"], kept.get("earned", (0.0, 0))
             wall_seconds, self._wandb_id = kept["wall_seconds"], kept["wandb_id"]
             print(f"{self.name}: resumes at step {self.global_step:,}", flush=True)
+        goes_on = self.global_step > self.parent_step
+        self._best = Best(self.path, goes_on) if devices.RANK == 0 else None
         self.ended = self.global_step >= self.total_steps  # only the evaluation episodes may be missing
         self._wall_seconds = wall_seconds
         self._parts: Dict[str, Any] = {}
         if alone and devices.RANK == 0 and not self.ended:
-            print(*recipe.plan(sys.argv[0], vars(args), self.schedule, self.global_step), sep="\n", flush=True)
+            before_it = recipe.plan(sys.argv[0], vars(args), self.schedule, self.global_step, by_law=self.by_law)
+            print(*before_it, sep="\n", flush=True)
         self._start_clocks()
 
     def _claim(self, device: Any) -> Tuple[str, Dict[str, Any]]:
@@ -282,10 +237,21 @@ class Run:
                     f"{self.name} cannot be read ({error}): expected a copy of it; to begin anew, delete the directory"
                 )
             # an argument that is newer than the run had its default
-            before = {**vars(type(args)()), **files.manifest["arguments"]}
+            defaults = vars(type(args)())
+            before = {**defaults, **files.manifest["arguments"]}
+            own_rate = begun_with(files.manifest, self._words) if defaults["learning_rate"] is None else None
+            if own_rate not in (None, args.learning_rate):
+                print(f"{self.name}: keeps its learning rate {own_rate:g}; a new run has {args.learning_rate:g}")
+                args.learning_rate, self.by_law = own_rate, False
             changed = difference(before, vars(args))
             if changed:
                 fail(f"--run-name {args.run_name} has run with {changed}: use the same arguments or another name")
+            for name, value in before.items():
+                if value is not None and not hasattr(args, name):
+                    fail(
+                        f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {value}, which "
+                        f"{Path(sys.argv[0]).name} no longer has: commit {files.manifest['git']['commit']} resumes it"
+                    )
             parent = files.manifest.get("parent", {})
         elif (self.path / "done.json").exists() or checkpoints(self.path) and not begins:
             fail(f"{self.name} has lost its manifest.json: expected a copy of it; to begin anew, delete the directory")
@@ -460,6 +426,8 @@ class Run:
             self._curves.append(self.global_step, now, written)
         if self._wandb:
             self._wandb.log(scalars, step=self.global_step)
+        if self._best and self.episodes >= 100:
+            self._best.offer(self.mean_return(), self.global_step, self._parts["agent"])
         self._log_time = time.monotonic()
         self._log_step, self.new_returns, self.earned = self.global_step, [], (0.0, 0)
 
@@ -469,12 +437,12 @@ class Run:
         return COVERAGE_ROWS * self.global_step // self.total_steps - kept
 
     def add_coverage(self, **columns: Any) -> None:
-        """Adds rows to coverage.npz: NumPy arrays of equal length, which get the present step as a further column."""
+        """Adds rows to coverage.npz: tensors or arrays of equal length, and the present step as a further column."""
         import numpy as np
 
         length = len(next(iter(columns.values())))
         for name, rows in {**columns, "step": np.full(length, self.global_step)}.items():
-            self._coverage.setdefault(name, []).append(rows)
+            self._coverage.setdefault(name, []).append(rows.cpu().numpy() if hasattr(rows, "cpu") else rows)
 
     def _load_coverage(self, last_step: int) -> None:
         path = self.path / "coverage.npz"
@@ -588,7 +556,7 @@ class Run:
         return {"format": FORMAT, "run": kept, **{name: self._state_of(part) for name, part in self._parts.items()}}
 
     def _save(self, state: Dict[str, Any]) -> None:
-        """Writes coverage.npz and checkpoint.pt; the checkpoint before it becomes checkpoint.prev.pt."""
+        """Writes coverage.npz, best.pt and checkpoint.pt; the checkpoint before it becomes checkpoint.prev.pt."""
         import numpy as np
         import torch
 
@@ -601,6 +569,8 @@ class Run:
             write_atomically(self.path / "coverage.npz", data.getvalue())
         self._curves.sync()
         self._events.sync()
+        if self._best:
+            self._best.write()
         data = io.BytesIO()
         torch.save(state, data)
         write_atomically(self.path / "checkpoint.pt", data.getvalue(), previous=self.path / "checkpoint.prev.pt")

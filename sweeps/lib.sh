@@ -10,7 +10,8 @@
 #     BASE            N x T of the base
 #     EVAL_EPISODES   evaluation episodes of each final network, for the final scores: 100
 #     RUNS_DIR        where the runs go: runs
-#     FLAGS           added to every command, for example FLAGS="--bf16 --track"
+#     FLAGS           added to every command, for example FLAGS="--bf16 --track"; with --learning-rate in it, small tasks
+#                     have that rate, else CleanRL's: 2.5e-4, and 3e-4 for EnvPool's tasks with real actions
 #     PYTHON          the interpreter
 #
 # Options such as --dry-run go to scripts/launch.py. The headers count the steps of training. Evaluation episodes come on
@@ -56,7 +57,7 @@ ATARI_10="Amidar-v5 BattleZone-v5 Bowling-v5 DoubleDunk-v5 Frostbite-v5 KungFuMa
 SMALL="CartPole-v1 Acrobot-v1 LunarLander-v3 MiniGrid-DoorKey-5x5-v0 CheetahRun-v1"
 PHYSICS="Mjlab-Cartpole-Balance Mjlab-Velocity-Flat-Unitree-Go1 Mjlab-Velocity-Flat-Unitree-G1"
 
-functions=$("$PYTHON" -m support.catalog) # script_of: the script that plays a game
+functions=$("$PYTHON" -m support.catalog) # script_of: the script that plays a game; rate_of: CleanRL's rate there
 eval "$functions"
 
 GAMES=${GAMES:-}
@@ -68,22 +69,32 @@ set_n_by_t() {
     N=$((${1%x*} * ${2:-1})) T=$((${1#*x} * ${3:-1}))
 }
 
+# Sets rate to the flag that names CleanRL's learning rate, for ppo_envpool.py on a task: `name_rate SCRIPT TASK FLAG…`. The
+# script's own default depends on the steps and the minibatches, which a sweep may vary.
+name_rate() {
+    rate=""
+    case $1/${*:3} in *--learning-rate*) ;; ppo_envpool.py/*) rate="--learning-rate $(rate_of "$2")" ;; esac
+}
+
 # Prints the command of one run of $game with $seed at $N x $T: `run SCRIPT SUFFIX FLAG…`. SUFFIX is added to the run's
 # name and tells it from others of the same N x T. With --schedule, which begins with its own, the command names no N x T.
 run() {
-    local eval_episodes=$EVAL_EPISODES flags=${FLAGS:-} n_by_t="--num-envs $N --num-steps $T"
+    local rate eval_episodes=$EVAL_EPISODES flags=${FLAGS:-} n_by_t="--num-envs $N --num-steps $T"
     case "${*:3}" in *--schedule*) n_by_t="" ;; esac
     case $1/$game in ppo_isaacgym.py/Mjlab-*) ;; ppo_isaacgym.py/*) eval_episodes=0 ;; esac # Isaac Gym cannot play them
     case $1 in ppo_envpool.py) flags="--num-logs 100 $flags" ;; esac # 1000 diagnostics take longer than 500k steps
-    echo "python $1 --env-id $game $n_by_t --seed $seed --total-timesteps $STEPS" \
+    name_rate "$1" "$game" "${@:3}" "$flags"
+    echo "python $1 --env-id $game $n_by_t --seed $seed --total-timesteps $STEPS $rate" \
         "--eval-episodes $eval_episodes --run-name $SWEEP/${game}__n${N}_t$T${2}__s$seed --runs-dir $QUOTED_RUNS_DIR ${*:3} $flags"
 }
 
 # States the base that the figures compare with: `base_is SCRIPT NxT FLAG…`, once per script.
 STATEMENT=""
 base_is() {
+    local rate
     set_n_by_t "$2"
-    STATEMENT+="# base $1 --num-envs $N --num-steps $T ${*:3} ${FLAGS:-}"$'\n'
+    name_rate "$1" "${GAMES%% *}" "${@:3}" "${FLAGS:-}"
+    STATEMENT+="# base $1 --num-envs $N --num-steps $T $rate ${*:3} ${FLAGS:-}"$'\n'
 }
 
 # States the same base for each script that plays one of $GAMES: `bases_are NxT FLAG…`.

@@ -279,8 +279,8 @@ class Recorder:
     def __init__(self, make_envs):
         self.make_envs, self.pools = make_envs, []
 
-    def __call__(self, args, seeds):
-        envs = self.make_envs(args, seeds)
+    def __call__(self, args, seeds, *num_threads):
+        envs = self.make_envs(args, seeds, *num_threads)
         pool = SimpleNamespace(args=args, seeds=seeds, steps=[])
         step, reset = envs.step, envs.reset
 

@@ -50,7 +50,7 @@ def test_the_exported_network_is_the_scripts(words, tmp_path, capsys):
     path, env_id = tmp_path / "policy.onnx", words.split()[0]
     evaluate.main(evaluate.parse_args([str(tmp_path / "r"), "--export", str(path)]))
     card, session = json.loads(path.with_suffix(".json").read_text()), onnxruntime.InferenceSession(path)
-    checkpoint, args, script = evaluate.load(tmp_path / "r")
+    checkpoint, args, script, _ = evaluate.load(tmp_path / "r")
     agent = evaluate.trained_agent(checkpoint["agent"], script, args)
     space = tasks.spaces(env_id)[1]
     envs = tasks.make(env_id, [1], 1)
@@ -75,13 +75,20 @@ def test_the_exported_network_is_the_scripts(words, tmp_path, capsys):
 
 
 def test_minigrids_grid_is_exported(tmp_path):
+    """Here that of best.pt, of the best of several seeds."""
     run_here(tmp_path, f"--env-id MiniGrid-DoorKey-5x5-v0 {SMALL}")
+    (tmp_path / "r/done.json").write_text('{"episodic_return": 0.5}')
+    checkpoint, args, script, _ = evaluate.load(tmp_path / "r")
+    best = {name: -x for name, x in checkpoint["agent"].items()}
+    torch.save({**checkpoint, "run": {"global_step": 16}, "agent": best}, tmp_path / "r/best.pt")
     path = tmp_path / "policy.onnx"
-    evaluate.main(evaluate.parse_args([str(tmp_path / "r"), "--export", str(path)]))
-    checkpoint, args, script = evaluate.load(tmp_path / "r")
-    agent = evaluate.trained_agent(checkpoint["agent"], script, args)
+    evaluate.main(evaluate.parse_args([str(tmp_path), "--best", "--export", str(path)]))
+    card = json.loads(path.with_suffix(".json").read_text())
+    assert (card["run_dir"], card["network"], card["global_step"]) == (str(tmp_path / "r"), "best.pt", 16)
+    assert "r is the best of 1" in card["chosen"]
+    agent = evaluate.trained_agent(best, script, args)
     rows = tasks.make("MiniGrid-DoorKey-5x5-v0", list(range(100)), 1).reset()[0]
-    names = [x["name"] for x in json.loads(path.with_suffix(".json").read_text())["inputs"]]
+    names = [x["name"] for x in card["inputs"]]
     parts = dict(zip(names, (rows[:, 0].astype(np.int64), rows[:, 1:].reshape(-1, 7, 7, 3)), strict=True))
     inputs = {x.name: parts[x.name].astype(x.type[7:-1]) for x in onnxruntime.InferenceSession(path).get_inputs()}
     outputs = onnxruntime.InferenceSession(path).run(["outputs"], inputs)[0]

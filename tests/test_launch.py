@@ -424,6 +424,11 @@ def test_a_run_with_other_arguments_is_not_that_run(flags, tmp_path):
         (tmp_path / "manifest.json").write_text(json.dumps({"arguments": before}))
         job = jobs.Job(f"python ppo_envpool.py --run-name s/a {flags}", tasks.default_arguments)
         assert job.differs(tmp_path) == says
+    for named, says in (("", ""), ("--learning-rate 3e-4", f"--learning-rate 0.0003, not {theirs['learning_rate']}")):
+        manifest = {"arguments": {**theirs, "learning_rate": 3e-4}, "command": f"python ppo_envpool.py {named}"}
+        (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+        assert job.differs(tmp_path) == says  # a run that has begun with another default keeps its rate
+    (tmp_path / "manifest.json").write_text(json.dumps({"arguments": theirs}))
     job = jobs.Job(f"python ppo_envpool.py --run-name s/a {flags}")  # as in a dry run, which imports no task
     assert job.guesses == ("gymnasium" in flags) and job.differs(tmp_path) == ""
 

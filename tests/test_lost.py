@@ -32,7 +32,8 @@ from support import arguments, command_lines, events, pack, progress, reading, r
 from support.envs import gymnasium as own
 from support.envs.spaces import Unplayable
 
-SIZE = "--num-envs 4 --num-steps 32 --update-epochs 1 --total-timesteps 1024 --checkpoint-minutes 1000 --no-diagnostics"
+SIZE = "--num-envs 4 --num-steps 32 --update-epochs 1 --total-timesteps 1024 --learning-rate 2.5e-4 "
+SIZE += "--checkpoint-minutes 1000 --no-diagnostics"
 STEPS = [128 * i for i in range(1, 9)]
 
 
@@ -286,7 +287,19 @@ def test_a_checkpoint_comes_before_any_print(begun, tmp_path, monkeypatch):
 # ---- what a checkpoint holds -----------------------------------------------------------------------------------------
 OF_A_PROCESS = {  # attributes of a Run that a resumed run has anew, or that its arguments give
     *("args", "alone", "name", "path", "schedule", "total_steps", "parent_step", "checkpoint", "ended", "exit_code"),
-    *("failure", "is_open", "copies", "_words", "_signals", "_failed_at", "_is_child", "_draws_anew", "_parts"),
+    *(
+        "failure",
+        "is_open",
+        "copies",
+        "by_law",
+        "_best",
+        "_words",
+        "_signals",
+        "_failed_at",
+        "_is_child",
+        "_draws_anew",
+        "_parts",
+    ),
     *("_curves", "_events", "_wandb", "_meter", "_lock", "_coverage", "_unsaved", "_saved_step"),
     *("_log_time", "_log_step", "_checkpoint_time", "_start_time"),
 }

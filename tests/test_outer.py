@@ -42,15 +42,15 @@ def parsed(words, **expected):
 
 
 def test_the_recipe_in_a_command(capsys):
-    parsed("--num-envs 32 --scale-from 8", minibatch_size=256, num_minibatches=16, learning_rate=2.5e-4)
+    parsed("--num-envs 32 --scale-from 8", minibatch_size=256, num_minibatches=16, learning_rate=2.2e-3)
     assert capsys.readouterr().out == (
-        "--scaling more-minibatches from 8 to 32 environments: 16 minibatches of 256 rows, learning rate 0.00025\n"
+        "--scaling more-minibatches from 8 to 32 environments: 16 minibatches of 256 rows, learning rate 0.0022\n"
     )
     parsed("--num-envs 2 --scaling more-minibatches", minibatch_size=256, num_minibatches=1, scale_from=8)
     parsed("--num-envs 2 --scaling sqrt-lr --learning-rate 4e-4", minibatch_size=64, learning_rate=2e-4)
-    parsed("--num-envs 64 --scaling hybrid:4", minibatch_size=1024, num_minibatches=8, learning_rate=5e-4)
+    parsed("--num-envs 64 --scaling hybrid:4", minibatch_size=1024, num_minibatches=8, learning_rate=4.4e-3)
     hopper = "--env-id Hopper-v5 --num-envs 16 --scaling bigger-minibatches"  # 32 minibatches by default
-    parsed(hopper, minibatch_size=64, num_minibatches=32, learning_rate=3e-4)
+    parsed(hopper, minibatch_size=64, num_minibatches=32, learning_rate=7.7e-5)
     parsed("--num-envs 32 --num-minibatches 8 --scale-from 16", minibatch_size=256, num_minibatches=16)
     parsed("--num-envs 32", minibatch_size=1024, num_minibatches=4, scale_from=None, scaling=None)
 

@@ -18,18 +18,17 @@ log_ratios = st.lists(st.floats(-30, 30), min_size=1, max_size=50)
 def test_effective_sample_size_by_hand():
     log_ratio = torch.tensor([1.0, 2.0, 3.0, 6.0], dtype=torch.float64).log()
     assert metrics.effective_sample_size(log_ratio) == approx(144 / 50)
-    assert metrics.effective_sample_size_percent(log_ratio) == approx(72.0)
-    assert metrics.effective_sample_size(log_ratio.view(2, 2)) == approx(144 / 50)
+    agents = torch.stack([log_ratio, torch.zeros(4).double()])  # each is measured alone
+    assert metrics.effective_sample_size(agents).tolist() == approx([144 / 50, 4])
     # a weight of zero is still a sample
     log_ratio = torch.tensor([0.0, -math.inf, 0.0, -math.inf])
     assert metrics.effective_sample_size(log_ratio) == 2.0
-    assert metrics.effective_sample_size_percent(log_ratio) == 50.0
 
 
 def test_effective_sample_size_at_the_edges():
     for n in (1, 3, 1000, 131072):
         assert metrics.effective_sample_size(torch.zeros(n)) == n  # exactly: theta_new = theta_old
-        assert metrics.effective_sample_size_percent(torch.full((n,), -0.3)) == 100.0
+        assert metrics.effective_sample_size(torch.full((n,), -0.3)) == n
     rounding = max(metrics.effective_sample_size(1e-9 * randn(7, seed=seed)) for seed in range(50))
     assert rounding <= 7.0  # seed 5 has 7 + 2e-15 before the clamp
     assert metrics.effective_sample_size(torch.tensor([0.0, -1e4, -math.inf])) == 1.0
@@ -37,16 +36,14 @@ def test_effective_sample_size_at_the_edges():
     assert metrics.effective_sample_size(torch.tensor([-5e3, -5e3])) == 2.0  # exp(-5000) is 0
     for bad in ([-math.inf] * 3, [0.0, math.nan], [math.inf, 0.0], [-math.inf, math.nan], []):
         assert math.isnan(metrics.effective_sample_size(torch.tensor(bad)))
-        assert math.isnan(metrics.effective_sample_size_percent(torch.tensor(bad)))
 
 
 @given(log_ratios, seeds, st.integers(2, 4), st.floats(-500, 500))
 def test_effective_sample_size_properties(values, seed, copies, shift):
     log_ratio = torch.tensor(values, dtype=torch.float64)
     n, ess = len(values), metrics.effective_sample_size(log_ratio)
-    percent = metrics.effective_sample_size_percent(log_ratio)
     weights = torch.softmax(log_ratio, 0)
-    assert 1 <= ess <= n and percent == approx(100 * ess / n)
+    assert 1 <= ess <= n
     assert ess == approx(1 / weights.square().sum().item())  # the paper's form
     assert ess == approx(torch.exp(2 * log_ratio.logsumexp(0) - (2 * log_ratio).logsumexp(0)).item())
     assert ess <= math.exp(torch.special.entr(weights).sum().item()) * (1 + 1e-9)
@@ -54,7 +51,6 @@ def test_effective_sample_size_properties(values, seed, copies, shift):
     assert metrics.effective_sample_size(log_ratio + shift) == approx(ess, rel=1e-8)
     assert metrics.effective_sample_size(shuffled(log_ratio, seed)) == approx(ess)
     assert metrics.effective_sample_size(log_ratio.repeat(copies)) == approx(copies * ess)
-    assert metrics.effective_sample_size_percent(log_ratio.repeat(copies)) == approx(percent)
     padded = torch.cat([log_ratio, torch.tensor([-math.inf])])
     assert metrics.effective_sample_size(padded) == approx(ess)
 
@@ -64,11 +60,11 @@ def test_effective_sample_size_of_ratios_inside_the_clip_range(seed, n, clip):
     low, high = 1 - clip, 1 + clip
     ratio = low + (high - low) * rand(n, seed=seed).round(decimals=seed % 3)  # decimals=0: only the two ends
     bound = 4 * low * high / (low + high) ** 2  # Kantorovich: 99 % for a clip of .1, 96 % for .2
-    assert metrics.effective_sample_size_percent(ratio.log()) >= 100 * bound - 1e-9
+    assert metrics.effective_sample_size(ratio.log()) >= n * bound - 1e-9
     half = torch.tensor([low] * n + [high] * n, dtype=torch.float64)
     worst = torch.cat([half[:n].repeat(round(1e4 * high / low)), half[n:].repeat(10**4)])
     if n < 10:
-        assert metrics.effective_sample_size_percent(worst.log()) == approx(100 * bound, rel=1e-4)
+        assert metrics.effective_sample_size(worst.log()) == approx(len(worst) * bound, rel=1e-4)
 
 
 @pytest.mark.parametrize("continuous", [False, True])

@@ -161,7 +161,7 @@ def test_games_are_counted_by_environment():
     run = object.__new__(rundir.Run)
     run.episodes, run.latest, run.new_returns, run.earned, run._finished = 0, [], [], (0.0, 0), 0
     run.global_step = run._log_step = run._log_time = 0
-    run._events = run._wandb = None
+    run._events = run._wandb = run._best = None
     run.add_episodes([(1.0, 10), (3.0, 30)], np.array([2, 0, 0]), 6.0, 60)
     assert (run.episodes, run.charts()["charts/min_episodes"], run.mean_return()) == (2, 0, 2.0)
     assert run.mean_new_return() == 2.0 and run.new_returns == [1.0, 3.0]

@@ -5,7 +5,6 @@ import math
 import shlex
 import sys
 
-import advise
 import evaluate
 import gymnasium
 import imageio.v2 as imageio
@@ -459,16 +458,7 @@ def test_options_reach_the_task_and_the_manifest(tmp_path, capsys):
     assert "--env-kwargs" in job.differs(tmp_path / "r")
 
 
-def test_advise_and_a_sweeps_base_take_options(capsys):
-    kwargs = ["--env-kwargs", '{"map_name": "8x8"}']
-    args = advise.parse_args(["--env-id", "gymnasium::FrozenLake-v1", "--steps", "1e5", *kwargs])
-    line = advise.line_of(args, 0, 1)
-    assert (
-        shlex.split(line)[-2:] == kwargs
-        and read_jobs([line], args.default_arguments)[0].args["env_kwargs"] == kwargs[1]
-    )
-    says = refusal(capsys, advise.parse_args, ["--env-id", "CartPole-v1", "--steps", "1e5", "--env-kwargs", "3"])
-    assert "--env-kwargs 3: expected a JSON object" in says
+def test_a_sweeps_base_takes_options():
     stated = statement.parse(["# base ppo_envpool.py --num-envs 8 --env-kwargs '{\"a\": 1}'"], parse_flags)
     assert stated == {"base": {"ppo_envpool": {"num_envs": 8, "env_kwargs": '{"a": 1}'}}}
 

@@ -24,7 +24,7 @@ from analysis.estimates import (
     verdict,
 )
 from analysis.experiment import REPS
-from analysis.look import BLUE, PAGE, SKY, VERMILLION, plt
+from analysis.look import BLUE, PAGE, SKY, plt
 from scipy import optimize, stats
 
 from support import catalog
@@ -121,23 +121,6 @@ def returns_of(runs, task, seeds, column="final_return"):
     return {(int(n), int(t), rate): of.to_numpy(float) for (n, t, rate), of in values.groupby(columns)}
 
 
-def step_1(runs):
-    """The runs of step 1 of all tasks, with `score` on scale B: what advise.py may know before another task (A6).
-
-    Left out are the tasks on which no setting is above random play by ERRORS standard errors of 60 episodes of it. A
-    score is at least -1: settings that are far worse than random play are all as bad.
-    """
-    found = []
-    for task in tasks():
-        play, top = random_play().loc[task], settings_of(returns_of(runs, task, CHOOSING)).top
-        if top - play["random"] > ERRORS * play["deviation"] / 60**0.5:
-            own = runs[(runs["env_id"] == task) & runs["seed"].isin(CHOOSING)]
-            values = own["final_return"].where(own["state"] != "diverged").fillna(play["random"])
-            scores = (values - play["random"]) / (top - play["random"])
-            found.append(own.assign(score=scores.clip(lower=-1.0)))
-    return pd.concat(found)
-
-
 # ---- step 2: a task's numbers ----------------------------------------------------------------------------------------
 class Task(NamedTuple):
     """What a task has shown. Scores are arrays (seeds,) by (N, T, rate)."""
@@ -158,13 +141,16 @@ class Task(NamedTuple):
         return value, first.var(ddof=1) / len(first) + second.var(ddof=1) / len(second)
 
 
+def scale_of(task, top, references=True):
+    """The returns that score 0 and 1 on a task. top: the best mean of step 1; references: scale R, else B."""
+    known = catalog.small_table().get(catalog.task_name(task)) if references else None
+    return known or (random_play().loc[task, "random"], top)
+
+
 def measure(runs, task, budget, references=True, column="final_return", seeds=TESTING):
     """The Task of a name. references: 1 is the reference of small_worlds.csv where there is one (scale R; else B)."""
     play, settings = random_play().loc[task], settings_of(returns_of(runs, task, CHOOSING))
-    zero, one = play["random"], settings.top
-    known = catalog.small_table().get(catalog.task_name(task)) if references else None
-    if known:
-        zero, one = known
+    zero, one = scale_of(task, settings.top, references)
     returns = returns_of(runs, task, seeds, column)
     error = play["deviation"] / 1000**0.5
     learned = any(
@@ -340,7 +326,7 @@ BESIDE = {  # estimates beside the claims: the numbers of the sheet
 
 
 def claims(scores):
-    """A1 to A5 as CLAIMS.md registers them; A6 is by results/advise/replay_advise.py."""
+    """A1 to A5 as CLAIMS.md registers them; A6 was judged by a program of commit 645d5f2 (results/advise)."""
     found, runs = Claims(scores), scores.table
     counted, of_best = (atlas(runs, references)[1] for references in (True, False))
     area = atlas(runs, column="mean_return")[1]
@@ -390,24 +376,53 @@ def claims(scores):
     return found
 
 
-# ---- the sheet -------------------------------------------------------------------------------------------------------
+# ---- the pictures ----------------------------------------------------------------------------------------------------
 def draw(scores):
-    """Left what the rate and N x T buy, a bar each; right 128 x 8 - 8 x 128 of each task, and a new task's interval."""
-    counted = atlas(scores.table)[1]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(PAGE, 4.6), width_ratios=(1, 2.2))
-    for place, number in enumerate((rate_gain, n_by_t_gain)):
-        one = over_tasks([number(task) for task in counted]).estimate
-        left.bar(place, one.value, width=0.6, color=(BLUE, VERMILLION)[place])
-        left.errorbar(place, one.value, yerr=[[one.value - one.low], [one.high - one.value]], color="black", lw=1)
-        left.text(place, one.high + 0.01, f"{one.value:.2f}", ha="center")
-    left.set_xticks([0, 1], ["the rate\n(8×128)", "N×T\nbeside it"])
-    left.set(ylabel="score gained by tuning", title=f"mean of {len(counted)} tasks")
+    """scores: what each step gains, and 8 x 128 minus 128 x 8; forest: 128 x 8 minus 8 x 128 of each task."""
+    every, counted = atlas(scores.table)
+    return {"scores": draw_steps(every, scores.table), "forest": draw_forest(counted)}
+
+
+def draw_steps(every, runs):
+    """Bars with intervals over tasks. What was looked for after the runs is lighter (after.py)."""
+    from results.atlas import after  # it imports this module
+
+    tasks = after.both_steps(every, runs)
+    gains = {
+        "2e-3 for all\nin place of\nthe default 2.5e-4": ([t.raised() for t in tasks], SKY),
+        "the rate tuned\nfor each task\non top": ([t.tuned_on_top() for t in tasks], SKY),
+        "N×T tuned\non top": ([n_by_t_gain(t.task) for t in tasks], BLUE),
+        "the best network\nof three seeds\nkept": ([t.best_of_three() for t in tasks], SKY),
+    }
+    differences = {
+        "at one rate\nfor both": ([t.few_minus_many() for t in tasks], SKY),
+        "each at its\nown rate": ([-many_gain(t.task)[0] for t in tasks], BLUE),
+    }
+    figure, (left, right) = plt.subplots(1, 2, figsize=(PAGE, 3.2), width_ratios=(2, 1), sharey=True)
+    for axes, bars in ((left, gains), (right, differences)):
+        for place, (values, color) in enumerate(bars.values()):
+            one = over_tasks(values).estimate
+            axes.bar(place, one.value, width=0.6, color=color)
+            axes.errorbar(place, one.value, yerr=[[one.value - one.low], [one.high - one.value]], color="black", lw=1)
+            axes.text(place, max(one.high, 0) + 0.012, f"{one.value:+.2f}", ha="center", fontsize=8)
+        axes.axhline(0, color="0.4", lw=0.6)
+        axes.set_xticks(range(len(bars)), bars, fontsize=7)
+    left.set(ylabel="score", title="What each step gains, PPO at 8×128")
+    right.set(title="8×128 minus 128×8")
+    text = f"Mean of {len(tasks)} small tasks, 95 % intervals over tasks. Light blue: looked for after the runs."
+    figure.supxlabel(text, fontsize=7, color="0.3")
+    return figure
+
+
+def draw_forest(counted):
+    """128 x 8 minus 8 x 128 of each task, and where a new task is expected."""
+    figure, right = plt.subplots(figsize=(PAGE, 4.6))
     order = sorted(counted, key=lambda task: many_gain(task)[0])
     values, variances = map(np.array, zip(*(many_gain(task) for task in order)))
     spread = heterogeneity(values, variances)
     wider = heterogeneity(values, variances, paule_mandel)
-    right.axvspan(wider.low, wider.high, color=SKY, alpha=0.15, lw=0, label="a new task, Paule and Mandel")
-    right.axvspan(spread.low, spread.high, color=SKY, alpha=0.35, lw=0, label="the same, as registered")
+    right.axvspan(wider.low, wider.high, color=SKY, alpha=0.15, lw=0, label="where a new task is expected")
+    right.axvspan(spread.low, spread.high, color=SKY, alpha=0.35, lw=0, label="the same by the registered method")
     right.axvline(spread.mean, color=SKY)
     right.axvline(0, color="0.4", lw=0.6)
     for y, task in enumerate(order):

@@ -5,6 +5,7 @@
 The page has a line `<!-- page.py: NAME -->` before each table, and `<!-- end -->` after it. NAME:
 
     tasks      the scores of the judged settings of each task
+    after      what was looked for after the runs (after.py)
     claims     A1 to A5, with the half-widths that came out and those that were registered
     new        what a new task will show, by two methods
     counts     tasks that do not count, rates at the edge
@@ -30,7 +31,9 @@ import plan
 from analysis import experiment
 from analysis.comparisons import difference
 from analysis.estimates import Estimate, evidence, mean
+from scipy import stats
 
+from results.atlas import after
 from support import arguments, reading
 
 PAGE = atlas.HERE / "README.md"
@@ -100,6 +103,15 @@ def claims_table(every, runs):
         yield f"| A5 | {text} | {cells} |"
 
 
+def after_table(every, runs):
+    yield "| | score | tasks | p |"
+    yield "|---|---|---|---|"
+    for what, values in after.rows(every, runs):
+        if len(values) > 1:
+            p = stats.ttest_1samp(values, 0.0).pvalue
+            yield f"| {what} | {interval(atlas.over_tasks(values).estimate)} | {len(values)} | {max(p, 1e-4):.1g} |"
+
+
 def new_table(every, _):
     covered = atlas.table_of("new_task.csv").groupby(["method", "spread"], sort=False)["inside"].agg(["min", "max"])
     counted = [task for task in every if task.learned and not task.solved]
@@ -132,9 +144,10 @@ def rates_table(every, _):
     counted = [task for task in every if task.learned and not task.solved]
     for n, t in atlas.N_BY_TS:
         tuned = [task.settings.tuned[n, t][2] for task in counted]
-        low, middle, high = np.quantile(tuned, [0.25, 0.5, 0.75], method="nearest")
+        low, high = np.quantile(tuned, [0.25, 0.75], method="nearest")
+        between = dict.fromkeys(np.quantile(tuned, 0.5, method=method) for method in ("lower", "higher"))
         deviation = np.median([task.tuned((n, t)).std(ddof=1) for task in counted])
-        yield f"| {n} x {t} | {rate(middle)} | {rate(low)} to {rate(high)} | {deviation:.2f} |"
+        yield f"| {n} x {t} | {' to '.join(map(rate, between))} | {rate(low)} to {rate(high)} | {deviation:.2f} |"
 
 
 def budgets_table(every, _):
@@ -185,6 +198,7 @@ def cost_table(_, runs):
 
 
 TABLES = {
+    "after": after_table,
     "tasks": tasks_table,
     "claims": claims_table,
     "new": new_table,
@@ -214,6 +228,8 @@ def main():
     table = reading.load(experiment.DATASET)
     runs = table[table["experiment"].str.split().map(lambda words: "atlas" in words)]
     PAGE.write_text(filled(PAGE.read_text(), runs))
+    by_budget = pd.DataFrame(after.by_budget(atlas.atlas(runs)[0], runs))
+    by_budget.to_csv(atlas.HERE / "by_budget.csv", index=False, lineterminator="\n")
 
 
 if __name__ == "__main__":

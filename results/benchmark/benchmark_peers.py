@@ -33,7 +33,10 @@ SCRIPTS = tuple(f"{name}.py" for name, script in catalog.SCRIPTS.items() if scri
 # stable-baselines3 is a peer of both; a --peer that names no script is a peer of the first
 ATARI, SMALL = "ppo_atari_envpool.py", "ppo_envpool.py"
 # RND's normaliser takes 50 random rollouts before the first iteration: a short run takes one
-EXTRA_ARGUMENTS = {"ppo_rnd_envpool.py": ["--num-iterations-obs-norm-init", "1"]}
+EXTRA_ARGUMENTS = {
+    "ppo_rnd_envpool.py": ["--num-iterations-obs-norm-init", "1"],
+    SMALL: ["--learning-rate", "2.5e-4"],  # its default depends on the steps
+}
 SPEED = re.compile(r"(?:SPS|sps|steps/s)\W{1,3}([\d,]+(?:\.\d+)?)|([\d,]+(?:\.\d+)?) ?(?:SPS|sps|steps/s)\b")
 GPU = torch.cuda.is_available()
 INTERRUPTS = []  # the signals noted by noted_interrupts

@@ -30,7 +30,7 @@ from support.reading.files import (
     state,
     write_atomically,
 )
-from support.reading.manifests import default_arguments, difference, script_of
+from support.reading.manifests import begun_with, default_arguments, difference, script_of
 from support.reading.table import COLUMNS, SECOND_HALF, load, row_of, without_none
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "CurvesFile",
     "Files",
     "Progress",
+    "begun_with",
     "checkpoints",
     "default_arguments",
     "difference",
