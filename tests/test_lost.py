@@ -414,6 +414,7 @@ def test_a_launcher_comes_back_from_a_task_that_goes_elsewhere(moves, monkeypatc
         ("payload", "run1", "payload.py", True),
         ("theirs", "theirs/run1", "theirs/__init__.py", True),
         ("link.payload", "link/run1", "theirs/payload.py", True),
+        ("theirs.out.payload", "theirs/run1", "elsewhere/payload.py", True),  # theirs/out is a link to it
         ("no_such", "theirs/run1", "theirs/payload.py", False),  # gymnasium will say so
         ("gymnasium", "theirs/run1", "theirs/payload.py", False),
         (".payload", "theirs/run1", "theirs/payload.py", False),  # no name of a module
@@ -429,6 +430,8 @@ def test_code_that_came_with_a_run(module, run, file, refused, tmp_path, monkeyp
         if "link" in module:
             (here / "link").rename(here / "theirs2"), (here / "theirs/run1").mkdir(parents=True, exist_ok=True)
             (here / "link").symlink_to("theirs")
+        if "out" in module:
+            (here / "theirs/out").symlink_to("../elsewhere")
         with monkeypatch.context() as patch:
             patch.setattr(sys, "path", [*sys.path, *([str(here)] if searched == "PYTHONPATH" else [])])
             patch.chdir(here if searched == "cwd" else tmp_path)

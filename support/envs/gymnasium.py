@@ -7,13 +7,15 @@ import contextlib
 import functools
 import importlib.util
 import io
+import itertools
 import json
+import os
 import sys
 import time
 import traceback
 import warnings
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 from support import arguments
 from support.envs.spaces import Envs, Unplayable, observation_of
@@ -58,17 +60,16 @@ def check_trusted(env_id: str, run_dir: Path) -> None:
     nothing.
     """
     search_working_directory()
-    runs = run_dir.resolve(), arguments.from_start(run_dir).absolute()
-    for name in modules(env_id):
-        head, *rest = name.split(".")
+    ways: Tuple[Callable[[Any], str], ...] = (os.path.realpath, os.path.abspath)  # what links lead to, and they
+    for name, follow in itertools.product(modules(env_id), ways):
+        run, (head, *rest) = Path(follow(arguments.from_start(run_dir))), name.split(".")
         for root in _places(head):
             place = Path(root, *rest)
-            for path, run in zip((place.resolve(), place.absolute()), runs):
-                searched = path.parents[len(rest)]
-                folders = [folder for folder in (run, *run.parents) if searched in folder.parents]
-                if path.parent == run.parent or any(folder in (path, *path.parents) for folder in folders):
-                    expected = "expected a module elsewhere, or --trust, which runs that code"
-                    raise Unplayable(f"is of the module {name}, which came with the run ({place}): {expected}")
+            path, searched = Path(follow(place)), Path(follow(root)).parent
+            folders = [folder for folder in (run, *run.parents) if searched in folder.parents]
+            if path.parent == run.parent or any(folder in (path, *path.parents) for folder in folders):
+                expected = "expected a module elsewhere, or --trust, which runs that code"
+                raise Unplayable(f"is of the module {name}, which came with the run ({place}): {expected}")
 
 
 def search_working_directory() -> None:
