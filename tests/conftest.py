@@ -22,6 +22,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
 
+from support import arguments
+
 torch.set_num_threads(1)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # who is started in the background ignores it, and all below
 ROOT = Path(__file__).parent.parent
@@ -61,6 +63,18 @@ def isaacgym(monkeypatch):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.setattr(simulators, "isaacgymenvs", module)
+
+
+@pytest.fixture(autouse=True)
+def started_here(monkeypatch):
+    """A test that changes the working directory stands for a program that is started there."""
+    chdir = monkeypatch.chdir
+
+    def start_there(path):
+        chdir(path)
+        monkeypatch.setattr(arguments, "START", Path(path))
+
+    monkeypatch.chdir = start_there
 
 
 def pytest_collection_modifyitems(items):

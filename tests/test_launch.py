@@ -256,6 +256,18 @@ def test_a_time_is_given_in_the_unit_that_fits(seconds, words):
     assert price.duration(seconds) == words
 
 
+def test_runs_that_share_a_process_make_its_steps_together(tmp_path):
+    """Four are finished and made 100 steps/s each: four of those that are left make 400, two make 200."""
+    words = f"python ppo_envpool.py --runs-dir {tmp_path} --total-timesteps 1024 --run-name s/"
+    eight = [f"{words}{i} --seed {i}" for i in range(8)]
+    for i in range(4):
+        (tmp_path / f"s/{i}").mkdir(parents=True)
+        (tmp_path / f"s/{i}/done.json").write_text('{"sps": 100}')
+    for lines, together, rate in ((eight, 4, 400), (eight, 3, 300), (eight, 1, 100), (eight[:6], 4, 200)):
+        _, line = price.estimate(jobs.read_jobs(lines), None, 1, 1, together)
+        assert f"at {rate:,} steps/s each (the median of the finished runs)" in line
+
+
 def test_evaluation_episodes_are_asked_for_and_counted(tmp_path):
     size = dict(GAMES="Pong-v5", SEEDS="1", STEPS="36000", SPS="100", RUNS_DIR=str(tmp_path))
     shown = sweep("fixed_budget", "--dry-run", "--workers", "1", **size)

@@ -145,9 +145,10 @@ def test_what_keeps_a_run_from_writing_is_one_line(tmp_path, monkeypatch, capsys
 def test_evaluation_episodes_without_a_finite_mean_are_left_out(tmp_path, capsys):
     """Such a number would make done.json one that no program reads."""
     run = object.__new__(rundir.Run)
-    run.path, run.args, run.alone = tmp_path, SimpleNamespace(capture_video=False), False
-    run._bar = run._lock = io.StringIO()
-    run._events = run._wandb = None
+    run.path = run.name = tmp_path
+    run.args, run.alone = SimpleNamespace(capture_video=False), False
+    run._lock = io.StringIO()
+    run._events = run._meter = run._wandb = None
     run.exit_code, run.global_step, run.parent_step, run._wall_seconds, run.latest = 0, 8, 2, 2.0, [(1.0, 4)]
     done = run.finish([1.0, np.nan])
     assert done == {"global_step": 8, "wall_seconds": 2.0, "sps": 3.0, "episodic_return": 1.0}
