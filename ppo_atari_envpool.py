@@ -19,6 +19,7 @@ cleanrl/ppo_atari_envpool.py @fe8d8a0, with the same algorithm, defaults and nam
    that can be killed at any time; the same command resumes it.
 """
 
+import support.early_help  # noqa: F401 isort: skip - answers --help before torch is imported
 import math
 import os
 import sys

@@ -8,30 +8,27 @@ Tasks: support/envs. Papers: Schulman et al. 2017 (PPO); Mayor et al. 2025, arXi
 Beukman et al. 2026, arXiv 2603.06009 (P3: `outer/`). References: CleanRL's ppo.py and, for continuous actions,
 ppo_continuous_action.py @fe8d8a0, with their algorithm, defaults and names.
 
-The axis of agents: one process trains S agents at once, because at this size PyTorch is called for most of the time and
-computes for little of it. Parameters are (S, ...), rollouts (T, S, N, ...) and batches (S, B, ...); what is one number
-in CleanRL is (S, 1). S is 1 unless `--num-seeds` or `--runs` ask for more. Each agent has its own run directory,
-environments, noise, shuffles, learning rate, coefficients and clipping. No sum crosses the axis, so a run has the same
-bits alone and beside any others (layers.py).
+The axis of agents: one process trains S agents at once, because at this size the calls of PyTorch take most of the
+time. Parameters are (S, ...), rollouts (T, S, N, ...) and batches (S, B, ...); what is one number in CleanRL is (S, 1).
+S is 1 unless `--num-seeds` or `--runs` ask for more. Each agent has its own directory, environments, noise, shuffles,
+rate, coefficients and clipping. No sum crosses the axis, so a run has the same bits alone and in company (layers.py).
 
 Departures, each with its reason:
 
-1. The step after `done` only resets the environment (an autoreset step, EnvPool's "dummy step"); in CleanRL's ppo.py it
-   resets within the step. `valid` keeps it out of returns, losses, advantage statistics and diagnostics
-   (`--no-mask-resets` trains on it).
+1. The step after `done` only resets the environment (an autoreset step); in CleanRL's ppo.py it resets within the step.
+   `valid` keeps it out of returns, losses, advantage statistics and diagnostics (`--no-mask-resets` trains on it).
 2. A time limit is not a death: a truncated step bootstraps from the value of the real last observation, a terminated
    one from 0. CleanRL bootstraps neither (`--no-mask-resets` again). EnvPool calls a death in that step a time-out.
 3. 8 environments x 128 steps for both kinds of actions; CleanRL has 4 x 128 and, for continuous actions, 1 x 2048.
-4. A curve has `--num-logs` points, however long the run. Logged losses are means over all minibatches since the last
-   point; CleanRL logs the last minibatch.
+4. A curve has `--num-logs` points; losses are means over all minibatches between two, in CleanRL of the last minibatch.
 5. `--norm-obs` and `--norm-reward` use the moments of the valid rows of all processes; those of the observations
    change once per iteration, so that rollout and update see the same network. The returns are raw.
 6. For speed, with the same mathematics: actor and critic compute side by side, actions are drawn by the Gumbel-max
    trick, an epoch's minibatches are cut from one shuffled copy, a grid's convolution adds rows of a table.
 7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
 8. A run is a directory that survives a kill and is resumed by the same command. Each environment has its own seed.
-9. Observations are flattened as in gymnasium, integers one-hot; MiniGrid's mission is left out. Images and grids go
-   through convolutions. MultiDiscrete and MultiBinary actions are independent categorical ones.
+9. Observations are flattened as in gymnasium, integers one-hot, without MiniGrid's mission; images and grids go through
+   convolutions. MultiDiscrete and MultiBinary actions are independent categorical ones.
 10. The mean and deviation of real actions are in half-widths of their bounds, from the middle. Bounds of -1 and 1
     change nothing; within -0.1 and 0.3, CleanRL's deviation of 1 would have most actions clipped.
 11. Without `--learning-rate` the rate is 4e-3 x sqrt(150,000 / steps) x (16 / 1024) / k, k being Adam's steps per
@@ -39,6 +36,7 @@ Departures, each with its reason:
     (results/second_look; recipe.law_rate).
 """
 
+import support.early_help  # noqa: F401 isort: skip - answers --help before torch is imported
 import itertools
 import math
 import os
@@ -85,7 +83,7 @@ class Args:
     eval_episodes: Evaluation = 0  # evaluation episodes of the final network when training ends: `final_return`
     eval_max_steps: Optional[Count] = None  # cuts such an episode; default: the task's own limit, or 27,000 if none
     num_threads: Threads = 1  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
-    env_workers: Threads = 0  # processes that step gymnasium's environments; 0: one per core if a step takes 0.2 ms
+    env_workers: Threads = 0  # processes that step gymnasium's environments; 0: one per core if steps take 0.2 ms
     # Algorithm specific arguments
     env_id: str = "CartPole-v1"  # the id of EnvPool's task, or gymnasium:MODULE:ID, a task that MODULE registers
     env_kwargs: str = "{}"  # the task's own options, a JSON object: '{"size": 3}'
@@ -114,7 +112,7 @@ class Args:
     norm_reward: bool = False  # divides rewards by the deviation of the discounted returns so far
     hidden_sizes: Tuple[int, ...] = (64, 64)  # the units of each hidden layer
     activation: Literal["tanh", "elu", "relu"] = "tanh"  # follows each hidden layer
-    init_std: Positive = 1.0  # the first standard deviation of real actions, in half-widths of their bounds
+    init_std: Positive = 1.0  # first deviation of real actions, in half-widths of their bounds; 0.5 on your own tasks
     shared_encoder: bool = False  # one stack of hidden layers for actor and critic, or one for each
     mask_resets: bool = True  # trains on no autoreset step and bootstraps at time limits (departures 1 and 2)
     num_seeds: Count = 1  # trains that many seeds at once, from --seed on, each in RUN_NAME/sSEED
@@ -305,6 +303,7 @@ def collect_steps(agent, rollout, noise, next_obs, envs):
     return next_obs, agent(torch.from_numpy(next_obs.astype(rollout.obs.dtype)))[1].numpy()
 
 
+@tasks.in_turn
 @torch.no_grad()
 def play_episodes(agent, args, device, seeds, episodes, bar, greedy=False, retired=()):
     """Plays an episode of each agent in a fresh environment for each of `episodes`, a range of places in its seeds.
@@ -593,12 +592,13 @@ def train(run, device):
     loss_function = partial(devices.compiled(ppo_loss, args.compile), agent, prox, args)
     learn = partial(update, loss_function, list(agent.parameters()), optimizer, args.max_grad_norm)
 
-    n_by_t = None
+    n_by_t = envs = None
     while not run.ended:
         if n_by_t != run.schedule.n_by_t(run.global_step, stats.led[0]):
             # also at the start. With the same seeds the environments would repeat their first episodes
             n_by_t = num_envs, num_steps = run.schedule.n_by_t(run.global_step, stats.led[0])
             batch_size, own = num_envs * num_steps, devices.share(num_envs)  # the range of this process's environments
+            tasks.close(envs)
             envs = make_envs(args, [env_seeds(seed, "train", run.global_step, own) for seed in run.seeds])
             envs.retired = run.diverged
             episodes = Episodes(envs.shape)
@@ -694,6 +694,7 @@ def train(run, device):
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
+    tasks.close(envs)
     run.finish(partial(play_episodes, agent, args, device, retired=run.diverged))
 
 

@@ -34,6 +34,7 @@ algorithm, defaults and names. Departures, each with its reason:
     `--minibatch-size`, `--scaling`, `--prox-com` and `--resume-from` are additions.
 """
 
+import support.early_help  # noqa: F401 isort: skip - answers --help before torch is imported
 import math
 import os
 import re

@@ -27,6 +27,7 @@ names, but for these departures:
    can be killed at any time; the same command resumes it.
 """
 
+import support.early_help  # noqa: F401 isort: skip - answers --help before torch is imported
 import math
 import os
 import sys

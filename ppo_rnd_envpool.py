@@ -25,6 +25,7 @@ but for these departures:
    that can be killed at any time; the same command resumes it.
 """
 
+import support.early_help  # noqa: F401 isort: skip - answers --help before torch is imported
 import math
 import os
 import sys

@@ -27,6 +27,7 @@ departures:
    `outer/greedy_churn` is the share of the batch where the update changes the greedy action.
 """
 
+import support.early_help  # noqa: F401 isort: skip - answers --help before torch is imported
 import math
 import os
 import sys

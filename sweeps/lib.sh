@@ -21,6 +21,25 @@ set -euo pipefail
 set -f # GAMES='*' is no list of files
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# Writes the whole numbers of variables in digits, as the arithmetic of bash takes them: 1e6, 2.5e3 as 1000000, 2500.
+in_digits() {
+    local name word decimals numbers
+    for name in "$@"; do
+        numbers=""
+        for word in ${!name:-}; do
+            if [[ $word =~ ^([1-9][0-9]*)\.?([0-9]*)[eE]\+?([0-9]{1,2})$ ]]; then
+                decimals=${BASH_REMATCH[2]}
+                if ((${#decimals} <= 10#${BASH_REMATCH[3]})); then
+                    word=${BASH_REMATCH[1]}$decimals$(printf '%*s' $((10#${BASH_REMATCH[3]} - ${#decimals})) "" | tr ' ' 0)
+                fi
+            fi
+            numbers+=" $word"
+        done
+        [[ -z ${!name:-} ]] || printf -v "$name" %s "${numbers# }"
+    done
+}
+in_digits SEEDS EVAL_EPISODES NUM_LEVELS STEPS BUDGETS EPOCHS
+
 # Ends the sweep with one line if a word of a variable is not as expected: `expect REGEX WORDS NAME...`.
 expect() {
     local name word
