@@ -277,7 +277,8 @@ def test_one_part_is_the_plain_policy():
 def test_an_images_convolutions_are_pytorchs():
     """For each encoder of two agents, and so are their gradients."""
     torch.manual_seed(0)
-    linears = layers.stacked([(2, 3 * 9, 5, 1.0), (2, 5 * 4, 4, 1.0)], [1, 2], lambda layer, gain: layer)
+    new = layers.Maker([1, 2], lambda layer, std: layer)
+    linears = [new(2, 3 * 9, 5), new(2, 5 * 4, 4)]
     convolutions = [layers.Convolution(linears[0], 3, 2), layers.Convolution(linears[1], 2, 1)]
     images = torch.randn(2, 7, 3, 9, 11)
     x = images
