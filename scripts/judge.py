@@ -40,7 +40,7 @@ class Args:
     runs: Optional[Path] = None  # the run directories, at any depth: takes them in first
     table_only: bool = False  # only takes in what is new, and tests nothing yet
     draw_only: bool = False  # takes in what is new and draws it, and tests nothing yet
-    dataset: Path = experiment.DATASET  # the table of all runs
+    dataset: Path = experiment.DATASET  # the table of all runs; default: results/runs.csv.gz
     out: Optional[Path] = None  # where the other files are; default: results/EXPERIMENT
     first_seed: int = 0  # leaves out earlier seeds, and writes nothing
 

@@ -14,11 +14,11 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import Any, Iterator, List, NamedTuple, NoReturn, Sequence, Set, Tuple, Union
+from typing import Any, Dict, Iterator, List, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple, Union
 
 from typing_extensions import Annotated, get_args, get_type_hints
 
-from support import devices, recipe
+from support import devices, recipe, usage
 
 
 def _working_directory() -> Path:
@@ -117,6 +117,33 @@ def _limits(hint: Any) -> Iterator[Union[Range, Pattern]]:
             yield from _limits(part)
 
 
+def whole_number(text: str) -> Optional[int]:
+    """The whole number that a text such as 1e6 or 2.5e3 is; None for another text, also for plain digits."""
+    found = re.fullmatch(r"(\d+)\.?(\d*)e\+?(\d{1,2})", text, re.ASCII | re.IGNORECASE)
+    decimals = found[2].rstrip("0") if found else ""
+    if not found or len(decimals) > int(found[3]):
+        return None
+    return int(found[1] + decimals) * 10 ** (int(found[3]) - len(decimals))
+
+
+def _with_digits(argv: Sequence[str], hints: Dict[str, Any]) -> List[str]:
+    """A command line whose whole numbers, where the hints have an integer, are in digits: int() does not read 1e6."""
+    words, whole = [], False
+    for word in argv:
+        flag, equals, text = word.partition("=") if word.startswith("--") else ("", "", word)
+        if flag:
+            whole = _leaves(hints.get(flag[2:].replace("-", "_"))) == {int}
+        number = whole_number(text) if whole else None
+        words.append(word if number is None else f"{flag}{equals}{number}")
+    return words
+
+
+def _leaves(hint: Any) -> Set[Any]:
+    """The types in a hint, without None and what Annotated adds."""
+    inside = [part for part in get_args(hint) if isinstance(part, type) or get_args(part)]
+    return set().union(*map(_leaves, inside)) if inside else {hint} - {type(None)}
+
+
 def parse(args_class: type, argv: List[str], description: str, default: Any = None) -> Any:
     """Parses `argv` into the dataclass `args_class` with tyro and checks each field against its Range or Pattern.
 
@@ -124,12 +151,18 @@ def parse(args_class: type, argv: List[str], description: str, default: Any = No
     """
     import tyro
 
+    if usage.HELP & set(argv):
+        own = {name: x for name, x in vars(args_class).items() if not name.startswith("__")}
+        path = Path(str(sys.modules[args_class.__module__].__file__))
+        usage.show(usage.text(path, description, args_class.__name__, own if default is None else vars(default)))
     defaults = {} if default is None else {"default": default}
     hints = get_type_hints(args_class, include_extras=True)
     box = io.StringIO()  # tyro draws a box around its complaint: put what it says on one line
     try:
         with contextlib.redirect_stderr(box):
-            args = tyro.cli(args_class, args=argv, description=description.split("\n")[0], **defaults)
+            args = tyro.cli(
+                args_class, args=_with_digits(argv, hints), description=description.split("\n")[0], **defaults
+            )
     except SystemExit as end:
         if end.code:
             flag = re.search(r"--(?:no-)?([\w-]+) (?:true|false)\b", " ".join(argv), re.I)  # as CleanRL once had it

@@ -108,6 +108,9 @@ def _print_summary(lines: Sequence[Line], number: int) -> None:
         text += f": {name} {sum(scores) / len(scores):.1f}"
         text += " [{:.1f}, {:.1f}] (mean, its 95 % interval)".format(*interval) if interval else ""
     print(text)
+    without = [args for (args, _), done in zip(lines, results) if done and done.get("episodic_return") is None]
+    if without:
+        print(f"note: in {len(without)} of them {rundir.no_episode(without[0], without[0].total_timesteps)}")
 
 
 def _print_table(lines: Sequence[Line]) -> None:

@@ -94,6 +94,14 @@ def _of_disk(error: BaseException) -> str:
 _OPEN: "weakref.WeakSet[Run]" = weakref.WeakSet()  # those of this process
 
 
+def no_episode(args: Any, steps: int) -> str:
+    """Why a run that has made so many steps has no return, and what helps."""
+    return (
+        f"no episode has ended in {steps:,} steps of {args.num_envs:,} environments, so there is no return: expected "
+        "more --total-timesteps, or a task with a time limit"
+    )
+
+
 class Run:
     """The run directory of a training script, from its claim to done.json.
 
@@ -624,6 +632,8 @@ class Run:
                 self._wandb.summary.update(done)  # the final score is on no curve
             if self.alone:
                 print(f"{self.name} is finished: {json.dumps(done)}")
+                if done["episodic_return"] is None:
+                    print(f"note: {no_episode(self.args, self.total_steps - self.parent_step)}")
         self._leave()
         return done
 

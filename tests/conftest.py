@@ -32,6 +32,7 @@ STAND_IN = ROOT / "tests/stand_in"
 SIZE = "--num-envs 4 --num-steps 32 --total-timesteps 1024 --update-epochs 1 "
 SMALL = {
     "ppo_atari_envpool.py": SIZE,
+    "ppo_ewma_atari_envpool.py": SIZE,
     "pqn_atari_envpool.py": SIZE,
     "ppo_procgen.py": SIZE + "--env-id bigfish --num-minibatches 4 --anneal-lr --learning-rate 2.5e-4",
     "ppo_envpool.py": SIZE,
@@ -43,9 +44,12 @@ LEVELS = {"ppo_procgen.py": ("--env-id", "starpilot", "--num-levels", 5, "--eval
 
 # What rests on text that test_sync.py holds to be the same in every script is tried on this one: marked `once`.
 FIRST = "ppo_atari_envpool.py"
+# test_outer.py and test_torchrun.py have what it does beside that one
+SISTER = "ppo_ewma_atari_envpool.py"
+TRIED = [name for name in SMALL if name != SISTER]
 
 
-@pytest.fixture(scope="module", params=list(SMALL))
+@pytest.fixture(scope="module", params=TRIED)
 def script(request):
     return request.param
 

@@ -170,6 +170,9 @@ def test_every_sweep_of_the_papers_is_in_all():
 def test_scaling_a_sweep():
     shown = sweep("fixed_budget", "--dry-run", GAMES="Pong-v5 Breakout-v5", SEEDS="1 2", STEPS="20000", SPS="100")
     assert "8 runs, 160,000 steps" in shown and "at 100 steps/s each (given)" in shown
+    assert "8 runs, 160,000 steps" in sweep(
+        "fixed_budget", "--dry-run", GAMES="Pong-v5 Breakout-v5", SEEDS="1 2", STEPS="2e4"
+    )
     assert "700 runs" not in shown and "350 runs" in sweep("fixed_budget", "--dry-run", FULL="1")
     assert "--bf16" in sweep("pqn", "--dry-run", SEEDS="1", FLAGS="--bf16").splitlines()[0]
 
@@ -182,6 +185,7 @@ def test_scaling_a_sweep():
         ("SHAPES", "8", "N x T, such as 8x128, with spaces between several"),
         ("GAMES", "*.md", "names of tasks with spaces between them"),
         ("STEPS", "10 20", "one, not several"),
+        ("STEPS", "1.5e0", "whole numbers above 0 with spaces between them"),
     ],
 )
 def test_variables_of_a_sweep_are_checked(variable, value, says):

@@ -15,6 +15,7 @@ import torch
 from conftest import refusal
 from scipy import stats
 
+import ppo_envpool
 from support import arguments, devices, progress, reading, rundir
 from support.envs.episodes import Episodes, env_seeds, mean_interval
 
@@ -72,7 +73,10 @@ def test_shares_of_processes(number, processes, monkeypatch):
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-@pytest.mark.parametrize("batches,num_logs", [([128] * 8, 3), ([128] * 8, 100), ([64, 64, 128, 256, 512], 4)])
+@pytest.mark.parametrize(
+    "batches,num_logs",
+    [([128] * 8, 3), ([128] * 8, 100), ([64, 64, 128, 256, 512], 4), ([1024] * 200, ppo_envpool.Args.num_logs)],
+)
 def test_log_points(batches, num_logs):
     """As many points as asked for, or one an iteration; the last step has one, also if the batch changes on the way."""
     run = object.__new__(rundir.Run)
@@ -83,6 +87,7 @@ def test_log_points(batches, num_logs):
         points += [run.global_step] * run.at_log_point(batch)
     assert points[-1] == run.total_steps and len(points) == min(num_logs, len(batches), len(points))
     assert len(points) >= min(num_logs, len(batches)) - (len(set(batches)) > 1)
+    assert len(points) <= 100  # by default ppo_envpool.py's diagnostics cost less than a tenth
 
 
 def test_the_first_tensor_that_is_not_finite_in_any_process(tmp_path, monkeypatch):

@@ -14,13 +14,16 @@ from pathlib import Path
 
 from launching.machines import too_large
 from support import recipe
-from support.arguments import PLACE, check_run_name, check_text, fail, json_object
+from support.arguments import PLACE, check_run_name, check_text, fail, json_object, whole_number
 from support.reading import begun_with, default_arguments, difference, no_link, read_json, state
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
 def parse_value(text):
     """The number, boolean or None that a word of a command means, a JSON object as manifests have it, or the word."""
+    number = whole_number(text)
+    if number is not None:
+        return number
     with contextlib.suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError, OverflowError):
         value = ast.literal_eval(text)
         if value is None or isinstance(value, (bool, int, float)) and float(value) == value:
