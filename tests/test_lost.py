@@ -290,9 +290,12 @@ def test_python_ends_well_without_a_reader():
         "    sys.exit(7)"
     )
     words = ["bash", "-c", '"$0" -c "$1" | true; "$0" -c "$1" >&-; echo ${PIPESTATUS[0]} $?', sys.executable, code]
-    done = subprocess.run(words, capture_output=True, cwd=ROOT, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    env["PYTHONIOENCODING"] = "ascii"
+    done = subprocess.run(words, capture_output=True, cwd=ROOT, env=env)
     assert done.stdout.split()[-1:] == [b"7"] and done.stderr.count(b"\\xe9") == 2, done
-    pipe = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    pipe = subprocess.Popen([sys.executable, "-c", code], **pipes, cwd=ROOT, env=env)
     pipe.stdout.close()
     assert pipe.wait(60) == 7 and b"Error" not in pipe.stderr.read()
 
