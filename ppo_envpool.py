@@ -22,7 +22,7 @@ Departures, each with its reason:
 2. A time limit is not a death: a truncated step bootstraps from the value of the real last observation, a terminated
    one from 0. CleanRL bootstraps neither (`--no-mask-resets` again). EnvPool calls a death in that step a time-out.
 3. 8 environments x 128 steps for both kinds of actions; CleanRL has 4 x 128 and, for continuous actions, 1 x 2048.
-4. A curve has `--num-logs` points, however long the run: 100, as the diagnostics of a point take a fifth as long as an
+4. A curve has `--num-logs` points, however long the run: 50, as the diagnostics of a point take a fifth as long as an
    iteration. Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
 5. `--norm-obs` and `--norm-reward` use the moments of the valid rows of all processes; those of the observations
    change once per iteration, so that rollout and update see the same network. The returns are raw.
@@ -75,7 +75,7 @@ class Args:
     run_name: Optional[str] = None  # the directory below runs-dir; default {env_id}__{exp_name}__{seed}__{unix time}
     runs_dir: str = "runs"  # the directory that holds the run directories
     resume_from: Optional[str] = None  # a run directory: begins with its newest checkpoint and the same network
-    num_logs: Count = 100  # the number of points in every curve (at most one per iteration)
+    num_logs: Count = 50  # the number of points in every curve (at most one per iteration)
     diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration

@@ -74,6 +74,7 @@ run() {
     local eval_episodes=$EVAL_EPISODES flags=${FLAGS:-} n_by_t="--num-envs $N --num-steps $T"
     case "${*:3}" in *--schedule*) n_by_t="" ;; esac
     case $1/$game in ppo_isaacgym.py/Mjlab-*) ;; ppo_isaacgym.py/*) eval_episodes=0 ;; esac # Isaac Gym cannot play them
+    case $1 in ppo_envpool.py) flags="--num-logs 100 $flags" ;; esac # its default of 50 is for a single run
     echo "python $1 --env-id $game $n_by_t --seed $seed --total-timesteps $STEPS" \
         "--eval-episodes $eval_episodes --run-name $SWEEP/${game}__n${N}_t$T${2}__s$seed --runs-dir $QUOTED_RUNS_DIR ${*:3} $flags"
 }

@@ -87,7 +87,7 @@ def test_log_points(batches, num_logs):
         points += [run.global_step] * run.at_log_point(batch)
     assert points[-1] == run.total_steps and len(points) == min(num_logs, len(batches), len(points))
     assert len(points) >= min(num_logs, len(batches)) - (len(set(batches)) > 1)
-    assert len(points) <= 100  # by default ppo_envpool.py's diagnostics cost less than a tenth
+    assert len(points) <= 50 or num_logs == 100  # by default ppo_envpool.py's diagnostics cost at most a tenth
 
 
 def test_the_first_tensor_that_is_not_finite_in_any_process(tmp_path, monkeypatch):
