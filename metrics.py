@@ -1,27 +1,29 @@
-"""Learning-dynamics diagnostics as pure functions of tensors.
+"""Learning-dynamics diagnostics as pure functions of tensors: what the numbers in the curves mean.
 
-Each diagnostic is defined here and nowhere else, so that curves of different scripts can be compared;
-support/diagnostics.py puts them together for the scripts. P1 is Mayor et al., ICML 2025 (arXiv 2506.03404): its
-Appendix B introduces most of them. P3 is Beukman et al., 2026 (arXiv 2603.06009). Each docstring gives the definition,
-and our choice where a paper leaves one open. docs/diagnostics.md explains how each number can mislead.
+Each diagnostic is defined here and nowhere else, and the scripts call these functions. P1 is Mayor et al., ICML 2025
+(arXiv 2506.03404): its Appendix B introduces most of them. P3 is Beukman et al., 2026 (arXiv 2603.06009). Each
+docstring gives the definition, and our choice where a paper leaves one open. docs/diagnostics.md explains how each
+number can mislead.
 
 Rules for all functions:
 - Inputs may have any real dtype, on CPU or CUDA, with or without gradients. They are not modified. The arithmetic is in
   float64 (means over activations: at least float32), so bf16, autocast and TF32 do not affect it.
-- Results are Python floats, or dicts or tuples of floats. Of inputs on a GPU a number may be a tensor of no dimension
-  there: the host then waits once, when it copies all of them (devices.numbers).
+- Results are Python floats. Of inputs on a GPU a result is a tensor of no dimension there: the host then waits once,
+  when it copies all of them (devices.numbers).
 - A diagnostic must not end a long run: NaN or inf in the input, or nothing to measure, gives NaN and no exception,
   unless the docstring says otherwise.
-- Where a docstring says so, inputs may have leading axes, such as S agents: then each number is a float64 tensor with
-  these axes. `valid`, bool, marks the rows that count. What is measured of one agent has the same bits whatever the
-  others are: no sum crosses the leading axes, and a product of matrices has two slices or more (`_products`).
+- Where a docstring has (..., N), inputs may have leading axes, such as S agents: then a result is a float64 tensor with
+  these axes. `valid` (..., N), bool, marks the rows that count; None: all. What is measured of one agent has the same
+  bits whatever the others are: no sum crosses the leading axes, and a product of matrices has two slices or more.
+- What is expensive and serves several numbers is computed once: `spectrum` of features, `activity` of activations. The
+  functions take its result in place of the raw tensors.
 - Python 3.8, for Isaac Gym.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, Iterable, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -39,12 +41,13 @@ def as_number(x: Tensor) -> Any:
     return x.item() if x.dim() == 0 and x.device.type == "cpu" else x
 
 
-def _products(x: Tensor) -> Tensor:
-    """x^T x of each matrix of x (..., N, D): (..., D, D). One slice alone would be multiplied by another kernel."""
-    if x.dim() == 3 and len(x) == 1:
-        x = x.expand(2, -1, -1)
-        return torch.bmm(x.mT, x)[:1]
-    return x.mT @ x
+def nan_where(condition: Tensor, x: Tensor) -> Tensor:
+    """x, with NaN where the condition holds."""
+    return torch.where(condition, torch.full_like(x, math.nan), x)
+
+
+def _finite_or_nan(x: Tensor) -> Tensor:
+    return nan_where(~x.isfinite(), x)
 
 
 def masked(x: Tensor, valid: Any) -> Tensor:
@@ -53,20 +56,32 @@ def masked(x: Tensor, valid: Any) -> Tensor:
 
 
 # ---- feature rank ----------------------------------------------------------------------------------------------------
-def _spectra(features: Tensor, *centerings: bool, valid: Any = None) -> List[Tensor]:
-    """Singular values of the valid rows of features (..., N, D), in one pass over the rows.
+class Spectrum(NamedTuple):
+    """Singular values of features, in descending order, float64 (..., K) each; NaN where they are undefined."""
 
-    Returns one float64 tensor (..., min(N, D)) of descending values for each flag in `centerings` (True: columns
-    centred); NaN where they are undefined.
+    plain: Tensor  # of the features as they are
+    centered: Tensor  # of the features minus the mean of each column
 
-    The squared singular values are the eigenvalues of Phi^T Phi, or of the smaller Phi Phi^T if N < D and all rows are
-    valid. This is faster than an SVD, and its memory does not grow with N. It squares the condition number. float64 has
-    room for that; float32 does not (its rounding changes an srank of 30 to 46).
+
+def _products(x: Tensor) -> Tensor:
+    """x^T x of each matrix of x (..., N, D): (..., D, D). One slice alone would be multiplied by another kernel."""
+    if x.dim() == 3 and len(x) == 1:
+        x = x.expand(2, -1, -1)
+        return torch.bmm(x.mT, x)[:1]
+    return x.mT @ x
+
+
+def spectrum(features: Tensor, valid: Any = None) -> Spectrum:
+    """The singular values of the valid rows of features (..., N, D), in one pass over the rows.
+
+    Their squares are the eigenvalues of Phi^T Phi, or of the smaller Phi Phi^T if N < D and all rows are valid. This is
+    faster than an SVD, and its memory does not grow with N. It squares the condition number. float64 has room for that;
+    float32 does not (its rounding changes an srank of 30 to 46).
     """
     *leading, num_rows, num_columns = features.shape
     undefined = torch.full((*leading, 1), math.nan, dtype=torch.float64)
     if features.numel() == 0:
-        return [undefined for _ in centerings]
+        return Spectrum(undefined, undefined)
     features = masked(features.detach(), valid)
     tall = num_rows >= num_columns or valid is not None
     gram: Any = 0.0
@@ -83,28 +98,30 @@ def _spectra(features: Tensor, *centerings: bool, valid: Any = None) -> List[Ten
     if valid is not None:
         defined &= counts[0][..., 0] > 0
     if not defined.any():
-        return [undefined for _ in centerings]
+        return Spectrum(undefined, undefined)
     gram = torch.where(defined[..., None, None], gram, torch.zeros_like(gram))  # eigvalsh raises on NaN, or hangs
     total = torch.where(defined[..., None], total, torch.zeros_like(total))
-    count = num_rows if valid is None else counts[0].clamp(min=1)[..., None]
-    spectra = []
-    for centered in centerings:
-        if not centered:
-            centered_gram = gram
-        elif tall:
-            centered_gram = gram - total[..., :, None] * total[..., None, :] / count  # Phi^T Phi - N mu mu^T
-        else:  # rows and columns of Phi Phi^T are samples
-            means = gram.mean(-2, keepdim=True)
-            centered_gram = gram - means - gram.mean(-1, keepdim=True) + means.mean(-1, keepdim=True)
+    if tall:
+        count = num_rows if valid is None else counts[0].clamp(min=1)[..., None]
+        centered = gram - total[..., :, None] * total[..., None, :] / count  # Phi^T Phi - N mu mu^T
+    else:  # rows and columns of Phi Phi^T are samples
+        means = gram.mean(-2, keepdim=True)
+        centered = gram - means - gram.mean(-1, keepdim=True) + means.mean(-1, keepdim=True)
+
+    def singular_values(squared: Tensor) -> Tensor:
         try:
-            eigenvalues = torch.linalg.eigvalsh(centered_gram).flip(-1)
+            eigenvalues = torch.linalg.eigvalsh(squared).flip(-1)
         except torch.linalg.LinAlgError:  # did not converge: lose this point and keep the run
-            spectra.append(undefined)
-            continue
-        # The floor is relative to the uncentred energy: centring constant features leaves rounding errors of that size.
-        kept = eigenvalues.where(eigenvalues > SPECTRUM_FLOOR * energy[..., None], torch.zeros_like(eigenvalues)).sqrt()
-        spectra.append(kept.where(defined[..., None], torch.full_like(kept, math.nan)))
-    return spectra
+            return undefined
+        # the floor is relative to the uncentred energy: centring constant features leaves rounding errors of that size
+        kept = eigenvalues.where(eigenvalues > SPECTRUM_FLOOR * energy[..., None], torch.zeros_like(eigenvalues))
+        return nan_where(~defined[..., None], kept.sqrt())
+
+    return Spectrum(singular_values(gram), singular_values(centered))
+
+
+def _spectrum_of(features: Any) -> Spectrum:
+    return features if isinstance(features, Spectrum) else spectrum(features)
 
 
 def _num_directions(weights: Tensor, share: float) -> Any:
@@ -114,168 +131,196 @@ def _num_directions(weights: Tensor, share: float) -> Any:
     return as_number(torch.where(total > 0.0, (short + 1).clamp(max=weights.shape[-1]).double(), total))  # 0 or NaN
 
 
-def _entropy_rank(singular_values: Tensor) -> Any:
-    total = singular_values.sum(-1)
-    shares = singular_values / total[..., None]
-    entropy = -torch.where(shares > 0.0, shares * shares.log(), torch.zeros_like(shares)).sum(-1)
-    return as_number(torch.where(total > 0.0, entropy.exp(), total))  # 0 or NaN
-
-
-def feature_rank(features: Tensor, tau: float = 0.99, centered: bool = False) -> float:
+def feature_rank(features: Any, tau: float = 0.99, centered: bool = False) -> Any:
     """Number of directions that hold a share `tau` of the squared singular values (P1 B.1, after Yang et al. 2019).
 
-    features (N, D): penultimate activations after the ReLU. The result is in 1 to min(N, D); 0 for an all-zero matrix,
-    and with `centered` for equal rows, of which one row is a case.
+    features (..., N, D): penultimate activations after the ReLU; or their Spectrum. The result is in 1 to min(N, D); 0
+    for an all-zero matrix, and with `centered` for equal rows, of which one row is a case.
 
     P1 writes "principal components" and "total variance", which implies centred columns. The code that P1 cites (Moalla
     et al. 2024) does not centre, and this function does not by default. The mean of ReLU features is one large
     direction with most of the energy, so the two results can differ widely. `centered=True` gives the rank in the sense
     of PCA. The rank of one network grows with N: compare at equal N only.
     """
-    (singular_values,) = _spectra(features, centered)
-    return _num_directions(singular_values.square(), tau)
+    values = _spectrum_of(features)
+    return _num_directions((values.centered if centered else values.plain).square(), tau)
 
 
-def srank(features: Tensor, delta: float = 0.01) -> float:
+def srank(features: Any, delta: float = 0.01) -> Any:
     """Number of directions that hold a share 1 - delta of the singular values, not squared (Kumar et al. 2021).
 
-    features (N, D). The result is in feature_rank(features, 1 - delta) to min(N, D); 0 for an all-zero matrix. It is
-    not the "stable rank" of linear algebra.
+    features: as for `feature_rank`. The result is in feature_rank(features, 1 - delta) to min(N, D); 0 for an all-zero
+    matrix. It is not the "stable rank" of linear algebra.
     """
-    (singular_values,) = _spectra(features, False)
-    return _num_directions(singular_values, 1.0 - delta)
+    return _num_directions(_spectrum_of(features).plain, 1.0 - delta)
 
 
-def effective_rank(features: Tensor) -> float:
+def effective_rank(features: Any) -> Any:
     """exp(-sum p ln p), where p are the singular values (not squared) divided by their sum (Roy & Vetterli 2007).
 
-    features (N, D). The result is in [1, min(N, D)]; 0 for an all-zero matrix. There is no threshold.
+    features: as for `feature_rank`. The result is in [1, min(N, D)]; 0 for an all-zero matrix. There is no threshold.
     """
-    (singular_values,) = _spectra(features, False)
-    return _entropy_rank(singular_values)
-
-
-def feature_ranks(features: Tensor, tau: float = 0.99, delta: float = 0.01, valid: Any = None) -> Dict[str, Any]:
-    """All ranks above from one Gram matrix, by their tags. features (..., N, D), valid (..., N).
-
-    `feature_rank/rows` is N, because N bounds and biases the ranks.
-    """
-    singular_values, centered_values = _spectra(features, False, True, valid=valid)
-    return {
-        "feature_rank": _num_directions(singular_values.square(), tau),
-        "feature_rank/centered": _num_directions(centered_values.square(), tau),
-        "feature_rank/srank": _num_directions(singular_values, 1.0 - delta),
-        "feature_rank/effective_rank": _entropy_rank(singular_values),
-        "feature_rank/rows": float(features.shape[-2]) if valid is None else valid.sum(-1).double(),
-    }
+    values = _spectrum_of(features).plain
+    total = values.sum(-1)
+    shares = values / total[..., None]
+    entropy = -torch.where(shares > 0.0, shares * shares.log(), torch.zeros_like(shares)).sum(-1)
+    return as_number(torch.where(total > 0.0, entropy.exp(), total))  # 0 or NaN
 
 
 # ---- dormant neurons -------------------------------------------------------------------------------------------------
-def unit_activity(activation: Tensor) -> Tensor:
-    """Mean |h| of each unit over the batch and, in a convolution, over space: (N, units, ...) -> (units,) float64.
+class Activity(NamedTuple):
+    """What `dormant_neurons` needs of the activations of a batch, or of a part of it (`joined`)."""
 
-    A unit of a convolution is a channel, as in Sokar et al.'s code. The mean of a batch is the mean of its chunks,
-    weighted by their rows. So a script can process a batch in chunks, and need not store all its activations (11 GB at
-    131072 Atari frames).
+    rows: Any  # how many; of S agents a float64 tensor (S,)
+    sums: List[Tensor]  # of each layer (..., units): the sum over the rows of |h|, or of h if there are `squares`
+    squares: List[Tensor]  # of each layer (..., units): that of h^2; [] where the activity of a unit is its mean |h|
+    nonzero: Any  # the sum over the rows of how many units are not 0
+
+    def of_units(self) -> List[Tensor]:
+        """The activity of each unit, (..., units) float64 of each layer; NaN without rows."""
+        rows = self.rows[..., None] if isinstance(self.rows, Tensor) else self.rows or math.nan
+        means = [x / rows for x in self.sums]
+        return [(y / rows - x.square()).clamp(min=0.0).sqrt() for x, y in zip(means, self.squares)] or means
+
+
+def activity(activations: Iterable[Tensor], valid: Any = None, deviation: bool = False) -> Activity:
+    """The activity of units: the mean of |h| over the valid rows or, with `deviation`, the standard deviation of h.
+
+    activations: of each layer, after its nonlinearity, (..., N, units, ...), with the leading axes of valid (..., N).
+    In a convolution a unit is a channel, as in Sokar et al.'s code, and places count like rows. `deviation` is for Tanh
+    and similar units: a saturated one is silent although it is far from 0.
+
+    The activations of a batch may not fit in memory (11 GB of 131072 Atari frames): `joined` takes those of its parts.
     """
-    h = activation.detach().to(torch.promote_types(activation.dtype, torch.float32))
-    return h.abs().mean(dim=[0] + list(range(2, h.dim()))).double()
+    sums, squares, nonzero = [], [], 0.0  # type: List[Tensor], List[Tensor], Any
+    rows: Any = 0
+    for layer in activations:
+        axis = 0 if valid is None else valid.dim() - 1  # of the rows
+        h = layer.detach()[..., None].flatten(axis + 2)  # (..., N, units, places)
+        places = h.shape[-1]
+        if valid is None:
+            rows = len(h)
+            h, dims = h.to(torch.promote_types(h.dtype, torch.float32)), (0, 2)  # as a large layer lies in memory
+        else:
+            rows = valid.sum(-1).double()
+            h = torch.where(valid[..., None, None], h, torch.zeros_like(h)).double()
+            h, dims = h.transpose(axis, axis + 1).flatten(axis + 1)[..., None], (-2, -1)  # a sum takes one row
+        sums.append((h if deviation else h.abs()).sum(dims).double() / places)
+        if deviation:
+            squares.append(h.double().square().sum(dims) / places)
+        alive = (
+            torch.count_nonzero(h != 0) if valid is None else (h != 0).double().sum((-3, -2, -1))
+        )  # the first is fast
+        nonzero = nonzero + nan_where(~sums[-1].sum(-1).isfinite(), alive.double() / places)
+    return Activity(rows, sums, squares, nonzero)
 
 
-def percent_of_units(activities: Iterable[Tensor], is_dormant: Callable[[Tensor], Tensor]) -> Any:
-    """Percent of the units of all layers that are dormant; NaN if an activity is not finite or there is no unit.
+def joined(parts: Iterable[Activity]) -> Activity:
+    """The Activity of a batch from those of its parts."""
+    rows, sums, squares, nonzero = zip(*parts)
+    return Activity(sum(rows), [sum(x) for x in zip(*sums)], [sum(x) for x in zip(*squares)], sum(nonzero))
 
-    activities: (..., units) of each layer, as `unit_activity` gives them. is_dormant: maps such a tensor to bools.
-    """
+
+def _activity_of(activations: Any) -> Activity:
+    return activations if isinstance(activations, Activity) else activity(activations)
+
+
+def _percent_of_units(activations: Any, is_dormant: Callable[[Tensor], Tensor]) -> Any:
     dormant: Any = torch.zeros((), dtype=torch.float64)
     units = 0
-    for activity in activities:
-        finite = activity.sum(-1).isfinite()  # comparisons with NaN are False: the unit would count as alive
-        layer = is_dormant(activity).sum(-1).double()
-        dormant = dormant + torch.where(finite, layer, torch.full_like(layer, math.nan))
-        units += activity.shape[-1]
+    for layer in _activity_of(activations).of_units():
+        number = is_dormant(layer).sum(-1).double()
+        dormant = dormant + nan_where(~layer.sum(-1).isfinite(), number)  # comparisons with NaN are False
+        units += layer.shape[-1]
     return as_number(100.0 * dormant / (units or math.nan))
 
 
-def dormant_neurons(activations: Iterable[Tensor], eps: float = 1e-5) -> float:
+def dormant_neurons(activations: Any, eps: float = 1e-5) -> Any:
     """Percent of units, over all layers, with a mean |h| below `eps` (P1 B.2).
 
-    activations: post-activation layers (N, units, ...), units on axis 1, averaged by `unit_activity`. A layer may also
-    be one row (1, units) of mean |h| accumulated over chunks; the result is the same.
+    activations: of each layer, after its ReLU, (N, units, ...); or their Activity.
 
     P1 follows Sokar et al. but does not divide by the layer's mean. So the number depends on the scale of the
     activations, and through it on the weight norm. P1 does not define a_i for a batch or a channel; mean |h| is Sokar
-    et al.'s. Use it for ReLU-like units only: a saturated tanh has a large |h| and is silent all the same.
+    et al.'s. Use it for ReLU-like units only; of others, such as Tanh, take the Activity with `deviation` and eps 1e-3.
     """
-    return percent_of_units(map(unit_activity, activations), lambda activity: activity < eps)
+    return _percent_of_units(activations, lambda units: units < eps)
 
 
-def dormant_neurons_tau(activations: Iterable[Tensor], tau: float) -> float:
+def dormant_neurons_tau(activations: Any, tau: float) -> Any:
     """Percent of tau-dormant units: mean |h| <= tau times the mean over the units of the layer (Sokar et al. 2023).
 
     activations: as for `dormant_neurons`. The result does not change if a layer is scaled by a positive factor. tau = 0
     counts units that are zero in every row; more rows can only lower that count. Sokar et al. divide by the layer's
     mean. The product used here counts an all-zero layer as 100 %, where 0 / 0 would count as 0 %.
     """
-    return percent_of_units(map(unit_activity, activations), tau_dormant(tau))
+    return _percent_of_units(activations, lambda units: units <= tau * units.mean(-1, keepdim=True))
 
 
-def tau_dormant(tau: float) -> Callable[[Tensor], Tensor]:
-    """For `percent_of_units`: which units (..., units) of a layer are at most tau times the mean of the layer."""
-    return lambda activity: activity <= tau * activity.mean(-1, keepdim=True)
+def zero_fraction(activations: Any) -> Any:
+    """Probability, in [0, 1], that a random unit is exactly zero at a random row and place: sparsity, not dormancy.
 
-
-def zero_fraction(activations: Iterable[Tensor]) -> float:
-    """Probability, in [0, 1], that a random unit is exactly zero at a random row and position: sparsity, not dormancy.
-
-    activations: layers (N, units, ...) as above, but not averages. Every unit of every layer has the same weight, so
-    the result is at least dormant_neurons_tau(activations, 0) / 100. For a batch in chunks, average the chunks'
-    results weighted by their rows.
+    activations: as for `dormant_neurons`. Every unit of every layer has the same weight, so the result is at least
+    dormant_neurons_tau(activations, 0) / 100.
     """
-    zeros, units = torch.zeros((), dtype=torch.float64), 0
-    for activation in activations:
-        h = activation.detach()
-        if h.numel() == 0:
-            return math.nan
-        low, high = torch.aminmax(h)
-        share = (h.shape[1] * torch.count_nonzero(h == 0)).double() / h.numel()
-        zeros = zeros + torch.where(low.isfinite() & high.isfinite(), share, torch.full_like(share, math.nan))
-        units += h.shape[1]
-    return as_number(zeros / (units or math.nan))
+    found = _activity_of(activations)
+    units = sum(x.shape[-1] for x in found.sums)
+    rows = found.rows if isinstance(found.rows, Tensor) else found.rows or math.nan
+    share = torch.as_tensor(found.nonzero / rows / (units or math.nan))
+    return as_number(1.0 - share)
+
+
+@torch.no_grad()
+def inspect(
+    network: Callable, obs: Tensor, rows: Tensor, map: Callable = map, deviation: bool = False
+) -> Tuple[Tensor, List[Spectrum], Activity]:
+    """What the diagnostics need of a network: its output on some rows of obs, Spectrum of its encoders, and Activity.
+
+    network: maps obs (m, ...) to a tuple: first an output (m, ...), last for each encoder the list of its layers, after
+    their nonlinearity, of which the last is the representation (m, D). rows (N,) int64; only the activations of 512 are
+    in memory. map: what takes these parts, such as the map of a thread pool. deviation: as for `activity`.
+    """
+
+    def of_part(part: Tensor) -> Tuple[Tensor, List[Tensor], Activity]:
+        output, *_, encoders = network(obs.index_select(0, part))
+        layers = [layer for encoder in encoders for layer in encoder]
+        return output, [encoder[-1] for encoder in encoders], activity(layers, deviation=deviation)
+
+    outputs, features, activities = zip(*map(of_part, rows.split(512)))
+    return torch.cat(outputs), [spectrum(torch.cat(parts)) for parts in zip(*features)], joined(activities)
 
 
 # ---- weight norm -----------------------------------------------------------------------------------------------------
-def weight_norm(parameters: Iterable[Tensor]) -> float:
+def _pooled(tensors: Any) -> Tensor:
+    """All entries of some tensors as one float64 vector (P,), without None; of one tensor (..., P) its own."""
+    if isinstance(tensors, Tensor):
+        return tensors.detach().double()
+    flat = [x.detach().flatten() for x in tensors if x is not None]
+    return torch.cat(flat).double() if flat else torch.zeros(0, dtype=torch.float64)
+
+
+def weight_norm(parameters: Any) -> Any:
     """Euclidean norm of all entries of the tensors, e.g. model.parameters(): weights and biases (P1 B.3).
 
-    P1 writes "the weights of the layer" but draws one curve. This is the norm of all parameters, as in Moalla et al.
-    2024.
+    parameters: tensors, pooled into one vector; or one tensor (..., P). P1 writes "the weights of the layer" but draws
+    one curve. This is the norm of all parameters, as in Moalla et al. 2024.
     """
-    flat = [parameter.detach().double().flatten() for parameter in parameters]
-    if not any(map(len, flat)):
-        return math.nan
-    total: Any = sum(torch.dot(p, p) for p in flat)
-    return as_number(finite_or_nan(total.sqrt()))
+    weights = _pooled(parameters)
+    norm = weights.square().sum(-1).sqrt()
+    return as_number(_finite_or_nan(norm) if weights.shape[-1] else torch.full_like(norm, math.nan))
 
 
-def _weight_norm_of_agents(parameters: Iterable[Tensor]) -> Tensor:
-    """The same for each of S agents, (S,); the tensors are (S, ...)."""
-    return torch.stack([p.detach().double().flatten(1).square().sum(-1) for p in parameters]).sum(0).sqrt()
+def parameters_by_layer(model: torch.nn.Module) -> Dict[str, List[Tensor]]:
+    """The trainable parameters of each submodule that owns some, by its name with underscores for dots.
 
+    A parameter of the model itself, such as actor_logstd, has its own name. A shared parameter counts once, in the
+    first layer that has it: the squares of the layers' norms add up to that of the model's.
 
-def weight_norms(model: torch.nn.Module, agents: bool = False) -> Dict[str, Any]:
-    """Norms of the trainable parameters of a module and of its layers, by their tags.
-
-    With `agents` the parameters have a leading axis of S agents, and so have the norms: (S,).
-
-    `weight_norm` is the total. `weight_norm/<layer>` is the norm of each submodule that owns parameters, with
-    underscores for dots; a parameter of the model itself, such as actor_logstd, has its own name. The squares of the
-    layers add up to the square of the total. A shared parameter counts once, in the first layer that has it.
-
-    If there are normalisation layers, `weight_norm/normalization` and `weight_norm/without_normalization` are added. A
-    gain starts at 1, so the 21632 gains of CleanRL's PQN (norm 147) would hide all other weights (norm 37).
+    If there are normalisation layers, their parameters are also `normalization`, and all others
+    `without_normalization`. A gain starts at 1, so the 21632 gains of CleanRL's PQN (norm 147) would hide all other
+    weights (norm 37).
     """
-    parts: Dict[str, List[Tensor]] = {"weight_norm": []}
+    parts: Dict[str, List[Tensor]] = {}
     seen = set()
     for module_name, module in model.named_modules():
         path = [word for word in module_name.split(".") if word != "_orig_mod"]  # inserted by torch.compile
@@ -283,19 +328,18 @@ def weight_norms(model: torch.nn.Module, agents: bool = False) -> Dict[str, Any]
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.requires_grad and id(parameter) not in seen:
                 seen.add(id(parameter))
-                for part in ("", "/" + ("_".join(path) or name), "/" + kind):
-                    parts.setdefault("weight_norm" + part, []).append(parameter)
-    if "weight_norm/normalization" not in parts:
-        parts.pop("weight_norm/without_normalization", None)
-    norm: Callable = _weight_norm_of_agents if agents else weight_norm
-    return {part: norm(parameters) for part, parameters in parts.items()}
+                for part in ("_".join(path) or name, kind):
+                    parts.setdefault(part, []).append(parameter)
+    if "normalization" not in parts:
+        parts.pop("without_normalization", None)
+    return parts
 
 
 # ---- gradient kurtosis -----------------------------------------------------------------------------------------------
-def _magnitudes(gradients: Iterable[Any]) -> Tensor:
-    """|g| of all entries of one gradient, (P,) float64, in memory of its own."""
-    flat = [gradient.detach().flatten() for gradient in gradients if gradient is not None]
-    return torch.cat(flat).double().abs_() if flat else torch.zeros(0, dtype=torch.float64)
+def unclipped(gradients: Iterable[Any], norm: Any, max_norm: float) -> List[Tensor]:
+    """The gradients as they were before clip_grad_norm_(..., max_norm), which found this norm, multiplied them."""
+    factor = ((torch.as_tensor(norm).double() + 1e-6) / max_norm).clamp(min=1.0)
+    return [gradient * factor for gradient in gradients]
 
 
 def _kurtosis(values: Tensor, counted: Any = None) -> Any:
@@ -314,21 +358,12 @@ def _kurtosis(values: Tensor, counted: Any = None) -> Any:
     return as_number(torch.where(variance >= 1e-24, kurtosis, torch.full_like(kurtosis, math.nan)))
 
 
-def _nonzero_kurtosis(magnitudes: Tensor) -> Any:
-    counted = magnitudes != 0.0
-    return _kurtosis(torch.where(counted, magnitudes, torch.ones_like(magnitudes)).log_(), counted)
-
-
-def _zero_fraction(magnitudes: Tensor) -> Any:
-    zeros = (magnitudes == 0.0).sum(-1).double() / (magnitudes.shape[-1] or math.nan)
-    return as_number(torch.where(magnitudes.sum(-1).isfinite(), zeros, torch.full_like(zeros, math.nan)))
-
-
-def gradient_kurtosis(gradients: Iterable[Any], eps: float = 1e-8) -> float:
+def gradient_kurtosis(gradients: Any, eps: float = 1e-8) -> Any:
     """Kurtosis of L = ln(|g| + eps) over all entries g of one gradient (P1 B.4): mean((L - mu)^4) / mean((L - mu)^2)^2.
 
-    gradients: tensors, e.g. (p.grad for p in model.parameters()), pooled into one vector; None is skipped. The result
-    is at least 1, and 3 for a normal L. NaN if L is constant (Var(L) < 1e-24), as for an all-zero gradient.
+    gradients: tensors, e.g. (p.grad for p in model.parameters()), pooled into one vector without None; or one tensor
+    (..., P). The result is at least 1, and 3 for a normal L. NaN if L is constant (Var(L) < 1e-24), as for an all-zero
+    gradient.
 
     P1 calls sigma_L the variance but divides by sigma_L^4; here sigma_L is the standard deviation. P1 does not give
     eps, the pooling or the minibatch.
@@ -338,71 +373,44 @@ def gradient_kurtosis(gradients: Iterable[Any], eps: float = 1e-8) -> float:
     form a spike at ln(eps). Few or many of them raise K, a medium share lowers it: read K together with the two
     functions below. K does not depend on the scale of g only if |g| >> eps.
     """
-    return _kurtosis(_magnitudes(gradients).add_(eps).log_())
+    return _kurtosis(_pooled(gradients).abs().add_(eps).log_())
 
 
-def gradient_kurtosis_nonzero(gradients: Iterable[Any]) -> float:
+def gradient_kurtosis_nonzero(gradients: Any) -> Any:
     """Kurtosis of ln|g| over the entries that are not exactly zero. It has no eps and does not depend on the scale."""
-    return _nonzero_kurtosis(_magnitudes(gradients))
+    magnitudes = _pooled(gradients).abs()
+    counted = magnitudes != 0.0
+    return _kurtosis(torch.where(counted, magnitudes, torch.ones_like(magnitudes)).log_(), counted)
 
 
-def gradient_zero_fraction(gradients: Iterable[Any]) -> float:
+def gradient_zero_fraction(gradients: Any) -> Any:
     """Fraction, in [0, 1], of the entries of a gradient that are exactly zero. gradients: as above."""
-    return _zero_fraction(_magnitudes(gradients))
-
-
-def unclipped(gradients: Iterable[Any], norm: Any, max_norm: float) -> List[Tensor]:
-    """The gradients as they were before clip_grad_norm_(…, max_norm), which found this norm, multiplied them."""
-    factor = ((torch.as_tensor(norm).double() + 1e-6) / max_norm).clamp(min=1.0)
-    return [gradient * factor for gradient in gradients]
-
-
-def gradient_statistics(gradients: Any, eps: float = 1e-8) -> Dict[str, Any]:
-    """The three numbers above from one copy of the gradient, by their tags.
-
-    gradients: as above, or one tensor (..., P) with a gradient for each of the leading axes.
-    """
-    pooled = isinstance(gradients, Tensor) and gradients.dim() > 1
-    magnitudes = gradients.detach().double().abs() if pooled else _magnitudes(gradients)
-    zeros, nonzero = _zero_fraction(magnitudes), _nonzero_kurtosis(magnitudes)  # before the next line, which overwrites
-    kurtosis = _kurtosis(magnitudes.add_(eps).log_())
-    return {
-        "gradient_kurtosis": kurtosis,
-        "gradient_kurtosis/nonzero": nonzero,
-        "gradient_kurtosis/zero_fraction": zeros,
-    }
+    entries = _pooled(gradients)
+    zeros = (entries == 0.0).sum(-1).double() / (entries.shape[-1] or math.nan)
+    return as_number(nan_where(~entries.abs().sum(-1).isfinite(), zeros))
 
 
 # ---- importance ratios: effective sample size and divergence ---------------------------------------------------------
-def effective_sample_size(log_ratio: Tensor) -> float:
-    """(sum r)^2 / sum r^2, in samples, from 1 to N (P1 B.5, Martino et al. 2017).
+def effective_sample_size(log_ratio: Tensor, valid: Any = None) -> Any:
+    """(sum r)^2 / sum r^2, in samples, from 1 to N (P1 B.5, Martino et al. 2017). P1 draws percent of N.
 
-    log_ratio: ln r with r = pi_new(a|s) / pi_behavior(a|s), any shape, one per sample (sum over action dimensions
-    first). -inf is a weight of 0. +inf, NaN, or -inf in all samples gives NaN.
+    log_ratio (..., N): ln r with r = pi_new(a|s) / pi_behavior(a|s), one per sample (sum over action dimensions first).
+    -inf is a weight of 0. +inf, NaN, or -inf in all samples gives NaN.
 
     It equals N / (1 + CV^2), where CV is the coefficient of variation of r: exactly N for equal ratios. It does not
     measure correlation in time.
     """
-    return effective_samples(log_ratio.detach().double().flatten())
-
-
-def effective_sample_size_percent(log_ratio: Tensor) -> float:
-    """100 ESS / N (P1 B.5), in [100 / N, 100]. Use it to compare batch sizes. log_ratio: as above."""
-    return 100.0 * effective_sample_size(log_ratio) / max(log_ratio.numel(), 1)
-
-
-def effective_samples(log_weights: Tensor, valid: Any = None) -> Any:
-    """The same over the last axis of ln r, float64 (..., N), of the rows where `valid` (..., N) holds."""
-    if log_weights.shape[-1] == 0:
-        return as_number(torch.full(log_weights.shape[:-1], math.nan, dtype=torch.float64))
+    log_ratio = log_ratio.detach().double()
+    if log_ratio.shape[-1] == 0:
+        return as_number(torch.full(log_ratio.shape[:-1], math.nan, dtype=torch.float64))
     if valid is not None:
-        log_weights = log_weights.masked_fill(~valid, -math.inf)
-    largest = log_weights.amax(-1)  # the max of anything with NaN is NaN
-    weights = (log_weights - largest[..., None]).exp()  # cannot overflow
+        log_ratio = log_ratio.masked_fill(~valid, -math.inf)
+    largest = log_ratio.amax(-1)  # the max of anything with NaN is NaN
+    weights = (log_ratio - largest[..., None]).exp()  # cannot overflow
     ess = weights.sum(-1).square() / weights.square().sum(-1)
     number: Any = float(weights.shape[-1]) if valid is None else valid.sum(-1).double()
     ess = ess.clamp(min=1.0).clamp(max=number)  # rounding errors
-    return as_number(torch.where(largest.isfinite(), ess, torch.full_like(ess, math.nan)))
+    return as_number(nan_where(~largest.isfinite(), ess))
 
 
 def _mean_of_rows(x: Tensor, valid: Any = None) -> Tensor:
@@ -426,7 +434,7 @@ def categorical_kl(logits: Tensor, new_logits: Tensor, valid: Any = None) -> Any
 
 def _at_least_0(kl: Tensor) -> Any:
     """A KL whose sign rounding may have changed; NaN if it is not finite."""
-    return as_number(torch.where(kl.isfinite(), kl.clamp(min=0.0), torch.full_like(kl, math.nan)))
+    return as_number(_finite_or_nan(kl).clamp(min=0.0))
 
 
 def gaussian_kls(mean: Tensor, logstd: Tensor, new_mean: Tensor, new_logstd: Tensor) -> Tensor:
@@ -508,53 +516,32 @@ def environment_groups(num_steps: int, num_envs: int, max_groups: int) -> Tensor
     return rows.reshape(num_steps, groups, -1).transpose(0, 1).reshape(groups, -1)
 
 
-def gradient_noise(
-    gradient: Callable[[Tensor], Tensor], groups: Tensor, add: Callable[[Sequence[Tensor]], None] = lambda tensors: None
-) -> Tuple[Any, Any]:
-    """Unbiased estimates (|G|^2, tr(C)) from the gradients g_k of K groups of rows.
+def gradient_noise(gradients: Tensor) -> Tuple[Tensor, Tensor]:
+    """Unbiased estimates (|G|^2, tr(C)) from the gradients g_k, (K, ..., P), of K groups of rows: (...) float64 each.
 
     G is the expectation of a group's gradient and C its covariance. With s = |sum g_k|^2 and q = sum |g_k|^2 they are
     (s - q) / (K (K - 1)) and (q - s / K) / (K - 1): the two-batch estimates of McCandlish et al. 2018, A.1, for batches
-    of one group and of all K. The first can be negative. Of S agents they are (S,), and a gradient is (S, P).
-
-    gradient: maps row numbers (M,) to the gradient (P,) of the mean loss over these rows. groups (K, M) int64. add:
-    adds tensors over processes, in place, if each has groups of its own. NaN for fewer than 2 groups.
+    of one group and of all K. The first can be negative. NaN for fewer than 2 groups.
     """
-    signal, noise = _gradient_noise(gradient, groups, add)
-    return as_number(signal), as_number(noise)
-
-
-def _gradient_noise(
-    gradient: Callable[[Tensor], Tensor], groups: Tensor, add: Callable[[Sequence[Tensor]], None]
-) -> Tuple[Tensor, Tensor]:
-    total, squares = 0.0, 0.0  # type: Any, Any
-    for rows in groups:
-        vector = gradient(rows).detach().double()
-        total, squares = total + vector, squares + vector.square().sum(-1)
-    count = torch.full_like(squares, float(len(groups)))
-    add([total, squares, count])
-    s, q, k = total.square().sum(-1), squares, torch.where(count > 1.0, count, torch.full_like(count, math.nan))
+    k = len(gradients) if len(gradients) > 1 else math.nan
+    total, q = 0.0, 0.0  # type: Any, Any
+    for vector in gradients.detach():  # not all in float64 at once
+        vector = vector.double()
+        total, q = total + vector, q + vector.square().sum(-1)
+    s = total.square().sum(-1)
     return (s - q) / (k * (k - 1.0)), (q - s / k) / (k - 1.0)
 
 
-def gradient_noise_scales(
-    gradient: Callable[[Tensor], Tensor],
-    valid: Tensor,
-    num_steps: int,
-    seed: int,
-    num_ranks: int = 1,
-    add: Callable[[Sequence[Tensor]], None] = lambda tensors: None,
-) -> Any:
+def noise_scales(outer: Tensor, inner: Tensor, rows: Tensor, num_envs: int) -> Any:
     """The noise of PPO's outer and inner loop, by the names under which the scripts log it: {name: float}.
 
     B = tr(Sigma) / |G|^2, with Sigma the covariance of the gradient of one sample, is the batch at which noise and
     gradient are equally long (McCandlish et al. 2018). P3's outer noise is that between rollouts: Sigma is measured
-    between NOISE_GROUPS groups of whole environments, whose steps are correlated. Its inner noise is that between
-    minibatches: here between groups of the same size of shuffled rows of the same environments.
+    between groups of whole environments, whose steps are correlated. Its inner noise is that between minibatches: here
+    between groups of as many shuffled rows of the same environments.
 
-    gradient, add: as for `gradient_noise`. valid (T * N,) bool, time-major: the rows that count in a mean; of S agents
-    (S, T * N), and the result is a list of S. seed: of the shuffling, which has a generator of its own. num_ranks:
-    processes, which share the groups. Returns
+    outer, inner (K, ..., P): the gradients of K such groups (`environment_groups`). rows (...): those that count in a
+    group, on average. num_envs: of a group. Returns, of S agents a list of S,
 
     - `grad_noise_scale`: B in samples, between groups of environments; `/envs`: in environments; `/inner`: in samples,
       between groups of shuffled rows. Each is missing where its estimate of |G|^2 is not positive.
@@ -562,20 +549,12 @@ def gradient_noise_scales(
     - `/signal` and `/noise`: the estimates of |G|^2 and of tr(Sigma) of one sample, whatever their signs. To average B
       over log points, divide the mean of the second by the mean of the first.
 
-    {} if there are fewer than 2 environments, or if a gradient is not finite.
+    {} if there are fewer than 2 groups, or if a gradient is not finite.
     """
-    num_envs = valid.shape[-1] // num_steps
-    groups = environment_groups(num_steps, num_envs, max(1, NOISE_GROUPS // num_ranks))
-    order = torch.randperm(groups.numel(), generator=torch.Generator().manual_seed(seed))
-    groups, shuffled = torch.stack([groups, groups.flatten()[order].view_as(groups)]).to(valid.device)
-    rows = valid[..., groups.flatten()].sum(-1).double() / (len(groups) * num_ranks)  # in a group
-    add([rows])
-    outer, inner = (_gradient_noise(gradient, rows_of, add) for rows_of in (groups, shuffled))
-    per_group = num_envs // len(groups)
-    estimates = torch.stack([rows, *outer, *inner], -1).tolist()
-    if valid.dim() == 1:
-        return _noise_scales(per_group, *estimates)
-    return [_noise_scales(per_group, *of_agent) for of_agent in estimates]
+    estimates = torch.stack([rows.double(), *gradient_noise(outer), *gradient_noise(inner)], -1).tolist()
+    if rows.dim() == 0:
+        return _noise_scales(num_envs, *estimates)
+    return [_noise_scales(num_envs, *of_agent) for of_agent in estimates]
 
 
 def _noise_scales(
@@ -614,12 +593,7 @@ def policy_variance(probs: Tensor, valid: Any = None) -> Any:
     measures neither entropy nor change. Moalla et al. divide by B - 1.
     """
     _, variance = moments_over_states(probs, valid)
-    return as_number(finite_or_nan(variance.mean(-1)))
-
-
-def finite_or_nan(x: Tensor) -> Tensor:
-    """x, with NaN in place of infinite entries."""
-    return torch.where(x.isfinite(), x, torch.full_like(x, math.nan))
+    return as_number(_finite_or_nan(variance.mean(-1)))
 
 
 def policy_variance_normalized(probs: Tensor, valid: Any = None) -> Any:
@@ -631,7 +605,7 @@ def policy_variance_normalized(probs: Tensor, valid: Any = None) -> Any:
     mean, variance = moments_over_states(probs, valid)
     explained, total = variance.sum(-1), (mean * (1.0 - mean)).sum(-1)
     share = torch.where(total > 0.0, explained / total, torch.zeros_like(total))
-    return as_number(torch.where(explained.isfinite(), share, torch.full_like(share, math.nan)))
+    return as_number(nan_where(~explained.isfinite(), share))
 
 
 def gaussian_policy_variance(mean: Tensor, std: Tensor, valid: Any = None) -> Tuple[Any, Any]:
@@ -646,9 +620,35 @@ def gaussian_policy_variance(mean: Tensor, std: Tensor, valid: Any = None) -> Tu
     _, variance = moments_over_states(mean, valid)
     explained = variance.mean(-1)
     noise = _mean_of_rows(std.detach().double().square().expand(mean.shape).mean(-1), valid)
-    finite, nan = (explained + noise).isfinite(), torch.full_like(explained, math.nan)
     share = torch.where(explained > 0.0, explained / (explained + noise), torch.zeros_like(explained))
-    return as_number(torch.where(finite, explained, nan)), as_number(torch.where(finite, share, nan))
+    bad = ~(explained + noise).isfinite()
+    return as_number(nan_where(bad, explained)), as_number(nan_where(bad, share))
+
+
+# ---- the critic and the probe ----------------------------------------------------------------------------------------
+def explained_variance(values: Tensor, returns: Tensor, valid: Any = None) -> Any:
+    """1 - Var(returns - values) / Var(returns), over the rows of values and returns (..., N).
+
+    1 for a perfect critic, 0 for one as good as a constant. NaN if all returns are equal.
+    """
+    returns = returns.detach().double()[..., None]
+    _, residual = moments_over_states(returns - values.detach().double()[..., None], valid)
+    _, total = moments_over_states(returns, valid)
+    share = nan_where(~(total > 0.0), 1.0 - residual / total)
+    return as_number(_finite_or_nan(share.squeeze(-1)))
+
+
+def stratified_rows(num_rows: int, size: int, seed: int) -> Tensor:
+    """The probe: min(size, num_rows) different rows of a batch, one at random from each of that many equal stretches.
+
+    Numbers of equally many rows compare across batch sizes. Batches are time-major, so the sample covers time evenly
+    and all environments without bias. It uses a random generator of its own, so that measuring does not change a run.
+    Returns sorted int64 indices on the CPU.
+    """
+    size = min(size, num_rows)
+    jitter = torch.rand(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    edges = torch.arange(size + 1) * num_rows // max(size, 1)  # whole rows; no stretch is empty
+    return edges[:-1] + (jitter * (edges[1:] - edges[:-1])).long()
 
 
 # ---- coverage --------------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ algorithm, defaults and names. Departures, each with its reason:
     `--minibatch-size`, `--scaling`, `--prox-com` and `--resume-from` are additions.
 """
 
+import support.early_help  # noqa: F401 isort: skip - answers --help before torch is imported
 import math
 import os
 import re
@@ -71,7 +72,7 @@ class Args:
     runs_dir: str = "runs"  # the directory that holds the run directories
     resume_from: Optional[str] = None  # a run directory: begins with its newest checkpoint and the same network
     num_logs: Count = 1000  # the number of points in every curve (at most one per iteration)
-    diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
+    diagnostics: bool = True  # logs the diagnostics of the network at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
     eval_episodes: Evaluation = 0  # evaluation episodes of the final network when training ends: `final_return`
@@ -80,13 +81,13 @@ class Args:
     env_id: str = "Ant"  # the id of the task: `Mjlab-…` runs on mjlab, every other on Isaac Gym
     total_timesteps: Steps = 30000000  # environment steps of the whole run, over all environments
     learning_rate: NonNegative = 0.0026  # the learning rate of Adam
-    num_envs: Count = 4096  # the number of parallel environments, over all processes: N_envs
-    num_steps: Count = 16  # the number of steps in each environment per rollout: N_RO
+    num_envs: Count = 4096  # the number of parallel environments of the whole run: N
+    num_steps: Count = 16  # the number of steps in each environment per rollout: T
     anneal_lr: bool = False  # anneals the learning rate linearly to 0
     gamma: Fraction = 0.99  # the discount factor
     gae_lambda: Fraction = 0.95  # lambda of the generalised advantage estimation
     num_minibatches: Count = 2  # minibatches per epoch; the batch is num_envs * num_steps
-    minibatch_size: Optional[Count] = None  # rows per minibatch, in place of num-minibatches (P3's recipe)
+    minibatch_size: Optional[Count] = None  # rows per minibatch, in place of num-minibatches
     scale_from: Optional[Count] = None  # the environments of the base of --scaling; default: those of num-envs
     scaling: Optional[str] = None  # P3's recipe: more-minibatches, bigger-minibatches, sqrt-lr, or hybrid:B (recipe.py)
     update_epochs: Count = 4  # passes over each batch
@@ -120,7 +121,7 @@ def parse_args(argv):
         arguments.fail("--desired-kl and --anneal-lr exclude each other: expected --desired-kl None or --no-anneal-lr")
     if args.eval_episodes and not args.env_id.startswith("Mjlab-"):
         arguments.fail("--eval-episodes needs a second simulator, which Isaac Gym cannot have: expected 0")
-    return arguments.check(args, argv, default=default)
+    return arguments.check(args, argv, default=default, torchrun=True)
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------
@@ -420,12 +421,12 @@ def group_gradient(agent, prox, args, batch, workers, inds):
 
 
 def gradient_noise(agent, prox, args, batch, workers, num_steps, seed):
-    """The noise of the policy's gradient, between environments and between rows: metrics.gradient_noise_scales."""
+    """The noise of the policy's gradient, between environments and between rows: metrics.noise_scales."""
     if args.norm_adv:
         batch = batch._replace(advantages=normalize_advantages(batch.advantages, batch.valid)[0])
     of_group = partial(group_gradient, agent, prox, args, batch, workers)
-    ranks = (devices.NUM_RANKS, devices.add_over_ranks)
-    return metrics.gradient_noise_scales(of_group, batch.valid, num_steps, seed, *ranks)
+    ranks = (devices.NUM_RANKS, devices.joined)
+    return diagnostics.gradient_noise_scales(of_group, batch.valid, num_steps, seed, *ranks)
 
 
 @torch.no_grad()
@@ -441,7 +442,7 @@ def diagnose(agent, batch, workers, inds):
     policy, kl = diagnostics.gaussian_policy_diagnostics(
         batch.means[inds], batch.logstds[inds], means, agent.actor_logstd, batch.actions[inds]
     )
-    return {**values, **policy, **metrics.weight_norms(agent)}, kl
+    return {**values, **policy, **diagnostics.weight_norms(agent)}, kl
 
 
 def diagnose_batch(agent, prox, args, batch, workers, rows, probe, grad_norm):

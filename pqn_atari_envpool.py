@@ -1,42 +1,33 @@
-"""PQN on EnvPool's Atari: what N_envs parallel environments and N_RO rollout steps do to a network of Q values.
+"""PQN on EnvPool's Atari: what N parallel environments and T rollout steps do to a network of Q values.
 
     python pqn_atari_envpool.py --env-id Breakout-v5 --num-envs 128 --num-steps 8
-    torchrun --nproc-per-node 4 pqn_atari_envpool.py --num-envs 512    # each process, and GPU, has its share of them
 
 The paper's own recipe (purejaxql @47af6d7) instead of CleanRL's defaults, except for the initialisation:
 
     python pqn_atari_envpool.py --num-envs 128 --num-steps 32 --update-epochs 2 --num-minibatches 32 --total-timesteps \
         50000000 --layer-norm channels --td-coef 0.5 --end-e 0.001 --no-anneal-lr
 
-Papers: Gallici et al. 2024, arXiv 2407.04811 (PQN); Mayor et al. 2025, arXiv 2506.03404 (P1: the diagnostics).
-Reference: CleanRL's cleanrl/pqn_atari_envpool.py @fe8d8a0, with the same algorithm, defaults and names. Departures,
-each with its reason:
+Papers: Gallici et al. 2024, arXiv 2407.04811 (PQN); Mayor et al. 2025, arXiv 2506.03404 (the six diagnostics).
+Reference: CleanRL's cleanrl/pqn_atari_envpool.py @fe8d8a0, with the same algorithm, defaults and names, but for these
+departures:
 
-1. The step after `done` only resets the environment (an autoreset step, EnvPool's "dummy step"): its action is ignored
-   and its reward is 0. CleanRL trains on it; here `valid` keeps it out of the loss and the diagnostics
-   (`--no-mask-resets` restores CleanRL's).
-2. A time limit is not a death: a truncated step bootstraps from the value of the real last observation, a terminated
-   one from 0. CleanRL bootstraps neither (`--no-mask-resets` again).
-3. Returns and lengths are of whole games, all of them, whether game over or the time limit ends them. CleanRL carries
-   the return of a game that the time limit cut into the next one.
-4. Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
-5. A curve has `--num-logs` points, however long the run; CleanRL writes three scalars per game and three per
-   iteration.
-6. Frames are stored as uint8, channels last (a quarter of CleanRL's memory), and 1/255 is folded into the first
-   convolution: the same mathematics, faster.
-7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
-8. A run is a directory that can be killed at any time and is resumed by the same command.
-9. torchrun, `--bf16`, `--compile`, `--cuda-graphs`, `--layer-norm`, `--td-coef`, `--minibatch-size` and
-   `--eval-episodes` are additions.
-10. ESS and policy variance need a policy that actions are sampled from. A value method has none: they are not logged.
-    In place of the KL, `outer/greedy_churn` is the fraction of the batch where the update changes the greedy action.
-11. Each environment has its own seed, made from the run's seed, the steps done and the environment's number: two runs
-    share no games, nor do two processes. CleanRL's seeds s and s + 1 share all games but one.
-12. Each thread steps pieces of the environments through whole rollouts and computes pieces of the minibatches, whose
-    gradients are added: beside a busy program CleanRL's threads wait for each other. The result does not depend on
-    the number of threads.
+1. The step after `done` only resets the environment: its action is ignored, its reward is 0. CleanRL trains on it; here
+   `valid` keeps it out of the loss and the diagnostics (`--no-mask-resets`: as CleanRL).
+2. A time limit is not a death: a truncated step bootstraps from the value of the last observation, a terminated one
+   from 0. CleanRL bootstraps neither (`--no-mask-resets` again).
+3. Returns are of whole games, also of those that the time limit ends. Losses are means over all minibatches since the
+   last of `--num-logs` points; CleanRL logs the last minibatch.
+4. Frames are stored as uint8 with the channels last, 1/255 is folded into the first convolution: the same mathematics,
+   faster.
+5. Threads step pieces of the environments through whole rollouts and compute pieces of the minibatches. The result does
+   not depend on their number.
+6. A batch that the minibatches do not divide is refused. Each environment has a seed of its own. A run is a directory
+   that can be killed at any time; the same command resumes it.
+7. ESS and policy variance need a policy that actions are sampled from: they are not logged. In place of the KL,
+   `outer/greedy_churn` is the share of the batch where the update changes the greedy action.
 """
 
+import support.early_help  # noqa: F401 isort: skip - answers --help before torch is imported
 import math
 import os
 import sys
@@ -52,7 +43,7 @@ import torch.optim as optim
 from typing_extensions import Annotated
 
 import metrics
-from support import arguments, devices, diagnostics, rundir
+from support import arguments, devices, rundir
 from support.arguments import Count, Evaluation, Fraction, NonNegative, Positive, Range, Seed, Steps, Threads
 from support.envs.envpool import check_env_id, library, make_envpool
 from support.envs.episodes import Episodes, env_seeds, evaluate, run_episodes
@@ -74,7 +65,7 @@ class Args:
     run_name: Optional[str] = None  # the directory below runs-dir; default {env_id}__{exp_name}__{seed}__{unix time}
     runs_dir: str = "runs"  # the directory that holds the run directories
     num_logs: Count = 1000  # the number of points in every curve (at most one per iteration)
-    diagnostics: bool = True  # logs `diagnostics/`, `probe/` and `outer/` at those points
+    diagnostics: bool = True  # logs the diagnostics of the network at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
     eval_episodes: Evaluation = 0  # evaluation episodes of the final network when training ends: `final_return`
@@ -83,12 +74,12 @@ class Args:
     env_id: str = "Breakout-v5"  # the id of EnvPool's Atari game
     total_timesteps: Steps = 10000000  # environment steps of the whole run, over all environments (each is 4 frames)
     learning_rate: NonNegative = 2.5e-4  # the learning rate of RAdam
-    num_envs: Count = 8  # the number of parallel environments, over all processes: N_envs
-    num_steps: Count = 128  # the number of steps in each environment per rollout: N_RO
+    num_envs: Count = 8  # the number of parallel environments of the whole run: N
+    num_steps: Count = 128  # the number of steps in each environment per rollout: T
     anneal_lr: bool = True  # anneals the learning rate linearly to 0
     gamma: Fraction = 0.99  # the discount factor
     num_minibatches: Count = 4  # minibatches per epoch; the batch is num_envs * num_steps
-    minibatch_size: Optional[Count] = None  # rows per minibatch, in place of num-minibatches (P3's recipe)
+    minibatch_size: Optional[Count] = None  # rows per minibatch, in place of num-minibatches
     update_epochs: Count = 4  # passes over each batch
     max_grad_norm: Positive = 10.0  # the gradient's norm is clipped to this
     start_e: Fraction = 1.0  # the probability of a random action at the start
@@ -112,15 +103,25 @@ def parse_args(argv):
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------
-def make_envs(args, seeds):
-    """EnvPool's Atari, an environment for each of the seeds (integers below 2**31), preprocessed as by CleanRL.
-
-    A lost life ends an episode, and rewards are clipped to their sign.
-    """
-    return make_envpool(args.env_id, seeds, torch.get_num_threads(), episodic_life=True, reward_clip=True)
+def make_envs(args, seeds, num_threads=1):
+    """EnvPool's Atari, an environment for each seed. A lost life ends an episode; rewards are clipped to their sign."""
+    return make_envpool(args.env_id, seeds, num_threads, episodic_life=True, reward_clip=True)
 
 
-# ---- networks --------------------------------------------------------------------------------------------------------
+class Rollout(NamedTuple):
+    """What N environments did in T steps: tensors on the device, and their answers in NumPy."""
+
+    obs: torch.Tensor  # (T, N, 84, 84, 4) uint8
+    q_values: torch.Tensor  # (T + 1, N, A) float32: the last row is of the observation after the last step
+    actions: torch.Tensor  # (T, N) int64
+    rewards: np.ndarray  # (T, N) float32, clipped; row t follows actions[t], here and below
+    raw_rewards: np.ndarray  # (T, N) float32, 0 in an autoreset step
+    terminations: np.ndarray  # (T, N) bool
+    truncations: np.ndarray  # (T, N) bool
+    game_overs: np.ndarray  # (T, N) bool: the game is over, not only a life
+
+
+# ---- network ---------------------------------------------------------------------------------------------------------
 def layer_init(layer, std=2**0.5, bias_const=0.0):
     torch.nn.init.orthogonal_(layer.weight, std)
     torch.nn.init.constant_(layer.bias, bias_const)
@@ -175,7 +176,7 @@ class QNetwork(nn.Module):
         )
 
     def forward(self, obs):
-        """Maps obs (B, 84, 84, 4) uint8 to Q(obs, .) (B, A) and the outputs of the four ReLUs.
+        """Maps obs (B, 84, 84, 4) uint8 to Q(obs, .) (B, A) and the outputs of the four ReLUs of the one encoder.
 
         The last of these, (B, 512) in float32, is the representation.
         """
@@ -190,44 +191,13 @@ class QNetwork(nn.Module):
                 if isinstance(layer, nn.ReLU):
                     hiddens.append(x)
         hiddens[-1] = hiddens[-1].float()
-        return self.network[-1](hiddens[-1]), hiddens
+        return self.network[-1](hiddens[-1]), [hiddens]
 
 
 def make_agent(args, device="cpu"):
     """The network for the game of args, with the weights that PyTorch's generator gives first."""
     num_actions = int(library().make_spec(args.env_id).action_space.n)
     return QNetwork(num_actions, args.layer_norm, args.bf16).to(device, memory_format=torch.channels_last)
-
-
-# ---- rollout ---------------------------------------------------------------------------------------------------------
-class Rollout(NamedTuple):
-    """What the N environments of this process did in T steps. Row t of the rewards and of the ends follows actions[t].
-
-    The first three are on the device, the others in NumPy.
-    """
-
-    obs: torch.Tensor  # (T, N, 84, 84, 4) uint8
-    q_values: torch.Tensor  # (T, N, A) float32
-    actions: torch.Tensor  # (T, N) int64
-    rewards: np.ndarray  # (T, N) float32, clipped
-    raw_rewards: np.ndarray  # (T, N) float32, 0 in an autoreset step
-    terminations: np.ndarray  # (T, N) bool
-    truncations: np.ndarray  # (T, N) bool
-    game_overs: np.ndarray  # (T, N) bool: the game is over, not only a life
-
-
-def empty_rollout(shape, num_actions, device):
-    """A rollout of zeros. shape: (T, N)."""
-    return Rollout(
-        obs=torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device),
-        q_values=torch.zeros((*shape, num_actions), device=device),
-        actions=torch.zeros(shape, dtype=torch.int64, device=device),
-        rewards=np.zeros(shape, dtype=np.float32),
-        raw_rewards=np.zeros(shape, dtype=np.float32),
-        terminations=np.zeros(shape, dtype=bool),
-        truncations=np.zeros(shape, dtype=bool),
-        game_overs=np.zeros(shape, dtype=bool),
-    )
 
 
 def linear_schedule(start_e, end_e, duration, t):
@@ -252,25 +222,100 @@ def policy(agent, obs, exploratory):
     return q_values, torch.where(exploratory < 0, q_values.argmax(-1), exploratory)
 
 
-def collect_steps(act, rollout, exploratory, next_obs, envs, piece):
-    """Steps `envs`, one piece of this process's environments, through a whole rollout.
+# ---- targets and loss ------------------------------------------------------------------------------------------------
+def q_lambda_returns(rewards, terminations, truncations, next_values, gamma, q_lambda):
+    """Q(lambda) targets (Gallici et al. 2024), in Peng's form: no cut at exploratory actions. Tensors (T, N).
 
-    act: maps obs and exploratory actions to what `policy` returns. rollout, exploratory (T, N) and next_obs (N, 4, 84,
-    84) are of all N environments; piece: the slice of `envs`, whose part of rollout and next_obs is overwritten.
-    Returns the Q values (n, A) of the last next_obs.
+    next_values[t] is max_a Q of what step t led to, before any reset. A termination bootstraps 0, a truncation
+    next_values; neither looks further. So an autoreset step affects no other row; its own target is meaningless.
     """
-    rollout, exploratory, next_obs = Rollout(*(x[:, piece] for x in rollout)), exploratory[:, piece], next_obs[piece]
-    for t in range(len(exploratory)):
-        rollout.obs[t] = devices.to_device(next_obs, exploratory.device).permute(0, 2, 3, 1)
-        rollout.q_values[t], rollout.actions[t] = act(rollout.obs[t], exploratory[t])
-        action = rollout.actions[t].to("cpu", torch.int32).numpy()
-        next_obs[:], rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], info = envs.step(action)
-        rollout.raw_rewards[t] = info["reward"]
-        rollout.game_overs[t] = info["terminated"] | rollout.truncations[t]
-    q_values, _ = act(devices.to_device(next_obs, exploratory.device).permute(0, 2, 3, 1), exploratory[-1])
-    return q_values
+    returns = torch.zeros_like(rewards)
+    nonterminal = 1.0 - terminations.to(rewards.dtype)
+    trace = q_lambda * (1.0 - truncations.to(rewards.dtype))
+    following = next_values[-1]
+    for t in reversed(range(rewards.shape[0])):
+        mixed = trace[t] * following + (1.0 - trace[t]) * next_values[t]
+        returns[t] = following = rewards[t] + gamma * mixed * nonterminal[t]
+    return returns
 
 
+class Batch(NamedTuple):
+    """The rows of a rollout, time-major, or some of them: B = T N, or fewer."""
+
+    obs: torch.Tensor  # (B, 84, 84, 4) uint8
+    q_values: torch.Tensor  # (B, A) float32, of the network that acted
+    actions: torch.Tensor  # (B,) int64
+    returns: torch.Tensor  # (B,) float32
+    valid: torch.Tensor  # (B,) bool: no autoreset step
+
+    def rows(self, inds):
+        return Batch(*(x.index_select(0, inds) for x in self))
+
+
+def td_loss(agent, args, mb, count):
+    """The mean squared TD error, times td_coef, and its parts without gradient, by name.
+
+    mb: some rows of a minibatch, which has `count` valid rows in all: the losses of its pieces add up to its mean.
+    """
+
+    def mean(x):
+        return torch.where(mb.valid, x, 0.0).sum(-1) / count
+
+    q_values, _ = agent(mb.obs)
+    q_taken = q_values.gather(-1, mb.actions[:, None]).squeeze(-1)
+    loss = mean((q_taken - mb.returns).square())
+    return args.td_coef * loss, {"td_loss": loss.detach(), "q_values": mean(q_taken.detach())}
+
+
+def gradient(loss_function, agent, args, workers, mb):
+    """The gradient of a minibatch's loss, a list, and the parts of the loss. Threads compute pieces of the rows."""
+    parameters, count = list(agent.parameters()), mb.valid.sum().clamp(min=1)
+
+    def of_piece(rows):
+        loss, losses = loss_function(agent, args, rows, count)
+        return list(torch.autograd.grad(loss, parameters)), losses
+
+    return workers.summed(of_piece, mb)
+
+
+def update(loss_function, agent, optimizer, args, workers, mb):
+    """One step of the optimiser on a minibatch. Returns the parts of the loss, and the gradient's norm unclipped."""
+    gradients, losses = gradient(loss_function, agent, args, workers, mb)
+    for parameter, total in zip(agent.parameters(), gradients):
+        parameter.grad = total
+    losses["grad_norm"] = nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm, foreach=True)
+    optimizer.step()
+    return losses
+
+
+# ---- the six diagnostics ---------------------------------------------------------------------------------------------
+@torch.no_grad()
+def diagnose(agent, batch, rows, seen, gradients):
+    """Four of Mayor et al.'s six numbers, and their variants, of the updated network: metrics.py defines them.
+
+    rows: of the batch; seen: what metrics.inspect returns of them; gradients: of some minibatch, a list.
+    """
+    _, (spectrum,), activity = seen
+    found = {
+        "feature_rank": metrics.feature_rank(spectrum),
+        "feature_rank/centered": metrics.feature_rank(spectrum, centered=True),
+        "feature_rank/srank": metrics.srank(spectrum),
+        "feature_rank/effective_rank": metrics.effective_rank(spectrum),
+        "feature_rank/rows": len(rows),
+        "dormant_neurons": metrics.dormant_neurons(activity),
+        **{f"dormant_neurons/tau_{tau:g}": metrics.dormant_neurons_tau(activity, tau) for tau in (0.0, 0.025, 0.1)},
+        "dormant_neurons/zero_fraction": metrics.zero_fraction(activity),
+        "weight_norm": metrics.weight_norm(agent.parameters()),
+        "gradient_kurtosis": metrics.gradient_kurtosis(gradients),
+        "gradient_kurtosis/nonzero": metrics.gradient_kurtosis_nonzero(gradients),
+        "gradient_kurtosis/zero_fraction": metrics.gradient_zero_fraction(gradients),
+    }
+    for layer, parameters in metrics.parameters_by_layer(agent).items():
+        found[f"weight_norm/{layer}"] = metrics.weight_norm(parameters)
+    return found
+
+
+# ---- evaluation ------------------------------------------------------------------------------------------------------
 @torch.no_grad()
 def play_episodes(agent, args, device, seeds, games, bar, greedy=False):
     """Plays a whole game, through all lives, in a fresh environment for each of `games`, a range of places in `seeds`.
@@ -290,160 +335,58 @@ def play_episodes(agent, args, device, seeds, games, bar, greedy=False):
         actions[playing] = torch.where(exploratory < 0, q_values.argmax(-1), exploratory).cpu().numpy()
         return actions
 
-    return run_episodes(make_envs(args, [seeds[game] for game in games]), act, bar)
-
-
-# ---- targets and loss ------------------------------------------------------------------------------------------------
-class Batch(NamedTuple):
-    """The rows of a rollout, time-major, or some of them: B = T N, or fewer."""
-
-    obs: torch.Tensor  # (B, 84, 84, 4) uint8
-    q_values: torch.Tensor  # (B, A) float32, of the network that acted
-    actions: torch.Tensor  # (B,) int64
-    returns: torch.Tensor  # (B,) float32
-    valid: torch.Tensor  # (B,) bool
-
-
-def q_lambda_returns(rewards, terminations, truncations, next_values, gamma, q_lambda):
-    """Q(lambda) targets of a whole rollout (Gallici et al. 2024), in Peng's form: no cut at exploratory actions.
-
-    All tensors are (T, N). `next_values[t]` is max_a Q of the observation that step t led to, before any reset.
-    `terminations` and `truncations` (bool) say how step t ended its episode: a terminated step bootstraps 0, a
-    truncated one `next_values[t]`, and neither looks further. So autoreset steps affect no other row; their own targets
-    are meaningless. Returns float32 (T, N).
-    """
-    returns = torch.zeros_like(rewards)
-    nonterminal = 1.0 - terminations.to(rewards.dtype)
-    trace = q_lambda * (1.0 - truncations.to(rewards.dtype))
-    following = next_values[-1]
-    for t in reversed(range(rewards.shape[0])):
-        mixed = trace[t] * following + (1.0 - trace[t]) * next_values[t]
-        returns[t] = following = rewards[t] + gamma * mixed * nonterminal[t]
-    return returns
-
-
-def masked_mean(x, valid, count):
-    """The sum of x (..., B) over the rows where `valid` (B,) bool holds, divided by `count`, their number.
-
-    With several processes `count` is of all rows, and each process gets its share of the mean: shares, and their
-    gradients, add up to the whole.
-    """
-    return torch.where(valid, x, 0.0).sum(-1) / count
-
-
-def td_loss(agent, args, mb, count):
-    """The mean squared TD error, times td_coef, of some rows of a minibatch: their share of its mean.
-
-    mb: the rows, a Batch; count: of the valid rows in the whole minibatch. Returns the loss and a dict of 0-d tensors
-    without gradient: the error itself, and the mean of Q(s, a).
-    """
-    q_values, _ = agent(mb.obs)
-    q_taken = q_values.gather(-1, mb.actions[:, None]).squeeze(-1)
-    mean = partial(masked_mean, valid=mb.valid, count=count)
-    loss = mean((q_taken - mb.returns).square())
-    return args.td_coef * loss, {"td_loss": loss.detach(), "q_values": mean(q_taken.detach())}
-
-
-# ---- update ----------------------------------------------------------------------------------------------------------
-def minibatch(batch, inds):
-    """The rows `inds` of a batch, and the number of valid ones in the minibatch of all processes."""
-    mb = Batch(*(x.index_select(0, inds) for x in batch))
-    return mb, devices.sum_over_ranks(mb.valid.sum()).clamp(min=1)
-
-
-def gradient(loss_function, parameters, workers, mb, *totals):
-    """The gradient of loss_function(mb, *totals), a list, and the parts of the loss: this process's share of them.
-
-    totals: what the loss needs of the whole minibatch, such as the number of its valid rows.
-    """
-
-    def of_piece(rows):
-        loss, losses = loss_function(rows, *totals)
-        return list(torch.autograd.grad(loss, parameters)), losses
-
-    return workers.summed(of_piece, mb)
-
-
-def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, *totals):
-    """One step of the optimiser on a minibatch. Returns the parts of the loss, and the gradient's norm unclipped."""
-    gradients, losses = gradient(loss_function, parameters, workers, mb, *totals)
-    devices.add_over_ranks([*gradients, *losses.values()])
-    for parameter, total in zip(parameters, gradients):
-        parameter.grad = total
-    grad_norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm, foreach=True)
-    optimizer.step()
-    return {**losses, "grad_norm": grad_norm}
-
-
-# ---- diagnostics -----------------------------------------------------------------------------------------------------
-@torch.no_grad()
-def diagnose(agent, batch, workers, inds):
-    """Measures the updated network on the rows `inds` of a batch.
-
-    Returns {name: value} (definitions: metrics.py) and the greedy actions (M,).
-    """
-
-    def forward(rows):
-        q_values, hiddens = agent(batch.obs.index_select(0, rows))
-        return q_values, [hiddens]  # one encoder
-
-    q_values, values = diagnostics.diagnose_network(forward, inds, map=workers.map)
-    return {**values, **metrics.weight_norms(agent)}, q_values.argmax(-1)
-
-
-def diagnose_batch(agent, args, batch, workers, rows, probe, grad_norm):
-    """`diagnostics/` on all valid rows of a batch and `probe/` on some, by tag; and `outer/greedy_churn`.
-
-    rows, probe: from diagnostics.valid_and_probe. grad_norm: of the last minibatch, whose gradient the parameters have.
-    """
-    parameters = list(agent.parameters())
-    last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm, args.max_grad_norm)
-    mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS])
-    of_probe, _ = gradient(partial(td_loss, agent, args), parameters, workers, mb, count)
-    devices.add_over_ranks(of_probe)
-    measure = partial(diagnose, agent, batch, workers)
-    scalars, greedy = diagnostics.native_and_probe(measure, rows, probe, last, of_probe)
-    churn = (greedy != batch.q_values[rows].argmax(-1)).float().mean()
-    return devices.numbers({**scalars, "outer/greedy_churn": churn})
-
-
-@torch.no_grad()
-def coverage(agent, obs):
-    """What coverage.npz keeps of observations (M, 84, 84, 4): the newest frame, the feature and the value of each."""
-    q_values, hiddens = agent(obs)
-    features = hiddens[-1].cpu().numpy().astype(np.float16)
-    return {"frame": obs[..., -1].cpu().numpy(), "feature": features, "value": q_values.amax(-1).cpu().numpy()}
+    envs = make_envs(args, [seeds[game] for game in games], devices.env_threads(args, device))
+    return run_episodes(envs, act, bar)
 
 
 def main(args):
     # ---- setup -------------------------------------------------------------------------------------------------------
     device = devices.set_up(args)
     run = rundir.Run(args, device)
-    workers = devices.Workers(args, device)
-    torch.manual_seed(args.seed)  # the same network in every process
+    workers = devices.Workers(args, device)  # threads that share out the environments and the minibatches
+    torch.manual_seed(args.seed)
     rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # draws everything but the initial weights
     agent = make_agent(args, device)
-    parameters, num_actions = list(agent.parameters()), agent.network[-1].out_features
     lr = torch.tensor(args.learning_rate, device=device) if args.cuda_graphs else args.learning_rate
-    optimizer = optim.RAdam(parameters, lr=lr, foreach=True, capturable=args.cuda_graphs)
-    stats = rundir.Stats(gradient_steps=0)
+    optimizer = optim.RAdam(agent.parameters(), lr=lr, foreach=True, capturable=args.cuda_graphs)
+    stats = rundir.Stats(gradient_steps=0)  # and the sums since the last log point
     run.restore(agent=agent, optimizer=optimizer, rng=rng, log=stats)
-
-    batch_size = args.num_envs * args.num_steps
-    own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
-    pieces = workers.pieces(len(own))
-    # environments restart when a run resumes: with the same seeds they would repeat their first episodes
-    seeds = env_seeds(args.seed, "train", run.global_step, own)
-    envs = [make_envs(args, seeds[piece]) for piece in pieces]
-    episodes = Episodes(len(own))
-    rollout = empty_rollout((args.num_steps, len(own)), num_actions, device)
-    next_obs = np.concatenate(workers.map(lambda pool: pool.reset()[0], envs))  # (N, 4, 84, 84) uint8
-    next_done = np.zeros(len(own), dtype=bool)
-
     act = devices.graphed(partial(policy, devices.compiled(agent, args.compile)), args.cuda_graphs)
-    loss_function = partial(devices.compiled(td_loss, args.compile), agent, args)
-    learn = partial(update, loss_function, parameters, optimizer, args.max_grad_norm, workers)
-    learn = devices.graphed(learn, args.cuda_graphs)
+    loss_function = devices.compiled(td_loss, args.compile)
+    learn = devices.graphed(partial(update, loss_function, agent, optimizer, args, workers), args.cuda_graphs)
+
+    T, N, A = args.num_steps, args.num_envs, agent.network[-1].out_features
+    batch_size = N * T
+    # environments restart when a run resumes: with the same seeds they would repeat their first episodes
+    seeds, pieces = env_seeds(args.seed, "train", run.global_step, range(N)), workers.pieces(N)
+    envs = [make_envs(args, seeds[piece], devices.env_threads(args, device)) for piece in pieces]
+    episodes = Episodes(N)
+    next_obs = np.concatenate(workers.map(lambda pool: pool.reset()[0], envs))  # (N, 4, 84, 84) uint8
+    next_obs, next_done = devices.pinned(next_obs, device), np.zeros(N, dtype=bool)
+    rollout = Rollout(
+        obs=torch.zeros((T, N, *OBS_SHAPE), dtype=torch.uint8, device=device),
+        q_values=torch.zeros((T + 1, N, A), device=device),
+        actions=torch.zeros((T, N), dtype=torch.int64, device=device),
+        rewards=np.zeros((T, N), dtype=np.float32),
+        raw_rewards=np.zeros((T, N), dtype=np.float32),
+        terminations=np.zeros((T, N), dtype=bool),
+        truncations=np.zeros((T, N), dtype=bool),
+        game_overs=np.zeros((T, N), dtype=bool),
+    )
+
+    def collect(pool, piece):
+        """Steps one piece of the environments through the whole rollout."""
+        part = Rollout(*(x[:, piece] for x in rollout))
+        for t in range(T):
+            part.obs[t] = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
+            part.q_values[t], part.actions[t] = act(part.obs[t], exploratory[t, piece])
+            action = part.actions[t].to("cpu", torch.int32).numpy()
+            next_obs[piece], part.rewards[t], part.terminations[t], part.truncations[t], info = pool.step(action)
+            part.raw_rewards[t] = info["reward"]
+            part.game_overs[t] = info["terminated"] | part.truncations[t]
+            run.tick((t + 1) * N)
+        last_obs = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
+        part.q_values[T], _ = act(last_obs, exploratory[-1, piece])
 
     while not run.ended:
         if args.anneal_lr:
@@ -451,13 +394,10 @@ def main(args):
 
         # ---- rollout -------------------------------------------------------------------------------------------------
         explored = args.exploration_fraction * args.total_timesteps
-        steps = run.global_step + args.num_envs * np.arange(1, args.num_steps + 1)
+        steps = run.global_step + N * np.arange(1, T + 1)
         epsilons = [linear_schedule(args.start_e, args.end_e, explored, t) for t in steps.tolist()]
-        exploratory = exploratory_actions(np.float32(epsilons), (args.num_steps, args.num_envs), num_actions, rng)
-        exploratory = exploratory[:, own.start : own.stop]
-        next_q_values = torch.cat(
-            workers.map(partial(collect_steps, act, rollout, exploratory, next_obs), envs, pieces)
-        )
+        exploratory = exploratory_actions(np.float32(epsilons), (T, N), A, rng)
+        workers.map(collect, envs, pieces)
         dones = rollout.terminations | rollout.truncations
         valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
         run.global_step += batch_size
@@ -470,52 +410,56 @@ def main(args):
         rewards, terminations, truncations, valid = (
             devices.to_device(x, device) for x in (rollout.rewards, terminations, truncations, valid)
         )
-        with torch.no_grad():
-            # after a done, obs[t + 1] is still the true last observation: the next episode shows one row later
-            next_values = torch.cat([rollout.q_values[1:], next_q_values[None]]).amax(-1)
-            returns = q_lambda_returns(rewards, terminations, truncations, next_values, args.gamma, args.q_lambda)
-            batch = Batch(
-                obs=rollout.obs.flatten(0, 1),
-                q_values=rollout.q_values.flatten(0, 1),
-                actions=rollout.actions.flatten(0, 1),
-                returns=returns.flatten(0, 1),
-                valid=valid.flatten(0, 1),
-            )
+        # after a done, obs[t + 1] is still the true last observation: the next episode shows one row later
+        next_values = rollout.q_values[1:].amax(-1)
+        returns = q_lambda_returns(rewards, terminations, truncations, next_values, args.gamma, args.q_lambda)
+        batch = Batch(
+            obs=rollout.obs.flatten(0, 1),
+            q_values=rollout.q_values[:-1].flatten(0, 1),
+            actions=rollout.actions.flatten(0, 1),
+            returns=returns.flatten(0, 1),
+            valid=valid.flatten(0, 1),
+        )
 
         # ---- update --------------------------------------------------------------------------------------------------
         for _epoch in range(args.update_epochs):
-            order = torch.randperm(len(batch.valid), generator=rng, device=device)
-            for inds in order.split(args.minibatch_size // devices.NUM_RANKS):
-                losses = learn(*minibatch(batch, inds))
+            for inds in torch.randperm(batch_size, generator=rng, device=device).split(args.minibatch_size):
+                losses = learn(batch.rows(inds))
                 stats.add(losses)
                 stats.gradient_steps += 1
+                run.tick()
         values = batch.q_values.gather(-1, batch.actions[:, None]).squeeze(-1)
-        explained = diagnostics.explained_variance(values, batch.returns, batch.valid)
-        stats.add({"explained_variance": explained})
+        stats.add({"explained_variance": metrics.explained_variance(values, batch.returns, batch.valid)})
         # a number that is not finite reaches the parameters and stays: this check catches it before the checkpoint
-        suspects = {"rewards": rewards, "q_values": rollout.q_values, "returns": returns}
+        suspects = {"rewards": rewards, "q_values": rollout.q_values[:-1], "returns": returns}
         suspects.update({name: stats.sums[name] for name in losses})
-        suspects["parameters"] = torch.cat([x.detach().flatten() for x in parameters])
+        suspects["parameters"] = torch.cat([x.detach().flatten() for x in agent.parameters()])
         if not run.all_finite(suspects):
             break
 
-        # ---- diagnostics ---------------------------------------------------------------------------------------------
-        log_point = run.at_log_point(batch_size)
-        if log_point:
-            means, scalars = stats.means(), {}
-            rows, probe = diagnostics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
-        if log_point and args.diagnostics:
-            scalars = diagnose_batch(agent, args, batch, workers, rows, probe, losses["grad_norm"])
-
         # ---- log -----------------------------------------------------------------------------------------------------
-        if log_point:
-            shown = probe[diagnostics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
-            run.add_coverage(**coverage(agent, batch.obs.index_select(0, shown)))
-            scalars["charts/epsilon"] = epsilons[-1]
+        if run.at_log_point(batch_size):
+            scalars = {f"losses/{name}": mean for name, mean in stats.means().items()}
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
             scalars["charts/gradient_steps"] = stats.gradient_steps
-            scalars.update({f"losses/{name}": mean for name, mean in means.items()})
-            run.log({**scalars, **run.charts()})
+            scalars["charts/epsilon"] = epsilons[-1]
+            rows = batch.valid.nonzero().squeeze(-1)
+            probe = rows[metrics.stratified_rows(len(rows), args.probe_size, seed=run.global_step)]
+            if args.diagnostics:  # of the whole batch, as Mayor et al.; and of equally many rows at any N x T
+                last = metrics.unclipped([x.grad for x in agent.parameters()], losses["grad_norm"], args.max_grad_norm)
+                of_probe, _ = gradient(td_loss, agent, args, workers, batch.rows(probe))
+                for place, inds, gradients in (("probe", probe, of_probe), ("diagnostics", rows, last)):
+                    if place == "probe" or len(probe) < len(rows):
+                        seen = metrics.inspect(agent, batch.obs, inds, workers.map)
+                    found = diagnose(agent, batch, inds, seen, gradients)
+                    scalars.update({f"{place}/{name}": value for name, value in found.items()})
+                changed = seen[0].argmax(-1) != batch.q_values[rows].argmax(-1)
+                scalars["outer/greedy_churn"] = changed.float().mean()
+            shown = batch.obs[probe[metrics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]]
+            with torch.no_grad():
+                q_values, hiddens = agent(shown)
+            run.add_coverage(frame=shown[..., -1], feature=hiddens[0][-1].half(), value=q_values.amax(-1))
+            run.log({**devices.numbers(scalars), **run.charts()})
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------

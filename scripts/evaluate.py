@@ -4,13 +4,18 @@
     python scripts/evaluate.py runs/my_run --episodes 1 --video episode.mp4
     python scripts/evaluate.py runs/my_run --envpool           # Atari on the emulator of the training
     python scripts/evaluate.py runs/my_run --export policy.onnx    # the actor as a file, of ppo_envpool.py
+    python scripts/evaluate.py runs/my_run --best              # the network with the highest return in training
+
+RUN may be a directory of several seeds, such as that of --num-seeds: the finished run with the highest mean return of
+its last 100 training episodes is taken, and a note says which one that is. Of equal ones the lowest seed counts. The
+seeds of the episodes here are others than those of the training and of --eval-episodes.
 
 Atari is played on ale-py through gymnasium. The training used EnvPool: if both give the same score, both are likely to
 be right (example: results/small). Procgen is played on EnvPool, on all levels (the test set of Cobbe et al. 2020)
 or, with `--train-levels`, on the levels of the training. mjlab's tasks are played in mjlab, with films of 100 steps;
 small tasks where they were trained; films of MuJoCo's and gymnasium's need requirements-video.txt.
 Actions are drawn as in training (PPO samples, PQN is epsilon-greedy with its last epsilon); `--greedy` takes the most
-likely one.
+likely one, as the `action` of an exported network is.
 
 Prints one line of JSON: the return of every episode, their mean with Student's 95 % interval, and both normalised,
 (return - zero) / (one - zero), where there are references: in Atari random and human (support/human_at30.csv), on small
@@ -31,7 +36,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Optional
+from typing import Annotated, NamedTuple, Optional
 
 import ale_py
 import cv2
@@ -41,10 +46,12 @@ import numpy as np
 import torch
 import tyro
 
-from support import catalog, progress, reading
-from support.arguments import Range, fail, parse
+from support import catalog, progress, reading, several_seeds
+from support.arguments import Range, fail, from_start, parse
+from support.best import BEST
 from support.envs.episodes import env_seeds, mean_interval
-from support.envs.gymnasium import modules
+from support.envs.gymnasium import check_trusted, modules
+from support.envs.spaces import Unplayable
 
 MAX_STEPS = 27000  # time limit of an Atari game, 108,000 frames: EnvPool's, and that of the human scores
 FILMED_STEPS = 100  # frames of mjlab: a second each where no GPU draws them
@@ -52,7 +59,8 @@ FILMED_STEPS = 100  # frames of mjlab: a second each where no GPU draws them
 
 @dataclass
 class Args:
-    run_dir: tyro.conf.Positional[Path]  # the run directory
+    run_dir: tyro.conf.Positional[Path]  # the run directory, or a directory of several seeds
+    best: bool = False  # takes best.pt, the network at the log point with the highest return, not the newest one
     episodes: Annotated[int, Range(1, 10**4)] = 100  # how many to play
     num_envs: Annotated[int, Range(1, 4096)] = 16  # episodes played at the same time
     greedy: bool = False  # takes the most likely action instead of sampling one
@@ -60,6 +68,7 @@ class Args:
     envpool: bool = False  # Atari: plays on EnvPool, as the training did, not on ale-py
     seed: Annotated[int, Range(0, 2**30 - 1)] = 1000  # the seed of the episodes and of the actions
     video: Optional[Path] = None  # records the first episode, in colour: a .mp4 or .gif file
+    trust: bool = False  # runs the code of a task that came with the run, in a folder of results
     export: Optional[Path] = None  # writes the actor to this .onnx file, with a .json beside it, and plays nothing
 
 
@@ -75,24 +84,89 @@ def parse_args(argv):
     return args
 
 
-def load(run_dir):
-    """Returns the newest readable checkpoint of the run, its arguments, and the name of its script without .py.
+class Trained(NamedTuple):
+    """A trained network: its checkpoint, the arguments of its run, and the name of that run's script without .py."""
 
-    Exits 2 with one line if the directory holds no run of one of catalog.SCRIPTS, or no readable checkpoint.
+    checkpoint: dict
+    args: SimpleNamespace
+    script: str
+    about: dict  # where it is from, for the JSON
+
+
+def load(folder, best=False, trust=False):
+    """The Trained of a run, or of the best of several seeds: its newest readable checkpoint, or best.pt.
+
+    Exits 2 with one line if the directory holds no run of one of catalog.SCRIPTS, or no such file, or if its task is
+    code that came with the run; not so with `trust`.
     """
+    run_dir, chosen = (folder, None) if (folder / "manifest.json").exists() else best_seed(folder)
     manifest = reading.read_json(run_dir / "manifest.json")
     script, arguments = reading.script_of(manifest), manifest.get("arguments")
     if not isinstance(arguments, dict) or "env_id" not in arguments:
         fail(f"{run_dir} has no manifest.json of a run: expected a run directory")
     if script not in catalog.SCRIPTS:
         fail(f"{run_dir} is a run of {script}.py: expected one of {' '.join(catalog.SCRIPTS)}")
-    found = reading.newest_checkpoint(run_dir)
-    if not found:
-        fail(f"{run_dir} has no checkpoint.pt: expected a run directory with a checkpoint")
+    path, checkpoint = best_network(run_dir) if best else newest_network(run_dir)
+    try:
+        if not trust:
+            check_trusted(str(arguments["env_id"]), run_dir)
+    except Unplayable as error:
+        fail(f"{run_dir}: its task {error}")
     for module in modules(str(arguments["env_id"])):
         print(f"note: {run_dir}: its task is of the module {module}, which is imported now", file=sys.stderr)
     defaults = reading.default_arguments(str(ROOT / f"{script}.py"))  # for what an older run's manifest lacks
-    return found[1], SimpleNamespace(**{**defaults, **arguments}), script
+    step = checkpoint["run"]["global_step"]
+    about = {"run_dir": str(run_dir), "chosen": chosen, "network": path.name, "global_step": step}
+    return Trained(checkpoint, SimpleNamespace(**{**defaults, **arguments}), script, about)
+
+
+def best_seed(folder):
+    """The directory of the best of several seeds, and a text that says why it is. Exits 2 with one line without one."""
+    try:
+        runs = several_seeds.members(folder)
+    except ValueError as error:
+        fail(f"{folder}: {error}: expected a run directory, or one of runs that differ in their seeds alone")
+    if not runs:
+        fail(f"{folder} has no manifest.json of a run: expected a run directory, or one of several seeds")
+    try:
+        member, says = several_seeds.best(folder, runs)
+    except ValueError as error:
+        fail(f"{folder}: {error}: expected a finished run, or the directory of one of them, as {runs[0].path}")
+    print(f"note: {says}", file=sys.stderr)
+    return member.path, says
+
+
+def newest_network(run_dir):
+    """The path and the content of the newest readable checkpoint."""
+    found = reading.newest_checkpoint(run_dir)
+    if not found:
+        fail(f"{run_dir} has no checkpoint.pt: expected a run directory with a checkpoint")
+    return found
+
+
+def best_network(run_dir):
+    """The path and the content of best.pt."""
+    path = run_dir / BEST
+    if not path.exists():
+        fail(
+            f"{run_dir} has no {BEST}: expected a run in which 100 episodes had ended at a log point before the last "
+            "checkpoint; older versions did not write it"
+        )
+    return path, reading.load_checkpoint(path, "cpu")
+
+
+@contextlib.contextmanager
+def prints_on_stderr():
+    """What a task or a library prints inside, in C too, goes to stderr: stdout is for one line of JSON."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 @contextlib.contextmanager
@@ -257,6 +331,7 @@ def film_task(agent, args, module, greedy, seeds, video):
         video.append_data(envs.frame())
         score += float(reward[0])
         over = terminated[0] or truncated[0]
+    envs.close()  # of some tasks there can be one at a time
     return score
 
 
@@ -278,17 +353,18 @@ def play_task(weights, args, episodes, num_envs, greedy, seed, video):
     return scores
 
 
-def export_network(checkpoint, args, run_dir, path):
-    """Writes the actor of a run of ppo_envpool.py to an ONNX file, and a JSON about it."""
+def export_network(trained, path):
+    """Writes the actor of a run of ppo_envpool.py to an ONNX file, and a JSON about it. Returns what `main` prints."""
     from support import export
     from support.envs import tasks
 
+    args = trained.args
     tasks.check_env_id(args.env_id, args.env_kwargs)
-    agent = trained_agent(checkpoint["agent"], "ppo_envpool", args)
-    about = {"env_id": args.env_id, "env_kwargs": json.loads(args.env_kwargs), "run_dir": str(run_dir)}
-    about["global_step"] = checkpoint["run"]["global_step"]
-    export.write(agent, tasks.spaces(args.env_id, args.env_kwargs)[1], path, about)
-    print(json.dumps({**about, "export": str(path), "about": str(path.with_suffix(".json"))}))
+    agent = trained_agent(trained.checkpoint["agent"], "ppo_envpool", args)
+    about = {"env_id": args.env_id, "env_kwargs": json.loads(args.env_kwargs), **trained.about}
+    export.write(agent, tasks.spaces(args.env_id, args.env_kwargs)[1], from_start(path), about)
+    action = "its `action` is the most likely one, as with --greedy; without it this program draws actions"
+    return {**about, "export": str(path), "about": str(path.with_suffix(".json")), "note": action}
 
 
 def use_gl():
@@ -357,15 +433,30 @@ def open_video(path):
     return contextlib.closing(imageio.get_writer(path, **settings))
 
 
+def how_it_acts(args, greedy):
+    """How the actions follow from the network, in words."""
+    if greedy:
+        return "the most likely ones"
+    return f"epsilon-greedy, epsilon {args.end_e:g}" if hasattr(args, "end_e") else "drawn, as in training"
+
+
 def main(options):
-    checkpoint, args, script = load(options.run_dir)
+    with prints_on_stderr():
+        result = result_of(options)
+    print(json.dumps(result))
+
+
+def result_of(options):
+    """Plays, or exports. Returns what `main` prints."""
+    trained = load(options.run_dir, options.best, options.trust)
+    checkpoint, args, script, about = trained
     atari = script not in ("ppo_procgen", "ppo_isaacgym", "ppo_envpool")
     if options.train_levels and not getattr(args, "num_levels", 0):
         fail("--train-levels: expected a run of ppo_procgen.py with --num-levels")
     if options.export:
         if script != "ppo_envpool":
-            fail(f"--export: {options.run_dir} is a run of {script}.py: expected one of ppo_envpool.py")
-        return export_network(checkpoint, args, options.run_dir, options.export)
+            fail(f"--export: {about['run_dir']} is a run of {script}.py: expected one of ppo_envpool.py")
+        return export_network(trained, options.export)
     if options.envpool and (not atari or options.video):
         fail("--envpool: expected a run of one of the Atari scripts, and no --video")
     if script == "ppo_procgen" and not options.train_levels:
@@ -374,7 +465,7 @@ def main(options):
     if args.env_id.startswith("gymnasium:"):
         emulator = "gymnasium"
     episodes, num_envs, seed, greedy = options.episodes, options.num_envs, options.seed, options.greedy
-    with open_video(options.video) if options.video else contextlib.nullcontext() as video:
+    with open_video(from_start(options.video)) if options.video else contextlib.nullcontext() as video:
         if script in ("ppo_isaacgym", "ppo_envpool"):
             play = play_mjlab if script == "ppo_isaacgym" else play_task
             scores = play(checkpoint["agent"], args, episodes, num_envs, greedy, seed, video)
@@ -386,18 +477,19 @@ def main(options):
             else:
                 choose = make_policy(agent, args, greedy, seed)
                 scores = play_atari(choose, args, episodes, num_envs, seed, video)
-    result = {
-        "run_dir": str(options.run_dir),
+    return {
+        **about,
         "env_id": args.env_id,
-        "global_step": checkpoint["run"]["global_step"],
         "emulator": emulator,
-        "greedy": options.greedy,
+        "greedy": greedy,
+        "actions": how_it_acts(args, greedy),
         "episodes": len(scores),
         **summarize(args.env_id, scores, catalog.scale(script, catalog.procgen_mode(vars(args)))),
         "scores": scores,
     }
-    print(json.dumps(result))
 
 
 if __name__ == "__main__":
     main(parse_args(sys.argv[1:]))
+    sys.stdout.flush()
+    os.dup2(2, 1)  # what is printed when the program ends, and what C has printed and not written yet

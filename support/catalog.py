@@ -1,7 +1,7 @@
 """What each script is: its tasks, the length of their episodes, what a run needs, its speed, its scores.
 
 The one table of these. It knows tasks by their names: nothing here imports a simulator or a user's module.
-`python -m support.catalog` prints `script_of` for sweeps/lib.sh. Python 3.8.
+`python -m support.catalog` prints `script_of` and `rate_of` for sweeps/lib.sh. Python 3.8.
 """
 
 import csv
@@ -51,6 +51,7 @@ SMALL_TASKS = Memory(0.5e9, 0.1e6, 4e3, 4e3)  # an environment: 10 kB of CartPol
 MUJOCO_ENV, DOG_ENV = 1e6, 150e6  # bytes of an environment: Hopper and HumanoidRun; DogFetch, for its meshes
 SCRIPTS = {
     "ppo_atari_envpool": Script(ATARI_EPISODE, ATARI, 481),
+    "ppo_ewma_atari_envpool": Script(ATARI_EPISODE, ATARI, 481),  # without --prox-com
     "pqn_atari_envpool": Script(ATARI_EPISODE, ATARI, 403),
     "ppo_procgen": Script(1000, PROCGEN, 165),
     "ppo_rnd_envpool": Script(ATARI_EPISODE, ATARI, 208),
@@ -140,6 +141,15 @@ PROCGEN_SCORES: Dict[str, Dict[str, Tuple[float, float]]] = {
     "bossfight": {"easy": (0.5, 13), "hard": (0.5, 13)},
 }
 
+# The learning rates of CleanRL, which sweeps and studies name for ppo_envpool.py: for real actions, and for others
+CONTINUOUS_RATE, DISCRETE_RATE = 3e-4, 2.5e-4
+
+
+def cleanrl_rate(env_id: str) -> float:
+    """The learning rate of CleanRL for a small task; that of discrete actions for one of gymnasium."""
+    return CONTINUOUS_RATE if env_id in CONTINUOUS else DISCRETE_RATE
+
+
 # The script that plays a task, by the first pattern that its name matches: the same patterns in bash and in fnmatch
 PATTERNS = [
     ("Mjlab-*", "ppo_isaacgym"),
@@ -226,3 +236,5 @@ def scale(script: str, mode: str = "easy") -> Optional[Scale]:
 if __name__ == "__main__":
     cases = "".join(f"{pattern}) echo {name}.py ;;\n" for pattern, name in PATTERNS)
     print(f"script_of() {{\ncase $1 in\n{cases}esac\n}}")
+    names = "|".join(sorted(CONTINUOUS))
+    print(f"rate_of() {{\ncase $1 in {names}) echo {CONTINUOUS_RATE:.15g} ;; *) echo {DISCRETE_RATE:.15g} ;; esac\n}}")

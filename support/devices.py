@@ -57,12 +57,17 @@ def missing(args: Any) -> Optional[str]:
 def set_up(args: Any) -> Any:
     """Returns the torch.device of this process, with PyTorch set up for it. Joins torchrun's processes, if any.
 
-    Reads `num_threads` (0: `default_threads`), `cuda`, `torch_deterministic` and, where a script has it, `tf32`.
+    Reads `num_threads`, `cuda`, `torch_deterministic` and, where a script has it, `tf32`.
+
+    --num-threads, which this function makes `default_threads` if it is 0, are on a CPU the threads of `Workers`: each
+    has one thread of PyTorch, and EnvPool one for each of its pieces. On a GPU they are EnvPool's; PyTorch has one, for
+    its threads would wake at each copy, and spin, just when EnvPool's need the cores.
     """
     import torch
 
     device = torch.device(f"cuda:{LOCAL_RANK}" if args.cuda and torch.cuda.is_available() else "cpu")
-    set_up_cpu(args.num_threads)
+    args.num_threads = args.num_threads or default_threads()
+    set_up_cpu(1 if device.type == "cuda" else args.num_threads)
     torch.backends.cudnn.deterministic = args.torch_deterministic
     if hasattr(args, "tf32"):
         torch.backends.cudnn.allow_tf32 = args.tf32
@@ -82,8 +87,13 @@ def default_threads() -> int:
     return max(1, len(os.sched_getaffinity(0)) // int(processes))
 
 
+def env_threads(args: Any, device: Any) -> int:
+    """How many threads EnvPool gets for one piece of the environments (`set_up`)."""
+    return args.num_threads if device.type == "cuda" else 1
+
+
 def set_up_cpu(num_threads: int) -> None:
-    """Sets PyTorch's number of threads (0: `default_threads`), and keeps memory that is freed in the process.
+    """Sets PyTorch's number of threads, and keeps memory that is freed in the process.
 
     glibc returns blocks of 32 MB and more to the system at once, and each page of the next tensor is then a fault: a
     quarter of the time of an update at minibatches of 1024 frames.
@@ -92,7 +102,7 @@ def set_up_cpu(num_threads: int) -> None:
 
     import torch
 
-    torch.set_num_threads(num_threads or default_threads())
+    torch.set_num_threads(num_threads)
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl and macOS have none
     if mallopt:
         # M_MMAP_THRESHOLD: glibc 2.31 refuses more than 32 MB, and M_TRIM_THRESHOLD alone would leave it at 128 KB
@@ -114,12 +124,23 @@ def bf16_hint(bf16: bool) -> Optional[str]:
     return None
 
 
+def pinned(array: Any, device: Any) -> Any:
+    """The NumPy array; for a GPU a copy in pinned memory, from which `to_device` copies without the host.
+
+    Make it once and keep it: to pin memory at each step takes longer than a copy. Write to it only after a wait for the
+    GPU: a copy may still be under way.
+    """
+    import torch
+
+    return torch.from_numpy(array).pin_memory().numpy() if device.type == "cuda" else array
+
+
 def to_device(array: Any, device: Any) -> Any:
-    """The NumPy array as a tensor on the device. To a GPU through pinned memory: the host does not wait for it."""
+    """The NumPy array as a tensor on the device, for which the host does not wait. On a CPU they share their memory."""
     import torch
 
     tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+    return tensor.to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def numbers(values: Dict[str, Any]) -> Dict[str, Any]:
@@ -136,9 +157,14 @@ def numbers(values: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def copy_state(source: Any, target: Any) -> None:
-    """Copies the parameters and buffers of a module to another one on the CPU; from a GPU, all in one message."""
+    """Copies the parameters and buffers of a module to another one on the CPU; from a GPU, all in one message.
+
+    Does nothing if both are the same module.
+    """
     import torch
 
+    if source is target:
+        return
     tensors, copies = ([*x.state_dict().values()] for x in (source, target))
     flat = torch.cat([x.flatten().double() for x in tensors]).cpu()  # float32 is exact in float64
     for copy, part in zip(copies, flat.split([x.numel() for x in copies])):
@@ -193,8 +219,10 @@ def graphed(function: Callable, enabled: bool) -> Callable:
     return CudaGraphModule(function, warmup=4)
 
 
-def averaged(module: Any, com: float) -> Any:
+def averaged(module: Any, com: Optional[float]) -> Any:
     """A copy of the module whose parameters are averages of what the module's have been: a debiased EWMA.
+
+    None if com is None.
 
     com: the centre of mass of the weights, in calls of `update_parameters(module)`. Each call multiplies the weights so
     far by com / (com + 1) and adds the present parameters with weight 1; the weights are then divided by their sum. The
@@ -203,6 +231,8 @@ def averaged(module: Any, com: float) -> Any:
     import torch
     from torch.optim.swa_utils import AveragedModel
 
+    if com is None:
+        return None
     decay = com / (com + 1.0)
 
     class Average(AveragedModel):

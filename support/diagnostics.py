@@ -15,18 +15,6 @@ from torch import Tensor
 import metrics
 
 
-def explained_variance(values: Tensor, returns: Tensor, valid: Any = None) -> Any:
-    """1 - Var(returns - values) / Var(returns). values, returns and valid (..., M).
-
-    1 for a perfect critic, 0 for one as good as a constant. NaN if all returns are equal.
-    """
-    returns = returns.detach().double()[..., None]
-    _, residual = metrics.moments_over_states(returns - values.detach().double()[..., None], valid)
-    _, total = metrics.moments_over_states(returns, valid)
-    share = torch.where(total > 0.0, 1.0 - residual / total, torch.full_like(total, math.nan))
-    return metrics.as_number(metrics.finite_or_nan(share.squeeze(-1)))
-
-
 def network_diagnostics(
     features: Iterable[Tensor], activity: Sequence[Tensor], eps: float = 1e-5, valid: Any = None
 ) -> Dict[str, Any]:
@@ -36,11 +24,11 @@ def network_diagnostics(
     `feature_rank/critic_encoder`. activity: what says whether a unit is dormant, (..., units) of each layer: below
     `eps`, or tau times the mean of its layer.
     """
-    out = {"dormant_neurons": metrics.percent_of_units(activity, lambda units: units < eps)}
+    out = {"dormant_neurons": percent_of_units(activity, lambda units: units < eps)}
     for tau in (0.0, 0.025, 0.1):  # the thresholds of Sokar et al. 2023
-        out["dormant_neurons/tau_%g" % tau] = metrics.percent_of_units(activity, metrics.tau_dormant(tau))
+        out["dormant_neurons/tau_%g" % tau] = percent_of_units(activity, tau_dormant(tau))
     for encoder, feature in zip(("", "/critic_encoder"), features):
-        for name, value in metrics.feature_ranks(feature, valid=valid).items():
+        for name, value in feature_ranks(feature, valid=valid).items():
             out[name.replace("feature_rank", "feature_rank" + encoder, 1)] = value
     return out
 
@@ -106,7 +94,7 @@ def diagnose_network(
             sums = [layer.double() for layer in layers]
             activity = [torch.stack([h.sum(0), h.square().sum(0)]) for h in sums]
         else:
-            activity = [metrics.unit_activity(layer) * len(rows) for layer in layers]
+            activity = [unit_activity(layer) * len(rows) for layer in layers]
         return output, [encoder[-1] for encoder in encoders], activity, metrics.zero_fraction(layers) * len(rows)
 
     outputs, features, activity, zeros = zip(*map(measure, inds.split(chunk)))
@@ -115,7 +103,7 @@ def diagnose_network(
     if deviation:
         activities = [(square - mean.square()).clamp(min=0.0).sqrt() for mean, square in activities]
     # a convolution's output is averaged over its places
-    activities = [metrics.unit_activity(units[None]) for units in activities]
+    activities = [unit_activity(units[None]) for units in activities]
     eps = 1e-3 if deviation else 1e-5
     values = network_diagnostics([torch.cat(parts) for parts in zip(*features)], activities, eps)
     values["dormant_neurons/zero_fraction"] = sum(zeros) / num_rows
@@ -133,31 +121,6 @@ def merge_moments(moments: Tuple[Any, Any, float], batch: Any) -> Tuple[Any, Any
         return moments
     batch_mean = batch.mean(0)
     return join_moments(moments, (batch_mean, ((batch - batch_mean) ** 2).mean(0), len(batch)))
-
-
-def merge_step_moments(
-    moments: Tuple[Any, Any, float], rows: Tensor, valid: Tensor, add: Callable[[Sequence[Tensor]], None]
-) -> Tuple[Any, Any, float]:
-    """Adds the valid rows of each step to running moments, one step after the other.
-
-    moments: (mean, variance, count), as in `merge_moments`; rows (T, N, ...), of any dtype; valid (T, N) bool. add:
-    replaces tensors by their sums over all processes, each of which has other columns. Returns the moments.
-    """
-
-    def summed(x: Tensor, keep: Tensor) -> Tensor:
-        # x[keep].sum(0) would wait for a GPU, which alone knows how many rows there are
-        return torch.where(keep.view(-1, *[1] * (x.dim() - 1)), x, 0.0).sum(0)
-
-    counts = valid.sum(1, dtype=torch.float64)
-    sums = torch.stack([summed(row.double(), keep) for row, keep in zip(rows, valid)])
-    add([sums, counts])
-    divisors = counts.clamp(min=1).view(-1, *[1] * (sums.dim() - 1))
-    means = sums / divisors
-    squares = torch.stack([summed((row.double() - m).square(), keep) for row, keep, m in zip(rows, valid, means)])
-    add([squares])
-    for step_moments in zip(means, squares / divisors, counts.tolist()):
-        moments = join_moments(moments, step_moments)
-    return moments
 
 
 def join_moments(first: Tuple[Any, Any, float], second: Tuple[Any, Any, float]) -> Tuple[Any, Any, float]:
@@ -198,7 +161,7 @@ def policy_diagnostics(
 
 def _ess(log_ratio: Tensor, valid: Any) -> Tuple[Any, Any]:
     """The effective sample size of log_ratio (..., M), in samples and in percent."""
-    ess = metrics.effective_samples(log_ratio, valid)
+    ess = metrics.effective_sample_size(log_ratio, valid)
     number = max(log_ratio.shape[-1], 1) if valid is None else valid.sum(-1).clamp(min=1)
     return ess, 100.0 * ess / number
 
@@ -228,27 +191,15 @@ def gaussian_policy_diagnostics(
     return values, metrics.gaussian_kl(mean, logstd, new_mean, new_logstd, valid)
 
 
-def stratified_rows(num_rows: int, size: int, seed: int) -> Tensor:
-    """Picks min(size, num_rows) different rows of a batch: one at random from each of that many equal stretches.
-
-    Batches are time-major, so the sample covers time evenly and all environments without bias. It uses a random
-    generator of its own, so that measuring does not change a run. Returns sorted int64 indices on the CPU.
-    """
-    size = min(size, num_rows)
-    jitter = torch.rand(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    edges = torch.arange(size + 1) * num_rows // max(size, 1)  # whole rows; no stretch is empty
-    return edges[:-1] + (jitter * (edges[1:] - edges[:-1])).long()
-
-
 def probe_rows(valid: Tensor, size: int, seed: int) -> Tuple[Tensor, Tensor]:
-    """`stratified_rows` of the valid rows of each of S agents: (S, size) row numbers, and which of these count.
+    """`metrics.stratified_rows` of the valid rows of each of S agents: (S, size) row numbers, and which of these count.
 
     valid (S, M). Where an agent has fewer valid rows than `size`, at most M, the rest does not count.
     """
     size = min(size, valid.shape[-1])
     inds, counts = torch.zeros(len(valid), size, dtype=torch.int64), []
     for of_agent, rows in zip(inds, map(torch.nonzero, valid.cpu())):
-        rows = rows[stratified_rows(len(rows), size, seed), 0]
+        rows = rows[metrics.stratified_rows(len(rows), size, seed), 0]
         of_agent[: len(rows)] = rows
         counts.append(len(rows))
     counted = torch.arange(size) < torch.tensor(counts)[:, None]
@@ -258,10 +209,10 @@ def probe_rows(valid: Tensor, size: int, seed: int) -> Tuple[Tensor, Tensor]:
 def valid_and_probe(valid: Tensor, size: int, seed: int) -> Tuple[Tensor, Tensor]:
     """The row numbers of a batch where `valid` (B,) bool holds, and a sample of at most `size` of them: int64, sorted.
 
-    seed: of the sample (`stratified_rows`).
+    seed: of the sample (`metrics.stratified_rows`).
     """
     rows = valid.nonzero().squeeze(-1)
-    return rows, rows[stratified_rows(len(rows), size, seed)]
+    return rows, rows[metrics.stratified_rows(len(rows), size, seed)]
 
 
 def native_and_probe(
@@ -288,7 +239,7 @@ def by_tag(native: Dict[str, Any], gradient: Any, probe: Dict[str, Any], probe_g
     return {
         f"{place}/{name}": value
         for place, values, gradients in named
-        for name, value in {**values, **metrics.gradient_statistics(gradients)}.items()
+        for name, value in {**values, **gradient_statistics(gradients)}.items()
     }
 
 
@@ -300,3 +251,89 @@ def column_sums(x: Tensor, valid: Any = None) -> Tensor:
     x = x.double()
     sums = [torch.ones_like(x), x, x.square()]
     return torch.stack([metrics.masked(column, valid).sum(-2) for column in sums], -2)
+
+
+# ---- old: what the scripts use that have not been rewritten on the pattern of ppo_atari_envpool.py -------------------
+explained_variance, stratified_rows = metrics.explained_variance, metrics.stratified_rows
+
+
+def feature_ranks(features: Tensor, valid: Any = None) -> Dict[str, Any]:
+    """All ranks, by their tags. features (..., N, D), valid (..., N)."""
+    values = metrics.spectrum(features, valid)
+    return {
+        "feature_rank": metrics.feature_rank(values),
+        "feature_rank/centered": metrics.feature_rank(values, centered=True),
+        "feature_rank/srank": metrics.srank(values),
+        "feature_rank/effective_rank": metrics.effective_rank(values),
+        "feature_rank/rows": float(features.shape[-2]) if valid is None else valid.sum(-1).double(),
+    }
+
+
+def unit_activity(activation: Tensor) -> Tensor:
+    """Mean |h| of each unit over the batch and, in a convolution, over space: (N, units, ...) -> (units,) float64.
+
+    A unit of a convolution is a channel, as in Sokar et al.'s code. The mean of a batch is the mean of its chunks,
+    weighted by their rows. So a script can process a batch in chunks, and need not store all its activations (11 GB at
+    131072 Atari frames).
+    """
+    h = activation.detach().to(torch.promote_types(activation.dtype, torch.float32))
+    return h.abs().mean(dim=[0] + list(range(2, h.dim()))).double()
+
+
+def percent_of_units(activities: Iterable[Tensor], is_dormant: Callable[[Tensor], Tensor]) -> Any:
+    """Percent of the units of all layers that are dormant; NaN if an activity is not finite or there is no unit.
+
+    activities: (..., units) of each layer, as `unit_activity` gives them. is_dormant: maps such a tensor to bools.
+    """
+    dormant: Any = torch.zeros((), dtype=torch.float64)
+    units = 0
+    for activity in activities:
+        finite = activity.sum(-1).isfinite()  # comparisons with NaN are False: the unit would count as alive
+        layer = is_dormant(activity).sum(-1).double()
+        dormant = dormant + torch.where(finite, layer, torch.full_like(layer, math.nan))
+        units += activity.shape[-1]
+    return metrics.as_number(100.0 * dormant / (units or math.nan))
+
+
+def tau_dormant(tau: float) -> Callable[[Tensor], Tensor]:
+    """For `percent_of_units`: which units (..., units) of a layer are at most tau times the mean of the layer."""
+    return lambda activity: activity <= tau * activity.mean(-1, keepdim=True)
+
+
+def weight_norms(model: torch.nn.Module, agents: bool = False) -> Dict[str, Any]:
+    """weight_norm and that of each layer, by their tags. agents: the parameters have a leading axis of agents."""
+
+    def norm(parameters: Iterable[Tensor]) -> Any:
+        parameters = list(parameters)
+        return metrics.weight_norm(torch.cat([x.flatten(1) for x in parameters], 1) if agents else parameters)
+
+    layers = metrics.parameters_by_layer(model).items()
+    return {"weight_norm": norm(model.parameters()), **{f"weight_norm/{name}": norm(part) for name, part in layers}}
+
+
+def gradient_statistics(gradients: Any) -> Dict[str, Any]:
+    """The three numbers of a gradient by their tags."""
+    gradients = gradients if isinstance(gradients, Tensor) else list(gradients)
+    return {
+        "gradient_kurtosis": metrics.gradient_kurtosis(gradients),
+        "gradient_kurtosis/nonzero": metrics.gradient_kurtosis_nonzero(gradients),
+        "gradient_kurtosis/zero_fraction": metrics.gradient_zero_fraction(gradients),
+    }
+
+
+def gradient_noise_scales(
+    gradient: Callable[[Tensor], Tensor],
+    valid: Tensor,
+    num_steps: int,
+    seed: int,
+    num_ranks: int = 1,
+    joined: Callable[[Tensor, int], Tensor] = lambda x, dim: x,
+) -> Any:
+    """metrics.noise_scales of what `gradient` gives for groups of rows of a batch; joined: over processes."""
+    num_envs = valid.shape[-1] // num_steps
+    groups = metrics.environment_groups(num_steps, num_envs, max(1, metrics.NOISE_GROUPS // num_ranks))
+    order = torch.randperm(groups.numel(), generator=torch.Generator().manual_seed(seed))
+    groups, shuffled = torch.stack([groups, groups.flatten()[order].view_as(groups)]).to(valid.device)
+    outer, inner = (joined(torch.stack([gradient(rows) for rows in part]), 0) for part in (groups, shuffled))
+    counts = joined(valid[..., groups.flatten()].sum(-1).double()[None], 0).sum(0) / len(outer)
+    return metrics.noise_scales(outer, inner, counts, num_envs // len(groups))

@@ -16,7 +16,6 @@ WAYS = ("more-minibatches", "bigger-minibatches", "sqrt-lr", "hybrid:B")  # what
 # Defaults of ppo_envpool.py where actions are continuous, other than those of its Args.
 CONTINUOUS: Dict[str, Any] = dict(
     total_timesteps=1_000_000,
-    learning_rate=3e-4,
     num_minibatches=32,
     update_epochs=10,
     ent_coef=0.0,
@@ -135,6 +134,16 @@ def law_rate(total_timesteps: int, adam_steps_per_step: float) -> float:
     return float(f"{4e-3 * math.sqrt(150_000 / total_timesteps) * (16 / 1024) / adam_steps_per_step:.1e}")
 
 
+def default_rate(arguments: Mapping[str, Any]) -> float:
+    """The law's learning rate for a run with these arguments; with --scale-from, for the base that is scaled.
+
+    minibatch_size may be None: then num_minibatches says it, of the base.
+    """
+    num_envs = arguments.get("scale_from") or arguments["num_envs"]
+    rows = arguments.get("minibatch_size") or num_envs * arguments["num_steps"] / arguments["num_minibatches"]
+    return law_rate(arguments["total_timesteps"], arguments["update_epochs"] / rows)
+
+
 # ---- schedules -------------------------------------------------------------------------------------------------------
 class Phase(NamedTuple):
     """From this fraction of the total steps on, batches have num_envs x num_steps rows."""
@@ -221,7 +230,7 @@ class Schedule:
 
         led: how often the smallest N is doubled, and the sums of `signal` and `noise` of the earlier measurements with
         this N; rows: of a batch; signal, noise: of this measurement, estimates of |G|^2 and of the noise of one sample
-        (metrics.gradient_noise_scales). B = sum of noise / sum of signal is the batch at which noise and gradient are
+        (metrics.noise_scales). B = sum of noise / sum of signal is the batch at which noise and gradient are
         equally long (McCandlish et al. 2018). N is doubled at B >= 2 rows, or if the noise hides the gradient, and
         halved at B <= rows / 2. Returns the new `led`.
         """
@@ -264,14 +273,18 @@ def _decimal(number: Fraction) -> str:
     return f"{float(number):g}"
 
 
-def plan(script: str, arguments: Mapping[str, Any], schedule: Schedule, step: int, runs: int = 1) -> List[str]:
+def plan(
+    script: str, arguments: Mapping[str, Any], schedule: Schedule, step: int, runs: int = 1, by_law: bool = False
+) -> List[str]:
     """What each of some runs of a script has before it from `step` on, and notes if that is little, or too much for
-    the memory of this machine: lines to print."""
+    the memory of this machine: lines to print. by_law: whether all have the law's learning rate."""
     number, (num_envs, num_steps) = schedule.iterations(step), schedule.n_by_t(step, 0)
     rows, changes = num_envs * num_steps, len(schedule.phases) > 1 or schedule.bounds
     updates = arguments["update_epochs"] * (rows // arguments["minibatch_size"])
     text = f"{number:,} iterations of {num_envs} x {num_steps} steps, {updates:,} gradient steps each"
     text += f", {number * updates:,} in all" if not changes else "; then other N x T"
+    if by_law:
+        text += f"; learning rate {arguments['learning_rate']:g}, the law's for these steps, epochs and minibatches"
     memory = catalog.memory(script, arguments["env_id"])
     envs = num_envs + arguments["eval_episodes"]  # an evaluation episode has one of its own
     size, available = runs * (envs * memory.env + rows * memory.row), devices.available_bytes()

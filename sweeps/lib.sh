@@ -10,7 +10,8 @@
 #     BASE            N x T of the base
 #     EVAL_EPISODES   evaluation episodes of each final network, for the final scores: 100
 #     RUNS_DIR        where the runs go: runs
-#     FLAGS           added to every command, for example FLAGS="--bf16 --track"
+#     FLAGS           added to every command, for example FLAGS="--bf16 --track"; with --learning-rate in it, small tasks
+#                     have that rate, else CleanRL's: 2.5e-4, and 3e-4 for EnvPool's tasks with real actions
 #     PYTHON          the interpreter
 #
 # Options such as --dry-run go to scripts/launch.py. The headers count the steps of training. Evaluation episodes come on
@@ -19,6 +20,25 @@
 set -euo pipefail
 set -f # GAMES='*' is no list of files
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Writes the whole numbers of variables in digits, as the arithmetic of bash takes them: 1e6, 2.5e3 as 1000000, 2500.
+in_digits() {
+    local name word decimals numbers
+    for name in "$@"; do
+        numbers=""
+        for word in ${!name:-}; do
+            if [[ $word =~ ^([1-9][0-9]*)\.?([0-9]*)[eE]\+?([0-9]{1,2})$ ]]; then
+                decimals=${BASH_REMATCH[2]}
+                if ((${#decimals} <= 10#${BASH_REMATCH[3]})); then
+                    word=${BASH_REMATCH[1]}$decimals$(printf '%*s' $((10#${BASH_REMATCH[3]} - ${#decimals})) "" | tr ' ' 0)
+                fi
+            fi
+            numbers+=" $word"
+        done
+        [[ -z ${!name:-} ]] || printf -v "$name" %s "${numbers# }"
+    done
+}
+in_digits SEEDS EVAL_EPISODES NUM_LEVELS STEPS BUDGETS EPOCHS
 
 # Ends the sweep with one line if a word of a variable is not as expected: `expect REGEX WORDS NAME...`.
 expect() {
@@ -56,34 +76,50 @@ ATARI_10="Amidar-v5 BattleZone-v5 Bowling-v5 DoubleDunk-v5 Frostbite-v5 KungFuMa
 SMALL="CartPole-v1 Acrobot-v1 LunarLander-v3 MiniGrid-DoorKey-5x5-v0 CheetahRun-v1"
 PHYSICS="Mjlab-Cartpole-Balance Mjlab-Velocity-Flat-Unitree-Go1 Mjlab-Velocity-Flat-Unitree-G1"
 
-functions=$("$PYTHON" -m support.catalog) # script_of: the script that plays a game
+functions=$("$PYTHON" -m support.catalog) # script_of: the script that plays a game; rate_of: CleanRL's rate there
 eval "$functions"
 
 GAMES=${GAMES:-}
 case $GAMES in SMALL | '$SMALL') GAMES=$SMALL ;; esac
 case $(script_of "${GAMES%% *}") in ppo_envpool.py) STEPS=${STEPS:-500000} ;; *) STEPS=${STEPS:-100000000} ;; esac
 
+# The script that plays a task and has P3's options and measures: `outer_script_of GAME`.
+outer_script_of() {
+    local script
+    script=$(script_of "$1")
+    echo "${script/ppo_atari/ppo_ewma_atari}"
+}
+
 # Sets N and T from an N x T such as 8x128, each multiplied by a factor: `set_n_by_t 8x128 2 1` is 16x128.
 set_n_by_t() {
     N=$((${1%x*} * ${2:-1})) T=$((${1#*x} * ${3:-1}))
 }
 
+# Sets rate to the flag that names CleanRL's learning rate, for ppo_envpool.py on a task: `name_rate SCRIPT TASK FLAG…`. The
+# script's own default depends on the steps and the minibatches, which a sweep may vary.
+name_rate() {
+    rate=""
+    case $1/${*:3} in *--learning-rate*) ;; ppo_envpool.py/*) rate="--learning-rate $(rate_of "$2")" ;; esac
+}
+
 # Prints the command of one run of $game with $seed at $N x $T: `run SCRIPT SUFFIX FLAG…`. SUFFIX is added to the run's
 # name and tells it from others of the same N x T. With --schedule, which begins with its own, the command names no N x T.
 run() {
-    local eval_episodes=$EVAL_EPISODES flags=${FLAGS:-} n_by_t="--num-envs $N --num-steps $T"
+    local rate eval_episodes=$EVAL_EPISODES flags=${FLAGS:-} n_by_t="--num-envs $N --num-steps $T"
     case "${*:3}" in *--schedule*) n_by_t="" ;; esac
     case $1/$game in ppo_isaacgym.py/Mjlab-*) ;; ppo_isaacgym.py/*) eval_episodes=0 ;; esac # Isaac Gym cannot play them
-    case $1 in ppo_envpool.py) flags="--num-logs 100 $flags" ;; esac # its default of 50 is for a single run
-    echo "python $1 --env-id $game $n_by_t --seed $seed --total-timesteps $STEPS" \
+    name_rate "$1" "$game" "${@:3}" "$flags"
+    echo "python $1 --env-id $game $n_by_t --seed $seed --total-timesteps $STEPS $rate" \
         "--eval-episodes $eval_episodes --run-name $SWEEP/${game}__n${N}_t$T${2}__s$seed --runs-dir $QUOTED_RUNS_DIR ${*:3} $flags"
 }
 
 # States the base that the figures compare with: `base_is SCRIPT NxT FLAG…`, once per script.
 STATEMENT=""
 base_is() {
+    local rate
     set_n_by_t "$2"
-    STATEMENT+="# base $1 --num-envs $N --num-steps $T ${*:3} ${FLAGS:-}"$'\n'
+    name_rate "$1" "${GAMES%% *}" "${@:3}" "${FLAGS:-}"
+    STATEMENT+="# base $1 --num-envs $N --num-steps $T $rate ${*:3} ${FLAGS:-}"$'\n'
 }
 
 # States the same base for each script that plays one of $GAMES: `bases_are NxT FLAG…`.

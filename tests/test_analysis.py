@@ -190,25 +190,42 @@ def test_hours_count_only_the_time_that_the_run_ran():
 
 
 # ---- what a sweep states ---------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("sweep", SWEEPS)
-def test_a_sweep_states_a_base_that_it_runs_and_all_that_it_varies(tmp_path, sweep):
-    """Of its commands, as they would reach the launcher."""
+def stand_in(tmp_path):
+    """A Python that runs modules, and that in place of launch.py prints what it gets."""
     stub = tmp_path / "python"
     stub.write_text(f"#!/bin/sh\n[ $1 = -m ] && exec {sys.executable} $@\nexec cat\n")  # support.catalog runs
     stub.chmod(0o755)
+    return {"PATH": os.environ["PATH"], "PYTHON": str(stub), "SEEDS": "1"}
+
+
+@pytest.mark.parametrize("flags,rates", [("", {2.5e-4, 3e-4}), ("--learning-rate 1e-3", {1e-3})])
+def test_a_sweep_names_the_rate_of_small_tasks(tmp_path, flags, rates):
+    """The script's default would depend on what the sweep varies."""
+    env = {**stand_in(tmp_path), "GAMES": "CartPole-v1 CheetahRun-v1 Pong-v5", "FLAGS": flags}
+    words = ["bash", str(ROOT / "sweeps/fixed_budget.sh")]
+    text = subprocess.run(words, capture_output=True, text=True, check=True, env=env).stdout
+    lines = [line for line in text.splitlines() if "ppo_envpool.py" in line]
+    assert {line.count("--learning-rate") for line in lines} == {1} and lines[0].startswith("# base")
+    assert {parse_flags(line.split()[2:])["learning_rate"] for line in lines} == rates
+    assert flags or "--learning-rate" not in "".join(line for line in text.splitlines() if line not in lines)
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_a_sweep_states_a_base_that_it_runs_and_all_that_it_varies(tmp_path, sweep):
+    """Of its commands, as they would reach the launcher."""
     text = subprocess.run(
         ["bash", str(ROOT / "sweeps" / f"{sweep}.sh")],
         capture_output=True,
         text=True,
         check=True,
-        env={"PATH": os.environ["PATH"], "PYTHON": str(stub), "SEEDS": "1", "FULL": "1"},
+        env={**stand_in(tmp_path), "FULL": "1"},
     ).stdout
     stated = statement.parse(text.splitlines(), parse_flags)
     by_script = {}
     for words in (line.split() for line in text.splitlines() if not line.startswith("#")):
         arguments = parse_flags(words[2:])
         defaults = reading.default_arguments(str(ROOT / words[1]), arguments["env_id"])
-        full = training_runs.fill_in_minibatches({**defaults, **arguments})
+        full = training_runs.fill_in({**defaults, **arguments})
         by_script.setdefault(words[1].removesuffix(".py"), []).append(full)
     assert set(stated["base"]) >= set(by_script)  # GAMES may bring other scripts
     for script, runs in by_script.items():
@@ -218,7 +235,7 @@ def test_a_sweep_states_a_base_that_it_runs_and_all_that_it_varies(tmp_path, swe
         for name in ("num_envs", "num_steps"):
             assert (len({run[name] for run in of_game}) > 1) == (name in stated["varies"])
         defaults = reading.default_arguments(str(ROOT / f"{script}.py"), runs[0]["env_id"])
-        base = training_runs.fill_in_minibatches({**defaults, **stated["base"][script]})
+        base = training_runs.fill_in({**defaults, **stated["base"][script]})
         assert training_runs.configuration(base, varied) in {
             training_runs.configuration(run, varied) for run in of_game
         }

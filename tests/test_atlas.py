@@ -9,7 +9,6 @@ from planted_runs import write_run
 from scipy import stats
 
 atlas, plan, tasks, page, new_task = (study("atlas", x) for x in ("claims", "plan", "tasks", "page", "new_task"))
-replay_advise = study("advise", "replay_advise")
 BEST = {(8, 128): 4e-3, (32, 32): 2e-3, (128, 8): 1e-3}
 
 
@@ -18,6 +17,7 @@ def folder(tmp_path, monkeypatch):
     """Sixteen planted tasks, of which the last is learned by no setting and the first solved by all."""
     for module in (atlas, plan):
         monkeypatch.setattr(module, "HERE", tmp_path)
+    monkeypatch.setattr(page.after, "atlas", atlas)
     names = [f"Task{i}-v0" for i in range(16)]
     common = {"family": "toy text", "rises": True, "budget": 50_000}
     pd.DataFrame([{"task": name, **common} for name in names]).to_csv(tmp_path / "budgets.csv", index=False)
@@ -50,6 +50,7 @@ def planted(gain_of_rate=0.3, gain_of_many=lambda i: 0.0, noise=0.02):
                             "total_timesteps": 50_000,
                             "final_return": value,
                             "mean_return": value,
+                            "episodic_return": value,
                             "start": f"2026-11-26T00:{i:02}:{seed % 2:02}+0000",  # a process for each N x T
                             "wall_seconds": 25.0,
                             "global_step": 50_000,
@@ -168,30 +169,6 @@ def test_the_wider_interval_of_a_new_task_holds_it_more_often():
     rows = new_task.coverage(10.0 ** np.linspace(-5, -1, 36), np.random.default_rng(0), 60)
     rows = rows[rows["spread"] == "the same on all tasks"].set_index(["method", "tau"])["inside"]
     assert rows["Paule and Mandel", 0.1] > max(0.91, rows["DerSimonian and Laird", 0.1])
-
-
-def test_a_prior_of_the_atlas_finds_what_its_tasks_have_in_common(folder, monkeypatch):
-    """A6. The best rate is 4e-3 in the tasks of the atlas and 1e-3 in what was known before. Task15 learns nothing, and
-    every run solves Task0, so that its seeds say nothing about noise."""
-    for name, value in (("SHARES", {"atlas": (0.05,)}), ("DRAWS", 200)):
-        monkeypatch.setattr(replay_advise, name, value)
-    runs = planted(noise=0.05)
-    runs = runs[runs["env_id"].isin([f"Task{i}-v0" for i in (0, 1, 2, 3, 4, 15)])].assign(
-        minibatch_size=256, update_epochs=4
-    )
-    pd.read_csv(folder / "budgets.csv").iloc[[0, 1, 2, 3, 4, 15]].to_csv(folder / "budgets.csv", index=False)
-    runs["final_return"] = 100.0 - 8 * np.abs(np.log2(runs["learning_rate"] / 4e-3)) + runs["final_return"] / 10
-    for name, value in (("Task0-v0", 100.0), ("Task15-v0", 10.0)):
-        runs.loc[runs["env_id"] == name, "final_return"] = value
-    step_1 = atlas.step_1(runs)
-    assert len(step_1) == 5 * 21 * 3 and "Task15" not in set(step_1["game"]) and step_1["score"].max() < 1.1
-    other = step_1.assign(learning_rate=step_1["learning_rate"].map(dict(zip(atlas.RATES, atlas.RATES[::-1]))))
-    other["game"] = "before " + other["game"]
-    known = {"advise": other, "advise, atlas": pd.concat([other, step_1])}
-    rows = replay_advise.replay(step_1[step_1["game"] != "Task0"], 3, 0, known, "atlas")
-    regret = replay_advise.regrets(rows, "advise, atlas").set_index("method")
-    assert regret.loc["advise, atlas", "tasks"] == 4 and (rows[rows["probability"].notna()]["runs"] <= 10).all()
-    assert regret.loc["advise", "more_low"] > 0 and regret.loc["advise, atlas", "regret"] < 0.05
 
 
 def test_the_plan_runs_nothing_twice_and_tests_what_step_1_has_chosen(folder, capsys, monkeypatch):

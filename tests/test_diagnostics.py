@@ -13,18 +13,18 @@ from support import diagnostics
 
 def test_explained_variance():
     returns = torch.tensor([1.0, 2.0, 3.0, 6.0])
-    assert diagnostics.explained_variance(returns, returns) == 1.0
-    assert diagnostics.explained_variance(returns + 5, returns) == 1.0  # a constant error is not variance
-    assert diagnostics.explained_variance(torch.zeros(4), returns) == 0.0
-    assert diagnostics.explained_variance(-returns, returns) == approx(-3.0)
-    assert math.isnan(diagnostics.explained_variance(returns, torch.ones(4)))
+    assert metrics.explained_variance(returns, returns) == 1.0
+    assert metrics.explained_variance(returns + 5, returns) == 1.0  # a constant error is not variance
+    assert metrics.explained_variance(torch.zeros(4), returns) == 0.0
+    assert metrics.explained_variance(-returns, returns) == approx(-3.0)
+    assert math.isnan(metrics.explained_variance(returns, torch.ones(4)))
 
 
 def test_what_the_scripts_log():
-    features, activity = torch.relu(randn(32, 6)), [metrics.unit_activity(torch.relu(randn(32, 6)))[None]]
+    features, activity = torch.relu(randn(32, 6)), [diagnostics.unit_activity(torch.relu(randn(32, 6)))[None]]
     one = diagnostics.network_diagnostics([features], activity)
     two = diagnostics.network_diagnostics([features, features[:9]], activity)
-    assert {k: v for k, v in one.items() if k.startswith("feature")} == metrics.feature_ranks(features)
+    assert {k: v for k, v in one.items() if k.startswith("feature")} == diagnostics.feature_ranks(features)
     assert one.items() <= two.items() and len(two) == len(one) + 5
     assert two["feature_rank/critic_encoder/rows"] == 9
     assert two["feature_rank/critic_encoder"] == metrics.feature_rank(features[:9])
@@ -40,8 +40,8 @@ def test_policy_diagnostics_by_their_tags():
     log_ratio = (probs / old).gather(-1, actions[:, None]).log()
     values, kl = diagnostics.policy_diagnostics(logits, new_logits, actions)
     assert values == {
-        "ess": approx(metrics.effective_sample_size_percent(log_ratio)),
-        "ess/samples": approx(metrics.effective_sample_size(log_ratio)),
+        "ess": approx(100 * metrics.effective_sample_size(log_ratio.flatten()) / 6),
+        "ess/samples": approx(metrics.effective_sample_size(log_ratio.flatten())),
         "policy_variance": approx(metrics.policy_variance(probs)),
         "policy_variance/normalized": approx(metrics.policy_variance_normalized(probs)),
     }
@@ -54,9 +54,9 @@ def test_policy_diagnostics_by_their_tags():
 
 @given(st.integers(0, 300), st.integers(0, 300), seeds)
 def test_stratified_rows_take_one_of_each_stretch(num_rows, size, seed):
-    rows = diagnostics.stratified_rows(num_rows, size, seed)
+    rows = metrics.stratified_rows(num_rows, size, seed)
     assert rows.dtype == torch.int64 and len(rows) == min(num_rows, size)
-    assert torch.equal(rows, diagnostics.stratified_rows(num_rows, size, seed))
+    assert torch.equal(rows, metrics.stratified_rows(num_rows, size, seed))
     if len(rows) > 0:
         assert 0 <= rows[0] and rows[-1] < num_rows and bool((rows.diff() > 0).all())
         starts = torch.arange(len(rows)) * num_rows // len(rows)
@@ -67,7 +67,7 @@ def test_stratified_rows_leave_the_global_generator_alone():
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
-    counts = sum(torch.bincount(diagnostics.stratified_rows(10, 5, seed), minlength=10) for seed in range(400))
+    counts = sum(torch.bincount(metrics.stratified_rows(10, 5, seed), minlength=10) for seed in range(400))
     assert torch.equal(torch.rand(3), expected)
     assert counts.sum() == 2000 and counts.min() > 140 and counts.max() < 260  # every row as likely as any other
 

@@ -16,11 +16,13 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn as nn
+from analysis import training_runs
 from conftest import ROOT, Recorder, curves, load_checkpoint, refusal
+from launching import jobs
 
 import ppo_atari_envpool
 import ppo_envpool as ppo
-from support import devices, reading
+from support import devices, reading, recipe
 from support.envs import processes, tasks
 from support.envs.gymnasium import GymnasiumEnvs
 
@@ -508,7 +510,7 @@ def own_tasks(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("env_id", "says"),
     [
-        ("faulty:Wide-v1", "raised ValueError: an observation has the shape (4,), and (3,) was declared"),
+        ("faulty:Wide-v1", "faulty:Wide-v1: an observation has the shape (4,), and (3,) was declared"),
         ("faulty:Early-v1", "raised RuntimeError: the robot has fallen over in step, /"),
         ("no_such:Task-v1", "(ModuleNotFoundError: No module named 'no_such'); looked in "),
     ],
@@ -634,16 +636,71 @@ def test_defaults_by_the_kind_of_actions():
         continuous, image = env_id != "CartPole-v1", env_id == "CarRacing-v3"
         args = vars(ppo.parse_args(["--env-id", env_id]))
         table = reading.default_arguments(str(ROOT / "ppo_envpool.py"), env_id)
-        for name in ("learning_rate", "num_minibatches", "update_epochs", "ent_coef", "norm_obs", "total_timesteps"):
+        for name in ("num_minibatches", "update_epochs", "ent_coef", "norm_obs", "total_timesteps"):
             assert args[name] == table[name], name
         for name in ("hidden_sizes", "activation", "shared_encoder"):
             assert list(args[name]) == list(table[name]) if name == "hidden_sizes" else args[name] == table[name], name
-        assert (args["learning_rate"], args["num_minibatches"]) == ((3e-4, 32) if continuous else (2.5e-4, 4))
+        assert args["num_minibatches"] == (32 if continuous else 4)
         assert args["norm_reward"] is continuous and args["norm_obs"] is (continuous and not image)
         assert args["shared_encoder"] is image
-    assert ppo.parse_args(["--env-id=Hopper-v5", "--learning-rate", "1e-3"]).learning_rate == 1e-3
     task = str(ROOT / "ppo_envpool.py"), "gymnasium::Pendulum-v1"  # its module would have to be imported
     assert (tasks.default_arguments(*task)["norm_obs"], reading.default_arguments(*task)["norm_obs"]) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "words,rate",
+    [  # 4e-3 x sqrt(150,000 / steps) x (16 / 1024) / k, and k
+        ("", 2.2e-3),  # 4 / 256
+        ("--env-id Hopper-v5", 7.7e-5),  # 10 / 32
+        ("--minibatch-size 1024", 8.8e-3),  # 4 / 1024
+        ("--schedule 0:32x32,0.5:8x8 --minibatch-size 64 --update-epochs 1", 2.2e-3),  # 1 / 64
+        ("--num-envs 32 --scaling sqrt-lr", 4.4e-3),  # of the base 4 / 256, whose rate is doubled
+        ("--env-id=Hopper-v5 --learning-rate=1e-3", 1e-3),
+        ("--learning_rate 2.5e-4 --minibatch-size 64", 2.5e-4),
+    ],
+)
+def test_the_rate_is_the_laws(words, rate):
+    """…for the launcher too."""
+    assert ppo.parse_args(words.split()).learning_rate == rate
+    assert jobs.Job(f"python ppo_envpool.py --run-name r {words}").args["learning_rate"] == rate
+    defaults = reading.default_arguments(str(ROOT / "ppo_envpool.py"), "CartPole-v1")
+    assert training_runs.fill_in(defaults)["learning_rate"] == 2.2e-3
+
+
+def test_a_run_keeps_the_rate_that_it_began_with(tmp_path, monkeypatch, capsys):
+    """One that began when the default was another, in its middle; the law is for runs that begin now."""
+    words = f"{SIZE} --total-timesteps 1024 --no-diagnostics --checkpoint-minutes 0 --runs-dir {tmp_path}".split()
+
+    def run(*more, code=0):
+        gc.collect()  # the lock of the run before
+        monkeypatch.setattr(sys, "argv", ["ppo_envpool.py", *words, *more])
+        with pytest.raises(SystemExit) as end:
+            ppo.main(ppo.parse_args(sys.argv[1:]))
+        assert end.value.code == code
+        return capsys.readouterr()
+
+    said = run("--run-name", "new").out.splitlines()[0]
+    assert said.startswith("4 iterations") and "; learning rate 0.012, the law's for these steps" in said
+    assert json.loads((tmp_path / "new/manifest.json").read_text())["arguments"]["learning_rate"] == 0.012
+    with monkeypatch.context() as patch:
+        patch.setattr(recipe, "law_rate", lambda *_: 2.5e-4)
+        collect, calls = ppo.collect_steps, itertools.count()
+
+        def interrupted(*args):
+            if next(calls) == 1:
+                signal.raise_signal(signal.SIGTERM)
+            return collect(*args)
+
+        patch.setattr(ppo, "collect_steps", interrupted)
+        run(code=143)
+    said = run().out
+    assert f"{tmp_path}/r: keeps its learning rate 0.00025; a new run has 0.012\n" in said and "the law's" not in said
+    rates = [2.5e-4 * (1 - i / 4) for i in range(4)]
+    assert [rate for _, rate in curves(tmp_path / "r")["charts/learning_rate"]] == pytest.approx(rates)
+    assert "--learning-rate 0.00025, not 0.001: use" in run("--learning-rate", "1e-3", code=2).err
+    said = run("--run-name", "named", "--learning-rate", "1e-3").out
+    assert "learning rate" not in said
+    assert "--learning-rate 0.001, not 0.012: use" in run("--run-name", "named", code=2).err
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,36 @@ from hypothesis import assume, given
 from tensors import NAN, approx, factors, orthogonal, rand, randn, seeds, shuffled
 
 import metrics
-from support import diagnostics
+
+
+def ranks_of(features, tau=0.99, delta=0.01):
+    """All ranks of a matrix by their tags, from one Spectrum; those of the raw matrix are the same."""
+    values = metrics.spectrum(features)
+    ranks = {
+        "feature_rank": metrics.feature_rank(values, tau),
+        "feature_rank/centered": metrics.feature_rank(values, tau, centered=True),
+        "feature_rank/srank": metrics.srank(values, delta),
+        "feature_rank/effective_rank": metrics.effective_rank(values),
+    }
+    raw = metrics.feature_rank(features, tau), metrics.feature_rank(features, tau, centered=True)
+    raw += metrics.srank(features, delta), metrics.effective_rank(features)
+    assert raw == approx(tuple(ranks.values()))
+    return ranks
+
+
+def norms_of(model):
+    """weight_norm and that of each layer, as the scripts log them."""
+    layers = metrics.parameters_by_layer(model)
+    own = [p for p in model.parameters() if p.requires_grad]
+    return {
+        "weight_norm": metrics.weight_norm(own),
+        **{f"weight_norm/{name}": metrics.weight_norm(layer) for name, layer in layers.items()},
+    }
+
+
+def activity_of_units(layer):
+    (units,) = metrics.activity([layer]).of_units()
+    return units.tolist()
 
 
 # ---- the module ------------------------------------------------------------------------------------------------------
@@ -42,8 +71,7 @@ ON_ONE_TENSOR = {
     "gradient_kurtosis": lambda x: metrics.gradient_kurtosis([x]),
     "gradient_kurtosis_nonzero": lambda x: metrics.gradient_kurtosis_nonzero([x]),
     "gradient_zero_fraction": lambda x: metrics.gradient_zero_fraction([x]),
-    "effective_sample_size": metrics.effective_sample_size,
-    "effective_sample_size_percent": metrics.effective_sample_size_percent,
+    "effective_sample_size": lambda x: metrics.effective_sample_size(x[:, 0]),
     "categorical_kl": lambda x: metrics.categorical_kl(x, x.flip(0)),
     "gaussian_kl": lambda x: metrics.gaussian_kl(x, 0.0 * x, x.flip(0), 0.0 * x),
     "policy_variance": metrics.policy_variance,
@@ -51,12 +79,8 @@ ON_ONE_TENSOR = {
     "gaussian_policy_variance": lambda x: metrics.gaussian_policy_variance(x, x.abs() + 1)[0],
     "gaussian_policy_variance, R": lambda x: metrics.gaussian_policy_variance(x, x.abs() + 1)[1],
     "coverage": lambda x: metrics.coverage(x[:, :2], 4),
-    "explained_variance": lambda x: diagnostics.explained_variance(x[:, 0], x[:, 2]),
-    "feature_ranks": lambda x: metrics.feature_ranks(x)["feature_rank/srank"],
-    "gradient_statistics": lambda x: metrics.gradient_statistics([x])["gradient_kurtosis/nonzero"],
-    "policy_diagnostics": lambda x: diagnostics.policy_diagnostics(x, x.flip(0), (x[:, 0] > 1).long())[0][
-        "ess/samples"
-    ],
+    "explained_variance": lambda x: metrics.explained_variance(x[:, 0], x[:, 2]),
+    "dormant_neurons, by deviation": lambda x: metrics.dormant_neurons(metrics.activity([x], deviation=True), 1e-3),
 }
 on_one_tensor = pytest.mark.parametrize("metric", ON_ONE_TENSOR.values(), ids=ON_ONE_TENSOR.keys())
 
@@ -94,13 +118,12 @@ def test_no_tensor_at_all_gives_nan():
     lists = (metrics.dormant_neurons, metrics.zero_fraction, metrics.weight_norm, metrics.gradient_kurtosis)
     for metric in lists + (metrics.gradient_kurtosis_nonzero, metrics.gradient_zero_fraction):
         assert math.isnan(metric([])), metric
-    assert all(math.isnan(value) for value in metrics.gradient_statistics([None]).values())
+    assert math.isnan(metrics.gradient_kurtosis([None]))
 
 
 def test_every_public_function_is_documented():
-    for module in (metrics, diagnostics):
-        functions = [f for name, f in inspect.getmembers(module, inspect.isfunction) if not name.startswith("_")]
-        assert len(functions) > 10 and all(f.__doc__ for f in functions), module
+    functions = [f for name, f in inspect.getmembers(metrics, inspect.isfunction) if not name.startswith("_")]
+    assert len(functions) > 20 and all(f.__doc__ for f in functions)
 
 
 # ---- feature rank ----------------------------------------------------------------------------------------------------
@@ -118,7 +141,6 @@ def by_svd(features, tau=0.99, delta=0.01):
         "feature_rank/centered": float((c.square().cumsum(0) / c.square().sum() < tau).sum() + 1),
         "feature_rank/srank": float((p.cumsum(0) < 1 - delta).sum() + 1),
         "feature_rank/effective_rank": torch.special.entr(p).sum().exp().item(),
-        "feature_rank/rows": float(len(features)),
     }
 
 
@@ -128,9 +150,9 @@ def test_a_spectrum_on_which_all_four_ranks_differ():
     singular_values = torch.tensor([20.0, 3, 2, 1, 1], dtype=torch.float64)
     features = HADAMARD[:, :5] * singular_values
     entropy = 20 / 27 * math.log(27 / 20) + 1 / 9 * math.log(9) + 2 / 27 * math.log(27 / 2) + 2 / 27 * math.log(27)
-    expected = {"feature_rank": 3.0, "feature_rank/centered": 4.0, "feature_rank/srank": 5.0, "feature_rank/rows": 8.0}
+    expected = {"feature_rank": 3.0, "feature_rank/centered": 4.0, "feature_rank/srank": 5.0}
     expected["feature_rank/effective_rank"] = approx(math.exp(entropy))  # 2.468; of the squares it would be 1.20
-    assert metrics.feature_ranks(features) == expected
+    assert ranks_of(features) == expected
     assert metrics.feature_rank(features) == 3.0
     assert metrics.feature_rank(features, centered=True) == 4.0
     assert metrics.feature_rank(torch.ones(1, 4), centered=True) == 0.0  # one row has no variance
@@ -139,14 +161,14 @@ def test_a_spectrum_on_which_all_four_ranks_differ():
     # 20 of 27 is 74 %, 400 of 415 is 96 %, 409 is 98.6 %
     assert [metrics.feature_rank(features, tau) for tau in (0.96, 0.98, 0.99, 1.0)] == [1, 2, 3, 5]
     assert [metrics.srank(features, delta) for delta in (0.3, 0.2, 0.1, 0.05)] == [1, 2, 3, 4]
-    assert metrics.feature_ranks(features, tau=0.96, delta=0.2)["feature_rank"] == 1.0
-    assert metrics.feature_ranks(features, tau=0.96, delta=0.2)["feature_rank/srank"] == 2.0
+    assert ranks_of(features, tau=0.96, delta=0.2)["feature_rank"] == 1.0
+    assert ranks_of(features, tau=0.96, delta=0.2)["feature_rank/srank"] == 2.0
 
 
 def test_the_same_with_more_features_than_rows():
     features = (HADAMARD[:, :5] * torch.tensor([20.0, 3, 2, 1, 1], dtype=torch.float64)) @ orthogonal(20, 0)[:5]
-    ranks = metrics.feature_ranks(features)  # (8, 20)
-    assert [ranks["feature_rank" + key] for key in ("", "/centered", "/srank", "/rows")] == [3, 4, 5, 8]
+    ranks = ranks_of(features)  # (8, 20)
+    assert [ranks["feature_rank" + key] for key in ("", "/centered", "/srank")] == [3, 4, 5]
 
 
 @pytest.mark.parametrize("shape", [(300, 40), (40, 300), (64, 64), (1, 5), (5, 1), (1, 1), (2, 2)])
@@ -155,16 +177,16 @@ def test_gram_route_equals_svd_route(shape):
     expected = by_svd(features)
     if shape[0] == 1:
         expected["feature_rank/centered"] = 0.0  # one row has no variance
-    assert metrics.feature_ranks(features) == {key: approx(value, rel=1e-8) for key, value in expected.items()}
+    assert ranks_of(features) == {key: approx(value, rel=1e-8) for key, value in expected.items()}
 
 
 @pytest.mark.parametrize("shape", [(50, 8), (8, 50)])
 def test_the_size_of_the_chunks_does_not_matter(monkeypatch, shape):
     features = randn(shape[0], 3, seed=1) @ randn(3, shape[1], seed=2) + 50.0  # a wrong mean would show
-    whole = metrics.feature_ranks(features)
+    whole = ranks_of(features)
     assert whole["feature_rank/centered"] == 3.0
     monkeypatch.setattr(metrics, "GRAM_CHUNK", 7)  # the last chunk is short
-    assert metrics.feature_ranks(features) == {key: approx(value) for key, value in whole.items()}
+    assert ranks_of(features) == {key: approx(value) for key, value in whole.items()}
 
 
 def test_float32_features_are_not_multiplied_in_float32():
@@ -174,9 +196,9 @@ def test_float32_features_are_not_multiplied_in_float32():
     features = (torch.linalg.qr(randn(512, 31, seed=1)).Q * spectrum @ orthogonal(128, 2)[:31]).float()
     expected = by_svd(features)
     assert expected["feature_rank/srank"] < 25
-    assert metrics.feature_ranks(features) == {key: approx(value, rel=1e-3) for key, value in expected.items()}
+    assert ranks_of(features) == {key: approx(value, rel=1e-3) for key, value in expected.items()}
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert metrics.feature_ranks(features) == {key: approx(value, rel=1e-3) for key, value in expected.items()}
+        assert ranks_of(features) == {key: approx(value, rel=1e-3) for key, value in expected.items()}
 
 
 def test_large_offset_hides_the_rest_unless_centred():
@@ -189,7 +211,7 @@ def test_equal_directions_count_exactly():
     identities = [c * torch.eye(size, dtype=torch.float64) for size in (100, 200, 500) for c in (0.1, 0.3, 0.7, 3.3)]
     for q in identities + [orthogonal(10, 5), orthogonal(512, 5)]:  # .99 * 100 is a tie: rounding would say 99 or 100
         size = len(q)
-        ranks = metrics.feature_ranks(q)
+        ranks = ranks_of(q)
         assert ranks["feature_rank"] == ranks["feature_rank/srank"] == math.ceil(0.99 * size)
         assert ranks["feature_rank/effective_rank"] == approx(size)
 
@@ -200,21 +222,19 @@ def test_the_eigensolver_never_sees_a_nan(monkeypatch):
 
 
 def test_degenerate_features():
-    ranks = metrics.feature_ranks(torch.zeros(9, 4))
-    assert ranks == {"feature_rank": 0, "feature_rank/centered": 0, "feature_rank/srank": 0,
-                     "feature_rank/effective_rank": 0, "feature_rank/rows": 9}  # fmt: skip
+    ranks = ranks_of(torch.zeros(9, 4))
+    assert set(ranks.values()) == {0}
     for shape in ((200, 16), (16, 200)):  # identical rows: centring leaves only rounding, which is not a rank
         constant = (1e3 * randn(1, shape[1])).expand(shape)
-        ranks = metrics.feature_ranks(constant)
+        ranks = ranks_of(constant)
         assert ranks["feature_rank/centered"] == metrics.feature_rank(constant, centered=True) == 0.0
         assert ranks["feature_rank"] == ranks["feature_rank/srank"] == 1.0
         assert ranks["feature_rank/effective_rank"] == approx(1.0)
     for bad in (math.nan, math.inf, -math.inf):
         features = randn(9, 4)
         features[3, 2] = bad
-        ranks = metrics.feature_ranks(features)
-        assert ranks.pop("feature_rank/rows") == 9 and all(math.isnan(value) for value in ranks.values())
-    assert metrics.feature_ranks(torch.zeros(0, 4))["feature_rank/rows"] == 0
+        ranks = ranks_of(features)
+        assert all(math.isnan(value) for value in ranks.values())
     assert math.isnan(metrics.feature_rank(torch.full((3, 3), 1e200, dtype=torch.float64)))  # overflows when squared
 
 
@@ -223,8 +243,8 @@ def test_an_eigensolver_that_fails_costs_a_point_not_a_run(monkeypatch):
         raise torch.linalg.LinAlgError("did not converge")
 
     monkeypatch.setattr(torch.linalg, "eigvalsh", fail)
-    ranks = metrics.feature_ranks(randn(9, 4))
-    assert ranks.pop("feature_rank/rows") == 9 and all(math.isnan(value) for value in ranks.values())
+    ranks = ranks_of(randn(9, 4))
+    assert all(math.isnan(value) for value in ranks.values())
 
 
 @st.composite
@@ -237,29 +257,28 @@ def features_of_any_rank(draw):
 
 
 def same_ranks(a, b, centered=True):
-    ignore = {"feature_rank/rows"} if centered else {"feature_rank/rows", "feature_rank/centered"}
-    return all(a[key] == approx(b[key], rel=1e-6) for key in b if key not in ignore)
+    return all(a[key] == approx(b[key], rel=1e-6) for key in b if centered or key != "feature_rank/centered")
 
 
 @given(features_of_any_rank(), seeds, factors)
 def test_rank_invariances(features, seed, factor):
-    ranks = metrics.feature_ranks(features)
+    ranks = ranks_of(features)
     rows, columns = features.shape
-    assert same_ranks(metrics.feature_ranks(features @ orthogonal(columns, seed)), ranks)
-    assert same_ranks(metrics.feature_ranks(orthogonal(rows, seed) @ features), ranks, centered=False)
-    assert same_ranks(metrics.feature_ranks(shuffled(features, seed)), ranks)
-    assert same_ranks(metrics.feature_ranks(shuffled(features.t(), seed).t()), ranks)
-    assert same_ranks(metrics.feature_ranks(-factor * features), ranks)
-    assert same_ranks(metrics.feature_ranks(features.repeat(3, 1)), ranks)  # may turn a wide matrix into a tall one
+    assert same_ranks(ranks_of(features @ orthogonal(columns, seed)), ranks)
+    assert same_ranks(ranks_of(orthogonal(rows, seed) @ features), ranks, centered=False)
+    assert same_ranks(ranks_of(shuffled(features, seed)), ranks)
+    assert same_ranks(ranks_of(shuffled(features.t(), seed).t()), ranks)
+    assert same_ranks(ranks_of(-factor * features), ranks)
+    assert same_ranks(ranks_of(features.repeat(3, 1)), ranks)  # may turn a wide matrix into a tall one
     padding = torch.zeros(rows, 20, dtype=torch.float64)
-    assert same_ranks(metrics.feature_ranks(torch.cat([features, padding], 1)), ranks)  # may turn tall into wide
+    assert same_ranks(ranks_of(torch.cat([features, padding], 1)), ranks)  # may turn tall into wide
     moved = features + randn(1, columns, seed=seed)
     assert metrics.feature_rank(moved, centered=True) == ranks["feature_rank/centered"]
 
 
 @given(features_of_any_rank())
 def test_rank_bounds_and_order(features):
-    ranks = metrics.feature_ranks(features)
+    ranks = ranks_of(features)
     smaller = min(features.shape)
     assert 1 <= ranks["feature_rank"] <= ranks["feature_rank/srank"] <= smaller
     assert 1 - 1e-9 <= ranks["feature_rank/effective_rank"] <= smaller + 1e-9
@@ -274,7 +293,7 @@ def test_rank_bounds_and_order(features):
 
 @given(seeds, st.integers(1, 12), st.integers(1, 12))
 def test_rank_one_is_one_by_every_definition(seed, rows, columns):
-    ranks = metrics.feature_ranks(randn(rows, 1, seed=seed) @ randn(1, columns, seed=seed + 1))
+    ranks = ranks_of(randn(rows, 1, seed=seed) @ randn(1, columns, seed=seed + 1))
     assert ranks["feature_rank"] == ranks["feature_rank/srank"] == 1
     assert ranks["feature_rank/effective_rank"] == approx(1.0, rel=1e-6)
 
@@ -284,7 +303,7 @@ def test_dormant_neurons_by_hand():
     # Mean |h| of the units: 0, 8e-6, 1, 3 and, in the second layer, 0, 2.
     first = torch.tensor([[0, 1.6e-5, 2, 1], [0, 0, 0, -5]])
     layers = [first, torch.tensor([[0.0, 1.0], [0.0, 3.0]])]
-    assert metrics.unit_activity(first).tolist() == approx([0, 8e-6, 1, 3])
+    assert activity_of_units(first) == approx([0, 8e-6, 1, 3])
     assert metrics.dormant_neurons(layers) == approx(100 * 3 / 6)  # among all units: a mean over layers would be 50, 50
     assert metrics.dormant_neurons(layers, eps=1e-6) == approx(100 * 2 / 6)
     # The first layer's mean is 1.000002, so that the unit at 1 scores just below 1 and the one at 8e-6 scores 8e-6.
@@ -307,7 +326,7 @@ def test_units_of_all_layers_count_the_same():
 def test_conv_channel_with_one_live_position_is_alive():
     h = torch.zeros(4, 3, 5, 5)
     h[2, 1, 4, 0] = 1.0
-    assert metrics.unit_activity(h).tolist() == approx([0, 1 / 100, 0], rel=1e-6)
+    assert activity_of_units(h) == approx([0, 1 / 100, 0], rel=1e-6)
     assert metrics.dormant_neurons([h]) == metrics.dormant_neurons_tau([h], 0.0) == approx(200 / 3)
     assert metrics.zero_fraction([h]) == approx(299 / 300)
 
@@ -344,9 +363,9 @@ def test_signs_do_not_cancel():
 def test_low_precision_activations_are_averaged_in_more():
     h = torch.zeros(4096, 2, dtype=torch.bfloat16)
     h[:, 0], h[0, 1] = 1.0, 1.0
-    assert metrics.unit_activity(h).tolist() == approx([1.0, 1 / 4096])
-    assert metrics.unit_activity(torch.full((4, 2), 6e4, dtype=torch.float16)).tolist() == [6e4 // 32 * 32] * 2
-    assert metrics.unit_activity(torch.full((4, 2), 200, dtype=torch.uint8)).tolist() == [200, 200]
+    assert activity_of_units(h) == approx([1.0, 1 / 4096])
+    assert activity_of_units(torch.full((4, 2), 6e4, dtype=torch.float16)) == [6e4 // 32 * 32] * 2
+    assert activity_of_units(torch.full((4, 2), 200, dtype=torch.uint8)) == [200, 200]
 
 
 @given(seeds, st.integers(2, 30), st.integers(1, 12), st.floats(0, 2), st.sampled_from([(), (3,), (2, 3)]))
@@ -371,15 +390,15 @@ def test_dormant_properties(seed, rows, units, threshold, space):
         assert [metrics.dormant_neurons_tau(same, tau) for tau in taus] == approx(by_tau)
     # more rows can only wake a unit up
     assert metrics.dormant_neurons_tau([x[: rows // 2 + 1] for x in layers], 0.0) >= by_tau[0]
-    # chunk sums
-    chunks = [[metrics.unit_activity(c) * len(c) for c in x.split(7)] for x in layers]
-    averages = [sum(sums)[None] / rows for sums in chunks]
-    assert [metrics.dormant_neurons_tau(averages, tau) for tau in taus] == approx(by_tau)
-    assert [metrics.dormant_neurons(averages, eps) for eps in epss] == approx(by_eps)
-    assert metrics.unit_activity(h).tolist() == approx(averages[0][0].tolist())
-    fractions = [metrics.zero_fraction([x[:7] for x in layers]), metrics.zero_fraction([x[7:] for x in layers])]
-    if rows > 7:
-        assert metrics.zero_fraction(layers) == approx((7 * fractions[0] + (rows - 7) * fractions[1]) / rows)
+    # parts of the rows
+    parts = metrics.joined(metrics.activity([x[i : i + 7] for x in layers]) for i in range(0, rows, 7))
+    assert [metrics.dormant_neurons_tau(parts, tau) for tau in taus] == approx(by_tau)
+    assert [metrics.dormant_neurons(parts, eps) for eps in epss] == approx(by_eps)
+    assert metrics.zero_fraction(parts) == approx(metrics.zero_fraction(layers))
+    # a unit's deviation, of all rows and places
+    by_row = h.transpose(0, 1).flatten(1)
+    deviations = metrics.joined(metrics.activity([h[i : i + 7]], deviation=True) for i in range(0, rows, 7))
+    assert deviations.of_units()[0].tolist() == approx(by_row.std(1, unbiased=False).tolist(), abs=1e-7)
 
 
 @given(seeds, st.integers(1, 9))
@@ -427,7 +446,7 @@ class PPOAgent(nn.Module):
 def test_weight_norm_of_the_ppo_atari_network_at_initialisation():
     # An orthogonal matrix with gain g and k rows (k <= columns) has squared norm g^2 k.
     agent = PPOAgent(num_actions=6)
-    norms = metrics.weight_norms(agent)
+    norms = norms_of(agent)
     expected = math.sqrt(2 * (32 + 64 + 64 + 512) + 1e-4 * 6 + 1)
     assert expected == approx(36.67, abs=0.005)
     assert norms["weight_norm"] == approx(expected, rel=1e-5)
@@ -448,7 +467,7 @@ def test_weight_norm_of_the_ppo_atari_network_at_initialisation():
 
 def test_layer_norm_gains_are_told_apart():
     q_network = nn.Sequential(nature_cnn(normalization=True), layer_init(nn.Linear(512, 6)))
-    norms = metrics.weight_norms(q_network)
+    norms = norms_of(q_network)
     gains = 32 * 20 * 20 + 64 * 9 * 9 + 64 * 7 * 7 + 512
     weights = 2 * (32 + 64 + 64 + 512 + 6)
     assert gains == 21632 and norms["weight_norm/normalization"] == approx(math.sqrt(gains), rel=1e-5)  # 147.1
@@ -459,9 +478,9 @@ def test_layer_norm_gains_are_told_apart():
 
 @pytest.mark.parametrize("layer", [nn.LayerNorm(4), nn.GroupNorm(2, 4), nn.BatchNorm1d(4), nn.BatchNorm2d(4)])
 def test_each_kind_of_normalisation_layer(layer):
-    norms = metrics.weight_norms(nn.Sequential(nn.Linear(4, 4), layer))
+    norms = norms_of(nn.Sequential(nn.Linear(4, 4), layer))
     assert norms["weight_norm/normalization"] == approx(2.0)
-    assert "weight_norm/normalization" not in metrics.weight_norms(nn.Sequential(nn.Linear(4, 4)))
+    assert "weight_norm/normalization" not in norms_of(nn.Sequential(nn.Linear(4, 4)))
 
 
 def test_shared_frozen_compiled_and_own_parameters():
@@ -472,15 +491,15 @@ def test_shared_frozen_compiled_and_own_parameters():
     model.frozen = nn.Linear(5, 5).requires_grad_(False)
     nn.init.ones_(model.a.weight)
     expected = {"weight_norm": 5.0, "weight_norm/logstd": 4.0, "weight_norm/a": 3.0}
-    assert metrics.weight_norms(model) == expected
+    assert norms_of(model) == expected
     assert metrics.weight_norm(model.parameters()) > 5.0  # counts what it is given
     wrapper = nn.Module()
     wrapper._orig_mod = model  # what torch.compile returns
-    assert metrics.weight_norms(wrapper) == expected
+    assert norms_of(wrapper) == expected
     model.a.weight.data[0, 0] = math.inf
-    assert math.isnan(metrics.weight_norms(model)["weight_norm"])
+    assert math.isnan(norms_of(model)["weight_norm"])
     assert math.isnan(metrics.weight_norm([torch.ones(2) / 0]))
-    assert math.isnan(metrics.weight_norms(nn.ReLU())["weight_norm"])
+    assert math.isnan(norms_of(nn.ReLU())["weight_norm"])
 
 
 def test_weight_norm_is_summed_in_float64():
@@ -503,7 +522,7 @@ def test_weight_norm_properties(seed, sizes, factor):
 def test_layers_add_up_to_the_total(seed):
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 2)))
-    norms = metrics.weight_norms(model)
+    norms = norms_of(model)
     total = norms.pop("weight_norm")
     kinds = [norms.pop("weight_norm/normalization"), norms.pop("weight_norm/without_normalization")]
     assert sorted(norms) == ["weight_norm/0", "weight_norm/1_0", "weight_norm/1_1"]
@@ -587,22 +606,22 @@ def test_entries_are_pooled_not_averaged_over_tensors():
     assert metrics.gradient_kurtosis(x for x in [a, None, b]) == approx(pooled)  # a generator will do
 
 
-def test_real_gradients_in_one_pass():
+def test_real_gradients_as_tensors_or_as_one_vector():
     model = nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 1))
     with torch.no_grad():
         model[0].bias[:5] = -100.0  # five dead units
     model(randn(32, 6, dtype=torch.float32)).square().mean().backward()
     gradients = [p.grad for p in model.parameters()]
     copies = [g.clone() for g in gradients]
-    statistics = metrics.gradient_statistics(gradients)
-    assert statistics == {
-        "gradient_kurtosis": metrics.gradient_kurtosis(gradients),
-        "gradient_kurtosis/nonzero": metrics.gradient_kurtosis_nonzero(gradients),
-        "gradient_kurtosis/zero_fraction": metrics.gradient_zero_fraction(gradients),
-    }
-    assert statistics["gradient_kurtosis/zero_fraction"] >= 5 * (6 + 1 + 1) / 161
+    agents = torch.stack([torch.cat([g.flatten() for g in gradients]), torch.ones(161)])
+    for metric in (metrics.gradient_kurtosis, metrics.gradient_kurtosis_nonzero, metrics.gradient_zero_fraction):
+        assert metric(agents)[0].item() == approx(metric(gradients)) and metric(agents[1]) == approx(
+            metric(agents)[1].item()
+        )
+    assert metrics.weight_norm(agents).tolist() == approx([metrics.weight_norm(gradients), math.sqrt(161)])
+    assert metrics.gradient_zero_fraction(gradients) >= 5 * (6 + 1 + 1) / 161
     assert all(torch.equal(g, copy) for g, copy in zip(gradients, copies))
-    assert metrics.gradient_statistics(gradients, eps=1e-3)["gradient_kurtosis"] != statistics["gradient_kurtosis"]
+    assert metrics.gradient_kurtosis(gradients, eps=1e-3) != metrics.gradient_kurtosis(gradients)
 
 
 @given(seeds, st.integers(5, 200), st.floats(0, 0.9), factors)

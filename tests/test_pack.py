@@ -197,7 +197,18 @@ def test_how_the_runs_of_a_pack_end(tmp_path, capsys):
     assert manifest["arguments"]["seed"] == 6 and not {"num_seeds", "runs"} & manifest["arguments"].keys()
     alone = shlex.split(manifest["command"])[2:]
     assert alone[-4:] == ["--seed", "6", "--run-name", "X/s6"] and "--num-seeds" not in alone
-    assert "2 of 2 runs are finished: final_return" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    summary, head, *rows, best = said.splitlines()[-5:]
+    assert summary.startswith("2 of 2 runs are finished: final_return") and head.split()[:2] == ["seed", "state"]
+    done = [json.loads((tmp_path / f"X/s{seed}/done.json").read_text()) for seed in (5, 6)]
+    for seed, row, result in zip((5, 6), rows, done, strict=True):
+        low, high = result["final_return_ci"]
+        cells = f"{seed} done {result['episodic_return']:.6g} {result['final_return']:.6g} [{low:.6g}, {high:.6g}]"
+        assert row.split() == cells.split()
+    number = 5 + (done[1]["episodic_return"] > done[0]["episodic_return"])
+    assert best.startswith(f"{tmp_path}/X: s{number} is the best of 2, ") and f"evaluate.py {tmp_path}/X" in best
+    train(*shlex.split(words), "--num-seeds", 2, "--run-name", "X/s5", code=2)
+    assert f"{tmp_path}/X/s5 is a run: expected another name" in capsys.readouterr().err
 
     good, bad, refused = (f"{words} --run-name {name}" for name in ("good", "bad", "refused --gamma 7"))
     bad += " --learning-rate 1e12"
@@ -231,6 +242,6 @@ def test_a_diverged_run_plays_no_evaluation_episodes(tmp_path, capsys):
 def test_stopped_runs_play_no_evaluation_episodes():
     several, closed = object.__new__(pack.Pack), []
     args = SimpleNamespace(seed=1, eval_episodes=2)
-    several.members, several._bar = [SimpleNamespace(args=args, exit_code=143, finish=closed.append)], None
+    several.members, several._meter = [SimpleNamespace(args=args, exit_code=143, finish=closed.append)], None
     several.finish(None)
     assert closed == [[]]

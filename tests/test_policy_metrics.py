@@ -18,18 +18,17 @@ log_ratios = st.lists(st.floats(-30, 30), min_size=1, max_size=50)
 def test_effective_sample_size_by_hand():
     log_ratio = torch.tensor([1.0, 2.0, 3.0, 6.0], dtype=torch.float64).log()
     assert metrics.effective_sample_size(log_ratio) == approx(144 / 50)
-    assert metrics.effective_sample_size_percent(log_ratio) == approx(72.0)
-    assert metrics.effective_sample_size(log_ratio.view(2, 2)) == approx(144 / 50)
+    agents = torch.stack([log_ratio, torch.zeros(4).double()])  # each is measured alone
+    assert metrics.effective_sample_size(agents).tolist() == approx([144 / 50, 4])
     # a weight of zero is still a sample
     log_ratio = torch.tensor([0.0, -math.inf, 0.0, -math.inf])
     assert metrics.effective_sample_size(log_ratio) == 2.0
-    assert metrics.effective_sample_size_percent(log_ratio) == 50.0
 
 
 def test_effective_sample_size_at_the_edges():
     for n in (1, 3, 1000, 131072):
         assert metrics.effective_sample_size(torch.zeros(n)) == n  # exactly: theta_new = theta_old
-        assert metrics.effective_sample_size_percent(torch.full((n,), -0.3)) == 100.0
+        assert metrics.effective_sample_size(torch.full((n,), -0.3)) == n
     rounding = max(metrics.effective_sample_size(1e-9 * randn(7, seed=seed)) for seed in range(50))
     assert rounding <= 7.0  # seed 5 has 7 + 2e-15 before the clamp
     assert metrics.effective_sample_size(torch.tensor([0.0, -1e4, -math.inf])) == 1.0
@@ -37,16 +36,14 @@ def test_effective_sample_size_at_the_edges():
     assert metrics.effective_sample_size(torch.tensor([-5e3, -5e3])) == 2.0  # exp(-5000) is 0
     for bad in ([-math.inf] * 3, [0.0, math.nan], [math.inf, 0.0], [-math.inf, math.nan], []):
         assert math.isnan(metrics.effective_sample_size(torch.tensor(bad)))
-        assert math.isnan(metrics.effective_sample_size_percent(torch.tensor(bad)))
 
 
 @given(log_ratios, seeds, st.integers(2, 4), st.floats(-500, 500))
 def test_effective_sample_size_properties(values, seed, copies, shift):
     log_ratio = torch.tensor(values, dtype=torch.float64)
     n, ess = len(values), metrics.effective_sample_size(log_ratio)
-    percent = metrics.effective_sample_size_percent(log_ratio)
     weights = torch.softmax(log_ratio, 0)
-    assert 1 <= ess <= n and percent == approx(100 * ess / n)
+    assert 1 <= ess <= n
     assert ess == approx(1 / weights.square().sum().item())  # the paper's form
     assert ess == approx(torch.exp(2 * log_ratio.logsumexp(0) - (2 * log_ratio).logsumexp(0)).item())
     assert ess <= math.exp(torch.special.entr(weights).sum().item()) * (1 + 1e-9)
@@ -54,7 +51,6 @@ def test_effective_sample_size_properties(values, seed, copies, shift):
     assert metrics.effective_sample_size(log_ratio + shift) == approx(ess, rel=1e-8)
     assert metrics.effective_sample_size(shuffled(log_ratio, seed)) == approx(ess)
     assert metrics.effective_sample_size(log_ratio.repeat(copies)) == approx(copies * ess)
-    assert metrics.effective_sample_size_percent(log_ratio.repeat(copies)) == approx(percent)
     padded = torch.cat([log_ratio, torch.tensor([-math.inf])])
     assert metrics.effective_sample_size(padded) == approx(ess)
 
@@ -64,11 +60,11 @@ def test_effective_sample_size_of_ratios_inside_the_clip_range(seed, n, clip):
     low, high = 1 - clip, 1 + clip
     ratio = low + (high - low) * rand(n, seed=seed).round(decimals=seed % 3)  # decimals=0: only the two ends
     bound = 4 * low * high / (low + high) ** 2  # Kantorovich: 99 % for a clip of .1, 96 % for .2
-    assert metrics.effective_sample_size_percent(ratio.log()) >= 100 * bound - 1e-9
+    assert metrics.effective_sample_size(ratio.log()) >= n * bound - 1e-9
     half = torch.tensor([low] * n + [high] * n, dtype=torch.float64)
     worst = torch.cat([half[:n].repeat(round(1e4 * high / low)), half[n:].repeat(10**4)])
     if n < 10:
-        assert metrics.effective_sample_size_percent(worst.log()) == approx(100 * bound, rel=1e-4)
+        assert metrics.effective_sample_size(worst.log()) == approx(len(worst) * bound, rel=1e-4)
 
 
 @pytest.mark.parametrize("continuous", [False, True])
@@ -158,20 +154,25 @@ def test_gradient_noise_is_unbiased():
     """Gradients with a known mean and covariance: both estimates are within 2 % on average over 3000 measurements."""
     generator = torch.Generator().manual_seed(0)
     mean, std = rand(30), 0.5 + rand(30, seed=1)
-    groups = torch.arange(8)[:, None]
-    samples = mean + std * torch.randn(3000, 8, 30, generator=generator, dtype=torch.float64)
-    found = torch.tensor([metrics.gradient_noise(lambda rows, x=x: x[rows[0]], groups) for x in samples])
+    samples = mean + std * torch.randn(8, 3000, 30, generator=generator, dtype=torch.float64)
+    found = torch.stack(metrics.gradient_noise(samples), 1)  # as of 3000 agents
     expected = torch.stack([mean.square().sum(), std.square().sum()])
     torch.testing.assert_close(found.mean(0).double(), expected, rtol=0.02, atol=0)
-    alone, halves = metrics.gradient_noise(lambda rows: samples[0][rows[0]], groups), []
-    for part in (groups[:4], groups[4:]):  # two processes, each with half of the groups: the same sums
-        metrics.gradient_noise(lambda rows: samples[0][rows[0]], part, halves.append)
-    sums = [x + y for x, y in zip(*halves)]
-    summed = metrics.gradient_noise(
-        lambda rows: samples[0][rows[0]], groups[:4], lambda tensors: [x.copy_(y) for x, y in zip(tensors, sums)]
+    alone = torch.stack(metrics.gradient_noise(samples[:, 7]))
+    torch.testing.assert_close(alone, found[7])
+    assert all(map(math.isnan, metrics.gradient_noise(samples[:1, 0])))
+
+
+def noise_scales(rows, valid, num_steps):
+    """metrics.noise_scales of the means of rows (T N, P), a row being its own gradient; in groups as in the scripts."""
+    num_envs = len(valid) // num_steps
+    groups = metrics.environment_groups(num_steps, num_envs, metrics.NOISE_GROUPS)
+    order = torch.randperm(groups.numel(), generator=torch.Generator().manual_seed(0))
+    outer, inner = (
+        torch.stack([rows[inds][valid[inds]].mean(0) for inds in part])
+        for part in (groups, groups.flatten()[order].view_as(groups))
     )
-    assert summed == approx(alone)
-    assert all(map(math.isnan, metrics.gradient_noise(lambda rows: samples[0][rows[0]], groups[:1])))
+    return metrics.noise_scales(outer, inner, valid[groups.flatten()].sum() / len(groups), num_envs // len(groups))
 
 
 def test_noise_scales_tell_environments_from_steps():
@@ -181,30 +182,32 @@ def test_noise_scales_tell_environments_from_steps():
     a, b = (torch.randn(*size, P, generator=generator, dtype=torch.float64) for size in ((1, N), (T, N)))
     rows = (1.0 + a + b).flatten(0, 1)
     valid = torch.arange(T * N) // N < T - 4  # the last four steps of each are no rows
-    out = metrics.gradient_noise_scales(lambda inds: rows[inds][valid[inds]].mean(0), valid, T, seed=0)
+    out = noise_scales(rows, valid, T)
     assert out["grad_noise_scale/envs"] == approx(1 + 1 / 12, rel=0.25)  # tr = P (1 + 1 / 12) for one environment
     assert out["grad_noise_scale"] == approx(12 * out["grad_noise_scale/envs"])
     assert out["grad_noise_scale/inner"] == approx(2, rel=0.4) and out["grad_noise_scale/dominated"] == 0
     assert out["grad_noise_scale"] == approx(out["grad_noise_scale/noise"] / out["grad_noise_scale/signal"])
     rows = rows - rows[valid].mean(0)  # no gradient at all
-    out = metrics.gradient_noise_scales(lambda inds: rows[inds][valid[inds]].mean(0), valid, T, seed=0)
+    out = noise_scales(rows, valid, T)
     assert out["grad_noise_scale/dominated"] == 1 and out["grad_noise_scale/signal"] < 0
     assert not {"grad_noise_scale", "grad_noise_scale/envs", "grad_noise_scale/inner"} & out.keys()
-    assert metrics.gradient_noise_scales(lambda inds: rows[inds].mean(0), valid[:T], T, seed=0) == {}
+    assert noise_scales(rows, valid[:T], T) == {}  # one environment
 
 
-@pytest.mark.parametrize("num_envs, num_ranks", [(2, 1), (3, 1), (7, 1), (19, 1), (64, 2), (6, 2)])
-def test_the_noise_in_environments_is_that_in_samples(num_envs, num_ranks):
+@pytest.mark.parametrize("num_envs", [2, 3, 7, 19])
+def test_the_noise_in_environments_is_that_in_samples(num_envs):
     """12 of an environment's 16 rows count, however many environments make a group."""
     rows = 1 + 0.1 * torch.randn(16 * num_envs, 20, generator=torch.Generator().manual_seed(0))
-    valid = torch.arange(16 * num_envs) // num_envs < 12
-
-    def add(tensors):  # the other process has the same numbers
-        for x in tensors:
-            x *= num_ranks
-
-    out = metrics.gradient_noise_scales(lambda inds: rows[inds][valid[inds]].mean(0), valid, 16, 0, num_ranks, add)
+    out = noise_scales(rows, torch.arange(16 * num_envs) // num_envs < 12, 16)
     assert out["grad_noise_scale"] == approx(12 * out["grad_noise_scale/envs"]) and out["grad_noise_scale"] > 0
+
+
+def test_the_noise_of_each_agent_alone():
+    gradients, rows = 1 + randn(2, 8, 3, 5), torch.tensor([12.0, 12.0, 6.0])
+    found = metrics.noise_scales(*gradients, rows, 2)
+    assert len(found) == 3
+    for s in range(3):
+        assert found[s] == approx(metrics.noise_scales(*gradients[:, :, s], rows[s], 2))
 
 
 def test_each_noise_scale_is_there_if_its_own_signal_is_positive():

@@ -134,7 +134,7 @@ def test_the_network_is_cleanrls():
         half = pqn.QNetwork(4, bf16=True)
         half.load_state_dict(ours.state_dict())
         assert (half(obs)[0] - q_values).norm() < 0.05 * q_values.norm()
-    assert [h.shape[1] for h in hiddens] == [32, 64, 64, 512] and all((h >= 0).all() for h in hiddens)
+    assert [h.shape[1] for h in hiddens[0]] == [32, 64, 64, 512] and all((h >= 0).all() for h in hiddens[0])
 
 
 @pytest.mark.parametrize("layer_norm,eps", [("chw", 1e-5), ("channels", 1e-6)])

@@ -87,7 +87,7 @@ def test_log_points(batches, num_logs):
         points += [run.global_step] * run.at_log_point(batch)
     assert points[-1] == run.total_steps and len(points) == min(num_logs, len(batches), len(points))
     assert len(points) >= min(num_logs, len(batches)) - (len(set(batches)) > 1)
-    assert len(points) <= 50 or num_logs == 100  # by default ppo_envpool.py's diagnostics cost at most a tenth
+    assert len(points) <= 100  # by default ppo_envpool.py's diagnostics cost less than a tenth
 
 
 def test_the_first_tensor_that_is_not_finite_in_any_process(tmp_path, monkeypatch):
@@ -150,9 +150,10 @@ def test_what_keeps_a_run_from_writing_is_one_line(tmp_path, monkeypatch, capsys
 def test_evaluation_episodes_without_a_finite_mean_are_left_out(tmp_path, capsys):
     """Such a number would make done.json one that no program reads."""
     run = object.__new__(rundir.Run)
-    run.path, run.args, run.alone = tmp_path, SimpleNamespace(capture_video=False), False
-    run._bar = run._lock = io.StringIO()
-    run._events = run._wandb = None
+    run.path = run.name = tmp_path
+    run.args, run.alone = SimpleNamespace(capture_video=False), False
+    run._lock = io.StringIO()
+    run._events = run._meter = run._wandb = None
     run.exit_code, run.global_step, run.parent_step, run._wall_seconds, run.latest = 0, 8, 2, 2.0, [(1.0, 4)]
     done = run.finish([1.0, np.nan])
     assert done == {"global_step": 8, "wall_seconds": 2.0, "sps": 3.0, "episodic_return": 1.0}
@@ -165,7 +166,7 @@ def test_games_are_counted_by_environment():
     run = object.__new__(rundir.Run)
     run.episodes, run.latest, run.new_returns, run.earned, run._finished = 0, [], [], (0.0, 0), 0
     run.global_step = run._log_step = run._log_time = 0
-    run._events = run._wandb = None
+    run._events = run._wandb = run._best = None
     run.add_episodes([(1.0, 10), (3.0, 30)], np.array([2, 0, 0]), 6.0, 60)
     assert (run.episodes, run.charts()["charts/min_episodes"], run.mean_return()) == (2, 0, 2.0)
     assert run.mean_new_return() == 2.0 and run.new_returns == [1.0, 3.0]

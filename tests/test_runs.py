@@ -25,6 +25,7 @@ import pytest
 import torch
 from conftest import (
     LEVELS,
+    ROOT,
     STEPS,
     check_complete,
     command,
@@ -47,6 +48,7 @@ from tensorboard.plugins.base_plugin import TBContext
 from tensorboard.plugins.hparams import backend_context, list_session_groups
 from tensorboard.plugins.hparams.api_pb2 import ListSessionGroupsRequest, Status
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+from test_sync import REWRITTEN
 
 from support import arguments, progress, reading, tags
 from support.envs.episodes import env_seeds
@@ -63,18 +65,17 @@ EVERY = {
 PPO = {
     *(f"losses/{tag}" for tag in "policy_loss value_loss entropy approx_kl old_approx_kl clipfrac".split()),
     *(f"{place}/{tag}" for place in ("diagnostics", "probe") for tag in POLICY),
-    *("outer/kl_behavior", "outer/ddr"),
 }
-OUTER = {  # the scripts that measure the outer loop: what each logs beside PPO
-    script: {"outer/plateau", *(f"outer/grad_noise_scale/{tag}" for tag in ("dominated", "signal", "noise"))}
-    for script in ("ppo_atari_envpool.py", "ppo_envpool.py")
-}
+MOVED = {"outer/kl_behavior", "outer/ddr"}
+OUTER = {*MOVED, "outer/plateau", *(f"outer/grad_noise_scale/{tag}" for tag in ("dominated", "signal", "noise"))}
 TAGS = {  # what each script logs beside what every script does
-    "ppo_atari_envpool.py": PPO | OUTER["ppo_atari_envpool.py"],
+    "ppo_atari_envpool.py": PPO,
     "pqn_atari_envpool.py": {"losses/td_loss", "losses/q_values", "charts/epsilon", "outer/greedy_churn"},
-    "ppo_procgen.py": PPO | {"charts/eval_episodic_return", "charts/eval_train_return", "charts/generalization_gap"},
-    "ppo_rnd_envpool.py": PPO | {"losses/int_value_loss", "losses/fwd_loss", "charts/intrinsic_reward"},
-    "ppo_envpool.py": PPO | OUTER["ppo_envpool.py"],
+    "ppo_procgen.py": PPO
+    | MOVED
+    | {"charts/eval_episodic_return", "charts/eval_train_return", "charts/generalization_gap"},
+    "ppo_rnd_envpool.py": PPO | MOVED | {"losses/int_value_loss", "losses/fwd_loss", "charts/intrinsic_reward"},
+    "ppo_envpool.py": PPO | OUTER,
 }
 COVERAGE = {  # the name, shape and type of an observation in coverage.npz, and the length of a feature
     "ppo_procgen.py": ("frame", (64, 64, 3), np.uint8, 256),
@@ -105,16 +106,27 @@ def test_curves(finished, script):
             assert list(steps) == STEPS[:1]
         elif not tag.startswith(AFTER_A_GAME):  # which begin when the first game ends
             assert list(steps) == STEPS, tag
+    if script in REWRITTEN:  # but for the layers, whose names are the network's, and for what rundir.Run counts
+        text = (ROOT / script).read_text()
+        of_run = ("charts/episod", "charts/min_episodes", "charts/reward", "charts/SPS")
+        words = {
+            word
+            for tag in scalars
+            if "weight_norm/" not in tag and not tag.startswith(of_run)
+            for word in tag.split("/")
+        }
+        assert not {word for word in words if re.sub("tau_.*", "tau_{", word) not in text}
     rows = dict(scalars["diagnostics/feature_rank/rows"])
     assert all(100 < rows[step] <= 128 for step in STEPS)  # the valid rows of the batch
     assert {value for _, value in scalars["probe/feature_rank/rows"]} == {100}
     assert scalars["charts/episodes"][-1][1] >= 1
     if TAGS[script] >= PPO:
         assert all(0 < value <= 100 for _, value in scalars["diagnostics/ess"])
+    if TAGS[script] >= MOVED:
         kl, ddr = (np.array([value for _, value in scalars[tag]]) for tag in ("outer/kl_behavior", "outer/ddr"))
         counts = np.array([rows[step] for step in STEPS])
         sums = (np.cumsum(counts) / np.cumsum(kl), counts / kl)
-        np.testing.assert_allclose(ddr, sums[0 if script in OUTER else 1], rtol=1e-4)
+        np.testing.assert_allclose(ddr, sums[0 if TAGS[script] >= OUTER else 1], rtol=1e-4)
 
 
 def test_files(finished, script):

@@ -10,78 +10,81 @@ import sys
 
 import graphlib
 import pytest
-from conftest import ROOT, SMALL
+from conftest import FIRST, ROOT, SMALL
 
 SCRIPTS = {name: (ROOT / name).read_text() for name in [*SMALL, "ppo_isaacgym.py"]}
-BANNERS = (
-    "Args, environments, networks, rollout, targets and loss, update, diagnostics, "
-    "setup, rollout, targets, update, diagnostics, log, close"
-).split(", ")
 AXIS = "ppo_envpool.py"
+REWRITTEN = [  # the scripts on the pattern of the first; in the end all
+    "ppo_atari_envpool.py",
+    "ppo_ewma_atari_envpool.py",
+    "pqn_atari_envpool.py",
+    "ppo_procgen.py",
+    "ppo_rnd_envpool.py",
+]
+BANNERS = (
+    "Args, environments, network, advantages and loss, the six diagnostics, evaluation, "
+    "setup, rollout, advantages, update, log, close"
+).split(", ")
+TARGETS = {"advantages": "targets", "advantages and loss": "targets and loss"}  # what a value method has
+OUTER = ["ppo_ewma_atari_envpool.py", "ppo_isaacgym.py", AXIS]  # the scripts of P3's experiments
+LINES = {
+    "ppo_atari_envpool.py": 480,
+    "ppo_ewma_atari_envpool.py": 565,
+    "pqn_atari_envpool.py": 475,
+    "ppo_procgen.py": 560,
+    "ppo_rnd_envpool.py": 655,
+}  # at most; what grows beyond it has something in it that is no algorithm
+NEIGHBOURS = {
+    (FIRST, "ppo_ewma_atari_envpool.py"): 138,
+    (FIRST, "pqn_atari_envpool.py"): 317,
+    (FIRST, "ppo_procgen.py"): 260,
+    (FIRST, "ppo_rnd_envpool.py"): 400,
+}  # the lines in which two scripts differ, at most: two files differ by what the algorithms differ
 OWN = {  # top-level names that each script fills in its own way
     "Args": "each algorithm has its own arguments; shared ones are compared one by one below",
     "parse_args": "two scripts have defaults by task or by kind of action",
     "OBS_SHAPE": "Atari's or Procgen's frames",
-    "make_envs": "other games",
+    "make_envs": "other environments",
+    "Rollout": "what the algorithm keeps of a step",
     "Agent": "each has the encoder and the heads of its paper",
     "make_agent": "other networks",
-    "Rollout": "what the algorithm keeps of a step",
-    "Batch": "what its loss needs of a row",
-    "empty_rollout": "as Rollout",
     "policy": "sampled, epsilon-greedy, Gaussian; a value, two values, values of actions",
-    "collect_steps": "as Rollout and policy",
+    "Batch": "what its loss needs of a row",
     "ppo_loss": "other networks and policies; its shared passages are compared below",
-    "diagnose_batch": "as ppo_loss and diagnose",
-    "coverage": "frames or vectors; a value or values of actions",
-    "diagnose": "PPO compares the policy before and after; a value method has no probabilities",
+    "diagnose": "a value method has no probabilities; a Gaussian policy has a deviation",
     "play_episodes": "as the policy acts: sampled, epsilon-greedy, Gaussian; Procgen has no lives",
     "main": "each algorithm has its own loop; its shared passages are compared below",
 }
-AGENTS = "an axis of agents, with coefficients of their own; rows have weights in place of a mask"
+EWMA = "ppo_ewma_atari_envpool.py"
+RANKS = "of all processes of torchrun"
 EXCEPT = {  # (name, script): why the text is another there than in the other scripts that have the name
-    ("gae", AXIS): "in NumPy, where its rollout is",
-    ("normalize_rewards", AXIS): AGENTS,
-    ("ewma_surrogate", AXIS): AGENTS,
-    ("minibatch", "pqn_atari_envpool.py"): "it has no advantages to normalise",
-    ("minibatch", "ppo_rnd_envpool.py"): "it draws the rows that the predictor learns from",
-    ("update", "ppo_isaacgym.py"): "it may adapt the learning rate to the KL of the minibatch",
-    ("gradient", AXIS): "each agent's gradient is one row; one thread computes",
-    ("update", AXIS): "each agent's gradient is clipped alone",
-    ("group_gradient", AXIS): AGENTS,
-    ("gradient_noise", AXIS): "one thread computes at this size",
+    ("gradient", "pqn_atari_envpool.py"): "it has no advantages to normalise",
+    ("gradient", "ppo_rnd_envpool.py"): "the predictor learns too, from frames of its own",
+    ("update", "ppo_rnd_envpool.py"): "the same",
+    ("gradient", EWMA): RANKS,
+    ("normalize_advantages", EWMA): RANKS,
 }
 LOSS = {  # passages of ppo_loss, the same in all PPO scripts: how their first and their last line begin
     "policy loss": ("    logratio = ", "    outside = "),
     "value loss and means": ("    v_loss = (newvalue", "        means = "),
 }
-EWMA = {"surrogate of the proximal policy": ("        pg_loss = ewma_surrogate(", "        outside = ")}
-EWMA_SCRIPTS = ("ppo_atari_envpool.py", "ppo_isaacgym.py", AXIS)
 PASSAGES = {  # passages of main, the same wherever they are
     "setup": ("    device = devices.set_up(args)", "    rng = "),
-    "environments": ("    batch_size = args.num_envs", "    rollout = "),
     "annealing": ("        if args.anneal_lr:", "            devices.set_learning_rate("),
     "rows": ("        dones = rollout", "        run.add_episodes("),
     "masks": ("        terminations, truncations = rollout", "        )"),
-    "minibatches": ("        for _epoch in range(", "            for inds in order.split("),
-    "sums": ("                stats.add(losses)", "                stats.gradient_steps += 1"),
-    "rows of the diagnostics": ("            means, scalars = ", "            rows, probe = "),
-    "log": ('            scalars["charts/learning_rate"]', "        run.end_iteration()"),
+    "minibatches": ("        for _epoch in range(", "                stats.gradient_steps += 1"),
+    "points": ("        if run.at_log_point(", '            scalars["charts/gradient_steps"]'),
+    "last gradient": ("            rows = batch.valid", "                last = metrics.unclipped("),
+    "diagnostics": ("                for place, inds", "                    scalars.update("),
+    "log": ("            run.log(", "        run.end_iteration()"),
     "start": ('if __name__ == "__main__":', "        main("),
 }
-OUTER = {  # passages of the scripts that P3's experiments use
-    "noise of the outer loop": ("        log_point, noise_scales = ", "            noise_scales = "),
-    "proximal policy": ("    prox = None if", "    devices.begin_average("),
-    "the outer loop": ("            scalars = diagnose_batch(", '            scalars.update({f"outer/'),
-}
-OUTER_SCRIPTS = ("ppo_atari_envpool.py", "ppo_isaacgym.py")
 PASSAGE_EXCEPT = {  # (passage, script): why it is not the same there
-    ("environments", "ppo_rnd_envpool.py"): "random steps come first",
-    ("rows", "ppo_procgen.py"): "Procgen has no lives, and no raw reward beside the one it pays",
-    ("masks", "ppo_procgen.py"): "its rewards are normalised first",
-    ("setup", "ppo_isaacgym.py"): "its simulator, made first, says what the network has to be",
-    ("environments", "ppo_isaacgym.py"): "one simulator steps all environments",
-    ("rows", "ppo_isaacgym.py"): "its rollout stays on the device and knows its autoreset steps",
-    ("masks", "ppo_isaacgym.py"): "its rollout stays on the device",
+    ("rows", "ppo_procgen.py"): "its rewards are the raw ones, and it has no lives",
+    ("masks", "ppo_procgen.py"): "it normalises the rewards",
+    ("minibatches", "ppo_rnd_envpool.py"): "a minibatch has frames that the predictor learns",
+    ("minibatches", EWMA): RANKS,
 }
 PHYSICS = {"capture_video", "num_threads", "shared_encoder"}  # other words there
 
@@ -232,35 +235,36 @@ def test_reading_imports_no_simulator():
 def test_same_name_same_text():
     """A name has one text wherever it stands, but for EXCEPT; what stands in OWN or EXCEPT without need fails too."""
     texts = {}
-    for script, text in SCRIPTS.items():
-        for name, source in definitions(text).items():
+    for script in REWRITTEN:
+        for name, source in definitions(SCRIPTS[script]).items():
             texts.setdefault(name, {})[script] = source
     shared = {name: sources for name, sources in texts.items() if len(sources) > 1}
     for name, sources in shared.items():
         common = {source for script, source in sources.items() if (name, script) not in EXCEPT}
-        assert len(common) > 1 if name in OWN else len(common) == 1, name
+        assert name in OWN or len(common) == 1, name
+        assert len(common) > 1 or name not in OWN or len(REWRITTEN) < len(SCRIPTS), name
         for script in sources:
             assert (name, script) not in EXCEPT or sources[script] not in common, (name, script)
-        for reason in {EXCEPT[name, script] for script in sources if (name, script) in EXCEPT}:
-            alike = {sources[script] for script in sources if EXCEPT.get((name, script)) == reason}
-            assert len(alike) == 1, f"{name}: one reason, several texts: {reason}"
-    assert OWN.keys() <= shared.keys() and {name for name, _ in EXCEPT} <= shared.keys() - OWN.keys()
+    if len(REWRITTEN) == len(SCRIPTS):
+        assert OWN.keys() <= shared.keys() and {name for name, _ in EXCEPT} <= shared.keys() - OWN.keys()
 
 
-PPO = [name for name in SCRIPTS if name.startswith("ppo_")]
-WHERE = (  # passages, and the scripts that have them
-    *((PASSAGES, [name for name in SCRIPTS if name != AXIS]), (OUTER, OUTER_SCRIPTS)),
-    *((LOSS, PPO), (EWMA, EWMA_SCRIPTS)),
-)
-
-
-@pytest.mark.parametrize("name", [name for group, _ in WHERE for name in group])
+@pytest.mark.parametrize("name", [*LOSS, *PASSAGES])
 def test_shared_passages(name):
-    ((lines, scripts),) = [(group[name], scripts) for group, scripts in WHERE if name in group]
+    scripts = [script for script in REWRITTEN if name in PASSAGES or script.startswith("ppo_")]
+    lines = {**LOSS, **PASSAGES}[name]
     passages = {x: passage(SCRIPTS[x], *lines) for x in scripts if (name, x) not in PASSAGE_EXCEPT}
     first = next(iter(passages.values()))
     for script, lines in passages.items():
         assert lines == first, script
+
+
+@pytest.mark.parametrize("first,second", NEIGHBOURS)
+def test_two_files_differ_by_what_the_algorithms_differ(first, second):
+    diff = subprocess.run(["git", "diff", "--no-index", "-U0", first, second], capture_output=True, text=True, cwd=ROOT)
+    lines = len(re.findall(r"^[-+](?![-+]{2} )", diff.stdout, re.M))
+    print(f"{first} and {second} differ in {lines} lines, {NEIGHBOURS[first, second]} at most")
+    assert 0 < lines <= NEIGHBOURS[first, second]
 
 
 def test_arguments_agree():
@@ -274,12 +278,15 @@ def test_arguments_agree():
     assert not {name for name, fields in texts.items() if len(fields) > 1} - own
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", REWRITTEN)
 def test_form(script):
     text = SCRIPTS[script]
-    assert len(text.splitlines()) <= {"ppo_rnd_envpool.py": 650, AXIS: 700}.get(script, 600)
+    assert len(text.splitlines()) <= LINES[script]
     banners = re.findall(r"^ *# ---- ([\w ]+?) -+$", text, re.M)
-    assert banners == list(BANNERS)
+    expected = [TARGETS.get(x, x) if script == "pqn_atari_envpool.py" else x for x in BANNERS]
+    if script in OUTER:
+        expected.insert(expected.index("the six diagnostics"), "the outer loop")
+    assert banners == expected
     assert {len(line) for line in text.splitlines() if re.match(r" *# ---- ", line)} == {120}
     for name, (_, comment) in arguments(text).items():
         assert len(comment) > 10, f"--{name} is not documented"

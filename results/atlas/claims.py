@@ -121,23 +121,6 @@ def returns_of(runs, task, seeds, column="final_return"):
     return {(int(n), int(t), rate): of.to_numpy(float) for (n, t, rate), of in values.groupby(columns)}
 
 
-def step_1(runs):
-    """The runs of step 1 of all tasks, with `score` on scale B: what advise.py may know before another task (A6).
-
-    Left out are the tasks on which no setting is above random play by ERRORS standard errors of 60 episodes of it. A
-    score is at least -1: settings that are far worse than random play are all as bad.
-    """
-    found = []
-    for task in tasks():
-        play, top = random_play().loc[task], settings_of(returns_of(runs, task, CHOOSING)).top
-        if top - play["random"] > ERRORS * play["deviation"] / 60**0.5:
-            own = runs[(runs["env_id"] == task) & runs["seed"].isin(CHOOSING)]
-            values = own["final_return"].where(own["state"] != "diverged").fillna(play["random"])
-            scores = (values - play["random"]) / (top - play["random"])
-            found.append(own.assign(score=scores.clip(lower=-1.0)))
-    return pd.concat(found)
-
-
 # ---- step 2: a task's numbers ----------------------------------------------------------------------------------------
 class Task(NamedTuple):
     """What a task has shown. Scores are arrays (seeds,) by (N, T, rate)."""
@@ -343,7 +326,7 @@ BESIDE = {  # estimates beside the claims: the numbers of the sheet
 
 
 def claims(scores):
-    """A1 to A5 as CLAIMS.md registers them; A6 is by results/advise/replay_advise.py."""
+    """A1 to A5 as CLAIMS.md registers them; A6 was judged by a program of commit 645d5f2 (results/advise)."""
     found, runs = Claims(scores), scores.table
     counted, of_best = (atlas(runs, references)[1] for references in (True, False))
     area = atlas(runs, column="mean_return")[1]

@@ -6,6 +6,7 @@ The page has a line `<!-- page.py: NAME -->` before each table, and `<!-- end --
 
     tasks      the scores of the judged settings of each task
     after      what was looked for after the runs (after.py)
+    equal      the score of each N x T at each rate of step 1
     claims     A1 to A5, with the half-widths that came out and those that were registered
     new        what a new task will show, by two methods
     counts     tasks that do not count, rates at the edge
@@ -107,11 +108,19 @@ def after_table(every, runs):
     yield "| | score | tasks | p |"
     yield "|---|---|---|---|"
     for what, values in after.rows(every, runs):
-        p = stats.ttest_1samp(values, 0.0).pvalue
-        yield f"| {what} | {interval(atlas.over_tasks(values).estimate)} | {len(values)} | {max(p, 1e-4):.1g} |"
-    *slope, p, r2 = after.slope_on_budget(every, runs)
-    words = f"its slope a doubling of the budget, 1e-3 to 8e-3 (R² left out {r2:+.2f})"
-    yield f"| {words} | {interval(Estimate(*slope))} | {len(after.both_steps(every, runs))} | {p:.1g} |"
+        if len(values) > 1:
+            p = stats.ttest_1samp(values, 0.0).pvalue
+            yield f"| {what} | {interval(atlas.over_tasks(values).estimate)} | {len(values)} | {max(p, 1e-4):.1g} |"
+
+
+def equal_table(every, runs):
+    tasks = after.both_steps(every, runs)
+    yield f"| rate | {' | '.join(f'{n} x {t}' for n, t in atlas.N_BY_TS)} | 8 x 128 minus 128 x 8 |"
+    yield "|---|---|---|---|---|"
+    for x in atlas.RATES:
+        cells = [f"{np.mean([task.at(n_by_t, x) for task in tasks]):.2f}" for n_by_t in atlas.N_BY_TS]
+        more = atlas.over_tasks([task.few_minus_many([x]) for task in tasks]).estimate
+        yield f"| {rate(x)} | {' | '.join(cells)} | {interval(more)} |"
 
 
 def new_table(every, _):
@@ -201,6 +210,7 @@ def cost_table(_, runs):
 
 TABLES = {
     "after": after_table,
+    "equal": equal_table,
     "tasks": tasks_table,
     "claims": claims_table,
     "new": new_table,
@@ -230,6 +240,8 @@ def main():
     table = reading.load(experiment.DATASET)
     runs = table[table["experiment"].str.split().map(lambda words: "atlas" in words)]
     PAGE.write_text(filled(PAGE.read_text(), runs))
+    by_budget = pd.DataFrame(after.by_budget(atlas.atlas(runs)[0], runs))
+    by_budget.to_csv(atlas.HERE / "by_budget.csv", index=False, lineterminator="\n")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from typing import Annotated, Optional, Tuple
 
 import pandas as pd
 
+from support import catalog
 from support.arguments import Count, NByT, Pattern, Steps, fail, parse, writable
 
 Peer = Annotated[str, Pattern(r"[\w-]+=\S[\s\S]*", "NAME=COMMAND")]
@@ -59,7 +60,8 @@ def ours(env_id, setting, size, steps, runs_dir):
     """The command that trains `size` agents."""
     flags = f"--env-id {env_id} --num-envs {setting[0]} --num-steps {setting[1]} --total-timesteps {steps}"
     agents = f"--num-seeds {size} --num-logs 20 --eval-episodes 50 --runs-dir {runs_dir} --run-name run"
-    return [sys.executable, str(ROOT / "ppo_envpool.py"), *f"{flags} {agents}".split()]
+    rate = f"--learning-rate {catalog.cleanrl_rate(env_id)}"
+    return [sys.executable, str(ROOT / "ppo_envpool.py"), *f"{flags} {rate} {agents}".split()]
 
 
 def measure(words):

@@ -23,6 +23,7 @@ import time
 from dataclasses import dataclass
 from typing import Annotated, Optional, Tuple
 
+from support import catalog
 from support.arguments import Count, Pattern, Steps, parse, writable
 
 Setting = Annotated[str, Pattern(r"\S+:[1-9]\d*x[1-9]\d*", "TASK:NxT")]
@@ -174,6 +175,7 @@ def run(setting):
             clock.put_around(found_in[owner], name, kind)
     with tempfile.TemporaryDirectory() as runs_dir:
         flags = f"--env-id {env_id} --num-envs {num_envs} --num-steps {num_steps} --total-timesteps {steps}"
+        flags += f" --learning-rate {catalog.cleanrl_rate(env_id)}"
         agents = f"--num-seeds {size} --num-logs 20 --eval-episodes 50 --runs-dir {runs_dir} --run-name run"
         sys.argv = ["ppo_envpool.py", *f"{flags} {agents}".split()]
         with contextlib.suppress(SystemExit):

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from support import arguments, reading
+from support import arguments, catalog, reading
 
 HERE = Path(__file__).resolve().parent
 TASKS = {  # task: (CleanRL's script, N x T, steps)
@@ -72,6 +72,7 @@ def train(cleanrl, task, program, seed):
         else:
             env_id = f"gymnasium::{task}" if program == OURS_GYMNASIUM else task
             words = f"--num-logs {POINTS} --num-threads 1 --no-cuda --runs-dir {folder} --run-name run".split()
+            words += ["--learning-rate", str(catalog.cleanrl_rate(task))]
             run([ROOT / "ppo_envpool.py", "--env-id", env_id, *flags, *words], folder)
             curves = reading.read_curves(Path(folder, "run"))
     steps, returns = curves["charts/episodic_return"]

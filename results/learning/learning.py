@@ -146,8 +146,9 @@ def take(folder):
 
 
 def words(run):
-    """The name of a run directory in words: 128x8_anew__s1 is "128 x 8 anew, seed 1"."""
-    run = run.replace("nobonus", "no bonus").replace("__s", ", seed ").replace("_", " ")
+    """The name of a run directory in words: 128x8_run2__s1 is "128 x 8, run 2, seed 1"."""
+    run = run.replace("nobonus", "no bonus").replace("__s", ", seed ")
+    run = re.sub(r"_run(?=\d)", ", run ", run).replace("_", " ")
     return re.sub(r"^s(?=\d)", "seed ", re.sub(r"(?<=\d)x(?=\d)", " x ", run))
 
 
@@ -169,9 +170,11 @@ def draw(name):
     figure, axes = plt.subplot_mosaic(";".join(rows), figsize=(PAGE, 1.2 * sum(heights) + 1.3), height_ratios=heights)
     for (label, of), color in zip(published.groupby("series"), (GRAY, "black", "tan")):
         axes["R"].plot(of["step"] / 1e6, of["return"], color=color, ls=DASHED, lw=1, label=label)
-    for (setting, runs), color in zip(table.groupby(settings_of(table["run"]), sort=False), COLORS):
+    settings = settings_of(table["run"]).str.replace(r"_run\d+$", "", regex=True)
+    for (setting, runs), color in zip(table.groupby(settings, sort=False), COLORS):
         names = list(dict.fromkeys(runs["run"]))
-        label = words(names[0]) if len(names) == 1 else f"{words(setting)}, {len(names)} seeds".lstrip(", ")
+        several = f"one seed, {len(names)} runs" if "_run" in names[0] else f"{len(names)} seeds"
+        label = words(names[0]) if len(names) == 1 else f"{words(setting)}, {several}".lstrip(", ")
         for run, of in runs.groupby("run"):
             steps = of["step"] / 1e6
             axes["R"].plot(steps, of[first], color=color, lw=0.9, label=label if run == names[0] else None)

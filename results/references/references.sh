@@ -11,7 +11,8 @@ reference() { # NAME, the number of seeds, and the flags
 }
 
 for task in CartPole-v1 Acrobot-v1 MountainCar-v0; do
-    reference "cleanrl_$task" 20 --env-id $task --num-envs 4 --num-steps 128 --total-timesteps 500000
+    reference "cleanrl_$task" 20 --env-id $task --num-envs 4 --num-steps 128 --total-timesteps 500000 \
+        --learning-rate 2.5e-4
 done
 reference zoo_CartPole-v1 20 --env-id CartPole-v1 --num-envs 8 --num-steps 32 --minibatch-size 256 --update-epochs 20 \
     --gae-lambda 0.8 --gamma 0.98 --ent-coef 0 --learning-rate 1e-3 --no-clip-vloss --total-timesteps 100000

@@ -26,7 +26,7 @@ FEW, MANY = (8, 128), (128, 8)
 
 
 def scores():
-    """{(N, T, rate): scores (36, 3)} of step 1 on scale B, tasks in the order of design.counted."""
+    """{(N, T, rate): scores (36, 3)} of step 1 on scale B, tasks in the order of their names."""
     runs = reading.load(ROOT / "results" / "runs.csv.gz")
     runs = runs[runs["experiment"].eq("atlas") & runs["seed"].between(1, 3) & runs["env_id"].isin(design.counted())]
     play = design.table_of("random").set_index("task")["random"]

@@ -123,7 +123,8 @@ def best_returns(runs_dir, runs):
         cpu = torch.device("cpu")
         returns = ppo_envpool.play_episodes(agent, args, cpu, of_agents, range(EVAL_EPISODES), bar)
     values = (sum(of_run) / len(of_run) for of_run in returns)
-    return {name: (best["return"], best["global_step"], value) for (name, best), value in zip(found.items(), values)}
+    best = ((name, of_run["run"]) for name, of_run in found.items())
+    return {name: (kept["episodic_return"], kept["global_step"], value) for (name, kept), value in zip(best, values)}
 
 
 def take(block, args):

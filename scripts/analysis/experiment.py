@@ -40,7 +40,7 @@ SETTING = (  # these columns, what a study varies, the script, the task and the 
 )
 REPS = 4000  # bootstrap draws
 SMALLEST_EFFECT = 0.05  # difference of scores
-ARGUMENTS = {  # what an experiment may set: ppo_envpool.py's defaults, but for the steps
+ARGUMENTS = {  # what an experiment may set: ppo_envpool.py's defaults, but for the steps and CleanRL's rate
     "num_envs": 8,
     "num_steps": 128,
     "num_minibatches": 4,

@@ -230,7 +230,7 @@ class Suite(Scores):
         env_id = next(iter(self.runs.values())).arguments["env_id"]
         defaults = reading.default_arguments(str(ROOT / f"{self.script}.py"), env_id)
         if stated:
-            base = training_runs.configuration(training_runs.fill_in_minibatches({**defaults, **stated}), varied)
+            base = training_runs.configuration(training_runs.fill_in({**defaults, **stated}), varied)
             if not n_by_ts or base.n_by_t in n_by_ts:
                 if base not in self.configs:
                     self.notes.append(f"the base, {label_of(base)}, has no runs yet")

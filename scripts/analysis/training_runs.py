@@ -156,7 +156,7 @@ class Manifest:
         self.env_id = str(given.get("env_id") or reading.default_arguments(path)["env_id"])
         self.arguments = {**reading.default_arguments(path, self.env_id), "env_id": self.env_id, **given}
         try:
-            self.arguments = fill_in_minibatches(self.arguments)
+            self.arguments = fill_in(self.arguments)
             self.batch_size = self.arguments["num_envs"] * self.arguments["num_steps"]
             begin = content.get("parent", {}).get("global_step", 0)
             self.total_steps = recipe.schedule_of(self.arguments, begin).last_step
@@ -165,11 +165,18 @@ class Manifest:
         self.task = catalog.task_name(self.env_id)
 
 
-def fill_in_minibatches(arguments):
-    """The arguments with both the size and the number of minibatches: the size decides if it is given."""
+def fill_in(arguments):
+    """The arguments with both the size and the number of minibatches: the size decides if it is given; and with the
+    law's learning rate if theirs is a default that follows from the others."""
     batch_size = arguments["num_envs"] * arguments["num_steps"]
     minibatch_size = arguments.get("minibatch_size") or batch_size // arguments["num_minibatches"]
-    return {**arguments, "minibatch_size": minibatch_size, "num_minibatches": batch_size // minibatch_size}
+    rate = arguments.get("learning_rate", 0)
+    return {
+        **arguments,
+        **({"learning_rate": recipe.default_rate(arguments)} if rate is None else {}),
+        "minibatch_size": minibatch_size,
+        "num_minibatches": batch_size // minibatch_size,
+    }
 
 
 @dataclass

@@ -14,13 +14,16 @@ from pathlib import Path
 
 from launching.machines import too_large
 from support import recipe
-from support.arguments import PLACE, check_run_name, fail, json_object
-from support.reading import default_arguments, difference, read_json, state
+from support.arguments import PLACE, check_run_name, check_text, fail, json_object, whole_number
+from support.reading import begun_with, default_arguments, difference, no_link, read_json, state
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
 def parse_value(text):
     """The number, boolean or None that a word of a command means, a JSON object as manifests have it, or the word."""
+    number = whole_number(text)
+    if number is not None:
+        return number
     with contextlib.suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError, OverflowError):
         value = ast.literal_eval(text)
         if value is None or isinstance(value, (bool, int, float)) and float(value) == value:
@@ -59,6 +62,7 @@ class Job:
     parent, first_step = None, 0
 
     def __init__(self, line, defaults=default_arguments):
+        check_text("stdin:", line)
         try:
             self.words = shlex.split(line)
         except ValueError as error:
@@ -100,7 +104,15 @@ class Job:
         _, self.args["num_envs"], self.args["num_steps"] = schedule.phases[0]
         if self.args.get("schedule"):
             self.args["schedule"] = schedule.text
-        if self.args.get("scale_from") or self.args.get("scaling"):
+        scales = self.args.get("scale_from") or self.args.get("scaling")
+        if scales:
+            self.args["scale_from"] = self.args.get("scale_from") or self.defaults["num_envs"]
+        if self.takes_law:
+            try:
+                self.args["learning_rate"] = recipe.default_rate(self.args)
+            except (TypeError, ZeroDivisionError) as error:
+                fail(f"no learning rate follows from the arguments of {self.name} ({error})")
+        if scales:
             self.scale()
         self.steps, self.batch_size = self.args["total_timesteps"], self.args["num_envs"] * self.args["num_steps"]
         self.final_step = schedule.last_step
@@ -113,11 +125,15 @@ class Job:
                 f"x {self.args['num_steps']} steps: expected at least {self.batch_size}"
             )
 
+    @property
+    def takes_law(self):
+        """Whether the learning rate is the script's default, and that the law's."""
+        return self.defaults.get("learning_rate", 0) is None and self.flags.get("learning_rate") is None
+
     def scale(self):
         """Sets what --scaling and --scale-from ask for, as the script does."""
         way = self.args["scaling"] = str(self.args.get("scaling") or recipe.WAYS[0])
-        base = self.args["scale_from"] = self.args.get("scale_from") or self.defaults["num_envs"]
-        sizes = [self.args["num_envs"], base, self.args["num_steps"], self.args["num_minibatches"]]
+        sizes = [self.args["num_envs"], self.args["scale_from"], self.args["num_steps"], self.args["num_minibatches"]]
         try:
             size, number, rate = recipe.scaled(*sizes, self.args["learning_rate"], way)
         except (TypeError, ValueError) as error:
@@ -165,10 +181,14 @@ class Job:
 
         An argument that its manifest lacks is newer than the run, which had the default.
         """
-        before = read_json(run_dir / "manifest.json").get("arguments")
+        manifest = read_json(run_dir / "manifest.json")
+        before = manifest.get("arguments")
         if not isinstance(before, dict):  # nothing has run there
             return ""
         now = self.computes
+        own_rate = begun_with(manifest, self.words) if self.takes_law else None
+        if own_rate is not None:
+            now["learning_rate"] = own_rate
         if self.guesses:
             now = {name: now[name] for name in self.flags if name in now}
         return difference({**self.defaults, "minibatch_size": now.get("minibatch_size"), **before}, now)
@@ -179,7 +199,8 @@ def read_jobs(lines, defaults=default_arguments):
 
     defaults: reading.default_arguments, or that of envs.tasks, which may import the module of a task.
     """
-    jobs = [Job(line, defaults) for line in map(str.strip, lines) if line and line[0] != "#"]
+    stripped = [line.strip(" \t\r\n") for line in lines]  # not what else Unicode has: a name may end with it
+    jobs = [Job(line, defaults) for line in stripped if line and line[0] != "#"]
     if not jobs:
         fail("stdin: no commands: expected one per line, as `bash sweeps/fixed_budget.sh` pipes them in")
     for name, count in Counter(job.name for job in jobs).items():
@@ -244,7 +265,9 @@ def claim(job):
     note.parent.mkdir(parents=True, exist_ok=True)
     own.parent.mkdir(parents=True, exist_ok=True)
     partial = note.with_name(f".{note.name}.{socket.gethostname()}.{os.getpid()}")
-    partial.write_text(job.name)
+    partial.unlink(missing_ok=True)
+    with open(partial, "x", opener=no_link) as file:
+        file.write(job.name)
     with contextlib.suppress(FileExistsError):
         os.link(partial, note)  # exactly one of several launchers succeeds
     job.path = owner(job)

@@ -21,6 +21,8 @@ from support.reading.files import (
     log_end,
     lost_runs,
     newest_checkpoint,
+    no_link,
+    read_arrays,
     read_files,
     read_json,
     read_object,
@@ -28,7 +30,7 @@ from support.reading.files import (
     state,
     write_atomically,
 )
-from support.reading.manifests import default_arguments, difference, script_of
+from support.reading.manifests import begun_with, default_arguments, difference, script_of
 from support.reading.table import COLUMNS, SECOND_HALF, load, row_of, without_none
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "CurvesFile",
     "Files",
     "Progress",
+    "begun_with",
     "checkpoints",
     "default_arguments",
     "difference",
@@ -52,7 +55,9 @@ __all__ = [
     "log_end",
     "lost_runs",
     "newest_checkpoint",
+    "no_link",
     "progress",
+    "read_arrays",
     "read_curves",
     "read_files",
     "read_json",

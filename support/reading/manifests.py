@@ -10,19 +10,36 @@ import contextlib
 import functools
 import shlex
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from support import catalog, recipe
-from support.arguments import LAUNCHES, PACK, PLACE
+from support.arguments import LAUNCHES, PACK, PLACE, value_of
+
+
+def _command(manifest: Mapping[str, Any]) -> List[str]:
+    try:
+        return shlex.split(str(manifest.get("command", "")))
+    except ValueError:
+        return []
 
 
 def script_of(manifest: Dict[str, Any]) -> Optional[str]:
     """The name of the script that a manifest's command ran, without .py; None if it names none."""
-    try:
-        words = shlex.split(str(manifest.get("command", "")))
-    except ValueError:
-        return None
-    return next((Path(word).stem for word in words if word.endswith(".py")), None)
+    return next((Path(word).stem for word in _command(manifest) if word.endswith(".py")), None)
+
+
+def names_rate(words: Sequence[str]) -> bool:
+    """Whether a command names a learning rate, rather than taking its script's default."""
+    return bool(value_of(words, "--learning-rate", ""))
+
+
+def begun_with(manifest: Mapping[str, Any], words: Sequence[str]) -> Optional[float]:
+    """The learning rate that a run has begun with and keeps: if neither its command nor this one names a rate.
+
+    It may have begun when the default was another. None if the rate is as the command says.
+    """
+    rate = manifest["arguments"].get("learning_rate")
+    return None if names_rate(words) or names_rate(_command(manifest)) else rate
 
 
 @functools.lru_cache(maxsize=None)
