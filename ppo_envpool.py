@@ -334,7 +334,7 @@ def action_std(agent):
 
 
 @torch.inference_mode()
-def collect_steps(agent, rollout, noise, next_obs, envs):
+def collect_steps(agent, rollout, noise, next_obs, envs, run):
     """Steps S x N environments through a whole rollout, from next_obs (S, N, width) on, with noise (T, S, N, A).
 
     Returns the last next_obs and its values.
@@ -346,6 +346,7 @@ def collect_steps(agent, rollout, noise, next_obs, envs):
         rollout.outputs[t], rollout.values[t] = outputs.numpy(), values.numpy()
         rollout.actions[t] = action = sample(rollout.outputs[t], noise[t], std, sizes)
         next_obs, rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], _ = envs.step(action)
+        run.tick((t + 1) * rollout.rewards.shape[2])
     return next_obs, agent(torch.from_numpy(next_obs.astype(rollout.obs.dtype)))[1].numpy()
 
 
@@ -694,7 +695,7 @@ def train(run, device):
         noise = [draw_noise((T, N, agent.actions.outputs), agent.continuous, rng) for rng in rngs]
         noise = torch.stack(noise, 1).cpu().numpy()  # (T, S, N, A)
         old_logstd = agent.logstd()
-        next_obs, next_value = collect_steps(actor, rollout, noise, next_obs, envs)
+        next_obs, next_value = collect_steps(actor, rollout, noise, next_obs, envs, run)
         dones = rollout.terminations | rollout.truncations
         valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
         rollout.rewards[:] *= valid  # DeepMind Control's autoreset steps have rewards
@@ -720,6 +721,7 @@ def train(run, device):
                 losses, last_gradients = learn(mb)
                 stats.add(losses)
                 stats.gradient_steps += 1
+                run.tick()
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
         stats.add({"explained_variance": metrics.explained_variance(batch.values, batch.returns, batch.valid)})

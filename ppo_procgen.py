@@ -465,6 +465,7 @@ def main(args):
             part.logits[t], part.values[t], part.actions[t] = act(part.obs[t], noise[t, piece])
             action = part.actions[t].to("cpu", torch.int32).numpy()
             next_obs[piece], part.rewards[t], part.terminations[t], part.truncations[t], _ = pool.step(action)
+            run.tick((t + 1) * N)
         _, part.values[T], _ = act(devices.to_device(next_obs[piece], device), noise[-1, piece])
 
     while not run.ended:
@@ -511,6 +512,7 @@ def main(args):
                 losses = learn(batch.rows(inds))
                 stats.add(losses)
                 stats.gradient_steps += 1
+                run.tick()
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
         stats.add({"explained_variance": metrics.explained_variance(batch.values, batch.returns, batch.valid)})

@@ -533,6 +533,7 @@ def main(args):
             part.game_overs[t] = info["terminated"] | part.truncations[t]
             if room_bytes:
                 rooms.update(map(tuple, info["ram"][:, room_bytes].tolist()))
+            run.tick((t + 1) * N)
         last_obs = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
         _, part.values[T], part.int_values[T], _ = act(last_obs, noise[-1, piece])
         return rooms
@@ -592,6 +593,7 @@ def main(args):
                 losses = learn(batch.rows(inds, args.update_proportion), stats.frame_moments)
                 stats.add(losses)
                 stats.gradient_steps += 1
+                run.tick()
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
         stats.add({"explained_variance": metrics.explained_variance(batch.values, batch.returns, batch.valid)})

@@ -384,6 +384,7 @@ def main(args):
             next_obs[piece], part.rewards[t], part.terminations[t], part.truncations[t], info = pool.step(action)
             part.raw_rewards[t] = info["reward"]
             part.game_overs[t] = info["terminated"] | part.truncations[t]
+            run.tick((t + 1) * N)
         last_obs = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
         part.q_values[T], _ = act(last_obs, exploratory[-1, piece])
 
@@ -426,6 +427,7 @@ def main(args):
                 losses = learn(batch.rows(inds))
                 stats.add(losses)
                 stats.gradient_steps += 1
+                run.tick()
         values = batch.q_values.gather(-1, batch.actions[:, None]).squeeze(-1)
         stats.add({"explained_variance": metrics.explained_variance(values, batch.returns, batch.valid)})
         # a number that is not finite reaches the parameters and stays: this check catches it before the checkpoint

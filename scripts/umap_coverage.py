@@ -21,7 +21,8 @@ box or its grid. The choices here make configurations comparable:
 Rows are spread evenly over each run, so Cvg is of all states that the run has trained on, not of one batch. Writes
 coverage.png and .pdf (up to four games), with several games coverage_<game>.png and .pdf, coverage.csv (every number,
 one per line) and coverage_claims.csv; prints both tables. Intervals and verdicts are those of estimates.py: bootstraps
-over seeds within games, Student's t for claims. Below three seeds there is no interval, below ten no verdict.
+over seeds within games, Student's t for claims. Below three seeds there is no interval, and a verdict needs ten, or
+five in each of six games.
 """
 
 from launching.root import ROOT  # noqa: F401
