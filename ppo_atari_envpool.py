@@ -391,6 +391,7 @@ def main(args):
             next_obs[piece], part.rewards[t], part.terminations[t], part.truncations[t], info = pool.step(action)
             part.raw_rewards[t] = info["reward"]
             part.game_overs[t] = info["terminated"] | part.truncations[t]
+            run.tick((t + 1) * N)
         _, part.values[T], _ = act(devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1), noise[-1, piece])
 
     while not run.ended:
@@ -433,6 +434,7 @@ def main(args):
                 losses = learn(batch.rows(inds))
                 stats.add(losses)
                 stats.gradient_steps += 1
+                run.tick()
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
         stats.add({"explained_variance": metrics.explained_variance(batch.values, batch.returns, batch.valid)})

@@ -27,6 +27,7 @@ import evaluate
 import launch
 from launching import pool
 
+import ppo_atari_envpool as ppo_atari
 import ppo_envpool as ppo
 from support import arguments, command_lines, events, pack, progress, reading, rundir, signals
 from support.envs import gymnasium as own
@@ -66,14 +67,14 @@ class Task(gymnasium.Env):
 gymnasium.register("Lost-v0", Task)
 
 
-def train(*words):
+def train(*words, script=ppo):
     """The script with these words, as its last lines run it. Returns the exit code; of a text 1, as Python's."""
     argv = [str(word) for line in words for word in str(line).split()]
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
-        patch.setattr(sys, "argv", ["ppo_envpool.py", *argv])
+        patch.setattr(sys, "argv", [script.__file__, *argv])
         patch.setattr(signal, "signal", lambda *handler: None)  # those of this process stay
         with rundir.full_disk_in_one_line():
-            ppo.main(ppo.parse_args(argv))
+            script.main(script.parse_args(argv))
     return end.value.code if isinstance(end.value.code, int) else 1
 
 
@@ -192,6 +193,27 @@ def test_a_signal_within_a_long_iteration(begun, tmp_path, capsys):
         iterate(again, stats)
     assert raw_steps(tmp_path / "run") == STEPS and stats.weights.tolist() == [8, 8, 8] and again.ended
     again.finish()
+
+
+def test_a_script_looks_at_each_step_and_at_each_minibatch(tmp_path, monkeypatch):
+    """In two threads, each with a piece of the environments: the signal ends the program from any of them."""
+    ticks, tick = [], rundir.Run.tick
+
+    def recorded(run, steps=0):
+        ticks.append(steps)
+        if len(ticks) == 32 + 5:  # in the second rollout
+            run._signals._handle(signal.SIGTERM, None)
+        tick(run, steps)
+
+    monkeypatch.setattr(rundir.Run, "tick", recorded)
+    monkeypatch.setattr(signals, "PATIENCE", 0.0)
+    words = (
+        "--num-envs 4 --num-steps 8 --num-threads 2 --total-timesteps 128 --no-diagnostics --checkpoint-minutes 1000"
+    )
+    assert train(f"{words} --runs-dir {tmp_path} --run-name run", script=ppo_atari) == 143
+    first, after = ticks[:32], ticks[32:]
+    assert sorted(first[:16]) == sorted(2 * [4 * t for t in range(1, 9)]) and first[16:] == [0] * 16
+    assert load_checkpoint(tmp_path / "run")["run"]["global_step"] == 32 and len(after) <= 7
 
 
 def test_an_iteration_that_ends_soon_after_a_signal_is_kept_whole(begun, tmp_path):
