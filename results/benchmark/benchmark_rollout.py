@@ -1,17 +1,17 @@
 """What the host does in a step of ppo_atari_envpool.py beside EnvPool: its rollout with a network that costs nothing.
 
-    python results/benchmark/benchmark_rollout.py --out results/benchmark/rollout.csv    # nothing else should be running
+    python results/benchmark/benchmark_rollout.py --out results/benchmark/rollout.csv    # run nothing else beside it
 
-The script itself runs, with one matrix product of the last row of each frame in place of its network. After each rollout
-EnvPool's environments make as many steps alone, in the same threads: envs.step with random actions, and nothing else. So
-both are measured within a second or two, and `ratio` is the median of the ratios of these pairs. What remains is copies of
-frames, actions and rewards, and some ten calls of PyTorch.
+The script itself runs, with one matrix product of the last row of each frame in place of its network. After each
+rollout EnvPool's environments make as many steps alone, in the same threads: envs.step with random actions, and nothing
+else. So both are measured within a second or two, and `ratio` is the median of the ratios of these pairs. What remains
+is copies of frames, actions and rewards, and some ten calls of PyTorch.
 
 as on a GPU   one thread steps all environments at once, and EnvPool has `threads` of them
 as on a CPU   `threads` threads step a piece of the environments each, whose EnvPool has one thread (devices.Workers)
 
-Times are medians of a step of all environments, in microseconds: of a clock, and of the CPU in all threads of the process.
-With --cuda the network and the rollout are on the GPU: then the times have the launches and the waits for it too.
+Times are medians of a step of all environments, in microseconds: of a clock, and of the CPU in all threads of the
+process. With --cuda the network and the rollout are on the GPU: then the times have the launches and the waits for it too.
 """
 
 import sys
