@@ -11,7 +11,7 @@ as on a GPU   one thread steps all environments at once, and EnvPool has `thread
 as on a CPU   `threads` threads step a piece of the environments each, whose EnvPool has one thread (devices.Workers)
 
 Times are medians of a step of all environments, in microseconds: of a clock, and of the CPU in all threads of the
-process. With --cuda the network and the rollout are on the GPU: then the times have the launches and the waits for it too.
+process. With --cuda the network and the rollout are on the GPU: then the times have its launches and waits too.
 """
 
 import sys
