@@ -314,6 +314,7 @@ GRIDS = {  # sweep: script, games, [(arguments that differ), …]; of any other 
         ["Breakout"],
         [{"clip_coef": c, "steps": s} for c in (0.1, 0.2, 0.4) for s in (1024, 512)],
     ),
+    "switch": ("ppo_atari_envpool", ["Breakout"], [{"prox_com": com} for com in (2.0, 16.0)]),
     "schedule": ("ppo_envpool", ["CartPole-v1"], [{}, {"schedule": "0:8x16,0.5:16x8"}, {"schedule": "noise:8-16x16"}]),
 }
 

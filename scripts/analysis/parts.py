@@ -98,7 +98,7 @@ def one_batch(suite):
 
 
 def against_factor(suite):
-    """The panel of final IQM against the factor by which N or T is scaled, if one of them is."""
+    """The panel of final scores against the factor by which N or T is scaled, if one of them is."""
     lines = []
     for name, style in (("num_envs", N_LINE), ("num_steps", T_LINE)):
         family = suite.family(name)
@@ -120,7 +120,7 @@ def by_task(suite, metrics):
 
 
 def sensitivity(suite, name, xlabel):
-    """Final IQM and curves against an argument, at each of the other settings."""
+    """Final scores and curves against an argument, at each of the other settings."""
     settings, families = settings_of(suite, name)
     style = styles(suite, settings) if len(settings) > 1 else {settings[0]: dict(color="black")}
     lines = [against(name, family, style[setting]) for setting, family in families.items()]
