@@ -213,7 +213,8 @@ def test_the_proximal_policy_is_the_average_after_each_step(module, isaacgym, tm
 
 def test_a_run_keeps_its_proximal_policy(tmp_path):
     """Its parameters are in the checkpoint, lag behind the agent's, and share the moments of the observations."""
-    run_here(tmp_path, "--env-id Pendulum-v1 --num-minibatches 4 --update-epochs 1 --total-timesteps 512 --prox-com 4 --learning-rate 3e-4")
+    words = "--env-id Pendulum-v1 --num-minibatches 4 --update-epochs 1 --total-timesteps 512 --prox-com 4"
+    run_here(tmp_path, words + " --learning-rate 3e-4")
     checkpoint = load_checkpoint(tmp_path / "r")
     prox, agent = checkpoint["prox"], checkpoint["agent"]
     assert prox["n_averaged"] == 1 + 8 and prox.keys() == {f"module.{name}" for name in agent} | {"n_averaged"}
@@ -405,8 +406,8 @@ def test_the_noise_is_measured_whatever_is_logged(tmp_path):
     assert led[1] == led[1000] and led[1] != (0, 0.0, 0.0)
 
 
-SCHEDULED = "--schedule 0:4x16,0.3:8x16,0.7:2x64 --total-timesteps 2200 --update-epochs 1 --num-logs 1000 --runs-dir {} "
-SCHEDULED += "--learning-rate 2.5e-4"
+SCHEDULED = "--schedule 0:4x16,0.3:8x16,0.7:2x64 --total-timesteps 2200 --update-epochs 1 --num-logs 1000"
+SCHEDULED += " --runs-dir {} --learning-rate 2.5e-4"
 EDGES = [704, 1600, 2112]  # 11 batches of 64 rows, 7 and 4 of 128
 
 

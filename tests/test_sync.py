@@ -13,7 +13,12 @@ import pytest
 from conftest import ROOT, SMALL
 
 SCRIPTS = {name: (ROOT / name).read_text() for name in [*SMALL, "ppo_isaacgym.py"]}
-REWRITTEN = ["ppo_atari_envpool.py", "pqn_atari_envpool.py"]  # the scripts on the pattern of the first; in the end all
+AXIS = "ppo_envpool.py"
+REWRITTEN = [
+    "ppo_atari_envpool.py",
+    "pqn_atari_envpool.py",
+    AXIS,
+]  # the scripts on the pattern of the first; in the end all
 BANNERS = (
     "Args, environments, network, advantages and loss, the six diagnostics, evaluation, "
     "setup, rollout, advantages, update, log, close"
@@ -22,6 +27,7 @@ TARGETS = {"advantages": "targets", "advantages and loss": "targets and loss"}  
 LINES = {
     "ppo_atari_envpool.py": 475,
     "pqn_atari_envpool.py": 470,
+    AXIS: 728,
 }  # at most; what grows beyond it has something in it that is no algorithm
 NEIGHBOURS = {}  # the lines in which two scripts differ, at most: two files differ by what the algorithms differ
 OWN = {  # top-level names that each script fills in its own way
@@ -41,6 +47,9 @@ OWN = {  # top-level names that each script fills in its own way
 }
 EXCEPT = {  # (name, script): why the text is another there than in the other scripts that have the name
     ("gradient", "pqn_atari_envpool.py"): "it has no advantages to normalise",
+    ("gae", AXIS): "in NumPy, where its rollout is",
+    ("gradient", AXIS): "each agent's gradient is a row; one thread computes",
+    ("update", AXIS): "each agent's gradient is clipped alone",
 }
 LOSS = {  # passages of ppo_loss, the same in all PPO scripts: how their first and their last line begin
     "policy loss": ("    logratio = ", "    outside = "),
@@ -57,6 +66,11 @@ PASSAGES = {  # passages of main, the same wherever they are
     "diagnostics": ("                for place, inds", "                    scalars.update("),
     "log": ("            run.log(", "        run.end_iteration()"),
     "start": ('if __name__ == "__main__":', "        main("),
+}
+ELSEWHERE = {  # modules of support/ that have a word for a loss or a gradient, and why
+    "layers": "several agents with the bits that each has alone; the docstring of their script names its parts",
+    "diagnostics": "what scripts call that have not been rewritten",
+    "tags": "the names of curves",
 }
 PASSAGE_EXCEPT = {}  # (passage, script): why it is not the same there
 PHYSICS = {"capture_video", "num_threads", "shared_encoder"}  # other words there
@@ -121,6 +135,18 @@ def test_what_is_no_algorithm_knows_none():
         assert not words & {"obs", "reward", "rewards", "loss", "losses", "gradient", "gradients"}, module
     maths = {"__future__", "math", "torch", "typing"}
     assert imports(ROOT / "metrics.py") == maths and imports(ROOT / "support/diagnostics.py") == maths | {"metrics"}
+
+
+def test_the_algorithm_stands_in_its_script():
+    """But for what layers.py computes for several agents; that is named where the reader of the script begins."""
+    words = {"loss", "losses", "gradient", "gradients", "backward", "autograd"}
+    has = {name: {word for x in identifiers(path) for word in x.lower().split("_")} for name, path in FILES.items()}
+    assert {name for name, found in has.items() if found & words} == ELSEWHERE.keys()
+    tree = ast.parse(SCRIPTS[AXIS])
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
+    taken = {node.attr for node in nodes if node.value.id == "layers"}
+    assert "Adam" in taken and taken <= set(re.findall(r"\w+", ast.get_docstring(tree)))
+    assert [script for script in SCRIPTS if "layers" in parts(ROOT / script)] == [AXIS]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -224,7 +250,7 @@ def test_same_name_same_text():
 
 @pytest.mark.parametrize("name", [*LOSS, *PASSAGES])
 def test_shared_passages(name):
-    scripts = [script for script in REWRITTEN if name in PASSAGES or script.startswith("ppo_")]
+    scripts = [x for x in REWRITTEN if (x != AXIS if name in PASSAGES else x.startswith("ppo_"))]  # main has no axis
     lines = {**LOSS, **PASSAGES}[name]
     passages = {x: passage(SCRIPTS[x], *lines) for x in scripts if (name, x) not in PASSAGE_EXCEPT}
     first = next(iter(passages.values()))
