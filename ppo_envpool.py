@@ -23,7 +23,8 @@ Departures:
 2. A time limit is not a death: a truncated step bootstraps from the value of the last observation, a terminated one
    from 0. CleanRL bootstraps neither (`--no-mask-resets` again). EnvPool calls a death in that step a time-out.
 3. 8 environments x 128 steps for both kinds of actions; CleanRL has 4 x 128 and, for continuous actions, 1 x 2048.
-4. Losses are means over all minibatches since the last of `--num-logs` points; CleanRL logs the last minibatch.
+4. A curve has `--num-logs` points, however long the run: 100, as the diagnostics of a point take a fifth as long as an
+   iteration. Losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
 5. `--norm-obs` and `--norm-reward` use the moments of valid rows; those of the observations change once per iteration,
    so that rollout and update see the same network. The returns are raw.
 6. For speed, with the same mathematics: actor and critic compute side by side, actions are drawn by the Gumbel-max
@@ -77,7 +78,7 @@ class Args:
     run_name: Optional[str] = None  # the directory below runs-dir; default {env_id}__{exp_name}__{seed}__{unix time}
     runs_dir: str = "runs"  # the directory that holds the run directories
     resume_from: Optional[str] = None  # a run directory: begins with its newest checkpoint and the same network
-    num_logs: Count = 1000  # the number of points in every curve (at most one per iteration)
+    num_logs: Count = 100  # the number of points in every curve (at most one per iteration)
     diagnostics: bool = True  # logs the diagnostics of the network at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
@@ -327,7 +328,7 @@ def action_std(agent):
 
 
 @torch.inference_mode()
-def collect_steps(agent, rollout, noise, next_obs, envs):
+def collect_steps(agent, rollout, noise, next_obs, envs, run):
     """Steps S x N environments through a whole rollout, from next_obs (S, N, width) on, with noise (T, S, N, A).
 
     Returns the last next_obs and its values.
@@ -339,6 +340,7 @@ def collect_steps(agent, rollout, noise, next_obs, envs):
         rollout.outputs[t], rollout.values[t] = outputs.numpy(), values.numpy()
         rollout.actions[t] = action = sample(rollout.outputs[t], noise[t], std, sizes)
         next_obs, rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], _ = envs.step(action)
+        run.tick((t + 1) * rollout.rewards.shape[2])
     return next_obs, agent(torch.from_numpy(next_obs.astype(rollout.obs.dtype)))[1].numpy()
 
 
@@ -506,6 +508,35 @@ def update(loss_function, agent, prox, args, parameters, optimizer, mb):
     return losses, gradients
 
 
+# ---- the outer loop --------------------------------------------------------------------------------------------------
+def gradient_noise(agent, prox, args, parameters, batch, num_steps, seed):
+    """Beukman et al.'s grad_noise_scale of the policies' gradients, with /envs, /inner, /dominated, /signal and /noise.
+
+    Between environments and, /inner, between rows: metrics.py. Returns S dicts.
+    """
+    of_policy = replace(args, vf_coef=0.0 * args.vf_coef)  # the values' gradient would hide the policy's
+    if args.norm_adv:
+        batch = batch._replace(advantages=normalize_advantages(batch.advantages, batch.valid))
+
+    def of_group(inds):
+        """The gradients (S, P) of the policy's mean loss over some rows, added minibatch by minibatch."""
+        count, total = batch.valid[:, inds].sum(-1, keepdim=True).clamp(min=1), 0.0
+        for rows in inds.split(args.minibatch_size):
+            mb = Batch(*(x[:, rows] for x in batch[:-1]), weights=batch.valid[:, rows] / count)
+            total = total + gradient(ppo_loss, agent, prox, of_policy, parameters, mb)[0]
+        return total
+
+    return diagnostics.gradient_noise_scales(of_group, batch.valid, num_steps, seed)
+
+
+def behavior_kl(agent, batch, outputs, old_logstd):
+    """KL(old || new), (S,): of the policies that acted and of the updated ones, in the valid rows' states."""
+    if agent.continuous:
+        return metrics.gaussian_kl(batch.outputs, old_logstd, outputs, agent.actor_logstd, batch.valid)
+    pairs = zip(agent.logits(batch.outputs), agent.logits(outputs))
+    return sum(metrics.categorical_kl(old, new, batch.valid) for old, new in pairs)
+
+
 # ---- the six diagnostics ---------------------------------------------------------------------------------------------
 @torch.no_grad()
 def diagnose(agent, batch, seen, gradients):
@@ -555,35 +586,8 @@ def diagnose(agent, batch, seen, gradients):
     return scalars
 
 
-def gradient_noise(agent, prox, args, parameters, batch, num_steps, seed):
-    """Beukman et al.'s grad_noise_scale of the policies' gradients, with /envs, /inner, /dominated, /signal and /noise.
-
-    Between environments and, /inner, between rows: metrics.py. Returns S dicts.
-    """
-    of_policy = replace(args, vf_coef=0.0 * args.vf_coef)  # the values' gradient would hide the policy's
-    if args.norm_adv:
-        batch = batch._replace(advantages=normalize_advantages(batch.advantages, batch.valid))
-
-    def of_group(inds):
-        """The gradients (S, P) of the policy's mean loss over some rows, added minibatch by minibatch."""
-        count, total = batch.valid[:, inds].sum(-1, keepdim=True).clamp(min=1), 0.0
-        for rows in inds.split(args.minibatch_size):
-            mb = Batch(*(x[:, rows] for x in batch[:-1]), weights=batch.valid[:, rows] / count)
-            total = total + gradient(ppo_loss, agent, prox, of_policy, parameters, mb)[0]
-        return total
-
-    return metrics.gradient_noise_scales(of_group, batch.valid, num_steps, seed)
-
-
-def behavior_kl(agent, batch, outputs, old_logstd):
-    """KL(old || new), (S,): of the policies that acted and of the updated ones, in the valid rows' states."""
-    if agent.continuous:
-        return metrics.gaussian_kl(batch.outputs, old_logstd, outputs, agent.actor_logstd, batch.valid)
-    pairs = zip(agent.logits(batch.outputs), agent.logits(outputs))
-    return sum(metrics.categorical_kl(old, new, batch.valid) for old, new in pairs)
-
-
 # ---- evaluation ------------------------------------------------------------------------------------------------------
+@tasks.in_turn
 @torch.no_grad()
 def play_episodes(agent, args, device, seeds, episodes, bar, greedy=False, retired=()):
     """Plays an episode of each agent in a fresh environment for each of `episodes`, a range of places in its seeds.
@@ -632,11 +636,12 @@ def train(run, device):
     look = torch.no_grad()(agent.forward)
     learn = partial(update, devices.compiled(ppo_loss, args.compile), agent, prox, args, parameters, optimizer)
 
-    T, N = 0, 0
+    T, N, envs = 0, 0, None
     while not run.ended:
         if (N, T) != run.schedule.n_by_t(run.global_step, stats.led[0]):
             # also at the start. With the same seeds the environments would repeat their first episodes
             N, T = run.schedule.n_by_t(run.global_step, stats.led[0])
+            tasks.close(envs)
             envs = make_envs(args, [env_seeds(seed, "train", run.global_step, range(N)) for seed in run.seeds])
             envs.retired = run.diverged
             episodes = Episodes(envs.shape)
@@ -652,7 +657,7 @@ def train(run, device):
         noise = [draw_noise((T, N, agent.actions.outputs), agent.continuous, rng) for rng in rngs]
         noise = torch.stack(noise, 1).cpu().numpy()  # (T, S, N, A)
         old_logstd = agent.actor_logstd.detach().clone() if agent.continuous else None
-        next_obs, next_value = collect_steps(actor, rollout, noise, next_obs, envs)
+        next_obs, next_value = collect_steps(actor, rollout, noise, next_obs, envs, run)
         dones = rollout.terminations | rollout.truncations
         valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
         rollout.rewards[:] *= valid  # DeepMind Control's autoreset steps have rewards
@@ -681,6 +686,7 @@ def train(run, device):
                 losses, last_gradients = learn(mb)
                 stats.add(losses)
                 stats.gradient_steps += 1
+                run.tick()
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
         stats.add({"explained_variance": metrics.explained_variance(batch.values, batch.returns, batch.valid)})

@@ -34,6 +34,7 @@ algorithm, defaults and names. Departures, each with its reason:
     `--minibatch-size`, `--scaling`, `--prox-com` and `--resume-from` are additions.
 """
 
+import support.early_help  # noqa: F401 isort: skip - answers --help before torch is imported
 import math
 import os
 import re
@@ -420,12 +421,12 @@ def group_gradient(agent, prox, args, batch, workers, inds):
 
 
 def gradient_noise(agent, prox, args, batch, workers, num_steps, seed):
-    """The noise of the policy's gradient, between environments and between rows: metrics.gradient_noise_scales."""
+    """The noise of the policy's gradient, between environments and between rows: metrics.noise_scales."""
     if args.norm_adv:
         batch = batch._replace(advantages=normalize_advantages(batch.advantages, batch.valid)[0])
     of_group = partial(group_gradient, agent, prox, args, batch, workers)
-    ranks = (devices.NUM_RANKS, devices.add_over_ranks)
-    return metrics.gradient_noise_scales(of_group, batch.valid, num_steps, seed, *ranks)
+    ranks = (devices.NUM_RANKS, devices.joined)
+    return diagnostics.gradient_noise_scales(of_group, batch.valid, num_steps, seed, *ranks)
 
 
 @torch.no_grad()

@@ -14,12 +14,21 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import Any, Iterator, List, NamedTuple, NoReturn, Sequence, Set, Tuple, Union
+from typing import Any, Dict, Iterator, List, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple, Union
 
 from typing_extensions import Annotated, get_args, get_type_hints
 
-from support import devices, recipe
+from support import devices, recipe, usage
 
+
+def _working_directory() -> Path:
+    try:
+        return Path.cwd()
+    except OSError:  # it has been deleted
+        return Path(".")
+
+
+START = _working_directory()  # of the program: a task that is imported later may call os.chdir
 PLACE = frozenset(  # where a run is carried out, how safely and who is told of it, not what it does
     {"run_name", "runs_dir", "num_threads", "env_workers", "checkpoint_minutes"}
     | {"track", "wandb_project_name", "wandb_entity"}
@@ -73,6 +82,16 @@ NByT = Annotated[str, Pattern(_N_BY_T, "N x T, such as 8x128")]
 NByTs = Annotated[str, Pattern(f"{_N_BY_T}(,{_N_BY_T})*", "N x T, such as 8x128, or several: 8x128,128x8")]
 
 
+def from_start(path: Union[str, Path]) -> Path:
+    """A path of the command line, which still leads to the same place after a task has called os.chdir."""
+    return START / path
+
+
+def return_to_start() -> None:
+    """Goes back to where the program was started: a task that it has imported may have gone elsewhere."""
+    os.chdir(START)
+
+
 # ---- arguments -------------------------------------------------------------------------------------------------------
 def fail(message: object) -> NoReturn:
     """Ends the program with one line on stderr and exit code 2: bad input."""
@@ -84,7 +103,7 @@ def fail(message: object) -> NoReturn:
 def writable(flag: str, folder: Path) -> Iterator[None]:
     """Makes a directory. Ends the program with one line if that, or what is written inside the block, fails."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        from_start(folder).mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
         fail(f"--{flag} {folder} ({error.strerror or error}): expected a directory that can be written to")
@@ -98,6 +117,33 @@ def _limits(hint: Any) -> Iterator[Union[Range, Pattern]]:
             yield from _limits(part)
 
 
+def whole_number(text: str) -> Optional[int]:
+    """The whole number that a text such as 1e6 or 2.5e3 is; None for another text, also for plain digits."""
+    found = re.fullmatch(r"(\d+)\.?(\d*)e\+?(\d{1,2})", text, re.ASCII | re.IGNORECASE)
+    decimals = found[2].rstrip("0") if found else ""
+    if not found or len(decimals) > int(found[3]):
+        return None
+    return int(found[1] + decimals) * 10 ** (int(found[3]) - len(decimals))
+
+
+def _with_digits(argv: Sequence[str], hints: Dict[str, Any]) -> List[str]:
+    """A command line whose whole numbers, where the hints have an integer, are in digits: int() does not read 1e6."""
+    words, whole = [], False
+    for word in argv:
+        flag, equals, text = word.partition("=") if word.startswith("--") else ("", "", word)
+        if flag:
+            whole = _leaves(hints.get(flag[2:].replace("-", "_"))) == {int}
+        number = whole_number(text) if whole else None
+        words.append(word if number is None else f"{flag}{equals}{number}")
+    return words
+
+
+def _leaves(hint: Any) -> Set[Any]:
+    """The types in a hint, without None and what Annotated adds."""
+    inside = [part for part in get_args(hint) if isinstance(part, type) or get_args(part)]
+    return set().union(*map(_leaves, inside)) if inside else {hint} - {type(None)}
+
+
 def parse(args_class: type, argv: List[str], description: str, default: Any = None) -> Any:
     """Parses `argv` into the dataclass `args_class` with tyro and checks each field against its Range or Pattern.
 
@@ -105,12 +151,18 @@ def parse(args_class: type, argv: List[str], description: str, default: Any = No
     """
     import tyro
 
+    if usage.HELP & set(argv):
+        own = {name: x for name, x in vars(args_class).items() if not name.startswith("__")}
+        path = Path(str(sys.modules[args_class.__module__].__file__))
+        usage.show(usage.text(path, description, args_class.__name__, own if default is None else vars(default)))
     defaults = {} if default is None else {"default": default}
     hints = get_type_hints(args_class, include_extras=True)
     box = io.StringIO()  # tyro draws a box around its complaint: put what it says on one line
     try:
         with contextlib.redirect_stderr(box):
-            args = tyro.cli(args_class, args=argv, description=description.split("\n")[0], **defaults)
+            args = tyro.cli(
+                args_class, args=_with_digits(argv, hints), description=description.split("\n")[0], **defaults
+            )
     except SystemExit as end:
         if end.code:
             flag = re.search(r"--(?:no-)?([\w-]+) (?:true|false)\b", " ".join(argv), re.I)  # as CleanRL once had it
@@ -127,6 +179,8 @@ def parse(args_class: type, argv: List[str], description: str, default: Any = No
     for name, hint in hints.items():
         given = getattr(args, name)
         values = given if isinstance(given, (list, tuple)) else [] if given is None else [given]
+        for text in (value for value in values if isinstance(value, str)):
+            check_text(f"--{name.replace('_', '-')}", text)
         for limit, value in itertools.product(_limits(hint), values):
             if limit.objection(value):
                 fail(f"--{name.replace('_', '-')} {value}{limit.objection(value)}")
@@ -152,8 +206,16 @@ def value_of(argv: Sequence[str], flag: str, default: str) -> str:
     return value
 
 
+def check_text(what: str, text: str) -> None:
+    """Ends the program with one line if text is none that a manifest and a path can hold. what: its name."""
+    if re.search("[\ud800-\udfff\0]", text):  # bytes that are no UTF-8 arrive as halves of a pair
+        fail(f"{what} {ascii(text)}: expected text in UTF-8, without a zero byte")
+
+
 def check_run_name(name: str) -> None:
     """Ends the program with one line if a run cannot have this name."""
+    if not name.isprintable():  # line breaks of all kinds, and what a terminal takes for a command
+        fail(f"--run-name {ascii(name)}: expected printable characters")
     parts = Path(name).parts
     if Path(name).is_absolute() or ".." in parts or not parts:
         fail(f"--run-name {name} is not a directory below --runs-dir: expected a relative path without ..")

@@ -47,15 +47,22 @@ def diagnose_agents(layers: Sequence[Tensor], valid: Tensor, deviation: bool = F
         rows = valid[:, None, None, :, None].expand(-1, 1, 1, -1, layer[0, 0, 0, 0].numel()).flatten(3)
         number = rows.sum(-1).double()
         h = torch.where(rows, h, torch.zeros_like(h)).double()
-        activity = h.abs().sum(-1) / number
+        total = h.sum(-1)
         if deviation:
-            activity = (h.square().sum(-1) / number - (h.sum(-1) / number).square()).clamp(min=0.0).sqrt()
+            activity = (h.square().sum(-1) / number - (total / number).square()).clamp(min=0.0).sqrt()
+        else:
+            activity = h.abs().sum(-1) / number
         activities += list(activity.unbind(1))
-        zero = ((h == 0.0) & rows).sum(-1).double() / number
-        zeros = zeros + torch.where(h.sum(-1).isfinite(), zero, torch.full_like(zero, math.nan)).sum((1, 2))
+        zero = (number - torch.count_nonzero(h, -1)) / number
+        zeros = zeros + torch.where(total.isfinite(), zero, torch.full_like(zero, math.nan)).sum((1, 2))
         units += layer.shape[1] * layer.shape[3]
-    features = layers[-1].detach().unbind(1)
-    out = network_diagnostics(features, activities, 1e-3 if deviation else 1e-5, valid)
+    out = network_diagnostics([], activities, 1e-3 if deviation else 1e-5)
+    features = layers[-1].detach()
+    num_encoders = features.shape[1]
+    of_encoders = valid.repeat_interleave(num_encoders, 0)
+    for name, values in metrics.feature_ranks(features.flatten(0, 1), valid=of_encoders).items():
+        for encoder, value in zip(("", "/critic_encoder"), values.unflatten(0, (-1, num_encoders)).unbind(1)):
+            out[name.replace("feature_rank", "feature_rank" + encoder, 1)] = value
     out["dormant_neurons/zero_fraction"] = torch.where(count > 0, zeros / units, torch.full_like(count, math.nan))
     return out
 
@@ -114,31 +121,6 @@ def merge_moments(moments: Tuple[Any, Any, float], batch: Any) -> Tuple[Any, Any
         return moments
     batch_mean = batch.mean(0)
     return join_moments(moments, (batch_mean, ((batch - batch_mean) ** 2).mean(0), len(batch)))
-
-
-def merge_step_moments(
-    moments: Tuple[Any, Any, float], rows: Tensor, valid: Tensor, add: Callable[[Sequence[Tensor]], None]
-) -> Tuple[Any, Any, float]:
-    """Adds the valid rows of each step to running moments, one step after the other.
-
-    moments: (mean, variance, count), as in `merge_moments`; rows (T, N, ...), of any dtype; valid (T, N) bool. add:
-    replaces tensors by their sums over all processes, each of which has other columns. Returns the moments.
-    """
-
-    def summed(x: Tensor, keep: Tensor) -> Tensor:
-        # x[keep].sum(0) would wait for a GPU, which alone knows how many rows there are
-        return torch.where(keep.view(-1, *[1] * (x.dim() - 1)), x, 0.0).sum(0)
-
-    counts = valid.sum(1, dtype=torch.float64)
-    sums = torch.stack([summed(row.double(), keep) for row, keep in zip(rows, valid)])
-    add([sums, counts])
-    divisors = counts.clamp(min=1).view(-1, *[1] * (sums.dim() - 1))
-    means = sums / divisors
-    squares = torch.stack([summed((row.double() - m).square(), keep) for row, keep, m in zip(rows, valid, means)])
-    add([squares])
-    for step_moments in zip(means, squares / divisors, counts.tolist()):
-        moments = join_moments(moments, step_moments)
-    return moments
 
 
 def join_moments(first: Tuple[Any, Any, float], second: Tuple[Any, Any, float]) -> Tuple[Any, Any, float]:
@@ -337,3 +319,21 @@ def gradient_statistics(gradients: Any) -> Dict[str, Any]:
         "gradient_kurtosis/nonzero": metrics.gradient_kurtosis_nonzero(gradients),
         "gradient_kurtosis/zero_fraction": metrics.gradient_zero_fraction(gradients),
     }
+
+
+def gradient_noise_scales(
+    gradient: Callable[[Tensor], Tensor],
+    valid: Tensor,
+    num_steps: int,
+    seed: int,
+    num_ranks: int = 1,
+    joined: Callable[[Tensor, int], Tensor] = lambda x, dim: x,
+) -> Any:
+    """metrics.noise_scales of what `gradient` gives for groups of rows of a batch; joined: over processes."""
+    num_envs = valid.shape[-1] // num_steps
+    groups = metrics.environment_groups(num_steps, num_envs, max(1, metrics.NOISE_GROUPS // num_ranks))
+    order = torch.randperm(groups.numel(), generator=torch.Generator().manual_seed(seed))
+    groups, shuffled = torch.stack([groups, groups.flatten()[order].view_as(groups)]).to(valid.device)
+    outer, inner = (joined(torch.stack([gradient(rows) for rows in part]), 0) for part in (groups, shuffled))
+    counts = joined(valid[..., groups.flatten()].sum(-1).double()[None], 0).sum(0) / len(outer)
+    return metrics.noise_scales(outer, inner, counts, num_envs // len(groups))

@@ -10,9 +10,11 @@ import contextlib
 import importlib.util
 import io
 import json
+import logging
+import sys
 import warnings
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -22,6 +24,9 @@ from torch import Tensor
 
 from support.arguments import fail
 from support.envs.spaces import Entry
+from support.reading.files import write_atomically
+
+OUTPUTS = ("outputs", "action")  # of the network, by name
 
 
 def one_hot(values: Tensor, space: Any) -> Tensor:
@@ -84,52 +89,96 @@ def example(entry: Entry) -> Any:
     return np.asarray(entry.space.sample(), entry.space.dtype)
 
 
-def card(agent: Any, action_space: Any) -> Dict[str, Any]:
-    """What the JSON says of the inputs, the outputs and the actions."""
+def input_names(entries: Sequence[Entry], taken: Iterable[str]) -> List[str]:
+    """A name for each entry of an observation: its keys with / between them, and _ behind it where that is taken.
+
+    taken: the names of all other values of the network, among which ONNX needs each name to be the only one. Notes each
+    entry whose name is not its keys.
+    """
+    names: List[str] = []
+    for entry in entries:
+        keys = name = "/".join(map(str, entry.path)) or "obs"
+        while name in {*taken, *names}:
+            name += "_"
+        if name != keys:
+            print(f"note: obs{entry.name} is the input {name} of the network", file=sys.stderr)
+        names.append(name)
+    return names
+
+
+def card(agent: Any, action_space: Any, names: Sequence[str]) -> Dict[str, Any]:
+    """What the JSON says of the inputs, which have these names, the outputs and the actions. None: no bound."""
     inputs = []
-    for entry in agent.observation.entries:
+    for name, entry in zip(names, agent.observation.entries):
         x = example(entry)
-        name = "/".join(map(str, entry.path)) or "obs"
         of_entry = {"name": name, "path": list(entry.path), "shape": list(x.shape), "dtype": str(x.dtype)}
         inputs.append({**of_entry, "space": str(entry.space)})
     actions: Dict[str, Any] = {"space": str(action_space), "shape": list(action_space.shape)}
     actions["dtype"] = str(action_space.dtype)
     if agent.continuous:
         actions["std"] = agent.actor_logstd[0, 0].exp().tolist()
-        actions["low"], actions["high"] = (np.ravel(x).tolist() for x in (action_space.low, action_space.high))
+        for name in ("low", "high"):  # JSON has no infinity
+            bounds = np.ravel(getattr(action_space, name)).tolist()
+            actions[name] = [bound if np.isfinite(bound) else None for bound in bounds]
         outputs = "means of independent Gaussians, whose standard deviations are std"
     else:
         actions["sizes"] = list(agent.actions.sizes)
         actions["start"] = np.ravel(getattr(action_space, "start", [0] * len(agent.actions.sizes))).tolist()
         outputs = "logits, side by side, of as many independent categorical variables as there are sizes"
-    return {"inputs": inputs, "outputs": outputs, "actions": actions}
+    action = "the most likely action, as evaluate.py --greedy takes it; training and evaluate.py draw from outputs"
+    return {"inputs": inputs, "outputs": outputs, "action": action, "actions": actions}
 
 
 def write(agent: Any, action_space: Any, path: Path, about: Dict[str, Any]) -> None:
     """Writes the actor of an agent to `path`, .onnx, and what `card` says, after `about`, beside it as .json.
 
-    Ends the program with one line if it cannot.
+    Ends the program with one line if it cannot, or if a reader of ONNX cannot load what it would write.
     """
     missing = [name for name in ("onnx", "onnxscript") if not importlib.util.find_spec(name)]
     if missing:
         fail(f"--export {path}: {missing[0]} is not installed: expected pip install -r requirements-tasks.txt")
-    content = {**about, **card(agent, action_space)}
-    examples: List[Any] = [torch.from_numpy(np.stack([example(x)] * 2)) for x in agent.observation.entries]
+    entries = agent.observation.entries
+    examples: List[Any] = [torch.from_numpy(np.stack([example(x)] * 2)) for x in entries]
     batch = torch.export.Dim("batch")
     said = io.StringIO()
+    logging.getLogger("onnxscript").setLevel(logging.ERROR)  # it warns of what it does not optimise
     with torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stdout(said):
         warnings.simplefilter("ignore")
-        program = torch.onnx.export(
+        program: Any = torch.onnx.export(
             Policy(agent, action_space).eval(),
             tuple(examples),
-            input_names=[x["name"] for x in content["inputs"]],
-            output_names=["outputs", "action"],
+            output_names=list(OUTPUTS),
             dynamic_shapes=(tuple({0: batch} for _ in examples),),
             dynamo=True,
             verbose=False,
         )
+    graph = program.model.graph
+    others = [*graph.initializers, *(value.name for node in graph for value in node.outputs)]
+    names = input_names(entries, others)
+    for value, name in zip(graph.inputs, names):
+        value.name = name
+    content = program.model_proto.SerializeToString()
+    refused = objection(content)
+    if refused:
+        fail(f"--export {path}: no program could load the network ({refused}): nothing is written")
+    text = json.dumps({**about, **card(agent, action_space, names)}, indent=2, allow_nan=False)
     try:
-        program.save(str(path), external_data=False)
-        path.with_suffix(".json").write_text(json.dumps(content, indent=2) + "\n")
+        write_atomically(path, content)
+        write_atomically(path.with_suffix(".json"), f"{text}\n".encode())
     except OSError as error:
         fail(f"--export {path} ({error.strerror or error}): expected a file in a directory that can be written to")
+
+
+def objection(content: bytes) -> str:
+    """Why ONNX's checker, or onnxruntime where it is installed, does not take a network; "" if both do."""
+    import onnx  # type: ignore[import-not-found, unused-ignore]
+
+    try:
+        onnx.checker.check_model(content)
+        if importlib.util.find_spec("onnxruntime"):
+            import onnxruntime  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+            onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    except Exception as error:  # each library has its own
+        return f"{type(error).__name__}: {error}"
+    return ""

@@ -21,6 +21,25 @@ set -euo pipefail
 set -f # GAMES='*' is no list of files
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# Writes the whole numbers of variables in digits, as the arithmetic of bash takes them: 1e6, 2.5e3 as 1000000, 2500.
+in_digits() {
+    local name word decimals numbers
+    for name in "$@"; do
+        numbers=""
+        for word in ${!name:-}; do
+            if [[ $word =~ ^([1-9][0-9]*)\.?([0-9]*)[eE]\+?([0-9]{1,2})$ ]]; then
+                decimals=${BASH_REMATCH[2]}
+                if ((${#decimals} <= 10#${BASH_REMATCH[3]})); then
+                    word=${BASH_REMATCH[1]}$decimals$(printf '%*s' $((10#${BASH_REMATCH[3]} - ${#decimals})) "" | tr ' ' 0)
+                fi
+            fi
+            numbers+=" $word"
+        done
+        [[ -z ${!name:-} ]] || printf -v "$name" %s "${numbers# }"
+    done
+}
+in_digits SEEDS EVAL_EPISODES NUM_LEVELS STEPS BUDGETS EPOCHS
+
 # Ends the sweep with one line if a word of a variable is not as expected: `expect REGEX WORDS NAME...`.
 expect() {
     local name word
@@ -64,6 +83,13 @@ GAMES=${GAMES:-}
 case $GAMES in SMALL | '$SMALL') GAMES=$SMALL ;; esac
 case $(script_of "${GAMES%% *}") in ppo_envpool.py) STEPS=${STEPS:-500000} ;; *) STEPS=${STEPS:-100000000} ;; esac
 
+# The script that plays a task and has P3's options and measures: `outer_script_of GAME`.
+outer_script_of() {
+    local script
+    script=$(script_of "$1")
+    echo "${script/ppo_atari/ppo_ewma_atari}"
+}
+
 # Sets N and T from an N x T such as 8x128, each multiplied by a factor: `set_n_by_t 8x128 2 1` is 16x128.
 set_n_by_t() {
     N=$((${1%x*} * ${2:-1})) T=$((${1#*x} * ${3:-1}))
@@ -82,7 +108,6 @@ run() {
     local rate eval_episodes=$EVAL_EPISODES flags=${FLAGS:-} n_by_t="--num-envs $N --num-steps $T"
     case "${*:3}" in *--schedule*) n_by_t="" ;; esac
     case $1/$game in ppo_isaacgym.py/Mjlab-*) ;; ppo_isaacgym.py/*) eval_episodes=0 ;; esac # Isaac Gym cannot play them
-    case $1 in ppo_envpool.py) flags="--num-logs 100 $flags" ;; esac # 1000 diagnostics take longer than 500k steps
     name_rate "$1" "$game" "${@:3}" "$flags"
     echo "python $1 --env-id $game $n_by_t --seed $seed --total-timesteps $STEPS $rate" \
         "--eval-episodes $eval_episodes --run-name $SWEEP/${game}__n${N}_t$T${2}__s$seed --runs-dir $QUOTED_RUNS_DIR ${*:3} $flags"

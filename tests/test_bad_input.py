@@ -4,7 +4,7 @@ import importlib
 import sys
 
 import pytest
-from conftest import FIRST, ROOT, SMALL, command, environment, run_forked
+from conftest import FIRST, ROOT, TRIED, command, environment, run_forked
 
 BAD = [  # the words, and what the one line must say
     ("--num-envz 8", "--num-envz"),
@@ -46,7 +46,9 @@ BAD = [  # the words, and what the one line must say
     ("--run-name /tmp/elsewhere", "--run-name"),
     ("--run-name .", "--run-name . is not a directory below --runs-dir"),
     ("--track", "--track"),
-    ("--num-steps 1e3", "--num-steps"),
+    ("--num-steps 1.5e0", "--num-steps 1.5e0: expected a whole number"),
+    ("--num-steps=1e-1", "--num-steps 1e-1: expected a whole number"),
+    ("--num-steps 1e99", "000 is out of range: expected 1 to 2,147,483,647"),
     ("--total-timesteps 99999999999999999999", "--total-timesteps 99999999999999999999 is out of range: expected 1 to"),
     ("--learning-rate 1e13", "--learning-rate 10000000000000.0 is out of range: expected 0 to 1,000,000,000,000"),
     ("--learning-rate 1e999", "--learning-rate inf"),
@@ -89,7 +91,7 @@ def lines_of(script):
             yield script, words, says
 
 
-@pytest.mark.parametrize("script,words,says", [line for script in SMALL for line in lines_of(script)])
+@pytest.mark.parametrize("script,words,says", [line for script in TRIED for line in lines_of(script)])
 def test_bad_input(script, words, says, tmp_path, capsys, monkeypatch):
     for name in ("WANDB_API_KEY", "WANDB_MODE"):
         monkeypatch.delenv(name, raising=False)

@@ -510,7 +510,7 @@ def own_tasks(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("env_id", "says"),
     [
-        ("faulty:Wide-v1", "raised ValueError: an observation has the shape (4,), and (3,) was declared"),
+        ("faulty:Wide-v1", "faulty:Wide-v1: an observation has the shape (4,), and (3,) was declared"),
         ("faulty:Early-v1", "raised RuntimeError: the robot has fallen over in step, /"),
         ("no_such:Task-v1", "(ModuleNotFoundError: No module named 'no_such'); looked in "),
     ],

@@ -193,6 +193,24 @@ def test_sampled_and_greedy(tmp_path, capsys):
     assert greedy["greedy"] and greedy["scores"] != sampled["scores"]
 
 
+def test_the_actions_of_a_network_with_known_outputs():
+    """The last of four actions is the best: PQN leaves it in epsilon of all steps for any of the four."""
+    logits = torch.tensor([0.1, 0.2, 0.3, 0.4]).log()
+    obs, agent = np.zeros((10_000, 1), np.float32), lambda obs: (logits.expand(len(obs), 4), None)
+    pqn, ppo = SimpleNamespace(start_e=1.0, end_e=0.04), SimpleNamespace()
+    for args, greedy, expected in (
+        (pqn, False, [0.01, 0.01, 0.01, 0.97]),
+        (ppo, False, [0.1, 0.2, 0.3, 0.4]),
+        (pqn, True, [0, 0, 0, 1]),
+        (ppo, True, [0, 0, 0, 1]),
+    ):
+        actions = evaluate.make_policy(agent, args, greedy, seed=1)(obs)
+        shares = np.bincount(actions, minlength=4) / len(obs)
+        assert shares == pytest.approx(expected, abs=0.02 if max(expected) < 0.9 else 0.004)
+    words = [evaluate.how_it_acts(args, greedy) for args in (pqn, ppo) for greedy in (False, True)]
+    assert words[0] == "epsilon-greedy, epsilon 0.04" and words[1] == words[3] != words[2]
+
+
 def test_scores_on_envpool_do_not_depend_on_the_number_at_a_time(tmp_path, capsys):
     run_dir = make_run(tmp_path)
     one, three = (play(capsys, run_dir, "--envpool", "--episodes", 3, "--num-envs", n)[0]["scores"] for n in (1, 3))
@@ -201,14 +219,15 @@ def test_scores_on_envpool_do_not_depend_on_the_number_at_a_time(tmp_path, capsy
 
 @pytest.mark.parametrize("task", ["gymnasium:run.evil:CartPole-v1", "gymnasium::run.evil:CartPole-v1"])
 def test_no_code_from_a_run_directory(task, tmp_path, capsys, monkeypatch):
-    """…even where Python would find it. What is imported is named before."""
+    """…even where Python would find it, and with --trust. What is imported is named before."""
     run_dir = make_run(tmp_path / "run")
     manifest = json.loads((run_dir / "manifest.json").read_text())
     manifest["arguments"]["env_id"], manifest["command"] = task, "python ppo_envpool.py"
     (run_dir / "manifest.json").write_text(json.dumps(manifest))
     (run_dir / "evil.py").write_text("import pathlib; pathlib.Path(__file__).with_name('trace').touch()")
     monkeypatch.syspath_prepend(tmp_path)
-    said = refused(capsys, run_dir).splitlines()
+    assert "run.evil, which came with the run" in refused(capsys, run_dir)
+    said = refused(capsys, run_dir, "--trust").splitlines()
     assert said[0] == f"note: {run_dir}: its task is of the module run.evil, which is imported now"
     assert f"is code in the run directory {run_dir}" in said[1] and not (run_dir / "trace").exists()
 

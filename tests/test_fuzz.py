@@ -25,7 +25,8 @@ from support import arguments
 
 LINES, SEED = int(os.environ.get("FUZZ_LINES", 600)), os.environ.get("FUZZ_SEED", "1")
 PROGRAMS = {  # share of the lines, words that most lines begin with
-    "ppo_atari_envpool": (52, ()),
+    "ppo_atari_envpool": (26, ()),
+    "ppo_ewma_atari_envpool": (26, ()),
     "pqn_atari_envpool": (52, ()),
     "ppo_procgen": (52, ()),
     "ppo_rnd_envpool": (52, ()),

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="the stand-in ne
 T = 4
 N_BY_T = f"--num-envs 4 --num-steps {T} "
 SIZE = f"{N_BY_T}--total-timesteps {3 * 4 * T} --update-epochs 1 --num-minibatches 2 --num-logs 1 "
-SIZE += "--probe-size 8 --num-threads 1 --run-name run "
+SIZE += "--probe-size 8 --num-threads 2 --run-name run "
 RND, EVAL = "--env-id Breakout-v5 --num-iterations-obs-norm-init 1 ", " --eval-episodes 1"
 ACTIONS = {'action = part.actions[t].to("cpu", torch.int32).numpy()': T}
 OLD_ACTIONS = {'action = rollout.actions[t].to("cpu", torch.int32).numpy()': T}
@@ -70,7 +70,7 @@ assert layer.weight.grad.device == gpu.device and layer.weight.grad.tolist() == 
 """
 # script and flags; the lines at which the host waits in an iteration without a log point; and how often more with one
 CASES = {
-    "atari": ("ppo_atari_envpool.py", "--no-shared-encoder --bf16" + EVAL, {**ACTIONS, **FINITE}, 12),
+    "ewma": ("ppo_ewma_atari_envpool.py", "--prox-com 3 --no-shared-encoder --bf16" + EVAL, {**ACTIONS, **FINITE}, 14),
     "pqn": ("pqn_atari_envpool.py", "--bf16" + EVAL, {**ACTIONS, **FINITE}, 10),
     "procgen": ("ppo_procgen.py", "--env-id bigfish --no-shared-encoder" + EVAL, {**OLD_ACTIONS, **FINITE}, 12),
     "rnd": ("ppo_rnd_envpool.py", RND + "--no-shared-encoder" + EVAL, {**OLD_ACTIONS, **MOMENTS, **FINITE}, 12),
@@ -121,6 +121,7 @@ def test_a_run_and_its_waits(library, name, tmp_path):
     iterations = iterations[:: len(iterations) // 3]  # with several seeds each run ends its iteration
     assert [x["log_point"] for x in iterations[:2]] == [False, False]
     assert by_line(iterations[1]["waits"]) == expected
+    assert iterations[1]["threads"] == 1 and not iterations[1]["pins"]  # PyTorch's; memory is pinned at the start
     waits = by_line(iterations[2]["waits"])
     assert iterations[2]["log_point"] and waits.items() >= expected.items()
     assert sum(waits.values()) - sum(expected.values()) == at_a_log_point, waits

@@ -170,6 +170,9 @@ def test_every_sweep_of_the_papers_is_in_all():
 def test_scaling_a_sweep():
     shown = sweep("fixed_budget", "--dry-run", GAMES="Pong-v5 Breakout-v5", SEEDS="1 2", STEPS="20000", SPS="100")
     assert "8 runs, 160,000 steps" in shown and "at 100 steps/s each (given)" in shown
+    assert "8 runs, 160,000 steps" in sweep(
+        "fixed_budget", "--dry-run", GAMES="Pong-v5 Breakout-v5", SEEDS="1 2", STEPS="2e4"
+    )
     assert "700 runs" not in shown and "350 runs" in sweep("fixed_budget", "--dry-run", FULL="1")
     assert "--bf16" in sweep("pqn", "--dry-run", SEEDS="1", FLAGS="--bf16").splitlines()[0]
 
@@ -182,6 +185,7 @@ def test_scaling_a_sweep():
         ("SHAPES", "8", "N x T, such as 8x128, with spaces between several"),
         ("GAMES", "*.md", "names of tasks with spaces between them"),
         ("STEPS", "10 20", "one, not several"),
+        ("STEPS", "1.5e0", "whole numbers above 0 with spaces between them"),
     ],
 )
 def test_variables_of_a_sweep_are_checked(variable, value, says):
@@ -254,6 +258,18 @@ def test_the_last_step_is_that_of_the_schedule(tmp_path):
 )
 def test_a_time_is_given_in_the_unit_that_fits(seconds, words):
     assert price.duration(seconds) == words
+
+
+def test_runs_that_share_a_process_make_its_steps_together(tmp_path):
+    """Four are finished and made 100 steps/s each: four of those that are left make 400, two make 200."""
+    words = f"python ppo_envpool.py --runs-dir {tmp_path} --total-timesteps 1024 --run-name s/"
+    eight = [f"{words}{i} --seed {i}" for i in range(8)]
+    for i in range(4):
+        (tmp_path / f"s/{i}").mkdir(parents=True)
+        (tmp_path / f"s/{i}/done.json").write_text('{"sps": 100}')
+    for lines, together, rate in ((eight, 4, 400), (eight, 3, 300), (eight, 1, 100), (eight[:6], 4, 200)):
+        _, line = price.estimate(jobs.read_jobs(lines), None, 1, 1, together)
+        assert f"at {rate:,} steps/s each (the median of the finished runs)" in line
 
 
 def test_evaluation_episodes_are_asked_for_and_counted(tmp_path):

@@ -10,26 +10,38 @@ import sys
 
 import graphlib
 import pytest
-from conftest import ROOT, SMALL
+from conftest import FIRST, ROOT, SMALL
 
 SCRIPTS = {name: (ROOT / name).read_text() for name in [*SMALL, "ppo_isaacgym.py"]}
 AXIS = "ppo_envpool.py"
-REWRITTEN = [
+REWRITTEN = [  # the scripts on the pattern of the first; in the end all
     "ppo_atari_envpool.py",
+    "ppo_ewma_atari_envpool.py",
     "pqn_atari_envpool.py",
+    "ppo_procgen.py",
+    "ppo_rnd_envpool.py",
     AXIS,
-]  # the scripts on the pattern of the first; in the end all
+]
 BANNERS = (
     "Args, environments, network, advantages and loss, the six diagnostics, evaluation, "
     "setup, rollout, advantages, update, log, close"
 ).split(", ")
 TARGETS = {"advantages": "targets", "advantages and loss": "targets and loss"}  # what a value method has
+OUTER = ["ppo_ewma_atari_envpool.py", "ppo_isaacgym.py", AXIS]  # the scripts of P3's experiments
 LINES = {
-    "ppo_atari_envpool.py": 475,
-    "pqn_atari_envpool.py": 470,
-    AXIS: 728,
+    "ppo_atari_envpool.py": 480,
+    "ppo_ewma_atari_envpool.py": 565,
+    "pqn_atari_envpool.py": 475,
+    "ppo_procgen.py": 560,
+    "ppo_rnd_envpool.py": 655,
+    AXIS: 735,
 }  # at most; what grows beyond it has something in it that is no algorithm
-NEIGHBOURS = {}  # the lines in which two scripts differ, at most: two files differ by what the algorithms differ
+NEIGHBOURS = {
+    (FIRST, "ppo_ewma_atari_envpool.py"): 138,
+    (FIRST, "pqn_atari_envpool.py"): 317,
+    (FIRST, "ppo_procgen.py"): 260,
+    (FIRST, "ppo_rnd_envpool.py"): 400,
+}  # the lines in which two scripts differ, at most: two files differ by what the algorithms differ
 OWN = {  # top-level names that each script fills in its own way
     "Args": "each algorithm has its own arguments; shared ones are compared one by one below",
     "parse_args": "two scripts have defaults by task or by kind of action",
@@ -45,11 +57,19 @@ OWN = {  # top-level names that each script fills in its own way
     "play_episodes": "as the policy acts: sampled, epsilon-greedy, Gaussian; Procgen has no lives",
     "main": "each algorithm has its own loop; its shared passages are compared below",
 }
+EWMA = "ppo_ewma_atari_envpool.py"
+RANKS = "of all processes of torchrun"
 EXCEPT = {  # (name, script): why the text is another there than in the other scripts that have the name
     ("gradient", "pqn_atari_envpool.py"): "it has no advantages to normalise",
+    ("gradient", "ppo_rnd_envpool.py"): "the predictor learns too, from frames of its own",
+    ("update", "ppo_rnd_envpool.py"): "the same",
+    ("gradient", EWMA): RANKS,
+    ("normalize_advantages", EWMA): RANKS,
     ("gae", AXIS): "in NumPy, where its rollout is",
     ("gradient", AXIS): "each agent's gradient is a row; one thread computes",
     ("update", AXIS): "each agent's gradient is clipped alone",
+    ("ewma_surrogate", AXIS): "each agent has its own clip range",
+    ("gradient_noise", AXIS): "one thread computes, for all agents",
 }
 LOSS = {  # passages of ppo_loss, the same in all PPO scripts: how their first and their last line begin
     "policy loss": ("    logratio = ", "    outside = "),
@@ -72,7 +92,12 @@ ELSEWHERE = {  # modules of support/ that have a word for a loss or a gradient, 
     "diagnostics": "what scripts call that have not been rewritten",
     "tags": "the names of curves",
 }
-PASSAGE_EXCEPT = {}  # (passage, script): why it is not the same there
+PASSAGE_EXCEPT = {  # (passage, script): why it is not the same there
+    ("rows", "ppo_procgen.py"): "its rewards are the raw ones, and it has no lives",
+    ("masks", "ppo_procgen.py"): "it normalises the rewards",
+    ("minibatches", "ppo_rnd_envpool.py"): "a minibatch has frames that the predictor learns",
+    ("minibatches", EWMA): RANKS,
+}
 PHYSICS = {"capture_video", "num_threads", "shared_encoder"}  # other words there
 
 
@@ -282,7 +307,10 @@ def test_form(script):
     text = SCRIPTS[script]
     assert len(text.splitlines()) <= LINES[script]
     banners = re.findall(r"^ *# ---- ([\w ]+?) -+$", text, re.M)
-    assert banners == [TARGETS.get(x, x) if script == "pqn_atari_envpool.py" else x for x in BANNERS]
+    expected = [TARGETS.get(x, x) if script == "pqn_atari_envpool.py" else x for x in BANNERS]
+    if script in OUTER:
+        expected.insert(expected.index("the six diagnostics"), "the outer loop")
+    assert banners == expected
     assert {len(line) for line in text.splitlines() if re.match(r" *# ---- ", line)} == {120}
     for name, (_, comment) in arguments(text).items():
         assert len(comment) > 10, f"--{name} is not documented"

@@ -367,7 +367,7 @@ def find(args, tables):
         for quantity, samples in claim.measure(args, tables):
             found = seed_evidence(claim.statistic, samples, claim.null)
             value, low, high = (float(bound) + claim.null for bound in found.estimate)
-            tested = claim.side and not needed([[array] for array in samples])
+            tested = claim.side and not needed(1, min(array.shape[-1] for array in samples))
             verdict = judge(found, claim.side, claim.margin).verdict if tested else ""
             rows.append(
                 {

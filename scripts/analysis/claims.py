@@ -48,7 +48,7 @@ class Claim:
     margin: float = 0.0
     improvement: Estimate = NO_ESTIMATE  # P(improvement), where two sides are compared
     family: str = SECONDARY
-    needs: str = ""  # the seeds without which there is no verdict; "" if there are enough
+    needs: str = ""  # the seeds or tasks without which there is no verdict; "" if there are enough
     name: str = ""  # as "S1"
     seeds: int = 0  # in each task, at least
     task: str = ""  # that of a row in one task
@@ -185,7 +185,8 @@ class Claims(list):
         tau: as estimates.kendall gives it for levels and groups.
         """
         tested = with_reversals(judge(tau, side), levels, groups, side)
-        more |= {"needs": needed(groups), "seeds": min((len(x) for group in groups for x in group), default=0)}
+        seeds = min((len(x) for group in groups for x in group), default=0)
+        more |= {"needs": needed(len(groups), seeds), "seeds": seeds}
         return self.row(text, tested, configs, quantity=quantity, side=side, **more)
 
     def diagnostics(self):

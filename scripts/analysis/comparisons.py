@@ -18,7 +18,10 @@ from scipy.stats import binomtest, rankdata
 from analysis.estimates import (
     ALPHA,
     CONTRADICTED,
+    SEED,
+    SEEDS_OF_A_TASK,
     SUPPORTED,
+    TASKS,
     UNDECIDED,
     Estimate,
     Evidence,
@@ -28,15 +31,17 @@ from analysis.estimates import (
     kendall,
     mean,
     nothing,
+    of_groups,
     p_values,
     percentile_interval,
     resampled,
     reversals,
     too_few_seeds,
+    unit_of,
     verdict,
 )
 
-SEEDS_FOR_A_VERDICT = 10  # in each task: with fewer there is an estimate and its interval, no verdict
+SEEDS_FOR_A_VERDICT = 10  # in each task, where the seeds are the unit; with fewer there is an estimate and no verdict
 SOLVED = 0.9  # the score from which a run counts as one that has solved its task
 NEIGHBOUR = 2.0  # the largest factor between a learning rate and its neighbour on the grid
 
@@ -62,10 +67,15 @@ class Tested(NamedTuple):
         return self._replace(verdict=UNDECIDED, chances=(1.0, 1.0), remark=remark)
 
 
-def needed(samples):
-    """The seeds that a verdict on the samples needs, e.g. "10 seeds"; "" if there are so many in each task."""
-    fewest = min((x.shape[-1] for sample in samples for x in sample), default=0)
-    return "" if fewest >= SEEDS_FOR_A_VERDICT else f"{SEEDS_FOR_A_VERDICT} seeds"
+def needed(tasks, seeds):
+    """What a verdict needs that so many tasks with so many seeds each do not have, e.g. "10 seeds"; "" if nothing.
+
+    TASKS tasks of SEEDS_OF_A_TASK seeds, where the tasks are the unit (estimates.unit_of), or SEEDS_FOR_A_VERDICT.
+    """
+    if seeds >= SEEDS_FOR_A_VERDICT or (tasks >= TASKS and seeds >= SEEDS_OF_A_TASK):
+        return ""
+    over_tasks = f"{SEEDS_OF_A_TASK} seeds in {TASKS} tasks, or " if tasks > 1 else ""
+    return f"{over_tasks}{SEEDS_FOR_A_VERDICT} seeds"
 
 
 # ---- tests -----------------------------------------------------------------------------------------------------------
@@ -106,13 +116,13 @@ def judge_best(first, second, side="more", margin=0.0, pool=mean):
     return unless_at_the_edge(tested, dict([first, second]), pool)
 
 
-def judge_maxima(first, second, side="more", margin=0.0, pool=mean):
-    """`judge_best` of lists of samples, wherever their best ones are."""
+def judge_maxima(first, second, side="more", margin=0.0, pool=mean, unit=None):
+    """`judge_best` of lists of samples, wherever their best ones are. unit: as for estimates.distribution."""
     samples, differences = [*first, *second], table_of(len(first), pool)
     value = differences(*samples).max(0).min()
     if not enough_seeds(samples):
         return Tested(Estimate(float(value), np.nan, np.nan), why=too_few_seeds(samples))
-    return _judge_table(value, distribution(differences, samples)[1], side, margin)
+    return _judge_table(value, distribution(differences, samples, unit=unit)[1], side, margin)
 
 
 def table_chances(draws, side, margin=0.0):
@@ -296,7 +306,7 @@ def partial_correlation(first, second, given):
             by_task.append(pearson(rest[..., 0], rest[..., 1]))
         return np.mean(by_task, axis=0)
 
-    return evidence(correlation, ranked)
+    return of_groups(correlation, ranked)
 
 
 def pearson(x, y):
@@ -356,7 +366,7 @@ def judge_default(grid, default, margin, pool=mean):
     names = [name for name, rates in grid.items() for _ in rates]
     own = [sample for name, sample in zip(names, testing) if name == chosen]
     others = [sample for name, sample in zip(names, testing) if name != chosen]
-    tested = judge_maxima(own, others, "not less", margin, pool)
+    tested = judge_maxima(own, others, "not less", margin, pool, unit_of(samples))  # half of the seeds, all tasks
     tested = unless_at_the_edge(tested, grid, pool)
     return tested._replace(remark="; ".join(filter(None, [f"half of the seeds chose {chosen}", tested.remark])))
 
@@ -382,7 +392,7 @@ def judge_choice(samples, picks, margin, reps=2000, seed=0):
             by_task.append(found - means[best[task]])
         return np.mean(by_task, axis=0)
 
-    return judge(resampled(regret, [*testing, picks], reps, seed), "not less", margin)
+    return judge(resampled(regret, [*testing, picks], reps, seed, SEED), "not less", margin)
 
 
 # ---- shares ----------------------------------------------------------------------------------------------------------

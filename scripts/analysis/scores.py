@@ -8,7 +8,7 @@ import copy
 import numpy as np
 
 from analysis import training_runs
-from analysis.comparisons import SEEDS_FOR_A_VERDICT, share_solved
+from analysis.comparisons import needed, share_solved
 from analysis.estimates import NO_ESTIMATE, evidence, mean
 from support import arguments
 
@@ -71,8 +71,8 @@ class Scores:
         return min(filter(None, counts), default=0)
 
     def needs(self, configs):
-        """The seeds that a verdict on the configurations needs, e.g. "10 seeds"; "" if there are enough."""
-        return "" if self.seeds(configs) >= SEEDS_FOR_A_VERDICT else f"{SEEDS_FOR_A_VERDICT} seeds"
+        """What a verdict on the configurations needs, e.g. "10 seeds"; "" if there is enough."""
+        return needed(len(self.tasks), self.seeds(configs))
 
     def evidence(self, statistic, samples):
         """The Evidence of a statistic that is one number and moves smoothly with the scores."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from analysis.claims import PRIMARY, correlations
 from analysis.comparisons import SEEDS_FOR_A_VERDICT
-from analysis.estimates import MIN_SEEDS, interval, iqm, median, optimality_gap
+from analysis.estimates import MIN_SEEDS, SEEDS_OF_A_TASK, TASK, TASKS, interval, median, optimality_gap, unit_of
 from analysis.suite import label_of
 from analysis.training_runs import ATARI_5, ATARI_10, ENOUGH_EPISODES, median_57
 
@@ -167,13 +167,11 @@ def about(suite, reference):
             f"curves of the return are dotted until each environment of their runs has finished {ENOUGH_EPISODES} "
             "episodes (charts/min_episodes): before that mostly short episodes have ended"
         )
-    of_claims = "Student's t with the jackknife's standard error"
-    if suite.pool is iqm:
-        of_claims = f"on scores n - 1 of n seeds are drawn (Rao, Wu), of the others {of_claims}"
+    over = "tasks" if unit_of([suite.sample(config) for config in suite.scored]) == TASK else "seeds within tasks"
     yield (
         f"aggregates over {len(suite.tasks)} tasks: {', '.join(suite.tasks) or 'none'}; CIs: 95 % percentile "
         f"bootstrap over seeds within tasks (rliable), {suite.reps} resamples; none below {MIN_SEEDS} seeds per task; "
-        f"of claims {of_claims}"
+        f"of claims Student's t over {over}"
     )
     if any(run.diverged for run in runs):
         yield (
@@ -188,7 +186,8 @@ def about(suite, reference):
 ABOUT_CLAIMS = (
     "*: the primary claim. After Holm: the verdicts corrected for their number, the primary ones, the other ones and "
     "those of tasks each on their own. Power if equal: the chance of *supported* if there is no difference. Verdicts "
-    f"need {SEEDS_FOR_A_VERDICT} seeds of a configuration in each task"
+    f"need {SEEDS_OF_A_TASK} seeds of a configuration in each of {TASKS} tasks or more, and are of the tasks then; or "
+    f"{SEEDS_FOR_A_VERDICT} seeds in each task"
 )
 ABOUT_CORRELATIONS = (
     "rank correlation (Kendall's τ, mean over tasks) of each diagnostic, its mean over the second half of a run. "

@@ -66,8 +66,8 @@ def run_episodes(envs: Any, act: Callable[[Any, Any], Any], bar: Any, max_steps:
     """Runs one whole episode in each of N environments, or in each of (S, N), as envs.shape says.
 
     act: maps observations (N, ...) and whose episode is under way, (N,) bool, to actions (N, ...); those of the others
-    are ignored. Returns the raw returns, through all lives. `bar` shows the progress. max_steps: an episode that has
-    not ended by then counts with its return so far, and a note says so.
+    are ignored. Returns the raw returns, through all lives, and closes the environments. `bar` shows the progress.
+    max_steps: an episode that has not ended by then counts with its return so far, and a note says so.
     """
     import numpy as np
 
@@ -87,6 +87,7 @@ def run_episodes(envs: Any, act: Callable[[Any, Any], Any], bar: Any, max_steps:
         over = running & (info.get("terminated", terminated).astype(bool) | truncated)  # Atari's is a life
         running &= ~over
         bar.update(int(over.sum()))
+    envs.close()
     return returns.tolist()
 
 

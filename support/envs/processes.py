@@ -14,8 +14,9 @@ import sys
 import weakref
 from typing import Any, Dict, List, Tuple
 
+from support import arguments
 from support.envs import gymnasium
-from support.envs.spaces import Envs
+from support.envs.spaces import Envs, Unplayable
 
 MESSAGE_SECONDS = 2e-4  # to another process and back, with actions and observations; 1.1e-4 was measured
 STOPS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1}  # what a run is stopped with
@@ -59,7 +60,9 @@ class EnvsInProcesses(Envs):
                 words = [sys.executable, "-c", WORKER, str(there.fileno()), *sys.path]
                 threads = {"OMP_NUM_THREADS": "1", **os.environ}
                 self.processes.append(
-                    subprocess.Popen(words, stdin=subprocess.DEVNULL, env=threads, pass_fds=[there.fileno()])
+                    subprocess.Popen(
+                        words, stdin=subprocess.DEVNULL, env=threads, pass_fds=[there.fileno()], cwd=arguments.START
+                    )
                 )
                 there.close()
                 self.pipes.append(here)
@@ -76,6 +79,12 @@ class EnvsInProcesses(Envs):
         except (EOFError, OSError):
             sys.exit(f"error: --env-id {self.env_id}: a process that steps its environments has ended")
         for answer in answers:
+            if isinstance(answer, Unplayable):
+                self.close()
+                number = len(self.seeds)
+                several = f"cannot be made in several processes ({answer}): expected --num-envs 1 and one seed"
+                again = gymnasium.only_once(str(answer), number) if number > len(self.pipes) else several
+                arguments.fail(f"--env-id {self.env_id} {again}")
             if isinstance(answer, str):
                 sys.exit(answer)
         return answers
@@ -116,19 +125,30 @@ def serve(descriptor: int) -> None:
     """Steps environments for EnvsInProcesses until its end of the pipe is closed.
 
     The first message is the task, its options and its seeds. Then None asks for a reset, an array of actions for a
-    step. An answer that is a text says what the task has raised.
+    step. An answer that is a text says what the task has raised, an Unplayable why it cannot be made.
     """
     for signum in STOPS:
         signal.signal(signum, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     pipe = multiprocessing.connection.Connection(descriptor)
     with contextlib.suppress(EOFError, OSError):
-        envs = gymnasium.GymnasiumEnvs(*pipe.recv())
+        envs = _made(*pipe.recv())
         while True:
             action = pipe.recv()
             answer: Any
             try:
-                answer = envs.reset()[0] if action is None else envs.advance(action)[:4]
+                if isinstance(envs, Unplayable):
+                    answer = envs
+                else:
+                    answer = envs.reset()[0] if action is None else envs.advance(action)[:4]
             except SystemExit as end:
                 answer = str(end.code)
             pipe.send(answer)
+
+
+def _made(*task: Any) -> Any:
+    """The environments of a process; if they cannot be made, an Unplayable with what the user's module has raised."""
+    try:
+        return gymnasium.GymnasiumEnvs(*task)
+    except Unplayable as error:
+        return Unplayable(gymnasium.cause(error))

@@ -85,7 +85,7 @@ class Entry(NamedTuple):
         if isinstance(space, (Discrete, MultiDiscrete)):
             sizes = np.ravel(getattr(space, "nvec", getattr(space, "n", 0)))
             values = (parts - space.start).reshape(number, -1)
-            _refuse_outside(values, sizes, space, f"an observation{self.name}")
+            refuse_outside(values, sizes, space, f"an observation{self.name}")
             rows: Any = np.zeros((number, self.stop - self.start), np.uint8)
             rows[np.arange(number)[:, None], values + (np.cumsum(sizes) - sizes)] = 1
             return rows
@@ -117,7 +117,7 @@ class Observation(NamedTuple):
         if self.kind == "index":
             space = self.entries[0].space
             values = (parts[0] - space.start).reshape(number, 1)
-            _refuse_outside(values, self.values, space, "an observation")
+            refuse_outside(values, self.values, space, "an observation")
             return values
         rows = [entry.columns(part, number) for entry, part in zip(self.entries, parts)]
         return np.concatenate(rows, axis=-1) if len(rows) > 1 else rows[0]
@@ -221,7 +221,7 @@ def _image_of(space: Any) -> Optional[Image]:
     return Image(channels, height, width, channels_last, largest if 0 < largest <= MAX_SCALE else 1.0)
 
 
-def _refuse_outside(values: Any, sizes: Any, space: Any, what: str) -> None:
+def refuse_outside(values: Any, sizes: Any, space: Any, what: str) -> None:
     """Raises ValueError unless each of the values, (N, K) integers without their start, is one of the K sizes."""
     wrong = ((values < 0) | (values >= sizes)).any(-1)
     if wrong.any():
@@ -279,8 +279,9 @@ def actions_of(space: Any) -> Actions:
         bounds: Any = np.stack([np.ravel(space.low), np.ravel(space.high)]).astype(float)
         low, high = bounds
         bounded = (low < high) & (low >= -MAX_BOUND) & (high <= MAX_BOUND)
-        centers = np.where(bounded, (low + high) / 2, np.clip(0.0, low, high))
-        halves = np.where(bounded, (high - low) / 2, 1.0)
+        least, most = np.where(bounded, bounds, 0.0)  # without the infinite ones, whose sum is no number
+        centers = np.where(bounded, (least + most) / 2, np.clip(0.0, low, high))
+        halves = np.where(bounded, (most - least) / 2, 1.0)
         return Actions("gaussian", (size,), tuple(centers.tolist()), tuple(halves.tolist()))
     advice = (
         "MultiDiscrete for whole numbers" if isinstance(space, Box) else "a wrapper that joins them in one of these"
@@ -337,7 +338,7 @@ class Envs:
             return action.reshape(-1, *space.shape).clip(space.low, space.high).astype(space.dtype, copy=False)
         if self.actions.kind == "categoricals":
             try:
-                _refuse_outside(action.reshape(-1, action.shape[-1]), self.actions.sizes, space, "an action")
+                refuse_outside(action.reshape(-1, action.shape[-1]), self.actions.sizes, space, "an action")
             except ValueError as error:
                 sys.exit(f"error: {error}")
         action = action.reshape(-1, *space.shape)

@@ -5,11 +5,13 @@ in gymnasium. Python 3.8.
 """
 
 import difflib
+import functools
 import re
+import sys
 from pathlib import Path
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from support import arguments, catalog, recipe
+from support import arguments, catalog, devices, recipe
 from support.envs import envpool, gymnasium, processes
 from support.envs.envpool import families
 from support.envs.spaces import Actions, Observation, Unplayable, actions_of, observation_of
@@ -35,7 +37,11 @@ def spaces(env_id: str, env_kwargs: str = "{}") -> Tuple[Any, Any]:
     if module is None:
         names = [name for name, module in families().items() if module in TRAINED]
         near = difflib.get_close_matches(env_id.split("/")[-1], names, 3, 0.3) or ["CartPole-v1"]
-        raise Unplayable(f"is not a task of EnvPool; near: {' '.join(near)}")
+        there = gymnasium.registered(env_id)
+        if there:
+            raise Unplayable(f"is not a task of EnvPool, but {there[0]} it: expected --env-id {there[1]}")
+        own = f"; for a task that your module registers in gymnasium: expected gymnasium:MODULE:{env_id or 'ID'}"
+        raise Unplayable(f"is not a task of EnvPool; near: {' '.join(near)}{own}")
     if not family:
         raise Unplayable(f"is one of {module}, which has not been tried here: expected {', '.join(TRAINED.values())}")
     return envpool.spaces(env_id, env_kwargs)
@@ -108,7 +114,12 @@ def check(args: Any) -> int:
     args.env_kwargs = options_of_command(["--env-kwargs", args.env_kwargs])
     check_env_id(args.env_id, args.env_kwargs)
     if args.env_id.startswith("gymnasium:"):
-        gymnasium.step_seconds(args.env_id, args.env_kwargs)
+        number = _most_envs(args)
+        found = gymnasium.probe(args.env_id, args.env_kwargs, twice=number > max(1, args.env_workers))
+        if found.second:
+            arguments.fail(f"--env-id {args.env_id} {gymnasium.only_once(found.second, number)}")
+        if found.masks:
+            print(f"note: {args.env_id}: action masks are not supported: every action may be drawn", file=sys.stderr)
     elif args.env_workers:
         arguments.fail(
             f"--env-workers {args.env_workers}: EnvPool steps {args.env_id} in threads: expected no such flag"
@@ -121,6 +132,15 @@ def check(args: Any) -> int:
     return seen.width * np.dtype(seen.dtype).itemsize
 
 
+def _most_envs(args: Any) -> int:
+    """The environments that this process needs at a time, over its agents; 1 for arguments that are refused later."""
+    try:
+        phases = recipe.schedule_of(vars(args)).phases
+    except ValueError:
+        return 1
+    return max(phase.num_envs for phase in phases) * args.num_seeds // devices.NUM_RANKS
+
+
 def make(
     env_id: str, seeds: Any, num_threads: int, film: bool = False, env_workers: int = 1, env_kwargs: str = "{}"
 ) -> Any:
@@ -128,7 +148,8 @@ def make(
 
     env_workers: processes of gymnasium's environments, at most; 0: as num_workers says. What the environments do does
     not depend on their number. With `film` they have a further method, `frame`, which returns the picture of the first.
-    For MuJoCo's, mujoco has to be imported before EnvPool, or it finds no OpenGL.
+    For MuJoCo's, mujoco has to be imported before EnvPool, or it finds no OpenGL. Ends the program with one line if
+    they cannot be made.
     """
     if not env_id.startswith("gymnasium:"):
         return envpool.EnvPoolEnvs(env_id, env_kwargs, seeds, num_threads, film)
@@ -136,11 +157,39 @@ def make(
 
     number = min(env_workers, np.size(seeds))
     if not number:
-        seconds = gymnasium.step_seconds(env_id, env_kwargs)
+        seconds = gymnasium.probe(env_id, env_kwargs).seconds
         number = processes.num_workers(seconds, np.size(seeds), processes.share_of_cores())
-    if number > 1:
-        return processes.EnvsInProcesses(env_id, env_kwargs, seeds, number)
-    return gymnasium.GymnasiumEnvs(env_id, env_kwargs, seeds, film)
+    try:
+        if number > 1:
+            return processes.EnvsInProcesses(env_id, env_kwargs, seeds, number)
+        return gymnasium.GymnasiumEnvs(env_id, env_kwargs, seeds, film)
+    except Unplayable as error:
+        arguments.fail(f"--env-id {env_id} {error}")
+
+
+def close(envs: Any) -> None:
+    """Closes environments, before others of the task are made: of some tasks there can be one at a time. None: none."""
+    if envs is not None:
+        envs.close()
+
+
+def in_turn(play: Callable) -> Callable:
+    """play_episodes of ppo_envpool.py, which then plays as many episodes at a time as there can be environments.
+
+    That is all of them, or one for each of --env-workers where a task cannot be made twice in one process.
+    """
+
+    @functools.wraps(play)
+    def played(agent: Any, args: Any, device: Any, seeds: Any, episodes: range, *rest: Any, **named: Any) -> List[Any]:
+        number = len(episodes)
+        if args.env_id.startswith("gymnasium:") and number * len(seeds) > max(1, args.env_workers):
+            if gymnasium.probe(args.env_id, args.env_kwargs, twice=True).second:
+                number = max(1, args.env_workers // len(seeds))
+        pieces = [episodes[i : i + number] for i in range(0, len(episodes), number)]
+        parts = [play(agent, args, device, seeds, piece, *rest, **named) for piece in pieces]
+        return [sum(of_agent, []) for of_agent in zip(*parts)]
+
+    return played
 
 
 def eval_max_steps(args: Any) -> Optional[int]:
@@ -150,7 +199,4 @@ def eval_max_steps(args: Any) -> Optional[int]:
         return args.eval_max_steps
     if not args.env_id.startswith("gymnasium:"):
         return None if envpool.has_time_limit(args.env_id, args.env_kwargs) else EVAL_MAX_STEPS
-    env = gymnasium.make_one(args.env_id, args.env_kwargs)
-    limit = env.spec.max_episode_steps
-    env.close()
-    return None if limit else EVAL_MAX_STEPS
+    return None if gymnasium.declared(args.env_id, args.env_kwargs).max_episode_steps else EVAL_MAX_STEPS
