@@ -12,32 +12,31 @@ The axis of agents: one process trains S agents at once, because at this size Py
 computes for little of it. Parameters are (S, ...), rollouts (T, S, N, ...) and batches (S, B, ...); what is one number
 in CleanRL is (S, 1). S is 1 unless `--num-seeds` or `--runs` ask for more. Each agent has its own run directory,
 environments, noise, shuffles, learning rate, coefficients and clipping. No sum crosses the axis, so a run has the same
-bits alone and together with others. What it takes for that is the one part of the algorithm that stands elsewhere:
-support/layers.py has linear, large_linear, Convolution, GridConvolution, tanh and elu with their gradients, Adam, and
-Maker, which gives each agent its first weights. support/envs/spaces.py makes a task's observations rows of numbers.
+bits alone and together with others. What this takes is the one part of the algorithm that stands elsewhere, in
+support/layers.py: linear and large_linear, tanh and elu, Convolution and GridConvolution, with their gradients; Maker,
+which gives each agent its first weights; Adam. support/envs/spaces.py makes rows of numbers of a task's observations.
 
-Departures, each with its reason:
+Departures:
 
-1. The step after `done` only resets the environment (an autoreset step, EnvPool's "dummy step"); in CleanRL's ppo.py it
-   resets within the step. `valid` keeps it out of returns, losses, advantage statistics and diagnostics
-   (`--no-mask-resets` trains on it).
-2. A time limit is not a death: a truncated step bootstraps from the value of the real last observation, a terminated
-   one from 0. CleanRL bootstraps neither (`--no-mask-resets` again). EnvPool calls a death in that step a time-out.
+1. The step after `done` only resets the environment (an autoreset step); in CleanRL's ppo.py it resets within the step.
+   `valid` keeps it out of losses, advantages and diagnostics (`--no-mask-resets` trains on it).
+2. A time limit is not a death: a truncated step bootstraps from the value of the last observation, a terminated one
+   from 0. CleanRL bootstraps neither (`--no-mask-resets` again). EnvPool calls a death in that step a time-out.
 3. 8 environments x 128 steps for both kinds of actions; CleanRL has 4 x 128 and, for continuous actions, 1 x 2048.
 4. A curve has `--num-logs` points, however long the run: 100, as the diagnostics of a point take a fifth as long as an
-   iteration. Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
-5. `--norm-obs` and `--norm-reward` use the moments of the valid rows of all processes; those of the observations
-   change once per iteration, so that rollout and update see the same network. The returns are raw.
+   iteration. Losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
+5. `--norm-obs` and `--norm-reward` use the moments of valid rows; those of the observations change once per iteration,
+   so that rollout and update see the same network. The returns are raw.
 6. For speed, with the same mathematics: actor and critic compute side by side, actions are drawn by the Gumbel-max
    trick, an epoch's minibatches are cut from one shuffled copy, a grid's convolution adds rows of a table.
-7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
-8. A run is a directory that survives a kill and is resumed by the same command. Each environment has its own seed.
-9. Observations are flattened as in gymnasium, integers one-hot; MiniGrid's mission is left out. Images and grids go
+7. A batch that the minibatches do not divide is refused. Each environment has its own seed. A run is a directory that
+   survives a kill; the same command resumes it.
+8. Observations are flattened as in gymnasium, integers one-hot; MiniGrid's mission is left out. Images and grids go
    through convolutions. MultiDiscrete and MultiBinary actions are independent categorical ones.
-10. The mean and deviation of real actions are in half-widths of their bounds, from the middle. Bounds of -1 and 1
-    change nothing; within -0.1 and 0.3, CleanRL's deviation of 1 would have most actions clipped.
-11. Without `--learning-rate` the rate is 4e-3 x sqrt(150,000 / steps) x (16 / 1024) / k, k being Adam's steps per
-    environment step: CleanRL's 2.5e-4 (3e-4 for real actions) is for millions of steps, and too low for fewer
+9. The mean and deviation of real actions are in half-widths of their bounds, from the middle: within -0.1 and 0.3,
+   CleanRL's deviation of 1 would have most actions clipped.
+10. Without `--learning-rate` the rate is 4e-3 x sqrt(150,000 / steps) x (16 / 1024) / k, k being Adam's steps per
+    environment step: CleanRL's 2.5e-4 (3e-4 for real actions) suits millions of steps, and is too low for fewer
     (results/second_look; recipe.law_rate).
 """
 
@@ -63,7 +62,6 @@ from support.envs.episodes import Episodes, env_seeds, run_episodes
 GRID_VALUES = (11, 6, 3)  # MiniGrid's objects, colours and states: a cell, of which 16 kernels see 3 x 3
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # kernels, their size and stride: Mnih et al. 2015, from 36 x 36 on
 MINATAR = ((16, 3, 1),)  # Young and Tian 2019
-NOISE = ("", "/envs", "/inner", "/dominated", "/signal", "/noise")  # of grad_noise_scale, where it is known
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -92,7 +90,7 @@ class Args:
     env_id: str = "CartPole-v1"  # the id of EnvPool's task, or gymnasium:MODULE:ID, a task that MODULE registers
     env_kwargs: str = "{}"  # the task's own options, a JSON object: '{"size": 3}'
     total_timesteps: Steps = 500000  # environment steps of the whole run, over all environments
-    learning_rate: Optional[NonNegative] = None  # Adam's; default: 4e-3 sqrt(150,000 / steps) / 64 / k (departure 11)
+    learning_rate: Optional[NonNegative] = None  # Adam's; default: 4e-3 sqrt(150,000 / steps) / 64 / k (departure 10)
     num_envs: Count = 8  # the number of parallel environments of the whole run: N
     num_steps: Count = 128  # the number of steps in each environment per rollout: T
     schedule: Optional[str] = None  # changes both at fractions of the run, 0:8x128,0.5:128x8, or N by noise (recipe.py)
@@ -276,10 +274,6 @@ class Agent(nn.Module):
         """Those of each of K categorical policies, (S, B, ...); K is 1 but for MultiDiscrete and MultiBinary."""
         return outputs.split(list(self.actions.parts) or outputs.shape[-1], -1)
 
-    def logstd(self):
-        """A copy of the Gaussian policies' log standard deviations, (S, 1, A); None if actions are discrete."""
-        return self.actor_logstd.detach().clone() if self.continuous else None
-
     def distribution(self, outputs, actions):
         """Log-probabilities of actions under outputs, logits or means, and the policies' entropies: both (S, B)."""
         if self.continuous:
@@ -374,21 +368,17 @@ def normalize_rewards(rewards, ends, valid, discounted, moments, gamma):
 
 
 def gae(rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda):
-    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), cut at the ends of episodes. Arrays are (T, N).
+    """Generalised advantage estimation (Schulman et al. 2016, eq. 16). Arrays (T, S, N); returns (advantages, returns).
 
-    `values[t]` is V(obs[t]), `next_values[t]` V of what step t led to, before any reset. `terminations`, `truncations`
-    (bool) say how step t ended its episode: the first bootstrap 0, the second `next_values[t]`, and neither passes the
-    trace on. Rows that are not `valid` (bool) get the advantage 0 and take no time: no trace begins in them. Returns
-    (advantages, returns), both float32 (T, N)."""
-    advantages = np.zeros_like(rewards)
-    nonterminal = (~terminations).astype(np.float32)
-    decay = gamma * gae_lambda * (nonterminal * ~truncations)
-    deltas = rewards + gamma * next_values * nonterminal - values
-    lastgaelam = np.zeros_like(rewards[0])
+    next_values[t] is V of what step t led to, before any reset. A termination bootstraps 0, a truncation next_values;
+    neither passes the trace on. A row that is not valid (an autoreset step) has no advantage and takes no time.
+    """
+    deltas = np.where(valid, rewards + gamma * next_values * ~terminations - values, 0.0)
+    decays = np.where(valid, gamma * gae_lambda * (~(terminations | truncations)).astype(rewards.dtype), 1.0)
+    advantages, lastgaelam = np.zeros_like(rewards), np.zeros_like(rewards[0])
     for t in reversed(range(len(rewards))):
-        lastgaelam = np.where(valid[t], deltas[t] + decay[t] * lastgaelam, lastgaelam)
-        advantages[t] = lastgaelam
-    advantages *= valid
+        advantages[t] = lastgaelam = deltas[t] + decays[t] * lastgaelam
+    advantages = np.where(valid, advantages, 0.0)
     return advantages, advantages + values
 
 
@@ -493,11 +483,16 @@ def ppo_loss(agent, prox, args, mb):
     return loss, dict(zip(names, means))
 
 
+def joined(tensors):
+    """Tensors (S, ...) as one, (S, P)."""
+    return torch.cat([x.flatten(1) for x in tensors], 1)
+
+
 def gradient(loss_function, agent, prox, args, parameters, mb):
     """The gradients of a minibatch's losses by these parameters of the agents, (S, P), and the parts of the losses."""
     loss, losses = loss_function(agent, prox, args, mb)
     gradients = torch.autograd.grad(loss.sum(), parameters)
-    return torch.cat([x.flatten(1) for x in gradients], 1), losses
+    return joined(gradients), losses
 
 
 def update(loss_function, agent, prox, args, parameters, optimizer, mb):
@@ -511,6 +506,35 @@ def update(loss_function, agent, prox, args, parameters, optimizer, mb):
     if prox is not None:
         prox.update_parameters(agent)
     return losses, gradients
+
+
+# ---- the outer loop --------------------------------------------------------------------------------------------------
+def gradient_noise(agent, prox, args, parameters, batch, num_steps, seed):
+    """Beukman et al.'s grad_noise_scale of the policies' gradients, with /envs, /inner, /dominated, /signal and /noise.
+
+    Between environments and, /inner, between rows: metrics.py. Returns S dicts.
+    """
+    of_policy = replace(args, vf_coef=0.0 * args.vf_coef)  # the values' gradient would hide the policy's
+    if args.norm_adv:
+        batch = batch._replace(advantages=normalize_advantages(batch.advantages, batch.valid))
+
+    def of_group(inds):
+        """The gradients (S, P) of the policy's mean loss over some rows, added minibatch by minibatch."""
+        count, total = batch.valid[:, inds].sum(-1, keepdim=True).clamp(min=1), 0.0
+        for rows in inds.split(args.minibatch_size):
+            mb = Batch(*(x[:, rows] for x in batch[:-1]), weights=batch.valid[:, rows] / count)
+            total = total + gradient(ppo_loss, agent, prox, of_policy, parameters, mb)[0]
+        return total
+
+    return diagnostics.gradient_noise_scales(of_group, batch.valid, num_steps, seed)
+
+
+def behavior_kl(agent, batch, outputs, old_logstd):
+    """KL(old || new), (S,): of the policies that acted and of the updated ones, in the valid rows' states."""
+    if agent.continuous:
+        return metrics.gaussian_kl(batch.outputs, old_logstd, outputs, agent.actor_logstd, batch.valid)
+    pairs = zip(agent.logits(batch.outputs), agent.logits(outputs))
+    return sum(metrics.categorical_kl(old, new, batch.valid) for old, new in pairs)
 
 
 # ---- the six diagnostics ---------------------------------------------------------------------------------------------
@@ -562,69 +586,6 @@ def diagnose(agent, batch, seen, gradients):
     return scalars
 
 
-@torch.no_grad()
-def look(agent, batch):
-    """What agent(batch.obs) returns, without a gradient."""
-    return agent(batch.obs)
-
-
-def joined(tensors):
-    """Tensors (S, ...) as one, (S, P)."""
-    return torch.cat([x.flatten(1) for x in tensors], 1)
-
-
-# Beukman et al.'s numbers of the outer loop: `outer/`
-def gradient_noise(agent, prox, args, parameters, batch, num_steps, seed):
-    """The noise of the policies' gradients, between environments and between rows: S dicts (metrics.py)."""
-    of_policy = replace(args, vf_coef=0.0 * args.vf_coef)  # the values' gradient would hide the policy's
-    if args.norm_adv:
-        batch = batch._replace(advantages=normalize_advantages(batch.advantages, batch.valid))
-
-    def of_group(inds):
-        """The gradients (S, P) of the policy's mean loss over some rows, added minibatch by minibatch."""
-        count, total = batch.valid[:, inds].sum(-1, keepdim=True).clamp(min=1), 0.0
-        for rows in inds.split(args.minibatch_size):
-            mb = Batch(*(x[:, rows] for x in batch[:-1]), weights=batch.valid[:, rows] / count)
-            total = total + gradient(ppo_loss, agent, prox, of_policy, parameters, mb)[0]
-        return total
-
-    return diagnostics.gradient_noise_scales(of_group, batch.valid, num_steps, seed)
-
-
-def measure_noise(run, stats, agent, prox, args, parameters, batch, num_steps):
-    """gradient_noise if it is due: at some of the log points, and more often where it leads N. Else S empty dicts."""
-    batch_size, leads = batch.valid.shape[1], run.schedule.bounds
-    wanted = leads or args.diagnostics and run.at_log_point(batch_size)
-    if not wanted or run.global_step < stats.noise_due:
-        return [{} for _ in run.seeds]
-    stats.noise_due = run.global_step + run.schedule.noise_interval * batch_size
-    found = gradient_noise(agent, prox, args, parameters, batch, num_steps, run.global_step)
-    if leads and found[0]:
-        estimates = found[0]["grad_noise_scale/signal"], found[0]["grad_noise_scale/noise"]
-        stats.led = run.schedule.follow_noise(stats.led, batch_size, *estimates)
-    return found
-
-
-def behavior_kl(agent, batch, outputs, old_logstd):
-    """KL(old || new), (S,): of the policies that acted and of the updated ones, in the valid rows' states."""
-    if agent.continuous:
-        return metrics.gaussian_kl(batch.outputs, old_logstd, outputs, agent.actor_logstd, batch.valid)
-    pairs = zip(agent.logits(batch.outputs), agent.logits(outputs))
-    return sum(metrics.categorical_kl(old, new, batch.valid) for old, new in pairs)
-
-
-def outer_loop(run, stats, noise_scales, kl, grad_norm, valid, window):
-    """`outer/` at a log point: S dicts by tag. kl (S,); grad_norm (S, 1), a mean; valid (S, B): of the batch."""
-    found = []
-    moved = torch.stack([valid.sum(-1).double(), kl, grad_norm.flatten().double()], 1).tolist()
-    for member, points, noise, (rows, *others) in zip(run.members, stats.points, noise_scales, moved):
-        points.append((int(rows), *others, member.mean_new_return()))
-        values = {**noise, **metrics.outer_loop(points, window)}
-        names = ["kl_behavior", "ddr", "plateau", *(f"grad_noise_scale{part}" for part in NOISE)]
-        found.append({f"outer/{name}": values[name] for name in names if name in values})
-    return found
-
-
 # ---- evaluation ------------------------------------------------------------------------------------------------------
 @tasks.in_turn
 @torch.no_grad()
@@ -672,6 +633,7 @@ def train(run, device):
     stats.reward_moments = torch.tensor([[0.0, 1.0, 1e-4]]).double().repeat(len(run.seeds), 1)  # for normalize_rewards
     run.restore(agent=agent, optimizer=optimizer, rng=rngs, log=stats, prox=prox)
     devices.begin_average(prox, agent)
+    look = torch.no_grad()(agent.forward)
     learn = partial(update, devices.compiled(ppo_loss, args.compile), agent, prox, args, parameters, optimizer)
 
     T, N, envs = 0, 0, None
@@ -694,7 +656,7 @@ def train(run, device):
         devices.copy_state(agent, actor)
         noise = [draw_noise((T, N, agent.actions.outputs), agent.continuous, rng) for rng in rngs]
         noise = torch.stack(noise, 1).cpu().numpy()  # (T, S, N, A)
-        old_logstd = agent.logstd()
+        old_logstd = agent.actor_logstd.detach().clone() if agent.continuous else None
         next_obs, next_value = collect_steps(actor, rollout, noise, next_obs, envs, run)
         dones = rollout.terminations | rollout.truncations
         valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
@@ -714,7 +676,10 @@ def train(run, device):
         batch = batch_of(agent, rollout, returns, advantages, valid, device)
 
         # ---- update --------------------------------------------------------------------------------------------------
-        noise_scales = measure_noise(run, stats, agent, prox, args, parameters, batch, T)
+        outer = [{} for _ in run.seeds]  # of each agent: Beukman et al.'s numbers of the outer loop
+        if run.noise_is_due(stats, N * T):
+            outer = gradient_noise(agent, prox, args, parameters, batch, T, run.global_step)
+            run.follow_noise(stats, outer, N * T)
         for _epoch in range(args.update_epochs):
             order = torch.stack([torch.randperm(N * T, generator=rng, device=device) for rng in rngs])
             for mb in minibatches(batch, order, args.minibatch_size, args.norm_adv):
@@ -735,7 +700,7 @@ def train(run, device):
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if run.at_log_point(N * T):
-            means, outer = stats.means(), noise_scales
+            means = stats.means()
             scalars = {f"losses/{name}": mean for name, mean in means.items()}
             scalars["charts/learning_rate"] = optimizer.learning_rate
             scalars["charts/gradient_steps"] = stats.gradient_steps
@@ -743,19 +708,19 @@ def train(run, device):
                 scalars["charts/num_envs"], scalars["charts/num_steps"] = N, T
             inds, counted = diagnostics.probe_rows(batch.valid, args.probe_size, seed=run.global_step)
             probe = batch.rows(inds)._replace(valid=counted)
-            _, values, hiddens = seen = look(agent, probe)
+            _, values, hiddens = seen = look(probe.obs)
             run.add_coverage(counted, obs=probe.obs, feature=hiddens[-1][:, 0].half(), value=values)
             if args.diagnostics:  # of the whole batch, as Mayor et al.; and of equally many rows at any N x T
                 of_probe, _ = gradient(ppo_loss, agent, prox, args, parameters, weighted(probe, args.norm_adv))
                 measured, gradients = probe, {"probe": of_probe}
                 if args.probe_size < N * T:  # else the probe is the batch
                     scalars.update(diagnose(agent, measured, seen, gradients))
-                    measured, seen, gradients = batch, look(agent, batch), {}
+                    measured, seen, gradients = batch, look(batch.obs), {}
                 scalars.update(diagnose(agent, measured, seen, {**gradients, "diagnostics": last_gradients}))
                 kl = behavior_kl(agent, measured, seen[0], old_logstd)
-                window = max(10, args.num_logs // 10)
-                outer = outer_loop(run, stats, noise_scales, kl, means["grad_norm"], batch.valid, window)
-            run.log(scalars, outer)
+                # adds kl_behavior, ddr and plateau
+                run.add_outer(outer, stats.points, batch.valid.sum(-1), kl, means["grad_norm"].flatten())
+            run.log(scalars, [{f"outer/{name}": x for name, x in of_agent.items()} for of_agent in outer])
         if args.norm_obs:  # last: rollout, update and diagnostics have seen the same normalisation
             agent.add_obs(batch.obs, batch.valid)
         run.end_iteration()

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
-from support import arguments, devices
+from support import arguments
 from support.arguments import ALONE, check_text, fail, from_start
 from support.reading.files import read_bytes, shown
 
@@ -117,8 +117,6 @@ def _check(runs: Sequence[Any], together: bool) -> None:
                 fail(f"--{flag.replace('_', '-')} trains one run in a process: expected neither --num-seeds nor --runs")
         if str(args.schedule).startswith("noise"):
             fail("--schedule noise trains one run in a process: each would change its N at another time")
-        if devices.NUM_RANKS > 1:
-            fail("torchrun trains one run: expected neither --num-seeds nor --runs")
     for folder in {args.runs_dir for args in runs} if together else ():  # or each run would complain
         with arguments.writable("runs-dir", Path(folder)):
             tempfile.TemporaryFile(dir=from_start(folder)).close()

@@ -218,8 +218,7 @@ class Pack:
             places.setdefault(x.device, []).append(x.isfinite().flatten(1).all(1))
         finite = torch.stack([torch.stack(found).all(0).cpu() for found in places.values()]).all(0)  # (S,)
         for s, run in self.training:
-            looks = not finite[s] or devices.NUM_RANKS > 1  # under torchrun all processes have to look
-            if looks and not run.all_finite({name: x[s] for name, x in suspects.items()}):
+            if not finite[s] and not run.all_finite({name: x[s] for name, x in suspects.items()}):
                 self.diverged.append(s)
 
     def add_coverage(self, valid: Any, **columns: Any) -> None:
@@ -241,6 +240,37 @@ class Pack:
         columns = {tag: x if isinstance(x, list) else [x] * number for tag, x in devices.numbers(flat).items()}
         for s, run in self.training:
             run.log({**{tag: column[s] for tag, column in columns.items()}, **of_agents[s], **run.charts()})
+
+    def noise_is_due(self, stats: Any, batch_size: int) -> bool:
+        """Whether the gradient's noise is measured now: at log points, and more often where --schedule lets it lead N.
+
+        If so, `stats.noise_due` becomes the step of the next time, at the earliest.
+        """
+        wanted = self.schedule.bounds or (self.args.diagnostics and self.at_log_point(batch_size))
+        if not wanted or self._step < stats.noise_due:
+            return False
+        stats.noise_due = self._step + self.schedule.noise_interval * batch_size
+        return True
+
+    def follow_noise(self, stats: Any, scales: Sequence[Dict[str, float]], batch_size: int) -> None:
+        """Lets --schedule noise choose the next N, in `stats.led`, by what was measured of a batch."""
+        if self.schedule.bounds and scales[0]:
+            signal, noise = (scales[0][f"grad_noise_scale/{part}"] for part in ("signal", "noise"))
+            stats.led = self.schedule.follow_noise(stats.led, batch_size, signal, noise)
+
+    def add_outer(
+        self, found: Sequence[Dict[str, float]], points: Sequence[Any], rows: Any, kl: Any, norm: Any
+    ) -> None:
+        """Adds `metrics.outer_loop` of a log point to the dicts of S agents, and the point to their points.
+
+        rows, kl, norm: tensors (S,), of the batch, its KL and the mean norm of the gradient.
+        """
+        import torch
+
+        moved = torch.stack([rows.double(), kl, norm.double()], 1).tolist()
+        for run, of_run, earlier, (number, *others) in zip(self.members, found, points, moved):
+            earlier.append((int(number), *others, run.mean_new_return()))
+            of_run.update(metrics.outer_loop(earlier, window=max(10, self.args.num_logs // 10)))
 
     def tick(self, steps: int = 0) -> None:
         """Run.tick for all runs. steps: of this rollout so far, in all environments of one run."""
@@ -274,7 +304,7 @@ class Pack:
         if self._meter:
             self._meter.close()
         seeds = [env_seeds(run.args.seed, "eval", 0, range(run.args.eval_episodes)) for run in self.members]
-        episodes, returns = devices.share(len(seeds[0])), [[] for _ in self.members]  # type: range, Sequence[List[float]]
+        episodes, returns = range(len(seeds[0])), [[] for _ in self.members]  # type: range, Sequence[List[float]]
         if episodes and any(run.exit_code == 0 for run in self.members):
             with progress.progress_bar(len(episodes) * len(seeds), "episode", "evaluation episodes") as bar:
                 returns = play(seeds, episodes, bar)

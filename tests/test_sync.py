@@ -20,6 +20,7 @@ REWRITTEN = [  # the scripts on the pattern of the first; in the end all
     "pqn_atari_envpool.py",
     "ppo_procgen.py",
     "ppo_rnd_envpool.py",
+    AXIS,
 ]
 BANNERS = (
     "Args, environments, network, advantages and loss, the six diagnostics, evaluation, "
@@ -33,6 +34,7 @@ LINES = {
     "pqn_atari_envpool.py": 475,
     "ppo_procgen.py": 560,
     "ppo_rnd_envpool.py": 655,
+    AXIS: 735,
 }  # at most; what grows beyond it has something in it that is no algorithm
 NEIGHBOURS = {
     (FIRST, "ppo_ewma_atari_envpool.py"): 138,
@@ -63,6 +65,11 @@ EXCEPT = {  # (name, script): why the text is another there than in the other sc
     ("update", "ppo_rnd_envpool.py"): "the same",
     ("gradient", EWMA): RANKS,
     ("normalize_advantages", EWMA): RANKS,
+    ("gae", AXIS): "in NumPy, where its rollout is",
+    ("gradient", AXIS): "each agent's gradient is a row; one thread computes",
+    ("update", AXIS): "each agent's gradient is clipped alone",
+    ("ewma_surrogate", AXIS): "each agent has its own clip range",
+    ("gradient_noise", AXIS): "one thread computes, for all agents",
 }
 LOSS = {  # passages of ppo_loss, the same in all PPO scripts: how their first and their last line begin
     "policy loss": ("    logratio = ", "    outside = "),
@@ -79,6 +86,11 @@ PASSAGES = {  # passages of main, the same wherever they are
     "diagnostics": ("                for place, inds", "                    scalars.update("),
     "log": ("            run.log(", "        run.end_iteration()"),
     "start": ('if __name__ == "__main__":', "        main("),
+}
+ELSEWHERE = {  # modules of support/ that have a word for a loss or a gradient, and why
+    "layers": "several agents with the bits that each has alone; the docstring of their script names its parts",
+    "diagnostics": "what scripts call that have not been rewritten",
+    "tags": "the names of curves",
 }
 PASSAGE_EXCEPT = {  # (passage, script): why it is not the same there
     ("rows", "ppo_procgen.py"): "its rewards are the raw ones, and it has no lives",
@@ -148,6 +160,18 @@ def test_what_is_no_algorithm_knows_none():
         assert not words & {"obs", "reward", "rewards", "loss", "losses", "gradient", "gradients"}, module
     maths = {"__future__", "math", "torch", "typing"}
     assert imports(ROOT / "metrics.py") == maths and imports(ROOT / "support/diagnostics.py") == maths | {"metrics"}
+
+
+def test_the_algorithm_stands_in_its_script():
+    """But for what layers.py computes for several agents; that is named where the reader of the script begins."""
+    words = {"loss", "losses", "gradient", "gradients", "backward", "autograd"}
+    has = {name: {word for x in identifiers(path) for word in x.lower().split("_")} for name, path in FILES.items()}
+    assert {name for name, found in has.items() if found & words} == ELSEWHERE.keys()
+    tree = ast.parse(SCRIPTS[AXIS])
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
+    taken = {node.attr for node in nodes if node.value.id == "layers"}
+    assert "Adam" in taken and taken <= set(re.findall(r"\w+", ast.get_docstring(tree)))
+    assert [script for script in SCRIPTS if "layers" in parts(ROOT / script)] == [AXIS]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -251,7 +275,7 @@ def test_same_name_same_text():
 
 @pytest.mark.parametrize("name", [*LOSS, *PASSAGES])
 def test_shared_passages(name):
-    scripts = [script for script in REWRITTEN if name in PASSAGES or script.startswith("ppo_")]
+    scripts = [x for x in REWRITTEN if (x != AXIS if name in PASSAGES else x.startswith("ppo_"))]  # main has no axis
     lines = {**LOSS, **PASSAGES}[name]
     passages = {x: passage(SCRIPTS[x], *lines) for x in scripts if (name, x) not in PASSAGE_EXCEPT}
     first = next(iter(passages.values()))
