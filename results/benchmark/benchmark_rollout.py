@@ -102,7 +102,9 @@ def measure(args, arrangement, num_envs):
     import ppo_atari_envpool as script
 
     num_steps = max(2, args.frames // num_envs)
-    flags = f"--env-id {args.env_id} --num-envs {num_envs} --num-steps {num_steps} --update-epochs 1 --num-minibatches 1"
+    flags = (
+        f"--env-id {args.env_id} --num-envs {num_envs} --num-steps {num_steps} --update-epochs 1 --num-minibatches 1"
+    )
     flags += f" --total-timesteps {(WARM_UP - 1 + args.rounds) * num_envs * num_steps} --num-logs 1 --no-diagnostics"
     of_gpu = arrangement == ARRANGEMENTS[0]
     flags += f" --num-threads {1 if of_gpu and not args.cuda else args.threads} --{'' if args.cuda else 'no-'}cuda"
@@ -119,7 +121,11 @@ def measure(args, arrangement, num_envs):
         with contextlib.suppress(SystemExit):
             script.main(script.parse_args(words))
     assert len(pairs.rollouts) == args.rounds, "the script ended early"
-    row = {"arrangement": arrangement + (" with one" if args.cuda else ""), "num_envs": num_envs, "threads": args.threads}
+    row = {
+        "arrangement": arrangement + (" with one" if args.cuda else ""),
+        "num_envs": num_envs,
+        "threads": args.threads,
+    }
     row["rounds"] = args.rounds
     for name, place in (("", 0), ("cpu_", 1)):
         both = [(rollout[place], alone[place]) for rollout, alone in zip(pairs.rollouts, pairs.alone)]
