@@ -70,6 +70,7 @@ EXCEPT = {  # (name, script): why the text is another there than in the other sc
     ("update", AXIS): "each agent's gradient is clipped alone",
     ("ewma_surrogate", AXIS): "each agent has its own clip range",
     ("gradient_noise", AXIS): "one thread computes, for all agents",
+    ("normalize_rewards", AXIS): "the axis of agents, whose moments are arrays",
 }
 LOSS = {  # passages of ppo_loss, the same in all PPO scripts: how their first and their last line begin
     "policy loss": ("    logratio = ", "    outside = "),
