@@ -34,7 +34,7 @@ LINES = {
     "pqn_atari_envpool.py": 475,
     "ppo_procgen.py": 560,
     "ppo_rnd_envpool.py": 655,
-    AXIS: 735,
+    AXIS: 740,
 }  # at most; what grows beyond it has something in it that is no algorithm
 NEIGHBOURS = {
     (FIRST, "ppo_ewma_atari_envpool.py"): 138,

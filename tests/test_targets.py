@@ -321,7 +321,7 @@ def test_one_iteration_of_the_script_is_cleanrls(module, words, isaacgym, tmp_pa
     args = module.parse_args([*ITERATION.split(), "--runs-dir", str(tmp_path), *words.split()])
     batches, moments, permutations, targets, networks = [], [], [], [], {}
     randperm, gae, old = torch.randperm, module.gae, hasattr(module, "minibatch")  # old: the pattern before Batch.rows
-    cut = module.minibatch if old else module.Batch.rows
+    cut, gradient = module.minibatch if old else module.Batch.rows, module.gradient
 
     def record_gae(*inputs):
         targets.append([x.clone() for x in inputs[:6]])
@@ -329,8 +329,12 @@ def test_one_iteration_of_the_script_is_cleanrls(module, words, isaacgym, tmp_pa
 
     def record_minibatch(batch, *inputs):
         batches.append(batch)
-        moments.append(inputs[2] if module is rnd else None)
+        moments.append(None)
         return cut(batch, *inputs)
+
+    def record_frame_moments(*inputs):  # RND's, which normalise the frames
+        moments.insert(0, inputs[-1])
+        return gradient(*inputs)
 
     def record_randperm(*inputs, **kwargs):
         drawn = randperm(*inputs, **kwargs)
@@ -349,6 +353,8 @@ def test_one_iteration_of_the_script_is_cleanrls(module, words, isaacgym, tmp_pa
 
     monkeypatch.setattr(module, "gae", record_gae)
     monkeypatch.setattr(*(module, "minibatch") if old else (module.Batch, "rows"), record_minibatch)
+    if module is rnd:
+        monkeypatch.setattr(module, "gradient", record_frame_moments)
     monkeypatch.setattr(torch, "randperm", record_randperm)
     for name in ("make_agent", "RNDModel"):
         if hasattr(module, name):
