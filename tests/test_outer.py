@@ -165,7 +165,7 @@ def test_three_losses_of_the_proximal_policy():
     new, proximal = (ppo_isaacgym.gaussian(x.outputs, x.actor_logstd, chosen)[0] for x in (agent, prox))
     expected = ppo_isaacgym.ewma_surrogate(new - logprobs, proximal - logprobs, advantages, 0.2).mean()
     mb = ppo_isaacgym.Batch(None, mean, logstds[0], chosen, logprobs, values, returns, advantages, valid)
-    _, losses = ppo_isaacgym.ppo_loss(agent, prox, args, mb, count)
+    _, losses = ppo_isaacgym.ppo_loss(prox, agent, args, mb, count)
     torch.testing.assert_close(losses["policy_loss"], expected)
     columns = (x[None] for x in (mean, chosen, logprobs, values, returns, advantages, valid, valid / count))
     agent.outputs, prox.outputs = mean[None], proximal_mean[None]  # of one agent (S, B, A)

@@ -98,10 +98,6 @@ def begin(name, rank, num_ranks, folder):
         seeds.extend(inputs[1:2] if name == "ppo_isaacgym" else inputs[0])
         return make_envs(args, *inputs)
 
-    def record_noise(*inputs):  # of the whole rollout, (T, N, A)
-        noises.append(inputs[2])
-        raise Begun
-
     def record_step(agent, obs, noise):  # of one of its steps, of some environments
         noises.append(noise)
         return policy(agent, obs, noise)
@@ -115,17 +111,13 @@ def begin(name, rank, num_ranks, folder):
         patch.setattr(rundir.Run, "__init__", begin_as_one)
         patch.setattr(rundir.Run, "add_episodes", end)
         patch.setattr(module, "make_envs", record_envs)
-        if name == "ppo_isaacgym":
-            patch.setattr(module, "collect_steps", record_noise)
-        else:
-            policy = module.policy
-            patch.setattr(module, "policy", record_step)
+        policy = module.policy
+        patch.setattr(module, "policy", record_step)
         patch.setattr(sys, "argv", [f"{name}.py"])
         module.main(module.parse_args(words.split()))
-    if name != "ppo_isaacgym":  # piece by piece; after the last step a call for the value alone
-        pieces = [torch.stack(noises[i : i + 32]) for i in range(0, len(noises), 33)]
-        noises = [torch.cat(pieces, 1)]
-    return seeds, noises[0]
+    steps = 8 if name == "ppo_isaacgym" else 32  # piece by piece; after the last step a call for the value alone
+    pieces = [torch.stack(noises[i : i + steps]) for i in range(0, len(noises), steps + 1)]
+    return seeds, torch.cat(pieces, 1)
 
 
 @pytest.mark.parametrize("name", [SISTER[:-3], "ppo_isaacgym"])
