@@ -65,9 +65,9 @@ class Spectrum(NamedTuple):
 
 def _products(x: Tensor) -> Tensor:
     """x^T x of each matrix of x (..., N, D): (..., D, D). One slice alone would be multiplied by another kernel."""
-    if x.dim() == 3 and len(x) == 1:
-        x = x.expand(2, -1, -1)
-        return torch.bmm(x.mT, x)[:1]
+    if x.dim() > 2 and x.shape[:-2].numel() == 1:
+        x = x.expand(2, *x.shape[1:])
+        return (x.mT @ x)[:1]
     return x.mT @ x
 
 
@@ -208,9 +208,7 @@ def activity(activations: Iterable[Tensor], valid: Any = None, deviation: bool =
         sums.append((h if deviation else h.abs()).sum(dims).double() / places)
         if deviation:
             squares.append(h.double().square().sum(dims) / places)
-        alive = (
-            torch.count_nonzero(h != 0) if valid is None else (h != 0).double().sum((-3, -2, -1))
-        )  # the first is fast
+        alive = torch.count_nonzero(h != 0) if valid is None else torch.count_nonzero(h, (-3, -2, -1))
         nonzero = nonzero + nan_where(~sums[-1].sum(-1).isfinite(), alive.double() / places)
     return Activity(rows, sums, squares, nonzero)
 

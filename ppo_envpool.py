@@ -560,8 +560,10 @@ def diagnose(agent, batch, seen, gradients):
         "ess": 100.0 * ess / batch.valid.sum(-1).clamp(min=1),
         "ess/samples": ess,
     }
-    for name, layers_of_encoder in zip(("", "/critic_encoder"), encoders):
-        spectrum = metrics.spectrum(layers_of_encoder[-1], batch.valid)
+    features = hiddens[-1]
+    spectra = metrics.spectrum(features, batch.valid[:, None].expand(features.shape[:3]))  # of both encoders at once
+    for e, name in enumerate(("", "/critic_encoder")[: agent.num_encoders]):
+        spectrum = metrics.Spectrum(*(x[:, e] for x in spectra))
         found[f"feature_rank{name}"] = metrics.feature_rank(spectrum)
         found[f"feature_rank{name}/centered"] = metrics.feature_rank(spectrum, centered=True)
         found[f"feature_rank{name}/srank"] = metrics.srank(spectrum)

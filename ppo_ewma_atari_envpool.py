@@ -23,6 +23,7 @@ cleanrl/ppo_atari_envpool.py @fe8d8a0, with the same algorithm, defaults and nam
    that can be killed at any time; the same command resumes it.
 """
 
+import support.early_help  # noqa: F401 isort: skip - answers --help before torch is imported
 import math
 import os
 import sys
@@ -420,7 +421,7 @@ def main(args):
     agent = make_agent(args, device)
     lr = torch.tensor(args.learning_rate, device=device) if args.cuda_graphs else args.learning_rate
     optimizer = optim.Adam(agent.parameters(), lr=lr, eps=1e-5, fused=True, capturable=args.cuda_graphs)
-    prox = None if args.prox_com is None else devices.averaged(agent, args.prox_com)  # the proximal policy
+    prox = devices.averaged(agent, args.prox_com)  # the proximal policy; None without --prox-com
     # noise_due: the step from which the gradient's noise is measured again; points: what metrics.outer_loop gets
     stats = rundir.Stats(gradient_steps=0, noise_due=0, points=[])  # and the sums since the last log point
     run.restore(agent=agent, optimizer=optimizer, rng=rng, log=stats, prox=prox)

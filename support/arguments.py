@@ -43,6 +43,9 @@ ALONE = {"target_kl": None, "compile": False}  # what only a run without company
 NETWORK = ("env_id", "env_kwargs", "hidden_sizes", "activation", "shared_encoder", "norm_obs")
 
 
+P3 = {"--prox-com", "--scaling", "--scale-from", "--resume-from"}  # options that all scripts once had
+
+
 class Range(NamedTuple):
     """The values that an argument may have, both ends included."""
 
@@ -174,6 +177,11 @@ def parse(args_class: type, argv: List[str], description: str, default: Any = No
             kind = found and re.search(r"\b(int|float)\b", str(hints[found[1].replace("-", "_")]))
             if found and kind:  # tyro goes through all types of Optional[int]
                 fail(f"--{found[1]} {found[2]}: expected {'a whole number' if kind[1] == 'int' else 'a number'}")
+            elsewhere = sorted(P3 & {word.split("=")[0] for word in argv} - {f"--{x.replace('_', '-')}" for x in hints})
+            if elsewhere:
+                fail(
+                    f"{elsewhere[0]} is of ppo_ewma_atari_envpool.py, ppo_envpool.py and ppo_isaacgym.py: expected one"
+                )
             fail(text)
         raise
     for name, hint in hints.items():

@@ -33,40 +33,6 @@ def network_diagnostics(
     return out
 
 
-def diagnose_agents(layers: Sequence[Tensor], valid: Tensor, deviation: bool = False) -> Dict[str, Tensor]:
-    """What `diagnose_network` measures, for S agents at once: {name: (S,) float64}.
-
-    layers: post-activation, (S, E, M, units, ...) each, of E encoders; the last is the representation (S, E, M, D).
-    valid (S, M): the rows that count. All layers are in memory at once.
-    """
-    activities, zeros, units = [], 0.0, 0  # type: List[Tensor], Any, int
-    count = valid.sum(-1).double()  # rows
-    for layer in layers:
-        h = layer.detach().flatten(4) if layer.dim() > 4 else layer.detach()[..., None]  # (S, E, M, units, places)
-        h = h.transpose(2, 3).flatten(3)  # (S, E, units, M * places): a row is one unit, as a sum wants it
-        rows = valid[:, None, None, :, None].expand(-1, 1, 1, -1, layer[0, 0, 0, 0].numel()).flatten(3)
-        number = rows.sum(-1).double()
-        h = torch.where(rows, h, torch.zeros_like(h)).double()
-        total = h.sum(-1)
-        if deviation:
-            activity = (h.square().sum(-1) / number - (total / number).square()).clamp(min=0.0).sqrt()
-        else:
-            activity = h.abs().sum(-1) / number
-        activities += list(activity.unbind(1))
-        zero = (number - torch.count_nonzero(h, -1)) / number
-        zeros = zeros + torch.where(total.isfinite(), zero, torch.full_like(zero, math.nan)).sum((1, 2))
-        units += layer.shape[1] * layer.shape[3]
-    out = network_diagnostics([], activities, 1e-3 if deviation else 1e-5)
-    features = layers[-1].detach()
-    num_encoders = features.shape[1]
-    of_encoders = valid.repeat_interleave(num_encoders, 0)
-    for name, values in metrics.feature_ranks(features.flatten(0, 1), valid=of_encoders).items():
-        for encoder, value in zip(("", "/critic_encoder"), values.unflatten(0, (-1, num_encoders)).unbind(1)):
-            out[name.replace("feature_rank", "feature_rank" + encoder, 1)] = value
-    out["dormant_neurons/zero_fraction"] = torch.where(count > 0, zeros / units, torch.full_like(count, math.nan))
-    return out
-
-
 @torch.no_grad()
 def diagnose_network(
     forward: Callable[[Tensor], Tuple[Tensor, List[List[Tensor]]]],

@@ -254,12 +254,11 @@ class Run:
             changed = difference(before, vars(args))
             if changed:
                 fail(f"--run-name {args.run_name} has run with {changed}: use the same arguments or another name")
-            for name, value in before.items():
-                if value is not None and not hasattr(args, name):
-                    fail(
-                        f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {value}, which "
-                        f"{Path(sys.argv[0]).name} no longer has: commit {files.manifest['git']['commit']} resumes it"
-                    )
+            lost = [name for name, value in before.items() if value is not None and not hasattr(args, name)]
+            if lost:
+                commit = files.manifest["git"]["commit"] or "645d5f2"  # the last with P3's options in every script
+                option = f"--{lost[0].replace('_', '-')} {before[lost[0]]}"
+                fail(f"--run-name {args.run_name} has run with {option}, now gone: commit {commit:.12} resumes it")
             parent = files.manifest.get("parent", {})
         elif (self.path / "done.json").exists() or checkpoints(self.path) and not begins:
             fail(f"{self.name} has lost its manifest.json: expected a copy of it; to begin anew, delete the directory")

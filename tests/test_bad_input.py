@@ -10,6 +10,7 @@ BAD = [  # the words, and what the one line must say
     ("--num-envz 8", "--num-envz"),
     ("--learning-rte=0.1", "--learning-rte"),
     ("stray", "stray"),
+    ("--prox-com 3", "--prox-com is of ppo_ewma_atari_envpool.py, ppo_envpool.py and ppo_isaacgym.py: expected one"),
     ("--num-envs eight", "--num-envs"),
     ("--num-envs", "--num-envs"),
     ("--num-envs 2.5", "--num-envs"),

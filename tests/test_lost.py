@@ -380,7 +380,7 @@ def moves(tmp_path, monkeypatch):
     (here / "beside.txt").touch()
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "moves", raising=False)
-    own.spaces.cache_clear(), own.step_seconds.cache_clear()
+    own.declared.cache_clear(), own.probe.cache_clear()
     monkeypatch.chdir(here)
     yield here
     assert not list(elsewhere.iterdir()) and not Path("/runs").exists()

@@ -147,6 +147,18 @@ def test_what_keeps_a_run_from_writing_is_one_line(tmp_path, monkeypatch, capsys
         open(tmp_path / "checkpoint.pt")
 
 
+@pytest.mark.parametrize("commit,says", [("0123456789abcdef", "0123456789ab"), (None, "645d5f2")])
+def test_a_run_with_an_option_that_is_gone(commit, says, tmp_path, capsys):
+    """It would go on without it, and say nothing."""
+    args = ppo_envpool.parse_args(f"--run-name r --runs-dir {tmp_path}".split())
+    before = {name: value for name, value in vars(args).items() if name not in arguments.PACK}
+    content = {"arguments": {**before, "momentum": 0.9, "unused": None}, "git": {"commit": commit, "dirty": False}}
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r/manifest.json").write_text(json.dumps(content))
+    error = refusal(capsys, rundir.Run, args, torch.device("cpu"))
+    assert f"--run-name r has run with --momentum 0.9, now gone: commit {says} resumes it" in error
+
+
 def test_evaluation_episodes_without_a_finite_mean_are_left_out(tmp_path, capsys):
     """Such a number would make done.json one that no program reads."""
     run = object.__new__(rundir.Run)

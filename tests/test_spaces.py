@@ -310,7 +310,7 @@ def test_the_diagnostics_see_the_convolutions(name, units):
         assert [x.shape[3] for x in hiddens] == units and all(x.shape[:3] == (2, 1, 3) for x in hiddens)
         agent.convolutions[0][0].bias.fill_(-1e9)  # the first layer is silent
         hiddens = agent(torch.from_numpy(obs.astype(agent.observation.dtype)))[2]
-        share = diagnostics.diagnose_agents(hiddens, torch.ones(2, 3, dtype=torch.bool))["dormant_neurons"]
+        share = metrics.dormant_neurons(metrics.activity([x[:, 0] for x in hiddens], torch.ones(2, 3) > 0))
     assert (share >= 100 * units[0] / sum(units)).all()
 
 

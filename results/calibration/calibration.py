@@ -41,7 +41,6 @@ from analysis.estimates import (
     mean,
     p_values,
 )
-from analysis.statistics import bias_difference
 from umap_coverage import slope_against_log2
 
 from support import arguments
@@ -159,7 +158,7 @@ def difference(trials, effect):
 
 
 def difference_where_tasks_differ(trials, effect):
-    """The true differences of the tasks are normal around `effect`: with 0 no verdict on tasks of this kind is right."""
+    """The true differences of the tasks are normal around `effect`: with 0 none on tasks of this kind is right."""
     own = trials.rng.normal(effect, SPREAD, (len(trials.scores), trials.size, 1))
     return trials.judge(comparisons.difference, trials.samples(own, 0))
 
@@ -338,7 +337,7 @@ class Gradients:
         bias2, truth2 = self.rows[64, 0.95].mean(-1)
         larger = (np.sqrt(max(bias2, 0) / truth2) + effect) ** 2 * truth2 - bias2 if effect else 0.0
         squares = np.concatenate([self.squares(trials, (64, 0.95), shift) for shift in (larger, 0)])
-        return trials.judge(lambda sample: bias_difference(sample[0]), [[squares]])
+        return trials.judge(lambda sample: comparisons.bias_difference(sample[0]), [[squares]])
 
 
 def share(trials, effect):

@@ -10,9 +10,8 @@ from typing import Callable
 
 import numpy as np
 import pandas as pd
-from analysis.comparisons import SEEDS_FOR_A_VERDICT, judge, needed
+from analysis.comparisons import SEEDS_FOR_A_VERDICT, bias_difference, judge, needed, relative_bias
 from analysis.estimates import evidence, nothing
-from analysis.statistics import bias_difference, relative_bias
 from gradient_measures import BATCH, SETTINGS, focus_iterations
 
 NAMES = LONG, SHORT = tuple(f"{N}x{T}" for N, T in SETTINGS)

@@ -27,11 +27,10 @@ def multiple_of(letter, value, base):
 class Scores:
     """Scores of runs. `tasks`: those of a sample; `configs`: sorted; `base`: the one that others are compared with.
 
-    `pool`, the statistic that makes one number of a sample, and `pool_name`, its name. `by_task`: whether each claim is
-    followed by the same in each task.
+    `by_task`: whether each claim is followed by the same in each task.
     """
 
-    pool, pool_name, by_task = staticmethod(mean), "mean", True
+    by_task = True
 
     def __init__(self, table, varies, folder=None, base=None):
         """table: a row per run; varies: the columns that tell configurations apart; folder: where other files are.
@@ -73,10 +72,6 @@ class Scores:
     def needs(self, configs):
         """What a verdict on the configurations needs, e.g. "10 seeds"; "" if there is enough."""
         return needed(len(self.tasks), self.seeds(configs))
-
-    def evidence(self, statistic, samples):
-        """The Evidence of a statistic that is one number and moves smoothly with the scores."""
-        return evidence(statistic, samples)
 
     # ---- what a claim asks of runs that were read from directories ---------------------------------------------------
     def can_compare(self, configs):

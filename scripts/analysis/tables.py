@@ -7,7 +7,18 @@ import numpy as np
 
 from analysis.claims import PRIMARY, correlations
 from analysis.comparisons import SEEDS_FOR_A_VERDICT
-from analysis.estimates import MIN_SEEDS, SEEDS_OF_A_TASK, TASK, TASKS, interval, median, optimality_gap, unit_of
+from analysis.estimates import (
+    MIN_SEEDS,
+    SEEDS_OF_A_TASK,
+    TASK,
+    TASKS,
+    interval,
+    iqm,
+    mean,
+    median,
+    optimality_gap,
+    unit_of,
+)
 from analysis.suite import label_of
 from analysis.training_runs import ATARI_5, ATARI_10, ENOUGH_EPISODES, median_57
 
@@ -33,13 +44,13 @@ def as_text(table):
 def scores_table(suite):
     """Final aggregates of each configuration, and its number of updates."""
     weights = next((weights for weights in (ATARI_10, ATARI_5) if set(weights) <= set(suite.tasks)), None)
-    header, rows = ["configuration", "runs", suite.pool_name, "95 % CI", "median", "opt. gap"], []
+    header, rows = ["configuration", "runs", "mean", "95 % CI", "IQM", "median", "opt. gap"], []
     header += [f"57-game median (Atari-{len(weights)} regression), %"] if weights else []
     header += ["batch", "iterations", "gradient steps"]
 
     def aggregates(sample):
         regression = [median_57(sample, suite.tasks, weights)] if weights else []
-        return np.array([suite.pool(sample), median(sample), optimality_gap(sample), *regression])
+        return np.array([mean(sample), iqm(sample), median(sample), optimality_gap(sample), *regression])
 
     for config in suite.configs:
         runs = [run for key, run in suite.runs.items() if key[0] == config]
@@ -51,10 +62,11 @@ def scores_table(suite):
         ]
         if suite.can_compare([config]):
             value, low, high = interval(aggregates, [suite.sample(config)], suite.reps, suite.seed)
-            row += [number(value[0]), bounds(low[0], high[0]), number(value[1]), number(value[2])]
-            row += [f"{number(value[3])} {bounds(low[3], high[3])}"] if weights else []
+            row += [number(value[0]), bounds(low[0], high[0]), f"{number(value[1])} {bounds(low[1], high[1])}"]
+            row += [number(value[2]), number(value[3])]
+            row += [f"{number(value[4])} {bounds(low[4], high[4])}"] if weights else []
         else:
-            row += ["-"] * (5 if weights else 4)
+            row += ["-"] * (6 if weights else 5)
         iterations = runs[0].target / config.batch_size
         rows.append([*row, f"{config.batch_size:,}", f"{iterations:,.0f}", _gradient_steps(runs)])
     return header, rows
