@@ -509,23 +509,24 @@ def update(loss_function, agent, prox, args, parameters, optimizer, mb):
 
 
 # ---- the outer loop --------------------------------------------------------------------------------------------------
-def gradient_noise(agent, prox, args, parameters, batch, num_steps, seed):
-    """Beukman et al.'s grad_noise_scale of the policies' gradients, with /envs, /inner, /dominated, /signal and /noise.
-
-    Between environments and, /inner, between rows: metrics.py. Returns S dicts.
-    """
+def policy_gradient(agent, prox, args, parameters, batch, rows):
+    """The gradients (S, P) of the policies' mean losses over some rows of a batch, added minibatch by minibatch."""
     of_policy = replace(args, vf_coef=0.0 * args.vf_coef)  # the values' gradient would hide the policy's
+    count, total = batch.valid[:, rows].sum(-1, keepdim=True).clamp(min=1), 0.0
+    for inds in rows.split(args.minibatch_size):
+        mb = Batch(*(x[:, inds] for x in batch[:-1]), weights=batch.valid[:, inds] / count)
+        total = total + gradient(ppo_loss, agent, prox, of_policy, parameters, mb)[0]
+    return total
+
+
+def gradient_noise(agent, prox, args, parameters, batch, num_steps, seed):
+    """P3's noise of the outer loop, between environments, and of the inner one, between shuffled rows of the same.
+
+    Returns S dicts: grad_noise_scale, and its /envs, /inner, /dominated, /signal and /noise (metrics.noise_scales).
+    """
     if args.norm_adv:
         batch = batch._replace(advantages=normalize_advantages(batch.advantages, batch.valid))
-
-    def of_group(inds):
-        """The gradients (S, P) of the policy's mean loss over some rows, added minibatch by minibatch."""
-        count, total = batch.valid[:, inds].sum(-1, keepdim=True).clamp(min=1), 0.0
-        for rows in inds.split(args.minibatch_size):
-            mb = Batch(*(x[:, rows] for x in batch[:-1]), weights=batch.valid[:, rows] / count)
-            total = total + gradient(ppo_loss, agent, prox, of_policy, parameters, mb)[0]
-        return total
-
+    of_group = partial(policy_gradient, agent, prox, args, parameters, batch)
     return diagnostics.gradient_noise_scales(of_group, batch.valid, num_steps, seed)
 
 
