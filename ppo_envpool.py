@@ -729,6 +729,7 @@ def train(run, device):
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------
+    tasks.close(envs)
     run.finish(partial(play_episodes, agent, args, device, retired=run.diverged))
 
 

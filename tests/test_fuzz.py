@@ -42,7 +42,7 @@ PROGRAMS = {  # share of the lines, words that most lines begin with
     "calibration": (8, ()),
     "random_scores": (7, ()),
     "toy_outer_loop": (6, ()),
-    "advise": (3, ("--env-id", "CartPole-v1", "--steps", "2e6")),
+    "advise": (30, ("--env-id", "CartPole-v1", "--steps", "2e6")),
 }
 # parse_args of these makes the directory of --out, if it accepts the line
 MAKE_OUT = {"figures", "report", "umap_coverage"}

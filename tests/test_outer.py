@@ -479,6 +479,7 @@ def test_a_scheduled_run_that_is_killed(tmp_path):
 
 def test_a_run_led_by_noise_ends_at_its_last_step(tmp_path):
     words = "--env-id CartPole-v1 --schedule noise:2-16x8 --total-timesteps 2000 --num-minibatches 1 --update-epochs 1"
+    words += " --num-logs 1000"
     args = ppo_envpool.parse_args([*words.split(), "--runs-dir", str(tmp_path), "--run-name", "r"])
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
         patch.setattr(sys, "argv", ["ppo_envpool.py"])

@@ -286,8 +286,8 @@ def watch(rundir):
         logged.append(True)
         log(run, scalars)
 
-    def end_and_keep(run):
-        end_iteration(run)
+    def end_and_keep(run, *copies):
+        end_iteration(run, *copies)
         counts = {"pins": len(pins), "threads": torch.get_num_threads()}
         iterations.append({"log_point": bool(logged), "waits": dict(waits), **counts})
         logged.clear()
