@@ -35,7 +35,7 @@ SMALL = {
     "ppo_ewma_atari_envpool.py": SIZE,
     "pqn_atari_envpool.py": SIZE,
     "ppo_procgen.py": SIZE + "--env-id bigfish --num-minibatches 4 --anneal-lr --learning-rate 2.5e-4",
-    "ppo_envpool.py": SIZE,
+    "ppo_envpool.py": SIZE + "--learning-rate 2.5e-4",
     "ppo_rnd_envpool.py": SIZE + "--env-id Breakout-v5 --num-iterations-obs-norm-init 1 --learning-rate 2.5e-4",
 }
 STEPS = [128 * i for i in range(1, 9)]  # where the curves of a small run have their points

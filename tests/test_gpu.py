@@ -75,9 +75,9 @@ CASES = {
     "procgen": ("ppo_procgen.py", "--env-id bigfish --no-shared-encoder" + EVAL, {**ACTIONS, **FINITE}, 13),
     "rnd": ("ppo_rnd_envpool.py", RND + "--no-shared-encoder" + EVAL, {**ACTIONS, **MOMENTS, **FINITE}, 13),
     "ant": ("ppo_isaacgym.py", "--env-id Ant --prox-com 2 --norm-obs", {SIMULATOR: 2 * T, **EPISODES, **FINITE}, 14),
-    "cartpole": ("ppo_envpool.py", "--prox-com 3 --norm-obs --norm-reward --eval-episodes 2", ACTOR, 17),
+    "cartpole": ("ppo_envpool.py", "--prox-com 3 --norm-obs --norm-reward --eval-episodes 2", ACTOR, 14),
     "continuous": ("ppo_envpool.py", "--env-id Pendulum-v1 --shared-encoder", ACTOR, 14),
-    "grid": ("ppo_envpool.py", "--env-id MiniGrid-Empty-5x5-v0 --num-seeds 2", ACTOR, 22),
+    "grid": ("ppo_envpool.py", "--env-id MiniGrid-Empty-5x5-v0 --num-seeds 2", ACTOR, 19),
 }
 
 

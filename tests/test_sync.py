@@ -73,6 +73,7 @@ EXCEPT = {  # (name, script): why the text is another there than in the other sc
     ("update", AXIS): "each agent's gradient is clipped alone",
     ("ewma_surrogate", AXIS): "each agent has its own clip range",
     ("gradient_noise", AXIS): "one thread computes, for all agents",
+    ("policy_gradient", AXIS): "the same",
     ("normalize_rewards", AXIS): "the axis of agents, whose moments are arrays",
     ("gradient", ISAAC): RANKS,
     ("normalize_advantages", ISAAC): RANKS,
