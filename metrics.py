@@ -65,9 +65,9 @@ class Spectrum(NamedTuple):
 
 def _products(x: Tensor) -> Tensor:
     """x^T x of each matrix of x (..., N, D): (..., D, D). One slice alone would be multiplied by another kernel."""
-    if x.dim() == 3 and len(x) == 1:
-        x = x.expand(2, -1, -1)
-        return torch.bmm(x.mT, x)[:1]
+    if x.dim() > 2 and x.shape[:-2].numel() == 1:
+        x = x.expand(2, *x.shape[1:])
+        return (x.mT @ x)[:1]
     return x.mT @ x
 
 
@@ -208,9 +208,7 @@ def activity(activations: Iterable[Tensor], valid: Any = None, deviation: bool =
         sums.append((h if deviation else h.abs()).sum(dims).double() / places)
         if deviation:
             squares.append(h.double().square().sum(dims) / places)
-        alive = (
-            torch.count_nonzero(h != 0) if valid is None else (h != 0).double().sum((-3, -2, -1))
-        )  # the first is fast
+        alive = torch.count_nonzero(h != 0) if valid is None else torch.count_nonzero(h, (-3, -2, -1))
         nonzero = nonzero + nan_where(~sums[-1].sum(-1).isfinite(), alive.double() / places)
     return Activity(rows, sums, squares, nonzero)
 
@@ -516,53 +514,32 @@ def environment_groups(num_steps: int, num_envs: int, max_groups: int) -> Tensor
     return rows.reshape(num_steps, groups, -1).transpose(0, 1).reshape(groups, -1)
 
 
-def gradient_noise(
-    gradient: Callable[[Tensor], Tensor], groups: Tensor, add: Callable[[Sequence[Tensor]], None] = lambda tensors: None
-) -> Tuple[Any, Any]:
-    """Unbiased estimates (|G|^2, tr(C)) from the gradients g_k of K groups of rows.
+def gradient_noise(gradients: Tensor) -> Tuple[Tensor, Tensor]:
+    """Unbiased estimates (|G|^2, tr(C)) from the gradients g_k, (K, ..., P), of K groups of rows: (...) float64 each.
 
     G is the expectation of a group's gradient and C its covariance. With s = |sum g_k|^2 and q = sum |g_k|^2 they are
     (s - q) / (K (K - 1)) and (q - s / K) / (K - 1): the two-batch estimates of McCandlish et al. 2018, A.1, for batches
-    of one group and of all K. The first can be negative. Of S agents they are (S,), and a gradient is (S, P).
-
-    gradient: maps row numbers (M,) to the gradient (P,) of the mean loss over these rows. groups (K, M) int64. add:
-    adds tensors over processes, in place, if each has groups of its own. NaN for fewer than 2 groups.
+    of one group and of all K. The first can be negative. NaN for fewer than 2 groups.
     """
-    signal, noise = _gradient_noise(gradient, groups, add)
-    return as_number(signal), as_number(noise)
-
-
-def _gradient_noise(
-    gradient: Callable[[Tensor], Tensor], groups: Tensor, add: Callable[[Sequence[Tensor]], None]
-) -> Tuple[Tensor, Tensor]:
-    total, squares = 0.0, 0.0  # type: Any, Any
-    for rows in groups:
-        vector = gradient(rows).detach().double()
-        total, squares = total + vector, squares + vector.square().sum(-1)
-    count = torch.full_like(squares, float(len(groups)))
-    add([total, squares, count])
-    s, q, k = total.square().sum(-1), squares, torch.where(count > 1.0, count, torch.full_like(count, math.nan))
+    k = len(gradients) if len(gradients) > 1 else math.nan
+    total, q = 0.0, 0.0  # type: Any, Any
+    for vector in gradients.detach():  # not all in float64 at once
+        vector = vector.double()
+        total, q = total + vector, q + vector.square().sum(-1)
+    s = total.square().sum(-1)
     return (s - q) / (k * (k - 1.0)), (q - s / k) / (k - 1.0)
 
 
-def gradient_noise_scales(
-    gradient: Callable[[Tensor], Tensor],
-    valid: Tensor,
-    num_steps: int,
-    seed: int,
-    num_ranks: int = 1,
-    add: Callable[[Sequence[Tensor]], None] = lambda tensors: None,
-) -> Any:
+def noise_scales(outer: Tensor, inner: Tensor, rows: Tensor, num_envs: int) -> Any:
     """The noise of PPO's outer and inner loop, by the names under which the scripts log it: {name: float}.
 
     B = tr(Sigma) / |G|^2, with Sigma the covariance of the gradient of one sample, is the batch at which noise and
     gradient are equally long (McCandlish et al. 2018). P3's outer noise is that between rollouts: Sigma is measured
-    between NOISE_GROUPS groups of whole environments, whose steps are correlated. Its inner noise is that between
-    minibatches: here between groups of the same size of shuffled rows of the same environments.
+    between groups of whole environments, whose steps are correlated. Its inner noise is that between minibatches: here
+    between groups of as many shuffled rows of the same environments.
 
-    gradient, add: as for `gradient_noise`. valid (T * N,) bool, time-major: the rows that count in a mean; of S agents
-    (S, T * N), and the result is a list of S. seed: of the shuffling, which has a generator of its own. num_ranks:
-    processes, which share the groups. Returns
+    outer, inner (K, ..., P): the gradients of K such groups (`environment_groups`). rows (...): those that count in a
+    group, on average. num_envs: of a group. Returns, of S agents a list of S,
 
     - `grad_noise_scale`: B in samples, between groups of environments; `/envs`: in environments; `/inner`: in samples,
       between groups of shuffled rows. Each is missing where its estimate of |G|^2 is not positive.
@@ -570,20 +547,12 @@ def gradient_noise_scales(
     - `/signal` and `/noise`: the estimates of |G|^2 and of tr(Sigma) of one sample, whatever their signs. To average B
       over log points, divide the mean of the second by the mean of the first.
 
-    {} if there are fewer than 2 environments, or if a gradient is not finite.
+    {} if there are fewer than 2 groups, or if a gradient is not finite.
     """
-    num_envs = valid.shape[-1] // num_steps
-    groups = environment_groups(num_steps, num_envs, max(1, NOISE_GROUPS // num_ranks))
-    order = torch.randperm(groups.numel(), generator=torch.Generator().manual_seed(seed))
-    groups, shuffled = torch.stack([groups, groups.flatten()[order].view_as(groups)]).to(valid.device)
-    rows = valid[..., groups.flatten()].sum(-1).double() / (len(groups) * num_ranks)  # in a group
-    add([rows])
-    outer, inner = (_gradient_noise(gradient, rows_of, add) for rows_of in (groups, shuffled))
-    per_group = num_envs // len(groups)
-    estimates = torch.stack([rows, *outer, *inner], -1).tolist()
-    if valid.dim() == 1:
-        return _noise_scales(per_group, *estimates)
-    return [_noise_scales(per_group, *of_agent) for of_agent in estimates]
+    estimates = torch.stack([rows.double(), *gradient_noise(outer), *gradient_noise(inner)], -1).tolist()
+    if rows.dim() == 0:
+        return _noise_scales(num_envs, *estimates)
+    return [_noise_scales(num_envs, *of_agent) for of_agent in estimates]
 
 
 def _noise_scales(

@@ -8,35 +8,38 @@ Tasks: support/envs. Papers: Schulman et al. 2017 (PPO); Mayor et al. 2025, arXi
 Beukman et al. 2026, arXiv 2603.06009 (P3: `outer/`). References: CleanRL's ppo.py and, for continuous actions,
 ppo_continuous_action.py @fe8d8a0, with their algorithm, defaults and names.
 
-The axis of agents: one process trains S agents at once, because at this size the calls of PyTorch take most of the
-time. Parameters are (S, ...), rollouts (T, S, N, ...) and batches (S, B, ...); what is one number in CleanRL is (S, 1).
-S is 1 unless `--num-seeds` or `--runs` ask for more. Each agent has its own directory, environments, noise, shuffles,
-rate, coefficients and clipping. No sum crosses the axis, so a run has the same bits alone and in company (layers.py).
+The axis of agents: one process trains S agents at once, because at this size PyTorch is called for most of the time and
+computes for little of it. Parameters are (S, ...), rollouts (T, S, N, ...) and batches (S, B, ...); what is one number
+in CleanRL is (S, 1). S is 1 unless `--num-seeds` or `--runs` ask for more. Each agent has its own run directory,
+environments, noise, shuffles, learning rate, coefficients and clipping. No sum crosses the axis, so a run has the same
+bits alone and together with others. What this takes is the one part of the algorithm that stands elsewhere, in
+support/layers.py: linear and large_linear, tanh, elu, Convolution and GridConvolution, with their gradients; Maker,
+which gives each agent its first weights; Adam. support/envs/spaces.py makes rows of numbers of a task's observations.
 
-Departures, each with its reason:
+Departures:
 
 1. The step after `done` only resets the environment (an autoreset step); in CleanRL's ppo.py it resets within the step.
-   `valid` keeps it out of returns, losses, advantage statistics and diagnostics (`--no-mask-resets` trains on it).
-2. A time limit is not a death: a truncated step bootstraps from the value of the real last observation, a terminated
-   one from 0. CleanRL bootstraps neither (`--no-mask-resets` again). EnvPool calls a death in that step a time-out.
+   `valid` keeps it out of losses, advantages and diagnostics (`--no-mask-resets` trains on it).
+2. A time limit is not a death: a truncated step bootstraps from the value of the last observation, a terminated one
+   from 0. CleanRL bootstraps neither (`--no-mask-resets` again). EnvPool calls a death in that step a time-out.
 3. 8 environments x 128 steps for both kinds of actions; CleanRL has 4 x 128 and, for continuous actions, 1 x 2048.
-4. A curve has `--num-logs` points; losses are means over all minibatches between two, in CleanRL of the last minibatch.
-5. `--norm-obs` and `--norm-reward` use the moments of the valid rows of all processes; those of the observations
-   change once per iteration, so that rollout and update see the same network. The returns are raw.
+4. A curve has `--num-logs` points, however long the run: 100, as the diagnostics of a point take a fifth as long as an
+   iteration. Losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
+5. `--norm-obs` and `--norm-reward` use the moments of valid rows; those of the observations change once per iteration,
+   so that rollout and update see the same network. The returns are raw.
 6. For speed, with the same mathematics: actor and critic compute side by side, actions are drawn by the Gumbel-max
    trick, an epoch's minibatches are cut from one shuffled copy, a grid's convolution adds rows of a table.
-7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
-8. A run is a directory that survives a kill and is resumed by the same command. Each environment has its own seed.
-9. Observations are flattened as in gymnasium, integers one-hot, without MiniGrid's mission; images and grids go through
-   convolutions. MultiDiscrete and MultiBinary actions are independent categorical ones.
-10. The mean and deviation of real actions are in half-widths of their bounds, from the middle. Bounds of -1 and 1
-    change nothing; within -0.1 and 0.3, CleanRL's deviation of 1 would have most actions clipped.
-11. Without `--learning-rate` the rate is 4e-3 x sqrt(150,000 / steps) x (16 / 1024) / k, k being Adam's steps per
-    environment step: CleanRL's 2.5e-4 (3e-4 for real actions) is for millions of steps, and too low for fewer
+7. A batch that the minibatches do not divide is refused. Each environment has its own seed. A run is a directory that
+   survives a kill; the same command resumes it.
+8. Observations are flattened as in gymnasium, integers one-hot; MiniGrid's mission is left out. Images and grids go
+   through convolutions. MultiDiscrete and MultiBinary actions are independent categorical ones.
+9. The mean and deviation of real actions are in half-widths of their bounds, from the middle: within -0.1 and 0.3,
+   CleanRL's deviation of 1 would have most actions clipped.
+10. Without `--learning-rate` the rate is 4e-3 x sqrt(150,000 / steps) x (16 / 1024) / k, k being Adam's steps per
+    environment step: CleanRL's 2.5e-4 (3e-4 for real actions) suits millions of steps, and is too low for fewer
     (results/second_look; recipe.law_rate).
 """
 
-import support.early_help  # noqa: F401 isort: skip - answers --help before torch is imported
 import itertools
 import math
 import os
@@ -59,7 +62,6 @@ from support.envs.episodes import Episodes, env_seeds, run_episodes
 GRID_VALUES = (11, 6, 3)  # MiniGrid's objects, colours and states: a cell, of which 16 kernels see 3 x 3
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # kernels, their size and stride: Mnih et al. 2015, from 36 x 36 on
 MINATAR = ((16, 3, 1),)  # Young and Tian 2019
-LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -76,19 +78,19 @@ class Args:
     run_name: Optional[str] = None  # the directory below runs-dir; default {env_id}__{exp_name}__{seed}__{unix time}
     runs_dir: str = "runs"  # the directory that holds the run directories
     resume_from: Optional[str] = None  # a run directory: begins with its newest checkpoint and the same network
-    num_logs: Count = 1000  # the number of points in every curve (at most one per iteration)
+    num_logs: Count = 100  # the number of points in every curve (at most one per iteration)
     diagnostics: bool = True  # logs the diagnostics of the network at those points
     probe_size: Count = 1024  # rows of the batch that `probe/` looks at, so that its numbers compare across batch sizes
     checkpoint_minutes: NonNegative = 10.0  # minutes between checkpoints; 0 writes one after every iteration
     eval_episodes: Evaluation = 0  # evaluation episodes of the final network when training ends: `final_return`
     eval_max_steps: Optional[Count] = None  # cuts such an episode; default: the task's own limit, or 27,000 if none
     num_threads: Threads = 1  # CPU threads of PyTorch and of EnvPool; 0 takes every core, or OMP_NUM_THREADS
-    env_workers: Threads = 0  # processes that step gymnasium's environments; 0: one per core if steps take 0.2 ms
+    env_workers: Threads = 0  # processes that step gymnasium's environments; 0: one per core if a step takes 0.2 ms
     # Algorithm specific arguments
     env_id: str = "CartPole-v1"  # the id of EnvPool's task, or gymnasium:MODULE:ID, a task that MODULE registers
     env_kwargs: str = "{}"  # the task's own options, a JSON object: '{"size": 3}'
     total_timesteps: Steps = 500000  # environment steps of the whole run, over all environments
-    learning_rate: Optional[NonNegative] = None  # Adam's; default: 4e-3 sqrt(150,000 / steps) / 64 / k (departure 11)
+    learning_rate: Optional[NonNegative] = None  # Adam's; default: 4e-3 sqrt(150,000 / steps) / 64 / k (departure 10)
     num_envs: Count = 8  # the number of parallel environments of the whole run: N
     num_steps: Count = 128  # the number of steps in each environment per rollout: T
     schedule: Optional[str] = None  # changes both at fractions of the run, 0:8x128,0.5:128x8, or N by noise (recipe.py)
@@ -112,7 +114,7 @@ class Args:
     norm_reward: bool = False  # divides rewards by the deviation of the discounted returns so far
     hidden_sizes: Tuple[int, ...] = (64, 64)  # the units of each hidden layer
     activation: Literal["tanh", "elu", "relu"] = "tanh"  # follows each hidden layer
-    init_std: Positive = 1.0  # first deviation of real actions, in half-widths of their bounds; 0.5 on your own tasks
+    init_std: Positive = 1.0  # the first standard deviation of real actions, in half-widths of their bounds
     shared_encoder: bool = False  # one stack of hidden layers for actor and critic, or one for each
     mask_resets: bool = True  # trains on no autoreset step and bootstraps at time limits (departures 1 and 2)
     num_seeds: Count = 1  # trains that many seeds at once, from --seed on, each in RUN_NAME/sSEED
@@ -125,7 +127,7 @@ def parse_args(argv):
     default = Args(**tasks.defaults_of_command(argv, Args.env_id))
     args = arguments.parse(Args, argv, __doc__, default=default)
     args.num_threads = args.num_threads or devices.default_threads()
-    return arguments.check(args, argv, row_bytes=100 + tasks.check(args), default=default, torchrun=True)
+    return arguments.check(args, argv, row_bytes=100 + tasks.check(args), default=default)
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------
@@ -134,115 +136,6 @@ def make_envs(args, seeds):
     return tasks.make(args.env_id, seeds, args.num_threads, env_workers=args.env_workers, env_kwargs=args.env_kwargs)
 
 
-# ---- networks --------------------------------------------------------------------------------------------------------
-def layer_init(layer, std=2**0.5, bias_const=0.0):
-    torch.nn.init.orthogonal_(layer.weight, std)
-    torch.nn.init.constant_(layer.bias, bias_const)
-    return layer
-
-
-class Agent(nn.Module):
-    """S actors and critics, each pair with an encoder of its own (E = 2) or with a shared one (E = 1).
-
-    observation, actions: what tasks.rows_of says. seeds: of the first weights, one for each of the S agents.
-    """
-
-    def __init__(self, observation, actions, args, seeds):
-        super().__init__()
-        self.observation, self.actions, self.continuous = observation, actions, actions.continuous
-        self.norm_obs, self.num_encoders = args.norm_obs, 1 if args.shared_encoder else 2
-        self.linear = layers.large_linear if observation.images else layers.linear
-        self.activation = {"tanh": layers.tanh, "elu": layers.elu, "relu": F.relu}[args.activation]
-        grid = observation.kind == "grid"
-        chains = [layers.Convolution.chain(x.image, NATURE if x.image.large else MINATAR) for x in observation.images]
-        inputs = 16 * 3 * 3 + 4 if grid else observation.values or observation.vector
-        sizes = (inputs + sum(size for _, size in chains), *args.hidden_sizes)
-        kernels = [(sum(GRID_VALUES) * 3 * 3, 16)] if grid else [layer[:2] for chain, _ in chains for layer in chain]
-        shapes = [(self.num_encoders, *pair, 2**0.5) for pair in (*kernels, *zip(sizes, sizes[1:]))]
-        shapes += [(1, sizes[-1], actions.outputs, 0.01), (1, sizes[-1], 1, 1.0)]
-        stacked = layers.stacked(shapes, seeds, layer_init)
-        self.convolution = layers.GridConvolution(stacked.pop(0), GRID_VALUES) if grid else None
-        convolutions = [[layers.Convolution(stacked.pop(0), *layer[2:]) for layer in chain] for chain, _ in chains]
-        self.convolutions = nn.ModuleList(map(nn.ModuleList, convolutions))  # a list for each image
-        *network, self.actor, self.critic = stacked
-        self.network = nn.ModuleList(network)
-        self.register_buffer("action_range", torch.tensor([actions.centers, actions.halves]), persistent=False)
-        logstd = (args.init_std * self.action_range[1]).log().repeat(len(seeds), 1, 1)
-        self.actor_logstd = nn.Parameter(logstd) if self.continuous else None
-        # for --norm-obs: count, sum and sum of squares of each column; at first as of a row with mean 0 and variance 1
-        self.register_buffer("real", torch.tensor(observation.real, dtype=torch.bool), persistent=False)
-        sums = torch.tensor([[1.0], [0.0], [1.0]]).double().repeat(len(seeds), 1, observation.vector)
-        for name, rows in (("obs_sums", sums), ("obs_mean", sums[:, 1:2].float()), ("obs_std", sums[:, 2:].float())):
-            self.register_buffer(name, rows, persistent=args.norm_obs)
-
-    @torch.no_grad()
-    def add_obs(self, sums):
-        """Adds the vectors' (count, sum, sum of squares), (S, 3, D) float64, to those that normalise real numbers."""
-        self.obs_sums += sums
-        count, total, squares = self.obs_sums.split(1, 1)
-        mean = total / count
-        std = ((squares / count - mean.square()).clamp(min=0) + 1e-8).sqrt()
-        self.obs_mean.copy_(torch.where(self.real, mean, 0.0))
-        self.obs_std.copy_(torch.where(self.real, std, 1.0))
-
-    def slices(self):
-        """The weights of all layers as forward takes them: made once for many calls between two updates."""
-        convolutions = [self.convolution] if self.convolution else itertools.chain(*self.convolutions)
-        return [x.slices() for x in convolutions], [x.slices() for x in (*self.network, self.actor, self.critic)]
-
-    def inputs(self, obs, convolutions):
-        """What the hidden layers get, (S E, B, inputs), and a list of the layers before them."""
-        if self.observation.kind == "grid":
-            cells = obs[..., 1:].unflatten(-1, (7 * 7, len(GRID_VALUES)))
-            x = self.activation(self.convolution(cells, *convolutions))
-            direction = F.one_hot(obs[..., 0].long(), 4).float()[:, None].expand(-1, self.num_encoders, -1, -1)
-            return torch.cat([x.flatten(3), direction], -1).flatten(0, 1), [x]
-        vector = obs[..., : self.observation.vector].float() if self.observation.images else obs
-        if self.observation.kind == "index":
-            vector = F.one_hot(obs[..., 0].long(), self.observation.values).float()
-        elif self.norm_obs:
-            vector = ((vector - self.obs_mean) / self.obs_std).clamp(-10.0, 10.0)
-        images, hiddens, slices = [], [], iter(convolutions)
-        for entry, chain in zip(self.observation.images, self.convolutions if self.observation.images else ()):
-            x = obs[..., entry.start : entry.stop].unflatten(-1, entry.image[:3]).float() / entry.image.scale
-            for layer in chain:
-                x = self.activation(layer(x, next(slices)))  # (S, B, E kernels, H, W)
-                hiddens.append(x.unflatten(2, (self.num_encoders, -1)).transpose(1, 2))
-            images.append(hiddens[-1].flatten(3).flatten(0, 1))
-        vector = vector.repeat_interleave(self.num_encoders, 0)
-        return torch.cat([*images, vector], -1) if images else vector, hiddens
-
-    def forward(self, obs, slices=None):
-        """Maps obs (S, B, width) to logits, or means (S, B, A), to value (S, B) and to the hidden layers.
-
-        Each layer is (S, E, B, units, ...), after its activation: of the actor's encoder and of the critic's. The last
-        is the representation. slices: what slices() returns.
-        """
-        convolutions, (*network, actor, critic) = slices or self.slices()
-        x, hiddens = self.inputs(obs, convolutions)
-        for layer in network:
-            x = self.activation(self.linear(x, *layer))
-            hiddens.append(x.view(len(obs), -1, *x.shape[1:]))
-        encoded = x.unflatten(0, (-1, self.num_encoders)).unbind(1)
-        outputs = layers.linear(encoded[0], *actor)
-        if self.continuous:
-            outputs = torch.addcmul(*self.action_range, outputs)
-        return outputs, layers.linear(encoded[-1], *critic).squeeze(-1), hiddens
-
-    def distribution(self, outputs, actions):
-        """Log-probabilities of actions under outputs, logits or means, and the policies' entropies: both (S, B)."""
-        if self.continuous:
-            return gaussian(outputs, self.actor_logstd, actions)
-        sizes = self.actions.parts
-        return categoricals(outputs, sizes, actions) if sizes else categorical(outputs, actions)
-
-
-def make_agent(args, seeds=(0,)):
-    """An agent for each of the seeds, for the task and the network of args."""
-    return Agent(*tasks.rows_of(args.env_id, args.env_kwargs), args, seeds)
-
-
-# ---- rollout ---------------------------------------------------------------------------------------------------------
 class Rollout(NamedTuple):
     """What S agents did in T steps of N environments each, in NumPy. Row t of the last three follows actions[t]."""
 
@@ -268,125 +161,130 @@ def empty_rollout(shape, agent):
     )
 
 
-def draw_noise(shape, continuous, generator):
-    """What makes an action of the policy's outputs (`sample`): Gumbel or Gaussian noise, float32 of this shape."""
-    noise = torch.empty(shape, device=generator.device)
-    return noise.normal_(generator=generator) if continuous else noise.exponential_(generator=generator).log_().neg_()
+# ---- network ---------------------------------------------------------------------------------------------------------
+def layer_init(layer, std=2**0.5, bias_const=0.0):
+    torch.nn.init.orthogonal_(layer.weight, std)
+    torch.nn.init.constant_(layer.bias, bias_const)
+    return layer
 
 
-def sample(outputs, noise, std, sizes=()):
-    """Samples actions: mean + std * noise, (..., N, A), or argmax(logits + noise), (..., N), with sizes (..., N, K)."""
-    if sizes:
-        parts = np.split(outputs + noise, np.cumsum(sizes[:-1], dtype=int), -1)
-        return np.stack([x.argmax(-1) for x in parts], -1)
-    return (outputs + noise).argmax(-1) if std is None else outputs + std * noise
+class Agent(nn.Module):
+    """S actors and critics, each pair with an encoder of its own (E = 2) or with a shared one (E = 1).
 
-
-def action_std(agent):
-    """The standard deviations of the agents' actions, (S, 1, A) in NumPy; None if the actions are discrete."""
-    return agent.actor_logstd.detach().exp().cpu().numpy() if agent.continuous else None
-
-
-@torch.inference_mode()
-def collect_steps(agent, rollout, noise, next_obs, envs):
-    """Steps S x N environments through a whole rollout, from next_obs (S, N, width) on, with noise (T, S, N, A).
-
-    Returns the last next_obs and its values.
+    observation, actions: what tasks.rows_of says. seeds: of the first weights, one for each of the S agents.
     """
-    std, slices, sizes = action_std(agent), agent.slices(), agent.actions.parts
-    for t in range(len(noise)):
-        rollout.obs[t] = next_obs
-        outputs, values, _ = agent(torch.from_numpy(rollout.obs[t]), slices)
-        rollout.outputs[t], rollout.values[t] = outputs.numpy(), values.numpy()
-        rollout.actions[t] = action = sample(rollout.outputs[t], noise[t], std, sizes)
-        next_obs, rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], _ = envs.step(action)
-    return next_obs, agent(torch.from_numpy(next_obs.astype(rollout.obs.dtype)))[1].numpy()
+
+    def __init__(self, observation, actions, args, seeds):
+        super().__init__()
+        self.observation, self.actions, self.continuous = observation, actions, actions.continuous
+        self.norm_obs, self.num_encoders = args.norm_obs, 1 if args.shared_encoder else 2
+        self.activation = {"tanh": layers.tanh, "elu": layers.elu, "relu": F.relu}[args.activation]
+        self.linear = layers.large_linear if observation.images else layers.linear
+        self.convolution, self.convolutions = None, nn.ModuleList()  # of a grid; of each image, a list
+        new = layers.Maker(seeds, layer_init)  # new(E, inputs, outputs) makes one more layer of all agents
+
+        if observation.kind == "grid":
+            kernels = new(self.num_encoders, sum(GRID_VALUES) * 3 * 3, 16)
+            self.convolution = layers.GridConvolution(kernels, GRID_VALUES)
+            inputs = 16 * 3 * 3 + 4  # and the direction
+        elif observation.kind == "index":
+            inputs = observation.values
+        elif observation.images:
+            inputs = observation.vector
+            for entry in observation.images:
+                chain, outputs = layers.Convolution.chain(entry.image, NATURE if entry.image.large else MINATAR)
+                chain = [layers.Convolution(new(self.num_encoders, *layer[:2]), *layer[2:]) for layer in chain]
+                self.convolutions.append(nn.ModuleList(chain))
+                inputs += outputs
+        else:
+            inputs = observation.vector
+
+        sizes = (inputs, *args.hidden_sizes)
+        network = [new(self.num_encoders, *pair) for pair in zip(sizes, sizes[1:])]
+        self.actor = new(1, sizes[-1], actions.outputs, std=0.01)
+        self.critic = new(1, sizes[-1], 1, std=1.0)
+        self.network = nn.ModuleList(network)  # the last, as in the optimiser's state of earlier checkpoints
+        self.register_buffer("action_range", torch.tensor([actions.centers, actions.halves]), persistent=False)
+        logstd = (args.init_std * self.action_range[1]).log().repeat(len(seeds), 1, 1)
+        self.actor_logstd = nn.Parameter(logstd) if self.continuous else None
+        # for --norm-obs: count, sum and sum of squares of each column; at first as of a row with mean 0 and variance 1
+        self.register_buffer("real", torch.tensor(observation.real, dtype=torch.bool), persistent=False)
+        sums = torch.tensor([[1.0], [0.0], [1.0]]).double().repeat(len(seeds), 1, observation.vector)
+        for name, rows in (("obs_sums", sums), ("obs_mean", sums[:, 1:2].float()), ("obs_std", sums[:, 2:].float())):
+            self.register_buffer(name, rows, persistent=args.norm_obs)
+
+    @torch.no_grad()
+    def add_obs(self, obs, valid):
+        """Adds the valid rows of obs (S, B, width) to the moments that --norm-obs normalises real numbers by."""
+        self.obs_sums += diagnostics.column_sums(obs[..., : self.observation.vector], valid)
+        count, total, squares = self.obs_sums.split(1, 1)
+        mean = total / count
+        std = ((squares / count - mean.square()).clamp(min=0) + 1e-8).sqrt()
+        self.obs_mean.copy_(torch.where(self.real, mean, 0.0))
+        self.obs_std.copy_(torch.where(self.real, std, 1.0))
+
+    def slices(self):
+        """The weights of all layers as forward takes them: made once for many calls between two updates."""
+        convolutions = [self.convolution] if self.convolution else itertools.chain(*self.convolutions)
+        return [x.slices() for x in convolutions], [x.slices() for x in (*self.network, self.actor, self.critic)]
+
+    def inputs(self, obs, convolutions):
+        """What the hidden layers get, (S E, B, inputs), and a list of the layers before them."""
+        if self.observation.kind == "grid":
+            cells = obs[..., 1:].unflatten(-1, (7 * 7, len(GRID_VALUES)))
+            x = self.activation(self.convolution(cells, *convolutions))
+            direction = F.one_hot(obs[..., 0].long(), 4).float()[:, None].expand(-1, self.num_encoders, -1, -1)
+            return torch.cat([x.flatten(3), direction], -1).flatten(0, 1), [x]
+        if self.observation.kind == "index":
+            one_hot = F.one_hot(obs[..., 0].long(), self.observation.values).float()
+            return one_hot.repeat_interleave(self.num_encoders, 0), []
+        vector = obs[..., : self.observation.vector].float() if self.observation.images else obs
+        if self.norm_obs:
+            vector = ((vector - self.obs_mean) / self.obs_std).clamp(-10.0, 10.0)
+        vector = vector.repeat_interleave(self.num_encoders, 0)
+        if not self.observation.images:
+            return vector, []
+        images, hiddens, slices = [], [], iter(convolutions)
+        for entry, chain in zip(self.observation.images, self.convolutions):
+            x = obs[..., entry.start : entry.stop].unflatten(-1, entry.image[:3]).float() / entry.image.scale
+            for layer in chain:
+                x = self.activation(layer(x, next(slices)))  # (S, B, E kernels, H, W)
+                hiddens.append(x.unflatten(2, (self.num_encoders, -1)).transpose(1, 2))
+            images.append(hiddens[-1].flatten(3).flatten(0, 1))
+        return torch.cat([*images, vector], -1), hiddens
+
+    def forward(self, obs, slices=None):
+        """Maps obs (S, B, width) to logits, or means (S, B, A), to value (S, B) and to the hidden layers.
+
+        Each layer is (S, E, B, units, ...), after its activation: of the actor's encoder and of the critic's. The last
+        is the representation. slices: what slices() returns.
+        """
+        convolutions, (*network, actor, critic) = slices or self.slices()
+        x, hiddens = self.inputs(obs, convolutions)
+        for layer in network:
+            x = self.activation(self.linear(x, *layer))
+            hiddens.append(x.view(len(obs), -1, *x.shape[1:]))
+        encoded = x.unflatten(0, (-1, self.num_encoders)).unbind(1)
+        outputs = layers.linear(encoded[0], *actor)
+        if self.continuous:
+            outputs = torch.addcmul(*self.action_range, outputs)
+        return outputs, layers.linear(encoded[-1], *critic).squeeze(-1), hiddens
+
+    def logits(self, outputs):
+        """Those of each of K categorical policies, (S, B, ...); K is 1 but for MultiDiscrete and MultiBinary."""
+        return outputs.split(list(self.actions.parts) or outputs.shape[-1], -1)
+
+    def distribution(self, outputs, actions):
+        """Log-probabilities of actions under outputs, logits or means, and the policies' entropies: both (S, B)."""
+        if self.continuous:
+            return gaussian(outputs, self.actor_logstd, actions)
+        sizes = self.actions.parts
+        return categoricals(outputs, sizes, actions) if sizes else categorical(outputs, actions)
 
 
-@tasks.in_turn
-@torch.no_grad()
-def play_episodes(agent, args, device, seeds, episodes, bar, greedy=False, retired=()):
-    """Plays an episode of each agent in a fresh environment for each of `episodes`, a range of places in its seeds.
-
-    seeds: S lists. Actions are sampled as in training, or the most likely ones if `greedy`. But for rounding, an
-    episode does not depend on the others. retired: agents without any. Returns the raw returns, S lists.
-    """
-    envs = make_envs(args, [of_agent[episodes.start : episodes.stop] for of_agent in seeds])
-    envs.retired = list(retired)
-    generators = [torch.Generator(device).manual_seed(of_agent[0]) for of_agent in seeds]
-    shape, std = (len(seeds[0]), agent.actions.outputs), action_std(agent)
-
-    def act(obs, playing):
-        outputs = agent(devices.to_device(obs.astype(agent.observation.dtype), device))[0].cpu().numpy()
-        noise = torch.stack([draw_noise(shape, agent.continuous, generator) for generator in generators]).cpu().numpy()
-        return sample(outputs, 0.0 if greedy else noise[:, episodes.start : episodes.stop], std, agent.actions.parts)
-
-    return run_episodes(envs, act, bar, tasks.eval_max_steps(args))
-
-
-# ---- targets and loss ------------------------------------------------------------------------------------------------
-class Batch(NamedTuple):
-    """The rows of a rollout, time-major, or some of them: S agents with B rows each, B = T N, or fewer."""
-
-    obs: torch.Tensor  # (S, B, width)
-    outputs: torch.Tensor  # (S, B, A) float32, of the policy that acted, as logprobs and values
-    actions: torch.Tensor  # (S, B) or (S, B, K) int64, or (S, B, A) float32
-    logprobs: torch.Tensor  # (S, B) float32
-    values: torch.Tensor  # (S, B) float32
-    returns: torch.Tensor  # (S, B) float32
-    advantages: torch.Tensor  # (S, B) float32
-    valid: torch.Tensor  # (S, B) bool
-    weights: Optional[torch.Tensor] = None  # (S, B) float32, in a minibatch: of each row in a mean over the valid rows
-
-
-@torch.no_grad()
-def batch_of(agent, rollout, returns, advantages, valid, device):
-    """The Batch of a rollout of these agents, on the device."""
-    columns = (rollout.obs, rollout.outputs, rollout.actions, rollout.values, returns, advantages, valid)
-    columns = (x.swapaxes(0, 1).reshape(x.shape[1], -1, *x.shape[3:]) for x in columns)  # (S, T N, ...)
-    obs, outputs, actions, *others = (devices.to_device(x, device) for x in columns)
-    return Batch(obs, outputs, actions, agent.distribution(outputs, actions)[0], *others)
-
-
-def normalize_rewards(rewards, ends, valid, discounted, moments, gamma):
-    """gym's NormalizeReward: divides by the standard deviation of all discounted returns so far, clips to [-10, 10].
-
-    rewards (T, S, N) float32, ends and valid (T, S, N) bool; `discounted` (S, N) is what the episodes under way have
-    earned and `moments` (S, 3) the mean, variance and count of all such sums, valid rows only. Returns the normalised
-    rewards (T, S, N) and the new values of these two.
-    """
-    normalized = np.zeros_like(rewards)
-    mean, variance, count = (moments[:, i : i + 1] for i in range(3))
-    for t in range(len(rewards)):
-        discounted = discounted * gamma + rewards[t]
-        number = valid[t].sum(-1, keepdims=True)
-        batch_mean = (discounted * valid[t]).sum(-1, keepdims=True) / np.maximum(number, 1)
-        batch_variance = ((discounted - batch_mean) ** 2 * valid[t]).sum(-1, keepdims=True) / np.maximum(number, 1)
-        delta, total = batch_mean - mean, count + number
-        squares = variance * count + batch_variance * number + delta**2 * (count * number / total)
-        mean, variance, count = mean + delta * (number / total), squares / total, total
-        normalized[t] = (rewards[t] / np.sqrt(variance + 1e-8)).clip(-10, 10)
-        discounted = np.where(ends[t], 0.0, discounted)
-    return normalized, discounted, np.concatenate([mean, variance, count], -1)
-
-
-def gae(rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda):
-    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), cut at the ends of episodes. Arrays are (T, N).
-
-    `values[t]` is V(obs[t]), `next_values[t]` V of what step t led to, before any reset. `terminations`, `truncations`
-    (bool) say how step t ended its episode: the first bootstrap 0, the second `next_values[t]`, and neither passes the
-    trace on. Rows that are not `valid` (bool) get the advantage 0 and take no time: no trace begins in them. Returns
-    (advantages, returns), both float32 (T, N)."""
-    advantages = np.zeros_like(rewards)
-    nonterminal = (~terminations).astype(np.float32)
-    decay = gamma * gae_lambda * (nonterminal * ~truncations)
-    deltas = rewards + gamma * next_values * nonterminal - values
-    lastgaelam = np.zeros_like(rewards[0])
-    for t in reversed(range(len(rewards))):
-        lastgaelam = np.where(valid[t], deltas[t] + decay[t] * lastgaelam, lastgaelam)
-        advantages[t] = lastgaelam
-    advantages *= valid
-    return advantages, advantages + values
+def make_agent(args, seeds=(0,)):
+    """An agent for each of the seeds, for the task and the network of args."""
+    return Agent(*tasks.rows_of(args.env_id, args.env_kwargs), args, seeds)
 
 
 def categorical(logits, actions):
@@ -410,25 +308,129 @@ def gaussian(means, logstd, actions):
     return logprobs, (logstd + 0.5 * math.log(2 * math.pi * math.e)).sum(-1).expand_as(logprobs)
 
 
-def weighted_mean(x, weights):
-    """The mean over the valid rows of a minibatch, (..., B) -> (..., 1), or this process's share of it.
+def draw_noise(shape, continuous, generator):
+    """What makes an action of the policy's outputs (`sample`): Gumbel or Gaussian noise, float32 of this shape."""
+    noise = torch.empty(shape, device=generator.device)
+    return noise.normal_(generator=generator) if continuous else noise.exponential_(generator=generator).log_().neg_()
 
-    weights (..., B): 1 / (the number of these rows in all processes), 0 for other rows.
+
+def sample(outputs, noise, std, sizes=()):
+    """Samples actions: mean + std * noise, (..., N, A), or argmax(logits + noise), (..., N), with sizes (..., N, K)."""
+    if sizes:
+        parts = np.split(outputs + noise, np.cumsum(sizes[:-1], dtype=int), -1)
+        return np.stack([x.argmax(-1) for x in parts], -1)
+    return (outputs + noise).argmax(-1) if std is None else outputs + std * noise
+
+
+def action_std(agent):
+    """The standard deviations of the agents' actions, (S, 1, A) in NumPy; None if the actions are discrete."""
+    return agent.actor_logstd.detach().exp().cpu().numpy() if agent.continuous else None
+
+
+@torch.inference_mode()
+def collect_steps(agent, rollout, noise, next_obs, envs, run):
+    """Steps S x N environments through a whole rollout, from next_obs (S, N, width) on, with noise (T, S, N, A).
+
+    Returns the last next_obs and its values.
     """
-    return (x * weights).sum(-1, keepdim=True)
+    std, slices, sizes = action_std(agent), agent.slices(), agent.actions.parts
+    for t in range(len(noise)):
+        rollout.obs[t] = next_obs
+        outputs, values, _ = agent(torch.from_numpy(rollout.obs[t]), slices)
+        rollout.outputs[t], rollout.values[t] = outputs.numpy(), values.numpy()
+        rollout.actions[t] = action = sample(rollout.outputs[t], noise[t], std, sizes)
+        next_obs, rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], _ = envs.step(action)
+        run.tick((t + 1) * rollout.rewards.shape[2])
+    return next_obs, agent(torch.from_numpy(next_obs.astype(rollout.obs.dtype)))[1].numpy()
+
+
+# ---- advantages and loss ---------------------------------------------------------------------------------------------
+def normalize_rewards(rewards, ends, valid, discounted, moments, gamma):
+    """gym's NormalizeReward: divides by the standard deviation of all discounted returns so far, clips to [-10, 10].
+
+    rewards (T, S, N) float32, ends and valid (T, S, N) bool; `discounted` (S, N) is what the episodes under way have
+    earned and `moments` (S, 3) the mean, variance and count of all such sums, valid rows only: both are changed.
+    """
+    normalized = np.zeros_like(rewards)
+    mean, variance, count = (moments[:, i : i + 1].copy() for i in range(3))
+    for t in range(len(rewards)):
+        discounted[:] = discounted * gamma + rewards[t]
+        number = valid[t].sum(-1, keepdims=True)
+        batch_mean = (discounted * valid[t]).sum(-1, keepdims=True) / np.maximum(number, 1)
+        batch_variance = ((discounted - batch_mean) ** 2 * valid[t]).sum(-1, keepdims=True) / np.maximum(number, 1)
+        delta, total = batch_mean - mean, count + number
+        squares = variance * count + batch_variance * number + delta**2 * (count * number / total)
+        mean, variance, count = mean + delta * (number / total), squares / total, total
+        normalized[t] = (rewards[t] / np.sqrt(variance + 1e-8)).clip(-10, 10)
+        discounted[ends[t]] = 0.0
+    moments[:] = np.concatenate([mean, variance, count], -1)
+    return normalized
+
+
+def gae(rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda):
+    """Generalised advantage estimation (Schulman et al. 2016, eq. 16). Arrays (T, S, N); returns (advantages, returns).
+
+    next_values[t] is V of what step t led to, before any reset. A termination bootstraps 0, a truncation next_values;
+    neither passes the trace on. A row that is not valid (an autoreset step) has no advantage and takes no time.
+    """
+    deltas = np.where(valid, rewards + gamma * next_values * ~terminations - values, 0.0)
+    decays = np.where(valid, gamma * gae_lambda * (~(terminations | truncations)).astype(rewards.dtype), 1.0)
+    advantages, lastgaelam = np.zeros_like(rewards), np.zeros_like(rewards[0])
+    for t in reversed(range(len(rewards))):
+        advantages[t] = lastgaelam = deltas[t] + decays[t] * lastgaelam
+    advantages = np.where(valid, advantages, 0.0)
+    return advantages, advantages + values
+
+
+class Batch(NamedTuple):
+    """The rows of a rollout, time-major, or some of them: S agents with B rows each, B = T N, or fewer."""
+
+    obs: torch.Tensor  # (S, B, width)
+    outputs: torch.Tensor  # (S, B, A) float32, of the policy that acted, as logprobs and values
+    actions: torch.Tensor  # (S, B) or (S, B, K) int64, or (S, B, A) float32
+    logprobs: torch.Tensor  # (S, B) float32
+    values: torch.Tensor  # (S, B) float32
+    returns: torch.Tensor  # (S, B) float32
+    advantages: torch.Tensor  # (S, B) float32
+    valid: torch.Tensor  # (S, B) bool: no autoreset step
+    weights: Optional[torch.Tensor] = None  # (S, B) float32, in a minibatch: of each row in a mean over the valid rows
+
+    def rows(self, inds):
+        """Those of the rows inds (S, M), other ones for each agent."""
+        places = inds + self.valid.shape[1] * torch.arange(len(inds), device=inds.device)[:, None]
+        columns = (x.flatten(0, 1).index_select(0, places.flatten()) for x in self[:-1])
+        return Batch(*(x.unflatten(0, inds.shape) for x in columns))
+
+
+@torch.no_grad()
+def batch_of(agent, rollout, returns, advantages, valid, device):
+    """The Batch of a rollout of these agents, on the device."""
+    columns = (rollout.obs, rollout.outputs, rollout.actions, rollout.values, returns, advantages, valid)
+    columns = (x.swapaxes(0, 1).reshape(x.shape[1], -1, *x.shape[3:]) for x in columns)  # (S, T N, ...)
+    obs, outputs, actions, *others = (devices.to_device(x, device) for x in columns)
+    return Batch(obs, outputs, actions, agent.distribution(outputs, actions)[0], *others)
 
 
 def normalize_advantages(advantages, valid):
-    """Zero mean and unit (unbiased) standard deviation over the valid rows of a minibatch, of all processes.
+    """Advantages (..., B) with mean 0 and (unbiased) standard deviation 1 over the valid rows; 0 in the others."""
+    count = valid.sum(-1, keepdim=True)
+    mean = torch.where(valid, advantages, 0.0).sum(-1, keepdim=True) / count.clamp(min=1)
+    centred = torch.where(valid, advantages - mean, 0.0)
+    std = (centred.square().sum(-1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
+    return centred / (std + 1e-8)
 
-    advantages (..., B) float32, valid (..., B) bool. Returns the normalised advantages, 0 in other rows, and the number
-    of valid rows, (...) float32, at least 1, which the losses divide by.
-    """
-    total, count = devices.sum_over_ranks(torch.stack([torch.where(valid, advantages, 0.0).sum(-1), valid.sum(-1)]))
-    centred = torch.where(valid, advantages - (total / count.clamp(min=1))[..., None], 0.0)
-    squares = devices.sum_over_ranks(centred.square().sum(-1))
-    std = (squares / (count - 1).clamp(min=1)).sqrt()
-    return centred / (std[..., None] + 1e-8), count.clamp(min=1)
+
+def weighted(batch, norm_adv):
+    """A batch with the weights of a mean over its valid rows and, if norm_adv, with normalised advantages."""
+    if norm_adv:
+        batch = batch._replace(advantages=normalize_advantages(batch.advantages, batch.valid))
+    return batch._replace(weights=batch.valid / batch.valid.sum(-1, keepdim=True).clamp(min=1))
+
+
+def minibatches(batch, inds, size, norm_adv):
+    """The rows inds (S, M) of a batch as a list of minibatches of this size, `weighted`."""
+    shuffled = Batch(*(x.unflatten(1, (-1, size)) for x in batch.rows(inds)[:-1]))  # (S, M / size, size, ...)
+    return [Batch(*columns) for columns in zip(*(x.unbind(1) for x in weighted(shuffled, norm_adv)))]
 
 
 def ewma_surrogate(logratio, prox_logratio, advantages, clip_coef):
@@ -445,17 +447,20 @@ def ewma_surrogate(logratio, prox_logratio, advantages, clip_coef):
 
 
 def ppo_loss(agent, prox, args, mb):
-    """The clipped surrogate losses (Schulman et al. 2017, eq. 7 and 9) of a minibatch, this process's share: (S, 1).
+    """The clipped surrogate losses (Schulman et al. 2017, eq. 7 and 9), (S, 1), and their parts without gradient.
 
-    mb: a Batch with weights. With prox, the proximal policies, the policy loss is PPO-EWMA's. Returns the losses and a
-    dict of their parts (LOSSES), (S, 1) each, means without gradient. Of these, old_approx_kl and approx_kl are the
-    estimators k1 and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
+    mb: a Batch with weights. With prox, the proximal policies, the policy loss is PPO-EWMA's.
     """
+
+    def mean(x):
+        return (x * mb.weights).sum(-1, keepdim=True)
+
     newoutputs, newvalue, _ = agent(mb.obs)
     newlogprob, entropy = agent.distribution(newoutputs, mb.actions)
-    mean = partial(weighted_mean, weights=mb.weights)
     logratio = newlogprob - mb.logprobs
     ratio = logratio.exp()
+
+    # policy loss
     clipped = torch.clamp(ratio, 1 - args.clip_coef, 1 + args.clip_coef)
     pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * clipped)
     outside = (ratio - 1.0).abs() > args.clip_coef
@@ -463,105 +468,147 @@ def ppo_loss(agent, prox, args, mb):
         prox_logprob = prox.module.distribution(prox(mb.obs)[0], mb.actions)[0]
         pg_loss = ewma_surrogate(logratio, prox_logprob - mb.logprobs, mb.advantages, args.clip_coef)
         outside = ((newlogprob - prox_logprob).exp() - 1.0).abs() > args.clip_coef
+
+    # value loss
     v_loss = (newvalue - mb.returns).square()
     if args.clip_vloss:
         v_clipped = mb.values + torch.clamp(newvalue - mb.values, -args.clip_coef, args.clip_coef)
         v_loss = torch.max(v_loss, (v_clipped - mb.returns).square())
     v_loss = 0.5 * v_loss
+
     loss = mean(pg_loss) - args.ent_coef * mean(entropy) + args.vf_coef * mean(v_loss)
-    with torch.no_grad():
+    with torch.no_grad():  # two estimators of KL(old || new), k1 and k3: joschu.net/blog/kl-approx.html
         means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, outside.float()]))
-    return loss, dict(zip(LOSSES, means))
+    names = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
+    return loss, dict(zip(names, means))
 
 
-# ---- update ----------------------------------------------------------------------------------------------------------
-def rows_of(batch, inds):
-    """The rows inds (S, M) of a batch, other ones for each agent."""
-    places = inds + len(batch.valid[0]) * torch.arange(len(inds), device=inds.device)[:, None]
-    return Batch(*(x.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, inds.shape) for x in batch[:-1]))
+def joined(tensors):
+    """Tensors (S, ...) as one, (S, P)."""
+    return torch.cat([x.flatten(1) for x in tensors], 1)
 
 
-def minibatches(batch, inds, number, norm_adv):
-    """The rows inds (S, M) of a batch as a list of minibatches, each with normalised advantages if norm_adv."""
-    shuffled = Batch(*(x.unflatten(1, (number, -1)) for x in rows_of(batch, inds)[:-1]))  # (S, number, M / number, ...)
-    normalized, count = normalize_advantages(shuffled.advantages, shuffled.valid)
-    advantages = normalized if norm_adv else shuffled.advantages
-    shuffled = shuffled._replace(advantages=advantages, weights=shuffled.valid / count[..., None])
-    return [Batch(*columns) for columns in zip(*(x.unbind(1) for x in shuffled))]
-
-
-def gradient(loss_function, parameters, mb):
-    """The gradients of loss_function(mb), (S, P), and the parts of the loss: this process's share of them."""
-    loss, losses = loss_function(mb)
+def gradient(loss_function, agent, prox, args, parameters, mb):
+    """The gradients of a minibatch's losses by these parameters of the agents, (S, P), and the parts of the losses."""
+    loss, losses = loss_function(agent, prox, args, mb)
     gradients = torch.autograd.grad(loss.sum(), parameters)
-    return torch.cat([x.flatten(1) for x in gradients], 1), losses
+    return joined(gradients), losses
 
 
-def update(loss_function, parameters, optimizer, max_grad_norm, mb):
+def update(loss_function, agent, prox, args, parameters, optimizer, mb):
     """One step of the optimiser on a minibatch.
 
     Returns the parts of the loss and the gradient's norm, (S, 1) each, and the gradients (S, P), unclipped.
     """
-    gradients, losses = gradient(loss_function, parameters, mb)
-    devices.add_over_ranks([gradients, *losses.values()])
-    grad_norm = gradients.norm(dim=1, keepdim=True)
-    optimizer.step(gradients * (max_grad_norm / (grad_norm + 1e-6)).clamp(max=1.0))  # as clip_grad_norm_ does
-    return {**losses, "grad_norm": grad_norm}, gradients
+    gradients, losses = gradient(loss_function, agent, prox, args, parameters, mb)
+    grad_norm = losses["grad_norm"] = gradients.norm(dim=1, keepdim=True)
+    optimizer.step(gradients * (args.max_grad_norm / (grad_norm + 1e-6)).clamp(max=1.0))  # as clip_grad_norm_ does
+    if prox is not None:
+        prox.update_parameters(agent)
+    return losses, gradients
 
 
-# ---- diagnostics -----------------------------------------------------------------------------------------------------
-def group_gradient(agent, prox, args, batch, inds):
-    """The gradients (S, P) of the policy's mean loss over the rows `inds` of a batch, added minibatch by minibatch."""
+# ---- the outer loop --------------------------------------------------------------------------------------------------
+def policy_gradient(agent, prox, args, parameters, batch, rows):
+    """The gradients (S, P) of the policies' mean losses over some rows of a batch, added minibatch by minibatch."""
     of_policy = replace(args, vf_coef=0.0 * args.vf_coef)  # the values' gradient would hide the policy's
-    loss_function, parameters = partial(ppo_loss, agent, prox, of_policy), list(agent.parameters())
-    count, total = batch.valid[:, inds].sum(-1, keepdim=True).clamp(min=1), 0.0
-    for rows in inds.split(args.minibatch_size // devices.NUM_RANKS):
-        mb = Batch(*(x[:, rows] for x in batch[:-1]), weights=batch.valid[:, rows] / count)
-        total = total + gradient(loss_function, parameters, mb)[0]
+    count, total = batch.valid[:, rows].sum(-1, keepdim=True).clamp(min=1), 0.0
+    for inds in rows.split(args.minibatch_size):
+        mb = Batch(*(x[:, inds] for x in batch[:-1]), weights=batch.valid[:, inds] / count)
+        total = total + gradient(ppo_loss, agent, prox, of_policy, parameters, mb)[0]
     return total
 
 
-def gradient_noise(agent, prox, args, batch, num_steps, seed):
-    """The noise of the policies' gradients, between environments and between rows: S dicts (metrics.py)."""
+def gradient_noise(agent, prox, args, parameters, batch, num_steps, seed):
+    """P3's noise of the outer loop, between environments, and of the inner one, between shuffled rows of the same.
+
+    Returns S dicts: grad_noise_scale, and its /envs, /inner, /dominated, /signal and /noise (metrics.noise_scales).
+    """
     if args.norm_adv:
-        batch = batch._replace(advantages=normalize_advantages(batch.advantages, batch.valid)[0])
-    of_group = partial(group_gradient, agent, prox, args, batch)
-    ranks = (devices.NUM_RANKS, devices.add_over_ranks)
-    return metrics.gradient_noise_scales(of_group, batch.valid, num_steps, seed, *ranks)
+        batch = batch._replace(advantages=normalize_advantages(batch.advantages, batch.valid))
+    of_group = partial(policy_gradient, agent, prox, args, parameters, batch)
+    return diagnostics.gradient_noise_scales(of_group, batch.valid, num_steps, seed)
 
 
+def behavior_kl(agent, batch, outputs, old_logstd):
+    """KL(old || new), (S,): of the policies that acted and of the updated ones, in the valid rows' states."""
+    if agent.continuous:
+        return metrics.gaussian_kl(batch.outputs, old_logstd, outputs, agent.actor_logstd, batch.valid)
+    pairs = zip(agent.logits(batch.outputs), agent.logits(outputs))
+    return sum(metrics.categorical_kl(old, new, batch.valid) for old, new in pairs)
+
+
+# ---- the six diagnostics ---------------------------------------------------------------------------------------------
 @torch.no_grad()
-def diagnose(agent, batch, seen, old_logstd):
-    """Measures the updated networks on the valid rows of a batch.
+def diagnose(agent, batch, seen, gradients):
+    """Mayor et al.'s six numbers, and their variants, of the updated networks: metrics.py defines them. (S,) each.
 
-    seen: what agent(batch.obs) returns; old_logstd: of the policies that acted. Returns {name: (S,)} (definitions:
-    metrics.py) and KL(old || new) (S,).
+    batch: some rows, of which the valid ones count; seen: what agent(batch.obs) returns; gradients: of a minibatch,
+    (S, P), by the part of the curves to which its kurtosis belongs. Returns these parts, by tag.
     """
     outputs, _, hiddens = seen
-    values = diagnostics.diagnose_agents(hiddens, batch.valid, agent.activation is layers.tanh)
+    encoders = [[layer[:, e] for layer in hiddens] for e in range(agent.num_encoders)]
+    saturates = agent.activation is layers.tanh  # its unit is dormant where it does not vary
+    activity = metrics.activity(sum(encoders, []), batch.valid, deviation=saturates)
+    log_ratio = agent.distribution(outputs, batch.actions)[0] - batch.logprobs
+    ess = metrics.effective_sample_size(log_ratio, batch.valid)
+    found = {
+        "dormant_neurons": metrics.dormant_neurons(activity, eps=1e-3 if saturates else 1e-5),
+        **{f"dormant_neurons/tau_{tau:g}": metrics.dormant_neurons_tau(activity, tau) for tau in (0.0, 0.025, 0.1)},
+        "dormant_neurons/zero_fraction": metrics.zero_fraction(activity),
+        "weight_norm": metrics.weight_norm(joined(agent.parameters())),
+        "ess": 100.0 * ess / batch.valid.sum(-1).clamp(min=1),
+        "ess/samples": ess,
+    }
+    features = hiddens[-1]
+    spectra = metrics.spectrum(features, batch.valid[:, None].expand(features.shape[:3]))  # of both encoders at once
+    for e, name in enumerate(("", "/critic_encoder")[: agent.num_encoders]):
+        spectrum = metrics.Spectrum(*(x[:, e] for x in spectra))
+        found[f"feature_rank{name}"] = metrics.feature_rank(spectrum)
+        found[f"feature_rank{name}/centered"] = metrics.feature_rank(spectrum, centered=True)
+        found[f"feature_rank{name}/srank"] = metrics.srank(spectrum)
+        found[f"feature_rank{name}/effective_rank"] = metrics.effective_rank(spectrum)
+        found[f"feature_rank{name}/rows"] = batch.valid.sum(-1).double()
+    for name, parameters in metrics.parameters_by_layer(agent).items():
+        found[f"weight_norm/{name}"] = metrics.weight_norm(joined(parameters))
     if agent.continuous:
-        policies = batch.outputs, old_logstd, outputs, agent.actor_logstd
-        policy, kl = diagnostics.gaussian_policy_diagnostics(*policies, batch.actions, batch.valid)
+        std = agent.actor_logstd.exp()
+        variance, share = metrics.gaussian_policy_variance(outputs, std, batch.valid)
+        found["policy_variance/std"] = std.flatten(1).mean(-1)
     else:
-        taken = batch.actions, batch.valid, agent.actions.parts
-        policy, kl = diagnostics.policy_diagnostics(batch.outputs, outputs, *taken)
-    return {**values, **policy, **diagnostics.weight_norms(agent, agents=True)}, kl
+        probs = torch.cat([x.double().softmax(-1) for x in agent.logits(outputs)], -1)
+        variance = metrics.policy_variance(probs, batch.valid)
+        share = metrics.policy_variance_normalized(probs, batch.valid)
+    found["policy_variance"], found["policy_variance/normalized"] = variance, share
+    scalars = {}
+    for part, of_part in gradients.items():
+        scalars.update({f"{part}/{name}": value for name, value in found.items()})
+        scalars[f"{part}/gradient_kurtosis"] = metrics.gradient_kurtosis(of_part)
+        scalars[f"{part}/gradient_kurtosis/nonzero"] = metrics.gradient_kurtosis_nonzero(of_part)
+        scalars[f"{part}/gradient_kurtosis/zero_fraction"] = metrics.gradient_zero_fraction(of_part)
+    return scalars
 
 
-def diagnose_batch(agent, prox, args, batch, probe, seen, old_logstd, last):
-    """`diagnostics/` on all valid rows of a batch and `probe/` on some, by tag, (S,) each; and KL(old || new) (S,).
+# ---- evaluation ------------------------------------------------------------------------------------------------------
+@tasks.in_turn
+@torch.no_grad()
+def play_episodes(agent, args, device, seeds, episodes, bar, greedy=False, retired=()):
+    """Plays an episode of each agent in a fresh environment for each of `episodes`, a range of places in its seeds.
 
-    probe: a Batch; seen: what agent(probe.obs) returns; last: the gradients of the last minibatch, unclipped.
+    seeds: S lists. Actions are sampled as in training, or the most likely ones if `greedy`. But for rounding, an
+    episode does not depend on the others. retired: agents without any. Returns the raw returns, S lists.
     """
-    native = small = diagnose(agent, probe, seen, old_logstd)
-    if len(probe.valid[0]) < len(batch.valid[0]):
-        with torch.no_grad():
-            native = diagnose(agent, batch, agent(batch.obs), old_logstd)
-    rows = torch.arange(devices.RANK, len(probe.valid[0]), devices.NUM_RANKS, device=probe.valid.device)
-    (mb,) = minibatches(probe, rows.expand(len(probe.valid), -1), 1, args.norm_adv)
-    of_probe, _ = gradient(partial(ppo_loss, agent, prox, args), list(agent.parameters()), mb)
-    devices.add_over_ranks([of_probe])
-    return diagnostics.by_tag(native[0], last, small[0], of_probe), native[1]
+    envs = make_envs(args, [of_agent[episodes.start : episodes.stop] for of_agent in seeds])
+    envs.retired = list(retired)
+    generators = [torch.Generator(device).manual_seed(of_agent[0]) for of_agent in seeds]
+    shape, std = (len(seeds[0]), agent.actions.outputs), action_std(agent)
+
+    def act(obs, playing):
+        outputs = agent(devices.to_device(obs.astype(agent.observation.dtype), device))[0].cpu().numpy()
+        noise = torch.stack([draw_noise(shape, agent.continuous, generator) for generator in generators]).cpu().numpy()
+        return sample(outputs, 0.0 if greedy else noise[:, episodes.start : episodes.stop], std, agent.actions.parts)
+
+    return run_episodes(envs, act, bar, tasks.eval_max_steps(args))
 
 
 def main(args):
@@ -578,83 +625,74 @@ def train(run, device):
     args = run.args
     gamma, lam = (x.cpu().numpy() for x in (args.gamma, args.gae_lambda))  # (S, 1)
     agent = make_agent(args, run.seeds).to(device)
-    optimizer = layers.Adam(agent, args.learning_rate)
+    # the rollout's network is on the CPU, in NumPy's memory: at this size a call of a GPU costs more than it saves
+    actor = agent if device.type == "cpu" else make_agent(args, run.seeds)
+    optimizer, parameters = layers.Adam(agent, args.learning_rate), list(agent.parameters())
     rngs = [torch.Generator(device).manual_seed(2**32 - 1 - seed) for seed in run.seeds]  # of all but initial weights
-    prox = None if args.prox_com is None else devices.averaged(agent, args.prox_com)  # the proximal policies
+    prox = devices.averaged(agent, args.prox_com)  # the proximal policies; None without --prox-com
     # noise_due: when the gradient's noise is measured again; points: what metrics.outer_loop gets of each agent;
     # led: of --schedule noise, doublings of the smallest N, and sums of what was measured with this N
     stats = pack.Stats(gradient_steps=0, noise_due=0, points=[[] for _ in run.seeds], led=(0, 0.0, 0.0))
     stats.reward_moments = torch.tensor([[0.0, 1.0, 1e-4]]).double().repeat(len(run.seeds), 1)  # for normalize_rewards
     run.restore(agent=agent, optimizer=optimizer, rng=rngs, log=stats, prox=prox)
     devices.begin_average(prox, agent)
-    # the rollout's network is on the CPU, in NumPy's memory: at this size a call of a GPU costs more than it saves
-    actor = agent if device.type == "cpu" else make_agent(args, run.seeds)
-    loss_function = partial(devices.compiled(ppo_loss, args.compile), agent, prox, args)
-    learn = partial(update, loss_function, list(agent.parameters()), optimizer, args.max_grad_norm)
+    look = torch.no_grad()(agent.forward)
+    learn = partial(update, devices.compiled(ppo_loss, args.compile), agent, prox, args, parameters, optimizer)
 
-    n_by_t = envs = None
+    T, N, envs = 0, 0, None
     while not run.ended:
-        if n_by_t != run.schedule.n_by_t(run.global_step, stats.led[0]):
+        if (N, T) != run.schedule.n_by_t(run.global_step, stats.led[0]):
             # also at the start. With the same seeds the environments would repeat their first episodes
-            n_by_t = num_envs, num_steps = run.schedule.n_by_t(run.global_step, stats.led[0])
-            batch_size, own = num_envs * num_steps, devices.share(num_envs)  # the range of this process's environments
+            N, T = run.schedule.n_by_t(run.global_step, stats.led[0])
             tasks.close(envs)
-            envs = make_envs(args, [env_seeds(seed, "train", run.global_step, own) for seed in run.seeds])
+            envs = make_envs(args, [env_seeds(seed, "train", run.global_step, range(N)) for seed in run.seeds])
             envs.retired = run.diverged
             episodes = Episodes(envs.shape)
-            rollout = empty_rollout((num_steps, *envs.shape), agent)
+            rollout = empty_rollout((T, *envs.shape), agent)
             next_obs = envs.reset()[0].astype(agent.observation.dtype)  # (S, N, width)
             next_done = np.zeros(envs.shape, dtype=bool)
-            discounted = np.zeros((len(run.seeds), num_envs))  # all processes' environments, for normalize_rewards
+            discounted = np.zeros(envs.shape)  # for normalize_rewards
         if args.anneal_lr:
             optimizer.learning_rate = (1.0 - run.global_step / run.total_steps) * args.learning_rate
 
         # ---- rollout -------------------------------------------------------------------------------------------------
-        if actor is not agent:
-            devices.copy_state(agent, actor)
-        noise = [draw_noise((num_steps, num_envs, agent.actions.outputs), agent.continuous, rng) for rng in rngs]
-        noise = torch.stack([x[:, own.start : own.stop] for x in noise], 1).cpu().numpy()  # (T, S, N, A)
+        devices.copy_state(agent, actor)
+        noise = [draw_noise((T, N, agent.actions.outputs), agent.continuous, rng) for rng in rngs]
+        noise = torch.stack(noise, 1).cpu().numpy()  # (T, S, N, A)
         old_logstd = agent.actor_logstd.detach().clone() if agent.continuous else None
-        next_obs, next_value = collect_steps(actor, rollout, noise, next_obs, envs)
+        next_obs, next_value = collect_steps(actor, rollout, noise, next_obs, envs, run)
         dones = rollout.terminations | rollout.truncations
         valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
         rollout.rewards[:] *= valid  # DeepMind Control's autoreset steps have rewards
-        run.global_step += batch_size
+        run.global_step += N * T
         run.add_episodes(*episodes.add(rollout.rewards, dones, valid))
 
-        # ---- targets -------------------------------------------------------------------------------------------------
+        # ---- advantages ----------------------------------------------------------------------------------------------
         rewards, terminations, truncations = rollout.rewards, rollout.terminations, rollout.truncations
         if not args.mask_resets:
             terminations, truncations, valid = dones, np.zeros_like(dones), np.ones_like(dones)
-        if args.norm_reward:  # each process normalises the rewards of all environments, and trains on its own
-            of_all = (np.concatenate(devices.gather(x), axis=2) for x in (rewards, dones, valid))
-            moments = stats.reward_moments.numpy()
-            rewards, discounted, moments[:] = normalize_rewards(*of_all, discounted, moments, gamma)
-            rewards = rewards[:, :, own.start : own.stop]
+        if args.norm_reward:
+            rewards = normalize_rewards(rewards, dones, valid, discounted, stats.reward_moments.numpy(), gamma)
         # after a done, obs[t + 1] is still the true last observation: the next episode shows one row later
         next_values = np.concatenate([rollout.values[1:], next_value[None]])
         advantages, returns = gae(rewards, rollout.values, terminations, truncations, next_values, valid, gamma, lam)
         batch = batch_of(agent, rollout, returns, advantages, valid, device)
 
         # ---- update --------------------------------------------------------------------------------------------------
-        log_point, noise_scales = run.at_log_point(batch_size), [{} for _ in run.seeds]
-        if (log_point and args.diagnostics or run.schedule.bounds) and run.global_step >= stats.noise_due:
-            stats.noise_due = run.global_step + run.schedule.noise_interval * batch_size
-            noise_scales = gradient_noise(agent, prox, args, batch, num_steps, run.global_step)
-            if run.schedule.bounds and noise_scales[0]:
-                measured = (noise_scales[0][f"grad_noise_scale/{part}"] for part in ("signal", "noise"))
-                stats.led = run.schedule.follow_noise(stats.led, batch_size, *measured)
+        outer = [{} for _ in run.seeds]  # of each agent: Beukman et al.'s numbers of the outer loop
+        if run.noise_is_due(stats, N * T):
+            outer = gradient_noise(agent, prox, args, parameters, batch, T, run.global_step)
+            run.follow_noise(stats, outer, N * T)
         for _epoch in range(args.update_epochs):
-            order = torch.stack([torch.randperm(len(batch.valid[0]), generator=rng, device=device) for rng in rngs])
-            for mb in minibatches(batch, order, batch_size // args.minibatch_size, args.norm_adv):
+            order = torch.stack([torch.randperm(N * T, generator=rng, device=device) for rng in rngs])
+            for mb in minibatches(batch, order, args.minibatch_size, args.norm_adv):
                 losses, last_gradients = learn(mb)
-                if prox is not None:
-                    prox.update_parameters(agent)
                 stats.add(losses)
                 stats.gradient_steps += 1
+                run.tick()
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
-        stats.add({"explained_variance": diagnostics.explained_variance(batch.values, batch.returns, batch.valid)})
+        stats.add({"explained_variance": metrics.explained_variance(batch.values, batch.returns, batch.valid)})
         # a number that is not finite reaches the parameters and stays: this check catches it before the checkpoint
         suspects = {"rewards": torch.from_numpy(rewards).transpose(0, 1), **agent.observation.named(batch.obs)}
         suspects.update(zip(batch._fields[1:], batch[1:-1]))
@@ -663,34 +701,31 @@ def train(run, device):
         if run.ended:
             break
 
-        # ---- diagnostics ---------------------------------------------------------------------------------------------
-        if log_point:
-            means, scalars, outer = stats.means(), {}, noise_scales
-            inds, counted = diagnostics.probe_rows(batch.valid, args.probe_size, seed=run.global_step)
-            probe = rows_of(batch, inds)._replace(valid=counted)
-            with torch.no_grad():
-                seen = agent(probe.obs)
-        if log_point and args.diagnostics:
-            scalars, kl = diagnose_batch(agent, prox, args, batch, probe, seen, old_logstd, last_gradients)
-            moved = torch.stack([batch.valid.sum(-1).double(), kl, means["grad_norm"].flatten().double()], 1).tolist()
-            for s, (of_agent, (number, divergence, norm)) in enumerate(zip(outer, moved)):
-                new_return = run.members[s].mean_new_return()
-                stats.points[s].append((*devices.mean_over_ranks(int(number), divergence), norm, new_return))
-                of_agent.update(metrics.outer_loop(stats.points[s], window=max(10, args.num_logs // 10)))
-        if args.norm_obs:  # last: rollout, update and diagnostics have seen the same normalisation
-            vector = batch.obs[..., : agent.observation.vector]
-            agent.add_obs(devices.sum_over_ranks(diagnostics.column_sums(vector, batch.valid)))
-
         # ---- log -----------------------------------------------------------------------------------------------------
-        if log_point:
-            _, values, hiddens = seen
-            run.add_coverage(counted, obs=probe.obs, feature=hiddens[-1][:, 0].half(), value=values)
-            if args.schedule:
-                scalars["charts/num_envs"], scalars["charts/num_steps"] = n_by_t
+        if run.at_log_point(N * T):
+            means = stats.means()
+            scalars = {f"losses/{name}": mean for name, mean in means.items()}
             scalars["charts/learning_rate"] = optimizer.learning_rate
             scalars["charts/gradient_steps"] = stats.gradient_steps
-            scalars.update({f"losses/{name}": mean for name, mean in means.items()})
-            run.log(scalars, [{f"outer/{name}": value for name, value in of_agent.items()} for of_agent in outer])
+            if args.schedule:
+                scalars["charts/num_envs"], scalars["charts/num_steps"] = N, T
+            inds, counted = diagnostics.probe_rows(batch.valid, args.probe_size, seed=run.global_step)
+            probe = batch.rows(inds)._replace(valid=counted)
+            _, values, hiddens = seen = look(probe.obs)
+            run.add_coverage(counted, obs=probe.obs, feature=hiddens[-1][:, 0].half(), value=values)
+            if args.diagnostics:  # of the whole batch, as Mayor et al.; and of equally many rows at any N x T
+                of_probe, _ = gradient(ppo_loss, agent, prox, args, parameters, weighted(probe, args.norm_adv))
+                measured, gradients = probe, {"probe": of_probe}
+                if args.probe_size < N * T:  # else the probe is the batch
+                    scalars.update(diagnose(agent, measured, seen, gradients))
+                    measured, seen, gradients = batch, look(batch.obs), {}
+                scalars.update(diagnose(agent, measured, seen, {**gradients, "diagnostics": last_gradients}))
+                kl = behavior_kl(agent, measured, seen[0], old_logstd)
+                # adds kl_behavior, ddr and plateau
+                run.add_outer(outer, stats.points, batch.valid.sum(-1), kl, means["grad_norm"].flatten())
+            run.log(scalars, [{f"outer/{name}": x for name, x in of_agent.items()} for of_agent in outer])
+        if args.norm_obs:  # last: rollout, update and diagnostics have seen the same normalisation
+            agent.add_obs(batch.obs, batch.valid)
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------

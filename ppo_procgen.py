@@ -1,35 +1,30 @@
-"""PPO on Procgen: what N_envs parallel environments and N_RO rollout steps do where any level may be new.
+"""PPO on Procgen: what N parallel environments and T rollout steps do where any level may be new.
 
     python ppo_procgen.py --env-id bigfish --bf16
     python ppo_procgen.py --env-id bigfish --num-levels 200      # ...and the return on unseen levels at every log point
-    torchrun --nproc-per-node 4 ppo_procgen.py --num-envs 256    # each process, and GPU, has its share of them
 
 Papers: Schulman et al. 2017 (PPO); Cobbe et al. 2020, arXiv 1912.01588 (Procgen); Mayor et al. 2025, arXiv 2506.03404
-(P1: the diagnostics). Reference: CleanRL's cleanrl/ppo_procgen.py @fe8d8a0, with its algorithm, defaults and names.
-Departures, each with its reason:
+(the six diagnostics). Reference: CleanRL's cleanrl/ppo_procgen.py @fe8d8a0, with the same algorithm, defaults and
+names, but for these departures:
 
 1. The games are EnvPool's: the `procgen` package ends at Python 3.10. There the step after `done` only resets the
-   environment (an autoreset step, EnvPool's "dummy step"); `valid` keeps it out of losses, statistics and diagnostics
+   environment: its action is ignored, its reward is 0. `valid` keeps it out of losses, advantages and diagnostics
    (`--no-mask-resets` trains on it).
-2. A truncated step bootstraps from the value of the real last observation, a terminated one from 0. CleanRL bootstraps
-   neither (`--no-mask-resets` again).
+2. A time limit is not a death: a truncated step bootstraps from the value of the last observation, a terminated one
+   from 0. CleanRL bootstraps neither (`--no-mask-resets` again).
 3. With `--num-levels`, `--eval-envs` whole games on unseen levels and as many on the training levels are played at each
    log point: finite levels are there to measure generalisation. Both begin and end with the network of that point, so
    that the gap does not depend on `--num-steps`. (Different seeds can draw equal levels, in easy CoinRun a quarter:
    openai/procgen#100.)
-4. Logged losses are means over all minibatches since the last point; CleanRL logs the last minibatch.
-5. A curve has `--num-logs` points, however long the run; CleanRL writes two scalars per game and nine per
-   iteration.
-6. uint8 frames, 1/255 folded into the first convolution, Gumbel-max sampling, fused Adam: the same mathematics, faster.
-7. A batch that the minibatches do not divide is refused; CleanRL silently adds a smaller minibatch.
-8. A run is a directory that can be killed at any time and is resumed by the same command.
-9. torchrun, `--bf16`, `--compile`, `--no-shared-encoder`, `--distribution-mode` and
-   `--minibatch-size` are additions, and so is `--eval-episodes`.
-10. Each environment has its own seed, made from the run's seed, the steps done and the environment's number: two runs
-    share no games, nor do two processes. CleanRL's seeds s and s + 1 share all games but one.
-11. Each thread steps pieces of the environments through whole rollouts and computes pieces of the minibatches, whose
-    gradients are added: beside a busy program CleanRL's threads wait for each other. The result does not depend on
-    the number of threads.
+4. Losses are means over all minibatches since the last of `--num-logs` points; CleanRL logs the last minibatch, two
+   scalars per game and nine per iteration.
+5. Frames are stored as uint8, 1/255 is folded into the first convolution, actions are drawn by the Gumbel-max trick,
+   Adam is fused: the same mathematics, faster.
+6. Threads step pieces of the environments through whole rollouts and compute pieces of the minibatches. The result does
+   not depend on their number.
+7. A batch that the minibatches do not divide is refused. Each environment has a seed of its part, made from the run's
+   seed, the steps done and its number; CleanRL's seeds s and s + 1 share all games but one. A run is a directory that
+   can be killed at any time; the same command resumes it.
 """
 
 import support.early_help  # noqa: F401 isort: skip - answers --help before torch is imported
@@ -54,7 +49,6 @@ from support.envs.envpool import check_env_id, library, make_envpool
 from support.envs.episodes import Episodes, env_seeds, evaluate, run_episodes
 
 OBS_SHAPE = (64, 64, 3)  # channels last
-LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -124,20 +118,29 @@ def parse_args(argv):
         library().make_spec(procgen_id(args))
     except ImportError:  # Procgen draws with Qt, which EnvPool's wheel includes only from Python 3.12 on
         arguments.fail(f"--env-id {args.env_id} needs Qt 5: `sudo apt-get install -y libqt5gui5` installs it on Debian")
-    return arguments.check(args, argv, row_bytes=math.prod(OBS_SHAPE), torchrun=True)
+    return arguments.check(args, argv, row_bytes=math.prod(OBS_SHAPE))
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------
-def make_envs(args, seeds):
-    """EnvPool's Procgen, an environment for each of the seeds (integers below 2**31).
-
-    Observations (N, 64, 64, 3) uint8, rewards as the game pays them.
-    """
+def make_envs(args, seeds, num_threads=1):
+    """EnvPool's Procgen, an environment for each seed: frames (64, 64, 3), rewards as the game pays them."""
     options = {"channel_first": False, "num_levels": args.num_levels, "start_level": args.start_level}
-    return make_envpool(procgen_id(args), seeds, torch.get_num_threads(), **options)
+    return make_envpool(procgen_id(args), seeds, num_threads, **options)
 
 
-# ---- networks --------------------------------------------------------------------------------------------------------
+class Rollout(NamedTuple):
+    """What N environments did in T steps: tensors on the device, and their answers in NumPy."""
+
+    obs: torch.Tensor  # (T, N, 64, 64, 3) uint8
+    logits: torch.Tensor  # (T, N, A) float32
+    values: torch.Tensor  # (T + 1, N) float32: the last row is of the observation after the last step
+    actions: torch.Tensor  # (T, N) int64
+    rewards: np.ndarray  # (T, N) float32, 0 in an autoreset step; row t follows actions[t], here and below
+    terminations: np.ndarray  # (T, N) bool
+    truncations: np.ndarray  # (T, N) bool
+
+
+# ---- network ---------------------------------------------------------------------------------------------------------
 def layer_init(layer, std=2**0.5, bias_const=0.0):
     torch.nn.init.orthogonal_(layer.weight, std)
     torch.nn.init.constant_(layer.bias, bias_const)
@@ -219,35 +222,6 @@ def make_agent(args, device="cpu"):
     return Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
 
 
-# ---- rollout ---------------------------------------------------------------------------------------------------------
-class Rollout(NamedTuple):
-    """What the N environments of this process did in T steps. Row t of the rewards and of the ends follows actions[t].
-
-    The first four are on the device, the others in NumPy.
-    """
-
-    obs: torch.Tensor  # (T, N, 64, 64, 3) uint8
-    logits: torch.Tensor  # (T, N, A) float32
-    values: torch.Tensor  # (T, N) float32
-    actions: torch.Tensor  # (T, N) int64
-    rewards: np.ndarray  # (T, N) float32, 0 in an autoreset step
-    terminations: np.ndarray  # (T, N) bool
-    truncations: np.ndarray  # (T, N) bool
-
-
-def empty_rollout(shape, num_actions, device):
-    """A rollout of zeros. shape: (T, N)."""
-    return Rollout(
-        obs=torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device),
-        logits=torch.zeros((*shape, num_actions), device=device),
-        values=torch.zeros(shape, device=device),
-        actions=torch.zeros(shape, dtype=torch.int64, device=device),
-        rewards=np.zeros(shape, dtype=np.float32),
-        terminations=np.zeros(shape, dtype=bool),
-        truncations=np.zeros(shape, dtype=bool),
-    )
-
-
 def gumbel_noise(shape, generator):
     """Noise that makes a sample of the policy: argmax(logits + noise). float32 of this shape."""
     return torch.empty(shape, device=generator.device).exponential_(generator=generator).log_().neg_()
@@ -260,71 +234,13 @@ def policy(agent, obs, noise):
     return logits, values, (logits + noise).argmax(-1)
 
 
-def collect_steps(act, rollout, noise, next_obs, envs, piece):
-    """Steps `envs`, one piece of this process's environments, through a whole rollout.
-
-    act: maps obs and noise to what `policy` returns. rollout, noise (T, N, A) and next_obs (N, 64, 64, 3) are of all N
-    environments; piece: the slice of `envs`, whose part of rollout and next_obs is overwritten. Returns the values of
-    the last next_obs.
-    """
-    rollout, noise, next_obs = Rollout(*(x[:, piece] for x in rollout)), noise[:, piece], next_obs[piece]
-    for t in range(len(noise)):
-        rollout.obs[t] = devices.to_device(next_obs, noise.device)
-        rollout.logits[t], rollout.values[t], rollout.actions[t] = act(rollout.obs[t], noise[t])
-        action = rollout.actions[t].to("cpu", torch.int32).numpy()
-        next_obs[:], rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], _ = envs.step(action)
-    _, values, _ = act(devices.to_device(next_obs, noise.device), noise[-1])
-    return values
+def categorical(logits, actions):
+    """Log-probabilities of actions (...) int64 under logits (..., A), and the entropy of each policy: both (...)."""
+    logprobs = F.log_softmax(logits, dim=-1)
+    return logprobs.gather(-1, actions[..., None]).squeeze(-1), -(logprobs.exp() * logprobs).sum(-1)
 
 
-@torch.no_grad()
-def play_episodes(agent, args, device, seeds, games, bar, greedy=False):
-    """Plays a whole game in a fresh environment for each of `games`, a range of places in `seeds`.
-
-    Actions are sampled as in training, or the most likely ones if `greedy`. The result of a game depends neither on the
-    other games of `games` nor on their number. Returns the raw returns, a list of floats. `bar` shows the progress.
-    """
-    generator = torch.Generator(device).manual_seed(seeds[0])
-
-    def act(obs, playing):
-        logits = agent(devices.to_device(obs[playing], device))[0]
-        noise = gumbel_noise((len(seeds), logits.shape[-1]), generator)[games.start : games.stop][playing]
-        actions = np.zeros(len(obs), dtype=np.int32)  # nothing, where the game is over
-        actions[playing] = (logits if greedy else logits + noise).argmax(-1).cpu().numpy()
-        return actions
-
-    return run_episodes(make_envs(args, [seeds[game] for game in games]), act, bar)
-
-
-@torch.no_grad()
-def returns_on_levels(agent, args, device, workers, step):
-    """The mean returns of evaluation episodes on unseen and on training levels, and their difference, by tag."""
-    all_levels = replace(args, num_levels=0, start_level=0)  # a training level with chance num_levels / 2**31
-    seeds = env_seeds(args.seed, "levels", step, range(args.eval_envs))
-    pieces = [partial(play_episodes, agent, levels, device) for levels in (all_levels, args)]
-    returns = [sum(devices.gather(evaluate(workers, piece, seeds)), []) for piece in pieces]
-    unseen, trained = (float(np.mean(of_levels)) for of_levels in returns)
-    return {
-        "charts/eval_episodic_return": unseen,
-        "charts/eval_train_return": trained,
-        "charts/generalization_gap": trained - unseen,
-    }
-
-
-# ---- targets and loss ------------------------------------------------------------------------------------------------
-class Batch(NamedTuple):
-    """The rows of a rollout, time-major, or some of them: B = T N, or fewer."""
-
-    obs: torch.Tensor  # (B, 64, 64, 3) uint8
-    logits: torch.Tensor  # (B, A) float32, of the policy that acted, as logprobs and values
-    actions: torch.Tensor  # (B,) int64
-    logprobs: torch.Tensor  # (B,) float32
-    values: torch.Tensor  # (B,) float32
-    returns: torch.Tensor  # (B,) float32
-    advantages: torch.Tensor  # (B,) float32
-    valid: torch.Tensor  # (B,) bool
-
-
+# ---- advantages and loss ---------------------------------------------------------------------------------------------
 def normalize_rewards(rewards, ends, valid, discounted, moments, gamma):
     """gym's NormalizeReward: divides by the standard deviation of all discounted returns so far, clips to [-10, 10].
 
@@ -342,12 +258,11 @@ def normalize_rewards(rewards, ends, valid, discounted, moments, gamma):
 
 
 def gae(rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda):
-    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), cut at the ends of episodes. Tensors (T, N).
+    """Generalised advantage estimation (Schulman et al. 2016, eq. 16). Tensors (T, N); returns (advantages, returns).
 
-    `values[t]` is V(obs[t]), `next_values[t]` V of what step t led to, before any reset. `terminations`, `truncations`
-    (bool) say how step t ended its episode: the first bootstrap 0, the second `next_values[t]`, and neither passes the
-    trace on. Rows that are not `valid` (bool) get the advantage 0 and take no time: no trace begins in them. Returns
-    (advantages, returns), both float32 (T, N)."""
+    next_values[t] is V of what step t led to, before any reset. A termination bootstraps 0, a truncation next_values;
+    neither passes the trace on. A row that is not valid (an autoreset step) has no advantage and takes no time.
+    """
     deltas = torch.where(valid, rewards + gamma * next_values * ~terminations - values, 0.0)
     decays = torch.where(valid, gamma * gae_lambda * (~(terminations | truncations)).to(rewards.dtype), 1.0)
     advantages, lastgaelam = torch.zeros_like(rewards), torch.zeros_like(rewards[0])
@@ -357,232 +272,281 @@ def gae(rewards, values, terminations, truncations, next_values, valid, gamma, g
     return advantages, advantages + values
 
 
-def categorical(logits, actions):
-    """Log-probabilities of actions (...) int64 under logits (..., A), and the entropy of each policy: both (...)."""
-    logprobs = F.log_softmax(logits, dim=-1)
-    return logprobs.gather(-1, actions[..., None]).squeeze(-1), -(logprobs.exp() * logprobs).sum(-1)
+class Batch(NamedTuple):
+    """The rows of a rollout, time-major, or some of them: B = T N, or fewer."""
 
+    obs: torch.Tensor  # (B, 64, 64, 3) uint8
+    logits: torch.Tensor  # (B, A) float32, of the policy that acted, as logprobs and values
+    actions: torch.Tensor  # (B,) int64
+    logprobs: torch.Tensor  # (B,) float32
+    values: torch.Tensor  # (B,) float32
+    returns: torch.Tensor  # (B,) float32
+    advantages: torch.Tensor  # (B,) float32
+    valid: torch.Tensor  # (B,) bool: no autoreset step
 
-def masked_mean(x, valid, count):
-    """The sum of x (..., B) over the rows where `valid` (B,) bool holds, divided by `count`, their number.
-
-    With several processes `count` is of all rows, and each process gets its share of the mean: shares, and their
-    gradients, add up to the whole.
-    """
-    return torch.where(valid, x, 0.0).sum(-1) / count
+    def rows(self, inds):
+        return Batch(*(x.index_select(0, inds) for x in self))
 
 
 def normalize_advantages(advantages, valid):
-    """Zero mean and unit (unbiased) standard deviation over the valid rows of a minibatch, of all processes.
-
-    advantages (..., B) float32, valid (..., B) bool. Returns the normalised advantages, 0 in other rows, and the number
-    of valid rows, (...) float32, at least 1, which the losses divide by.
-    """
-    total, count = devices.sum_over_ranks(torch.stack([torch.where(valid, advantages, 0.0).sum(-1), valid.sum(-1)]))
-    centred = torch.where(valid, advantages - (total / count.clamp(min=1))[..., None], 0.0)
-    squares = devices.sum_over_ranks(centred.square().sum(-1))
-    std = (squares / (count - 1).clamp(min=1)).sqrt()
-    return centred / (std[..., None] + 1e-8), count.clamp(min=1)
+    """Advantages (..., B) with mean 0 and (unbiased) standard deviation 1 over the valid rows; 0 in the others."""
+    count = valid.sum(-1, keepdim=True)
+    mean = torch.where(valid, advantages, 0.0).sum(-1, keepdim=True) / count.clamp(min=1)
+    centred = torch.where(valid, advantages - mean, 0.0)
+    std = (centred.square().sum(-1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
+    return centred / (std + 1e-8)
 
 
 def ppo_loss(agent, args, mb, count):
-    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9) of rows of a minibatch: their share of its mean.
+    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), and its parts without gradient, by name.
 
-    mb: the rows, a Batch; count: of the valid rows in the whole minibatch. Returns the loss and a dict of its
-    parts (LOSSES), means without gradient. Of these, old_approx_kl and approx_kl are the estimators k1 and k3 of
-    KL(old || new) (joschu.net/blog/kl-approx.html).
+    mb: some rows of a minibatch, which has `count` valid rows in all: the losses of its pieces add up to its mean.
     """
+
+    def mean(x):
+        return torch.where(mb.valid, x, 0.0).sum(-1) / count
+
     newlogits, newvalue, _ = agent(mb.obs)
     newlogprob, entropy = categorical(newlogits, mb.actions)
-    mean = partial(masked_mean, valid=mb.valid, count=count)
     logratio = newlogprob - mb.logprobs
     ratio = logratio.exp()
+
+    # policy loss
     clipped = torch.clamp(ratio, 1 - args.clip_coef, 1 + args.clip_coef)
     pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * clipped)
     outside = (ratio - 1.0).abs() > args.clip_coef
+
+    # value loss
     v_loss = (newvalue - mb.returns).square()
     if args.clip_vloss:
         v_clipped = mb.values + torch.clamp(newvalue - mb.values, -args.clip_coef, args.clip_coef)
         v_loss = torch.max(v_loss, (v_clipped - mb.returns).square())
     v_loss = 0.5 * v_loss
+
     loss = mean(pg_loss) - args.ent_coef * mean(entropy) + args.vf_coef * mean(v_loss)
-    with torch.no_grad():
+    with torch.no_grad():  # two estimators of KL(old || new), k1 and k3: joschu.net/blog/kl-approx.html
         means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, outside.float()]))
-    return loss, dict(zip(LOSSES, means))
+    names = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
+    return loss, dict(zip(names, means))
 
 
-# ---- update ----------------------------------------------------------------------------------------------------------
-def minibatch(batch, inds, norm_adv):
-    """The rows `inds` of a batch, with normalised advantages if norm_adv; and the number of valid rows."""
-    mb = Batch(*(x.index_select(0, inds) for x in batch))
-    normalized, count = normalize_advantages(mb.advantages, mb.valid)
-    return (mb._replace(advantages=normalized) if norm_adv else mb), count
-
-
-def gradient(loss_function, parameters, workers, mb, *totals):
-    """The gradient of loss_function(mb, *totals), a list, and the parts of the loss: this process's share of them.
-
-    totals: what the loss needs of the whole minibatch, such as the number of its valid rows.
-    """
+def gradient(loss_function, agent, args, workers, mb):
+    """The gradient of a minibatch's loss, a list, and the parts of the loss. Threads compute pieces of the rows."""
+    parameters, count = list(agent.parameters()), mb.valid.sum().clamp(min=1)
+    if args.norm_adv:
+        mb = mb._replace(advantages=normalize_advantages(mb.advantages, mb.valid))
 
     def of_piece(rows):
-        loss, losses = loss_function(rows, *totals)
+        loss, losses = loss_function(agent, args, rows, count)
         return list(torch.autograd.grad(loss, parameters)), losses
 
     return workers.summed(of_piece, mb)
 
 
-def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, *totals):
+def update(loss_function, agent, optimizer, args, workers, mb):
     """One step of the optimiser on a minibatch. Returns the parts of the loss, and the gradient's norm unclipped."""
-    gradients, losses = gradient(loss_function, parameters, workers, mb, *totals)
-    devices.add_over_ranks([*gradients, *losses.values()])
-    for parameter, total in zip(parameters, gradients):
+    gradients, losses = gradient(loss_function, agent, args, workers, mb)
+    for parameter, total in zip(agent.parameters(), gradients):
         parameter.grad = total
-    grad_norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm, foreach=True)
+    losses["grad_norm"] = nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm, foreach=True)
     optimizer.step()
-    return {**losses, "grad_norm": grad_norm}
+    return losses
 
 
-# ---- diagnostics -----------------------------------------------------------------------------------------------------
+# ---- the six diagnostics ---------------------------------------------------------------------------------------------
 @torch.no_grad()
-def diagnose(agent, batch, workers, inds):
-    """Measures the updated network on the rows `inds` of a batch: {name: value} (metrics.py), and KL(old || new)."""
-    logits, values = diagnostics.diagnose_network(
-        lambda rows: agent(batch.obs.index_select(0, rows))[::2], inds, map=workers.map
-    )
-    policy, kl = diagnostics.policy_diagnostics(batch.logits[inds], logits, batch.actions[inds])
-    return {**values, **policy, **diagnostics.weight_norms(agent)}, kl
+def diagnose(agent, batch, rows, seen, gradients):
+    """Mayor et al.'s six numbers, and their variants, of the updated network: metrics.py defines them.
 
-
-def diagnose_batch(agent, args, batch, workers, rows, probe, grad_norm):
-    """`diagnostics/` on all valid rows of a batch, `probe/` on some of them, and `outer/kl_behavior`, by tag.
-
-    rows, probe: from diagnostics.valid_and_probe. grad_norm: of the last minibatch, whose gradient the parameters have.
+    rows: of the batch; seen: what metrics.inspect returns of them; gradients: of some minibatch, a list.
     """
-    parameters = list(agent.parameters())
-    last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm, args.max_grad_norm)
-    mb, count = minibatch(batch, probe[devices.RANK :: devices.NUM_RANKS], args.norm_adv)
-    of_probe, _ = gradient(partial(ppo_loss, agent, args), parameters, workers, mb, count)
-    devices.add_over_ranks(of_probe)
-    scalars, kl = diagnostics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
-    return devices.numbers({**scalars, "outer/kl_behavior": kl})
+    logits, spectra, activity = seen
+    log_ratio = categorical(logits, batch.actions[rows])[0] - batch.logprobs[rows]
+    ess, probs = metrics.effective_sample_size(log_ratio), logits.double().softmax(-1)
+    found = {
+        "dormant_neurons": metrics.dormant_neurons(activity),
+        **{f"dormant_neurons/tau_{tau:g}": metrics.dormant_neurons_tau(activity, tau) for tau in (0.0, 0.025, 0.1)},
+        "dormant_neurons/zero_fraction": metrics.zero_fraction(activity),
+        "weight_norm": metrics.weight_norm(agent.parameters()),
+        "gradient_kurtosis": metrics.gradient_kurtosis(gradients),
+        "gradient_kurtosis/nonzero": metrics.gradient_kurtosis_nonzero(gradients),
+        "gradient_kurtosis/zero_fraction": metrics.gradient_zero_fraction(gradients),
+        "ess": 100.0 * ess / max(len(rows), 1),
+        "ess/samples": ess,
+        "policy_variance": metrics.policy_variance(probs),
+        "policy_variance/normalized": metrics.policy_variance_normalized(probs),
+    }
+    for encoder, spectrum in zip(("", "/critic_encoder"), spectra):
+        found[f"feature_rank{encoder}"] = metrics.feature_rank(spectrum)
+        found[f"feature_rank{encoder}/centered"] = metrics.feature_rank(spectrum, centered=True)
+        found[f"feature_rank{encoder}/srank"] = metrics.srank(spectrum)
+        found[f"feature_rank{encoder}/effective_rank"] = metrics.effective_rank(spectrum)
+        found[f"feature_rank{encoder}/rows"] = len(rows)
+    for layer, parameters in metrics.parameters_by_layer(agent).items():
+        found[f"weight_norm/{layer}"] = metrics.weight_norm(parameters)
+    return found
+
+
+# ---- evaluation ------------------------------------------------------------------------------------------------------
+@torch.no_grad()
+def play_episodes(agent, args, device, seeds, games, bar, greedy=False):
+    """Plays a whole game in a fresh environment for each of `games`, a range of places in `seeds`.
+
+    Actions are sampled as in training, or the most likely ones if `greedy`. The result of a game depends neither on the
+    other games of `games` nor on their number. Returns the raw returns, a list of floats. `bar` shows the progress.
+    """
+    generator = torch.Generator(device).manual_seed(seeds[0])
+
+    def act(obs, playing):
+        logits = agent(devices.to_device(obs[playing], device))[0]
+        noise = gumbel_noise((len(seeds), logits.shape[-1]), generator)[games.start : games.stop][playing]
+        actions = np.zeros(len(obs), dtype=np.int32)  # nothing, where the game is over
+        actions[playing] = (logits if greedy else logits + noise).argmax(-1).cpu().numpy()
+        return actions
+
+    envs = make_envs(args, [seeds[game] for game in games], devices.env_threads(args, device))
+    return run_episodes(envs, act, bar)
 
 
 @torch.no_grad()
-def coverage(agent, obs):
-    """What coverage.npz keeps of observations (M, 64, 64, 3): the frame, the feature and the value of each."""
-    _, values, hiddens = agent(obs)
-    features = hiddens[0][-1].cpu().numpy().astype(np.float16)
-    return {"frame": obs.cpu().numpy(), "feature": features, "value": values.cpu().numpy()}
+def returns_on_levels(agent, args, device, workers, step):
+    """The mean returns of evaluation episodes on unseen and on training levels, and their difference, by tag."""
+    all_levels = replace(args, num_levels=0, start_level=0)  # a training level with chance num_levels / 2**31
+    seeds = env_seeds(args.seed, "levels", step, range(args.eval_envs))
+    pieces = [partial(play_episodes, agent, levels, device) for levels in (all_levels, args)]
+    returns = [evaluate(workers, piece, seeds) for piece in pieces]
+    unseen, trained = (float(np.mean(of_levels)) for of_levels in returns)
+    return {
+        "charts/eval_episodic_return": unseen,
+        "charts/eval_train_return": trained,
+        "charts/generalization_gap": trained - unseen,
+    }
 
 
 def main(args):
     # ---- setup -------------------------------------------------------------------------------------------------------
     device = devices.set_up(args)
     run = rundir.Run(args, device)
-    workers = devices.Workers(args, device)
-    torch.manual_seed(args.seed)  # the same network in every process
+    workers = devices.Workers(args, device)  # threads that share out the environments and the minibatches
+    torch.manual_seed(args.seed)
     rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # draws everything but the initial weights
     agent = make_agent(args, device)
-    parameters, num_actions = list(agent.parameters()), agent.actor.out_features
-    optimizer = optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)
-    stats = rundir.Stats(gradient_steps=0, reward_moments=(0.0, 1.0, 1e-4))  # mean, variance, count: normalize_rewards
+    optimizer = optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5, fused=True)
+    # and the sums of the losses since the last log point; mean, variance and count of the sums of normalize_rewards
+    stats = rundir.Stats(gradient_steps=0, reward_moments=(0.0, 1.0, 1e-4))
     run.restore(agent=agent, optimizer=optimizer, rng=rng, log=stats)
-
-    batch_size = args.num_envs * args.num_steps
-    own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
-    pieces = workers.pieces(len(own))
-    # environments restart when a run resumes: with the same seeds they would repeat their first episodes
-    seeds = env_seeds(args.seed, "train", run.global_step, own)
-    envs = [make_envs(args, seeds[piece]) for piece in pieces]
-    episodes = Episodes(len(own))
-    rollout = empty_rollout((args.num_steps, len(own)), num_actions, device)
-    next_obs = np.concatenate(workers.map(lambda pool: pool.reset()[0], envs))  # (N, 64, 64, 3) uint8
-    next_done = np.zeros(len(own), dtype=bool)
-    discounted = np.zeros(args.num_envs)  # all processes' environments, for normalize_rewards
-
     act = partial(policy, devices.compiled(agent, args.compile))
-    loss_function = partial(devices.compiled(ppo_loss, args.compile), agent, args)
-    learn = partial(update, loss_function, parameters, optimizer, args.max_grad_norm, workers)
+    learn = partial(update, devices.compiled(ppo_loss, args.compile), agent, optimizer, args, workers)
+
+    T, N, A = args.num_steps, args.num_envs, agent.actor.out_features
+    batch_size = N * T
+    # environments restart when a run resumes: with the same seeds they would repeat their first episodes
+    seeds, pieces = env_seeds(args.seed, "train", run.global_step, range(N)), workers.pieces(N)
+    envs = [make_envs(args, seeds[piece], devices.env_threads(args, device)) for piece in pieces]
+    episodes = Episodes(N)
+    next_obs = np.concatenate(workers.map(lambda pool: pool.reset()[0], envs))  # (N, 64, 64, 3) uint8
+    next_obs, next_done = devices.pinned(next_obs, device), np.zeros(N, dtype=bool)
+    discounted = np.zeros(N)  # what the episodes under way have earned, for normalize_rewards
+    rollout = Rollout(
+        obs=torch.zeros((T, N, *OBS_SHAPE), dtype=torch.uint8, device=device),
+        logits=torch.zeros((T, N, A), device=device),
+        values=torch.zeros((T + 1, N), device=device),
+        actions=torch.zeros((T, N), dtype=torch.int64, device=device),
+        rewards=np.zeros((T, N), dtype=np.float32),
+        terminations=np.zeros((T, N), dtype=bool),
+        truncations=np.zeros((T, N), dtype=bool),
+    )
+
+    def collect(pool, piece):
+        """Steps one piece of the environments through the whole rollout."""
+        part = Rollout(*(x[:, piece] for x in rollout))
+        for t in range(T):
+            part.obs[t] = devices.to_device(next_obs[piece], device)
+            part.logits[t], part.values[t], part.actions[t] = act(part.obs[t], noise[t, piece])
+            action = part.actions[t].to("cpu", torch.int32).numpy()
+            next_obs[piece], part.rewards[t], part.terminations[t], part.truncations[t], _ = pool.step(action)
+            run.tick((t + 1) * N)
+        _, part.values[T], _ = act(devices.to_device(next_obs[piece], device), noise[-1, piece])
 
     while not run.ended:
         if args.anneal_lr:
             devices.set_learning_rate(optimizer, (1.0 - run.global_step / run.total_steps) * args.learning_rate)
 
         # ---- rollout -------------------------------------------------------------------------------------------------
-        noise = gumbel_noise((args.num_steps, args.num_envs, num_actions), rng)[:, own.start : own.stop]
-        next_value = torch.cat(workers.map(partial(collect_steps, act, rollout, noise, next_obs), envs, pieces))
+        noise = gumbel_noise((T, N, A), rng)
+        workers.map(collect, envs, pieces)
         dones = rollout.terminations | rollout.truncations
         valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
         run.global_step += batch_size
         run.add_episodes(*episodes.add(rollout.rewards, dones, valid))
 
-        # ---- targets -------------------------------------------------------------------------------------------------
+        # ---- advantages ----------------------------------------------------------------------------------------------
         terminations, truncations = rollout.terminations, rollout.truncations
         if not args.mask_resets:
             terminations, truncations, valid = dones, np.zeros_like(dones), np.ones_like(dones)
-        # each process normalises the rewards of all environments, and trains on its own
-        of_all = (np.concatenate(devices.gather(x), axis=1) for x in (rollout.rewards, dones, valid))
         rewards, discounted, stats.reward_moments = normalize_rewards(
-            *of_all, discounted, stats.reward_moments, args.gamma
+            rollout.rewards, dones, valid, discounted, stats.reward_moments, args.gamma
         )
         rewards, terminations, truncations, valid = (
-            devices.to_device(x, device) for x in (rewards[:, own.start : own.stop], terminations, truncations, valid)
+            devices.to_device(x, device) for x in (rewards, terminations, truncations, valid)
         )
-        with torch.no_grad():
-            # after a done, obs[t + 1] is still the true last observation: the next episode shows one row later
-            next_values = torch.cat([rollout.values[1:], next_value[None]])
-            advantages, returns = gae(
-                rewards, rollout.values, terminations, truncations, next_values, valid, args.gamma, args.gae_lambda
-            )
-            batch = Batch(
-                obs=rollout.obs.flatten(0, 1),
-                logits=rollout.logits.flatten(0, 1),
-                actions=rollout.actions.flatten(0, 1),
-                logprobs=categorical(rollout.logits, rollout.actions)[0].flatten(0, 1),
-                values=rollout.values.flatten(0, 1),
-                returns=returns.flatten(0, 1),
-                advantages=advantages.flatten(0, 1),
-                valid=valid.flatten(0, 1),
-            )
+        # after a done, obs[t + 1] is still the true last observation: the next episode shows one row later
+        values, next_values = rollout.values[:-1], rollout.values[1:]
+        advantages, returns = gae(
+            rewards, values, terminations, truncations, next_values, valid, args.gamma, args.gae_lambda
+        )
+        batch = Batch(
+            obs=rollout.obs.flatten(0, 1),
+            logits=rollout.logits.flatten(0, 1),
+            actions=rollout.actions.flatten(0, 1),
+            logprobs=categorical(rollout.logits, rollout.actions)[0].flatten(0, 1),
+            values=values.flatten(0, 1),
+            returns=returns.flatten(0, 1),
+            advantages=advantages.flatten(0, 1),
+            valid=valid.flatten(0, 1),
+        )
 
         # ---- update --------------------------------------------------------------------------------------------------
         for _epoch in range(args.update_epochs):
-            order = torch.randperm(len(batch.valid), generator=rng, device=device)
-            for inds in order.split(args.minibatch_size // devices.NUM_RANKS):
-                losses = learn(*minibatch(batch, inds, args.norm_adv))
+            for inds in torch.randperm(batch_size, generator=rng, device=device).split(args.minibatch_size):
+                losses = learn(batch.rows(inds))
                 stats.add(losses)
                 stats.gradient_steps += 1
+                run.tick()
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
-        explained = diagnostics.explained_variance(batch.values, batch.returns, batch.valid)
-        stats.add({"explained_variance": explained})
+        stats.add({"explained_variance": metrics.explained_variance(batch.values, batch.returns, batch.valid)})
         # a number that is not finite reaches the parameters and stays: this check catches it before the checkpoint
-        suspects = {"rewards": rewards, "logits": rollout.logits, "values": rollout.values, "advantages": advantages}
+        suspects = {"rewards": rewards, "logits": rollout.logits, "values": values, "advantages": advantages}
         suspects.update({name: stats.sums[name] for name in losses})
-        suspects["parameters"] = torch.cat([x.detach().flatten() for x in parameters])
+        suspects["parameters"] = torch.cat([x.detach().flatten() for x in agent.parameters()])
         if not run.all_finite(suspects):
             break
 
-        # ---- diagnostics ---------------------------------------------------------------------------------------------
-        log_point = run.at_log_point(batch_size)
-        if log_point:
-            means, scalars = stats.means(), {}
-            rows, probe = diagnostics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
-        if log_point and args.diagnostics:
-            scalars = diagnose_batch(agent, args, batch, workers, rows, probe, losses["grad_norm"])
-            scalars["outer/ddr"] = metrics.ddr(devices.NUM_RANKS * len(rows), scalars["outer/kl_behavior"])
-        if log_point and args.num_levels and args.eval_envs:
-            scalars.update(returns_on_levels(agent, args, device, workers, run.global_step))
-
         # ---- log -----------------------------------------------------------------------------------------------------
-        if log_point:
-            shown = probe[diagnostics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
-            run.add_coverage(**coverage(agent, batch.obs.index_select(0, shown)))
+        if run.at_log_point(batch_size):
+            scalars = {f"losses/{name}": mean for name, mean in stats.means().items()}
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
             scalars["charts/gradient_steps"] = stats.gradient_steps
-            scalars.update({f"losses/{name}": mean for name, mean in means.items()})
-            run.log({**scalars, **run.charts()})
+            rows = batch.valid.nonzero().squeeze(-1)
+            probe = rows[metrics.stratified_rows(len(rows), args.probe_size, seed=run.global_step)]
+            if args.diagnostics:  # of the whole batch, as Mayor et al.; and of equally many rows at any N x T
+                last = metrics.unclipped([x.grad for x in agent.parameters()], losses["grad_norm"], args.max_grad_norm)
+                of_probe, _ = gradient(ppo_loss, agent, args, workers, batch.rows(probe))
+                for place, inds, gradients in (("probe", probe, of_probe), ("diagnostics", rows, last)):
+                    if place == "probe" or len(probe) < len(rows):
+                        seen = metrics.inspect(agent, batch.obs, inds, workers.map)
+                    found = diagnose(agent, batch, inds, seen, gradients)
+                    scalars.update({f"{place}/{name}": value for name, value in found.items()})
+                scalars["outer/kl_behavior"] = kl = float(metrics.categorical_kl(batch.logits[rows], seen[0]))
+                scalars["outer/ddr"] = metrics.ddr(len(rows), kl)
+            if args.num_levels and args.eval_envs:
+                scalars.update(returns_on_levels(agent, args, device, workers, run.global_step))
+            shown = batch.obs[probe[metrics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]]
+            with torch.no_grad():
+                _, values, hiddens = agent(shown)
+            run.add_coverage(frame=shown, feature=hiddens[0][-1].half(), value=values)
+            run.log({**devices.numbers(scalars), **run.charts()})
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------

@@ -1,28 +1,28 @@
-"""PPO with random network distillation: what N_envs environments and N_RO rollout steps do where reward is rare.
+"""PPO with random network distillation: what N parallel environments and T rollout steps do where reward is rare.
 
     python ppo_rnd_envpool.py --env-id MontezumaRevenge-v5
-    torchrun --nproc-per-node 4 ppo_rnd_envpool.py --num-envs 512    # each process, and GPU, has its share of them
 
-Papers: Schulman et al. 2017 (PPO); Burda et al. 2019, arXiv 1810.12894 (RND); Mayor et al. 2025, arXiv 2506.03404 (P1:
-the diagnostics); Beukman et al. 2026, arXiv 2603.06009 (P3: `outer/`). Reference: CleanRL's cleanrl/ppo_rnd_envpool.py
-@fe8d8a0, with the same algorithm, defaults and names. Departures, each with its reason:
+Papers: Schulman et al. 2017 (PPO); Burda et al. 2019, arXiv 1810.12894 (RND); Mayor et al. 2025, arXiv 2506.03404 (the
+six diagnostics). Reference: CleanRL's cleanrl/ppo_rnd_envpool.py @fe8d8a0, with the same algorithm, defaults and names,
+but for these departures:
 
-1. The step after `done` only resets (an autoreset step, EnvPool's "dummy step"): `valid` keeps it out of losses,
-   moments, statistics and diagnostics. A truncated step bootstraps from V of the real last observation. CleanRL trains
-   on autoreset steps and bootstraps 0 at time limits (`--no-mask-resets` restores both). Returns are of whole games.
+1. The step after `done` only resets the environment: its action is ignored, its reward is 0. `valid` keeps it out of
+   losses, moments, advantages and diagnostics. A truncated step bootstraps from V of the last observation. CleanRL
+   trains on these steps and bootstraps 0 at time limits (`--no-mask-resets` restores both). Returns are of whole games.
 2. Intrinsic rewards are divided by the standard deviation of their discounted sums, and the sums run over time in each
    environment, as in the paper's code. CleanRL sums over environments (its issue #360), and counts T * N sums as N.
 3. The predictor learns the frames that earned the intrinsic rewards: those that the steps led to, as in the paper's
    code. CleanRL learns those before the steps: with departure 1 the last frame of a life would stay new for ever.
-4. Frames are stored as uint8, channels last, 1/255 is folded into the first convolution, actions are sampled by the
-   Gumbel-max trick, Adam is fused: the same mathematics, faster.
-5. A curve has `--num-logs` points, however long the run; losses are means over all minibatches since the last point,
-   and `value_loss` is extrinsic, `int_value_loss` intrinsic.
-6. A batch that the minibatches do not divide is refused. A run resumes by the same command. Each environment has its
-   own seed: two runs share no games. Threads step pieces of the environments and compute pieces of the minibatches.
-7. torchrun, `--bf16`, `--compile`, `--no-shared-encoder` and `--minibatch-size` are additions.
-8. The predictor learns from exactly `--update-proportion` of each minibatch's rows, and no others pass through it.
+4. The predictor learns from exactly `--update-proportion` of each minibatch's rows, and no others pass through it.
    CleanRL passes all of them, three quarters for nothing, and draws with that probability those that count.
+5. Losses are means over all minibatches since the last of `--num-logs` points; `value_loss` is extrinsic,
+   `int_value_loss` intrinsic. CleanRL logs the last minibatch.
+6. Frames are stored as uint8 with the channels last, 1/255 is folded into the first convolution, actions are drawn by
+   the Gumbel-max trick, Adam is fused: the same mathematics, faster.
+7. Threads step pieces of the environments through whole rollouts and compute pieces of the minibatches. The result does
+   not depend on their number.
+8. A batch that the minibatches do not divide is refused. Each environment has a seed of its part. A run is a directory
+   that can be killed at any time; the same command resumes it.
 """
 
 import support.early_help  # noqa: F401 isort: skip - answers --help before torch is imported
@@ -47,7 +47,6 @@ from support.envs.episodes import Episodes, env_seeds, evaluate, run_episodes
 
 OBS_SHAPE = (84, 84, 4)  # channels last
 ROOM_BYTES = {"MontezumaRevenge-v5": [3, 57], "PrivateEye-v5": [92], "Venture-v5": [90]}  # of the RAM (AtariARI)
-LOSSES = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
 
 
 # ---- Args ------------------------------------------------------------------------------------------------------------
@@ -105,20 +104,37 @@ def parse_args(argv):
     """Returns checked Args; exits 2 with one line on bad input. Touches no file."""
     args = arguments.parse(Args, argv, __doc__)
     check_env_id(args.env_id, "envpool.atari", "an Atari game")
-    return arguments.check(args, argv, row_bytes=math.prod(OBS_SHAPE), torchrun=True)
+    return arguments.check(args, argv, row_bytes=math.prod(OBS_SHAPE))
 
 
 # ---- environments ----------------------------------------------------------------------------------------------------
-def make_envs(args, seeds):
-    """EnvPool's Atari, an environment for each of the seeds (integers below 2**31), preprocessed as by CleanRL.
-
-    A lost life ends an episode, and rewards are clipped to their sign.
-    """
+def make_envs(args, seeds, num_threads=1):
+    """EnvPool's Atari, an environment for each seed. A lost life ends an episode; rewards are clipped to their sign."""
     options = {"episodic_life": True, "reward_clip": True, "repeat_action_probability": args.repeat_action_probability}
-    return make_envpool(args.env_id, seeds, torch.get_num_threads(), **options)
+    return make_envpool(args.env_id, seeds, num_threads, **options)
 
 
-# ---- networks --------------------------------------------------------------------------------------------------------
+class Rollout(NamedTuple):
+    """What N environments did in T steps: tensors on the device, and their answers in NumPy."""
+
+    obs: torch.Tensor  # (T, N, 84, 84, 4) uint8
+    logits: torch.Tensor  # (T, N, A) float32
+    values: torch.Tensor  # (T + 1, N) float32, extrinsic: the last row is of the observation after the last step
+    int_values: torch.Tensor  # (T + 1, N) float32, intrinsic
+    actions: torch.Tensor  # (T, N) int64
+    rewards: np.ndarray  # (T, N) float32, clipped; row t follows actions[t], here and below
+    raw_rewards: np.ndarray  # (T, N) float32, 0 in an autoreset step
+    terminations: np.ndarray  # (T, N) bool
+    truncations: np.ndarray  # (T, N) bool
+    game_overs: np.ndarray  # (T, N) bool: the game is over, not only a life
+
+
+def random_frames(envs, actions):
+    """The newest frame after each of some steps: (T, N, 84, 84) uint8, for actions (T, N)."""
+    return np.stack([envs.step(action)[0][:, -1] for action in actions])
+
+
+# ---- network ---------------------------------------------------------------------------------------------------------
 def layer_init(layer, std=2**0.5, bias_const=0.0):
     torch.nn.init.orthogonal_(layer.weight, std)
     torch.nn.init.constant_(layer.bias, bias_const)
@@ -221,41 +237,6 @@ def make_agent(args, device="cpu"):
     return Agent(num_actions, args.shared_encoder, args.bf16).to(device, memory_format=torch.channels_last)
 
 
-# ---- rollout ---------------------------------------------------------------------------------------------------------
-class Rollout(NamedTuple):
-    """What the N environments of this process did in T steps. Row t of the rewards and of the ends follows actions[t].
-
-    The first five are on the device, the others in NumPy.
-    """
-
-    obs: torch.Tensor  # (T, N, 84, 84, 4) uint8
-    logits: torch.Tensor  # (T, N, A) float32
-    values: torch.Tensor  # (T, N) float32, extrinsic
-    int_values: torch.Tensor  # (T, N) float32, intrinsic
-    actions: torch.Tensor  # (T, N) int64
-    rewards: np.ndarray  # (T, N) float32, clipped
-    raw_rewards: np.ndarray  # (T, N) float32, 0 in an autoreset step
-    terminations: np.ndarray  # (T, N) bool
-    truncations: np.ndarray  # (T, N) bool
-    game_overs: np.ndarray  # (T, N) bool: the game is over, not only a life
-
-
-def empty_rollout(shape, num_actions, device):
-    """A rollout of zeros. shape: (T, N)."""
-    return Rollout(
-        obs=torch.zeros((*shape, *OBS_SHAPE), dtype=torch.uint8, device=device),
-        logits=torch.zeros((*shape, num_actions), device=device),
-        values=torch.zeros(shape, device=device),
-        int_values=torch.zeros(shape, device=device),
-        actions=torch.zeros(shape, dtype=torch.int64, device=device),
-        rewards=np.zeros(shape, dtype=np.float32),
-        raw_rewards=np.zeros(shape, dtype=np.float32),
-        terminations=np.zeros(shape, dtype=bool),
-        truncations=np.zeros(shape, dtype=bool),
-        game_overs=np.zeros(shape, dtype=bool),
-    )
-
-
 def gumbel_noise(shape, generator):
     """Noise that makes a sample of the policy: argmax(logits + noise). float32 of this shape."""
     return torch.empty(shape, device=generator.device).exponential_(generator=generator).log_().neg_()
@@ -268,26 +249,205 @@ def policy(agent, obs, noise):
     return logits, values, int_values, (logits + noise).argmax(-1)
 
 
-def collect_steps(act, rollout, noise, next_obs, rooms, room_bytes, envs, piece):
-    """Steps `envs`, one piece of this process's environments, through a whole rollout.
+def categorical(logits, actions):
+    """Log-probabilities of actions (...) int64 under logits (..., A), and the entropy of each policy: both (...)."""
+    logprobs = F.log_softmax(logits, dim=-1)
+    return logprobs.gather(-1, actions[..., None]).squeeze(-1), -(logprobs.exp() * logprobs).sum(-1)
 
-    act: maps obs and noise to what `policy` returns. rollout, noise (T, N, A) and next_obs (N, 4, 84, 84) are of all N
-    environments; piece: the slice of `envs`, whose part of rollout and next_obs is overwritten. rooms: the set of
-    those entered, told apart by `room_bytes` of the RAM, if there are any. Returns both values of the last next_obs.
+
+# ---- advantages and loss ---------------------------------------------------------------------------------------------
+def gae(rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda):
+    """Generalised advantage estimation (Schulman et al. 2016, eq. 16). Tensors (T, N); returns (advantages, returns).
+
+    next_values[t] is V of what step t led to, before any reset. A termination bootstraps 0, a truncation next_values;
+    neither passes the trace on. A row that is not valid (an autoreset step) has no advantage and takes no time.
     """
-    rollout, noise, next_obs = Rollout(*(x[:, piece] for x in rollout)), noise[:, piece], next_obs[piece]
-    for t in range(len(noise)):
-        rollout.obs[t] = devices.to_device(next_obs, noise.device).permute(0, 2, 3, 1)
-        rollout.logits[t], rollout.values[t], rollout.int_values[t], rollout.actions[t] = act(rollout.obs[t], noise[t])
-        action = rollout.actions[t].to("cpu", torch.int32).numpy()
-        next_obs[:], rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], info = envs.step(action)
-        rollout.raw_rewards[t] = info["reward"]
-        rollout.game_overs[t] = info["terminated"] | rollout.truncations[t]
-        if room_bytes:
-            rooms.update(map(tuple, info["ram"][:, room_bytes].tolist()))
-    return torch.stack(act(devices.to_device(next_obs, noise.device).permute(0, 2, 3, 1), noise[-1])[1:3])
+    deltas = torch.where(valid, rewards + gamma * next_values * ~terminations - values, 0.0)
+    decays = torch.where(valid, gamma * gae_lambda * (~(terminations | truncations)).to(rewards.dtype), 1.0)
+    advantages, lastgaelam = torch.zeros_like(rewards), torch.zeros_like(rewards[0])
+    for t in reversed(range(len(rewards))):
+        advantages[t] = lastgaelam = deltas[t] + decays[t] * lastgaelam
+    advantages = torch.where(valid, advantages, 0.0)
+    return advantages, advantages + values
 
 
+def merge_step_moments(moments, frames, valid):
+    """Adds the valid frames (T, N, 84, 84) of each step to running moments, (mean, variance, count), step by step.
+
+    valid: (T, N) bool. The mean and the variance are (84, 84); the variance divides by the count.
+    """
+
+    def summed(x, keep):  # x[keep].sum(0) would wait for a GPU, which alone knows how many rows there are
+        return torch.where(keep.view(-1, 1, 1), x, 0.0).sum(0)
+
+    counts = valid.sum(1, dtype=torch.float64)
+    sums = torch.stack([summed(row.double(), keep) for row, keep in zip(frames, valid)])
+    divisors = counts.clamp(min=1).view(-1, 1, 1)
+    means = sums / divisors
+    squares = torch.stack([summed((row.double() - m).square(), keep) for row, keep, m in zip(frames, valid, means)])
+    for step_moments in zip(means, squares / divisors, counts.tolist()):
+        moments = diagnostics.join_moments(moments, step_moments)
+    return moments
+
+
+def discounted_sums(rewards, valid, running, gamma):
+    """sums[t] = gamma * sums[t - 1] + rewards[t] over time in each environment, through the ends of episodes.
+
+    rewards (T, N) float32; valid (T, N) bool: other rows take no time; running (N,): the sums before the first row.
+    Returns the sums (T, N) and those of the last row (N,).
+    """
+    sums = torch.zeros_like(rewards)
+    for t in range(rewards.shape[0]):
+        sums[t] = running = torch.where(valid[t], gamma * running + rewards[t], running)
+    return sums, running
+
+
+@torch.no_grad()
+def intrinsic_rewards(rnd_model, args, workers, stats, frames, valid):
+    """How new the frames are: half of the predictor's squared error, and that in its unit. Both (T, N) float32.
+
+    frames (T, N, 84, 84) uint8: those that the steps led to. The unit is the standard deviation of the discounted sums
+    of all rewards so far (departure 2). stats: its frame_moments, which normalise the frames, its discounted sums and
+    its sum_moments move on.
+    """
+    errors = workers.map(lambda rows: rnd_model(rows, stats.frame_moments).sum(-1) / 2, frames.flatten(0, 1).split(256))
+    rewards = torch.cat(errors).view(valid.shape)
+    stats.frame_moments = merge_step_moments(stats.frame_moments, frames, valid)
+    sums, stats.discounted = discounted_sums(rewards, valid, stats.discounted, args.int_gamma)
+    stats.sum_moments = diagnostics.merge_moments(stats.sum_moments, sums[valid].double())
+    return rewards, rewards / stats.sum_moments[1].sqrt()
+
+
+class Batch(NamedTuple):
+    """The rows of a rollout, time-major, or some of them: B = T N, or fewer."""
+
+    obs: torch.Tensor  # (B, 84, 84, 4) uint8
+    logits: torch.Tensor  # (B, A) float32, of the policy that acted, as logprobs and values
+    actions: torch.Tensor  # (B,) int64
+    logprobs: torch.Tensor  # (B,) float32
+    values: torch.Tensor  # (B,) float32
+    returns: torch.Tensor  # (B,) float32
+    advantages: torch.Tensor  # (B,) float32
+    valid: torch.Tensor  # (B,) bool: no autoreset step
+    int_returns: torch.Tensor  # (B,) float32, intrinsic
+    frames: torch.Tensor  # (B, 84, 84) uint8: what the step led to; in a minibatch those that the predictor learns
+    frames_valid: torch.Tensor  # (B,) bool: `valid` of the frames' rows
+
+    def rows(self, inds, proportion):
+        """The rows inds; of the frames a proportion, evenly spaced: of shuffled rows a random sample."""
+        num_frames = math.ceil(proportion * len(inds))
+        chosen = inds[torch.arange(num_frames, device=inds.device) * len(inds) // max(num_frames, 1)]
+        return Batch(*(x.index_select(0, inds) for x in self[:-2]), *(x.index_select(0, chosen) for x in self[-2:]))
+
+
+def normalize_advantages(advantages, valid):
+    """Advantages (..., B) with mean 0 and (unbiased) standard deviation 1 over the valid rows; 0 in the others."""
+    count = valid.sum(-1, keepdim=True)
+    mean = torch.where(valid, advantages, 0.0).sum(-1, keepdim=True) / count.clamp(min=1)
+    centred = torch.where(valid, advantages - mean, 0.0)
+    std = (centred.square().sum(-1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
+    return centred / (std + 1e-8)
+
+
+def ppo_loss(agent, rnd_model, args, mb, count, num_learned, frame_mean, frame_var):
+    """The clipped surrogate loss (Schulman et al. 2017, eq. 7 and 9), and its parts without gradient, by name.
+
+    mb: some rows of a minibatch, which has `count` valid rows in all: the losses of its pieces add up to its mean. The
+    losses of the intrinsic critic and of the predictor come to it; the predictor learns num_learned frames of the
+    minibatch, normalised by frame_mean and frame_var.
+    """
+
+    def mean(x):
+        return torch.where(mb.valid, x, 0.0).sum(-1) / count
+
+    newlogits, newvalue, new_int_value, _ = agent(mb.obs)
+    newlogprob, entropy = categorical(newlogits, mb.actions)
+    logratio = newlogprob - mb.logprobs
+    ratio = logratio.exp()
+
+    # policy loss
+    clipped = torch.clamp(ratio, 1 - args.clip_coef, 1 + args.clip_coef)
+    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * clipped)
+    outside = (ratio - 1.0).abs() > args.clip_coef
+
+    # value loss
+    v_loss = (newvalue - mb.returns).square()
+    if args.clip_vloss:
+        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -args.clip_coef, args.clip_coef)
+        v_loss = torch.max(v_loss, (v_clipped - mb.returns).square())
+    v_loss = 0.5 * v_loss
+
+    loss = mean(pg_loss) - args.ent_coef * mean(entropy) + args.vf_coef * mean(v_loss)
+    with torch.no_grad():  # two estimators of KL(old || new), k1 and k3: joschu.net/blog/kl-approx.html
+        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, outside.float()]))
+    names = ("policy_loss", "value_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac")
+
+    # intrinsic value loss, and the predictor's
+    int_v_loss = 0.5 * mean((new_int_value - mb.int_returns).square())
+    errors = rnd_model(mb.frames, (frame_mean, frame_var)).mean(-1)
+    fwd_loss = torch.where(mb.frames_valid, errors, 0.0).sum(-1) / num_learned
+    losses = {**dict(zip(names, means)), "int_value_loss": int_v_loss.detach(), "fwd_loss": fwd_loss.detach()}
+    return loss + args.vf_coef * int_v_loss + fwd_loss, losses
+
+
+def gradient(loss_function, parameters, args, workers, mb, frame_moments):
+    """The gradient of a minibatch's loss, a list, and the parts of the loss. Threads compute pieces of the rows."""
+    count, num_learned = mb.valid.sum().clamp(min=1), mb.frames_valid.sum().clamp(min=1)
+    if args.norm_adv:
+        mb = mb._replace(advantages=normalize_advantages(mb.advantages, mb.valid))
+
+    def of_piece(rows):
+        loss, losses = loss_function(rows, count, num_learned, *frame_moments[:2])
+        return list(torch.autograd.grad(loss, parameters)), losses
+
+    return workers.summed(of_piece, mb)
+
+
+def update(loss_function, parameters, optimizer, args, workers, mb, frame_moments):
+    """One step of the optimiser on a minibatch. Returns the parts of the loss, and the gradient's norm unclipped."""
+    gradients, losses = gradient(loss_function, parameters, args, workers, mb, frame_moments)
+    for parameter, total in zip(parameters, gradients):
+        parameter.grad = total
+    losses["grad_norm"] = nn.utils.clip_grad_norm_(parameters, args.max_grad_norm, foreach=True)
+    optimizer.step()
+    return losses
+
+
+# ---- the six diagnostics ---------------------------------------------------------------------------------------------
+@torch.no_grad()
+def diagnose(agent, batch, rows, seen, gradients):
+    """Mayor et al.'s six numbers, and their variants, of the updated network: metrics.py defines them.
+
+    rows: of the batch; seen: what metrics.inspect returns of them; gradients: of some minibatch, a list.
+    """
+    logits, spectra, activity = seen
+    log_ratio = categorical(logits, batch.actions[rows])[0] - batch.logprobs[rows]
+    ess, probs = metrics.effective_sample_size(log_ratio), logits.double().softmax(-1)
+    found = {
+        "dormant_neurons": metrics.dormant_neurons(activity),
+        **{f"dormant_neurons/tau_{tau:g}": metrics.dormant_neurons_tau(activity, tau) for tau in (0.0, 0.025, 0.1)},
+        "dormant_neurons/zero_fraction": metrics.zero_fraction(activity),
+        "weight_norm": metrics.weight_norm(agent.parameters()),
+        "gradient_kurtosis": metrics.gradient_kurtosis(gradients),
+        "gradient_kurtosis/nonzero": metrics.gradient_kurtosis_nonzero(gradients),
+        "gradient_kurtosis/zero_fraction": metrics.gradient_zero_fraction(gradients),
+        "ess": 100.0 * ess / max(len(rows), 1),
+        "ess/samples": ess,
+        "policy_variance": metrics.policy_variance(probs),
+        "policy_variance/normalized": metrics.policy_variance_normalized(probs),
+    }
+    for encoder, spectrum in zip(("", "/critic_encoder"), spectra):
+        found[f"feature_rank{encoder}"] = metrics.feature_rank(spectrum)
+        found[f"feature_rank{encoder}/centered"] = metrics.feature_rank(spectrum, centered=True)
+        found[f"feature_rank{encoder}/srank"] = metrics.srank(spectrum)
+        found[f"feature_rank{encoder}/effective_rank"] = metrics.effective_rank(spectrum)
+        found[f"feature_rank{encoder}/rows"] = len(rows)
+    for layer, parameters in metrics.parameters_by_layer(agent).items():
+        found[f"weight_norm/{layer}"] = metrics.weight_norm(parameters)
+    return found
+
+
+# ---- evaluation ------------------------------------------------------------------------------------------------------
 @torch.no_grad()
 def play_episodes(agent, args, device, seeds, games, bar, greedy=False):
     """Plays a whole game, through all lives, in a fresh environment for each of `games`, a range of places in `seeds`.
@@ -304,340 +464,177 @@ def play_episodes(agent, args, device, seeds, games, bar, greedy=False):
         actions[playing] = (logits if greedy else logits + noise).argmax(-1).cpu().numpy()
         return actions
 
-    return run_episodes(make_envs(args, [seeds[game] for game in games]), act, bar)
-
-
-def random_frames(envs, actions):
-    """The newest frame after each of some steps: (T, N, 84, 84) uint8, for actions (T, N)."""
-    return np.stack([envs.step(action)[0][:, -1] for action in actions])
-
-
-# ---- targets and loss ------------------------------------------------------------------------------------------------
-class Batch(NamedTuple):
-    """The rows of a rollout, time-major, or some of them: B = T N, or fewer."""
-
-    obs: torch.Tensor  # (B, 84, 84, 4) uint8
-    logits: torch.Tensor  # (B, A) float32, of the policy that acted, as logprobs and values
-    actions: torch.Tensor  # (B,) int64
-    logprobs: torch.Tensor  # (B,) float32
-    values: torch.Tensor  # (B,) float32
-    returns: torch.Tensor  # (B,) float32
-    advantages: torch.Tensor  # (B,) float32
-    valid: torch.Tensor  # (B,) bool
-    int_returns: torch.Tensor  # (B,) float32, intrinsic
-    frames: torch.Tensor  # (B, 84, 84) uint8: what the step led to; in a minibatch those that the predictor learns
-    frames_valid: torch.Tensor  # (B,) bool: `valid` of the frames' rows
-
-
-def gae(rewards, values, terminations, truncations, next_values, valid, gamma, gae_lambda):
-    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), cut at the ends of episodes. Tensors (T, N).
-
-    `values[t]` is V(obs[t]), `next_values[t]` V of what step t led to, before any reset. `terminations`, `truncations`
-    (bool) say how step t ended its episode: the first bootstrap 0, the second `next_values[t]`, and neither passes the
-    trace on. Rows that are not `valid` (bool) get the advantage 0 and take no time: no trace begins in them. Returns
-    (advantages, returns), both float32 (T, N)."""
-    deltas = torch.where(valid, rewards + gamma * next_values * ~terminations - values, 0.0)
-    decays = torch.where(valid, gamma * gae_lambda * (~(terminations | truncations)).to(rewards.dtype), 1.0)
-    advantages, lastgaelam = torch.zeros_like(rewards), torch.zeros_like(rewards[0])
-    for t in reversed(range(len(rewards))):
-        advantages[t] = lastgaelam = deltas[t] + decays[t] * lastgaelam
-    advantages = torch.where(valid, advantages, 0.0)
-    return advantages, advantages + values
-
-
-def discounted_sums(rewards, valid, running, gamma):
-    """sums[t] = gamma * sums[t - 1] + rewards[t] over time in each environment, through the ends of episodes.
-
-    rewards (T, N) float32; valid (T, N) bool: other rows take no time; running (N,): the sums before the first row.
-    Returns the sums (T, N) and those of the last row (N,).
-    """
-    sums = torch.zeros_like(rewards)
-    for t in range(rewards.shape[0]):
-        sums[t] = running = torch.where(valid[t], gamma * running + rewards[t], running)
-    return sums, running
-
-
-def categorical(logits, actions):
-    """Log-probabilities of actions (...) int64 under logits (..., A), and the entropy of each policy: both (...)."""
-    logprobs = F.log_softmax(logits, dim=-1)
-    return logprobs.gather(-1, actions[..., None]).squeeze(-1), -(logprobs.exp() * logprobs).sum(-1)
-
-
-def masked_mean(x, valid, count):
-    """The sum of x (..., B) over the rows where `valid` (B,) bool holds, divided by `count`, their number.
-
-    With several processes `count` is of all rows, and each process gets its share of the mean: shares, and their
-    gradients, add up to the whole.
-    """
-    return torch.where(valid, x, 0.0).sum(-1) / count
-
-
-def normalize_advantages(advantages, valid):
-    """Zero mean and unit (unbiased) standard deviation over the valid rows of a minibatch, of all processes.
-
-    advantages (..., B) float32, valid (..., B) bool. Returns the normalised advantages, 0 in other rows, and the number
-    of valid rows, (...) float32, at least 1, which the losses divide by.
-    """
-    total, count = devices.sum_over_ranks(torch.stack([torch.where(valid, advantages, 0.0).sum(-1), valid.sum(-1)]))
-    centred = torch.where(valid, advantages - (total / count.clamp(min=1))[..., None], 0.0)
-    squares = devices.sum_over_ranks(centred.square().sum(-1))
-    std = (squares / (count - 1).clamp(min=1)).sqrt()
-    return centred / (std[..., None] + 1e-8), count.clamp(min=1)
-
-
-def ppo_loss(agent, rnd_model, args, mb, count, num_learned, frame_mean, frame_var):
-    """The losses of PPO, of the intrinsic critic and of the predictor, of some rows of a minibatch: their share of it.
-
-    mb: the rows, a Batch. Of the whole minibatch: count, of its valid rows, and num_learned, of the valid ones among
-    its frames. frame_mean and frame_var normalise the frames. PPO's is the clipped surrogate loss (Schulman
-    et al. 2017, eq. 7 and 9). Returns the sum of the losses and a dict of the parts, means without gradient. Of these,
-    old_approx_kl and approx_kl are the estimators k1 and k3 of KL(old || new) (joschu.net/blog/kl-approx.html).
-    """
-    newlogits, newvalue, new_int_value, _ = agent(mb.obs)
-    newlogprob, entropy = categorical(newlogits, mb.actions)
-    mean = partial(masked_mean, valid=mb.valid, count=count)
-    logratio = newlogprob - mb.logprobs
-    ratio = logratio.exp()
-    clipped = torch.clamp(ratio, 1 - args.clip_coef, 1 + args.clip_coef)
-    pg_loss = -torch.min(mb.advantages * ratio, mb.advantages * clipped)
-    outside = (ratio - 1.0).abs() > args.clip_coef
-    v_loss = (newvalue - mb.returns).square()
-    if args.clip_vloss:
-        v_clipped = mb.values + torch.clamp(newvalue - mb.values, -args.clip_coef, args.clip_coef)
-        v_loss = torch.max(v_loss, (v_clipped - mb.returns).square())
-    v_loss = 0.5 * v_loss
-    loss = mean(pg_loss) - args.ent_coef * mean(entropy) + args.vf_coef * mean(v_loss)
-    with torch.no_grad():
-        means = mean(torch.stack([pg_loss, v_loss, entropy, -logratio, (ratio - 1) - logratio, outside.float()]))
-    int_v_loss = 0.5 * mean((new_int_value - mb.int_returns).square())
-    fwd_loss = masked_mean(rnd_model(mb.frames, (frame_mean, frame_var)).mean(-1), mb.frames_valid, num_learned)
-    losses = {**dict(zip(LOSSES, means)), "int_value_loss": int_v_loss.detach(), "fwd_loss": fwd_loss.detach()}
-    return loss + args.vf_coef * int_v_loss + fwd_loss, losses
-
-
-# ---- update ----------------------------------------------------------------------------------------------------------
-def minibatch(batch, inds, args, frame_moments):
-    """The rows `inds` of a batch, and what `ppo_loss` needs of the whole minibatch.
-
-    That is the numbers of valid rows and of valid ones among the frames, and the frames' mean and variance. The frames
-    are of evenly spaced rows: of shuffled rows a random sample, of the probe's rows one from all steps.
-    """
-    num_frames = math.ceil(args.update_proportion * len(inds))
-    chosen = inds[torch.arange(num_frames, device=inds.device) * len(inds) // max(num_frames, 1)]
-    mb = Batch(*(x.index_select(0, inds) for x in batch[:-2]), *(x.index_select(0, chosen) for x in batch[-2:]))
-    normalized, count = normalize_advantages(mb.advantages, mb.valid)
-    num_learned = devices.sum_over_ranks(mb.frames_valid.sum().float()).clamp(min=1)
-    mb = mb._replace(advantages=normalized) if args.norm_adv else mb
-    return mb, count, num_learned, *frame_moments[:2]
-
-
-def gradient(loss_function, parameters, workers, mb, *totals):
-    """The gradient of loss_function(mb, *totals), a list, and the parts of the loss: this process's share of them.
-
-    totals: what the loss needs of the whole minibatch, such as the number of its valid rows.
-    """
-
-    def of_piece(rows):
-        loss, losses = loss_function(rows, *totals)
-        return list(torch.autograd.grad(loss, parameters)), losses
-
-    return workers.summed(of_piece, mb)
-
-
-def update(loss_function, parameters, optimizer, max_grad_norm, workers, mb, *totals):
-    """One step of the optimiser on a minibatch. Returns the parts of the loss, and the gradient's norm unclipped."""
-    gradients, losses = gradient(loss_function, parameters, workers, mb, *totals)
-    devices.add_over_ranks([*gradients, *losses.values()])
-    for parameter, total in zip(parameters, gradients):
-        parameter.grad = total
-    grad_norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm, foreach=True)
-    optimizer.step()
-    return {**losses, "grad_norm": grad_norm}
-
-
-# ---- diagnostics -----------------------------------------------------------------------------------------------------
-@torch.no_grad()
-def diagnose(agent, batch, workers, inds):
-    """Measures the updated network on the rows `inds` of a batch: {name: value} (metrics.py), and KL(old || new)."""
-    logits, values = diagnostics.diagnose_network(
-        lambda rows: agent(batch.obs.index_select(0, rows))[::3], inds, map=workers.map
-    )
-    policy, kl = diagnostics.policy_diagnostics(batch.logits[inds], logits, batch.actions[inds])
-    return {**values, **policy, **diagnostics.weight_norms(agent)}, kl
-
-
-def diagnose_batch(agent, rnd_model, args, batch, workers, rows, probe, stats, grad_norm):
-    """`diagnostics/` on all valid rows of a batch, `probe/` on some of them, and `outer/kl_behavior`, by tag.
-
-    rows, probe: from diagnostics.valid_and_probe. stats: has the frames' moments. grad_norm: of the last minibatch,
-    whose gradient the parameters have.
-    """
-    parameters = list(agent.parameters())
-    last = metrics.unclipped([parameter.grad for parameter in parameters], grad_norm, args.max_grad_norm)
-    own = probe[devices.RANK :: devices.NUM_RANKS]
-    mb, *totals = minibatch(batch, own, args, stats.frame_moments)
-    of_probe, _ = gradient(partial(ppo_loss, agent, rnd_model, args), parameters, workers, mb, *totals)
-    devices.add_over_ranks(of_probe)
-    scalars, kl = diagnostics.native_and_probe(partial(diagnose, agent, batch, workers), rows, probe, last, of_probe)
-    return devices.numbers({**scalars, "outer/kl_behavior": kl})
-
-
-@torch.no_grad()
-def coverage(agent, obs, args):
-    """What coverage.npz keeps of observations (M, 84, 84, 4): the newest frame, the feature and the value of each."""
-    _, ext_values, int_values, hiddens = agent(obs)
-    features = hiddens[0][-1].cpu().numpy().astype(np.float16)
-    values = args.ext_coef * ext_values + args.int_coef * int_values
-    return {"frame": obs[..., -1].cpu().numpy(), "feature": features, "value": values.cpu().numpy()}
+    envs = make_envs(args, [seeds[game] for game in games], devices.env_threads(args, device))
+    return run_episodes(envs, act, bar)
 
 
 def main(args):
     # ---- setup -------------------------------------------------------------------------------------------------------
     device = devices.set_up(args)
     run = rundir.Run(args, device)
-    workers = devices.Workers(args, device)
-    torch.manual_seed(args.seed)  # the same network in every process
+    workers = devices.Workers(args, device)  # threads that share out the environments and the minibatches
+    torch.manual_seed(args.seed)
     rng = torch.Generator(device).manual_seed(2**32 - 1 - args.seed)  # draws everything but the initial weights
     agent = make_agent(args, device)
     rnd_model = RNDModel().to(device, memory_format=torch.channels_last)
-    parameters, num_actions = [*agent.parameters(), *rnd_model.predictor.parameters()], agent.actor[2].out_features
+    parameters = [*agent.parameters(), *rnd_model.predictor.parameters()]
     optimizer = optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)
-    stats = rundir.Stats(gradient_steps=0, rooms=[])  # all rooms ever entered
+    T, N, A = args.num_steps, args.num_envs, agent.actor[2].out_features
+    batch_size = N * T
+    stats = rundir.Stats(gradient_steps=0, rooms=[])  # all rooms ever entered; the sums of the losses; and:
     stats.frame_moments = (torch.zeros(84, 84, device=device), torch.ones(84, 84, device=device), 1e-4)
-    stats.discounted = torch.zeros(args.num_envs, device=device)  # sums of intrinsic rewards, of all environments
+    stats.discounted = torch.zeros(N, device=device)  # sums of intrinsic rewards
     stats.sum_moments = (*torch.tensor([0.0, 1.0], dtype=torch.float64, device=device), 1e-4)
-    merge = partial(diagnostics.merge_step_moments, add=devices.add_over_ranks)
 
-    batch_size = args.num_envs * args.num_steps
-    own = devices.share(args.num_envs)  # the range of this process's environments; N is their number
-    pieces = workers.pieces(len(own))
     # environments restart when a run resumes: with the same seeds they would repeat their first episodes
-    seeds = env_seeds(args.seed, "train", run.global_step, own)
-    envs = [make_envs(args, seeds[piece]) for piece in pieces]
+    seeds, pieces = env_seeds(args.seed, "train", run.global_step, range(N)), workers.pieces(N)
+    envs = [make_envs(args, seeds[piece], devices.env_threads(args, device)) for piece in pieces]
     if run.global_step == 0:  # random steps start the frames' moments; before restore(), which starts the clock
-        size = (args.num_iterations_obs_norm_init, args.num_steps, args.num_envs)
+        size = (args.num_iterations_obs_norm_init, T, N)
         print(f"{run.path}: {math.prod(size):,} random steps for the frames' mean and variance", flush=True)
         workers.map(lambda pool: pool.reset(), envs)
-        for random_actions in np.random.default_rng(args.seed).integers(num_actions, size=size):
-            random_actions = random_actions[:, own.start : own.stop].astype(np.int32)
+        for random_actions in np.random.default_rng(args.seed).integers(A, size=size):
+            random_actions = random_actions.astype(np.int32)
             frames = workers.map(random_frames, envs, [random_actions[:, piece] for piece in pieces])
             frames = devices.to_device(np.concatenate(frames, axis=1), device)  # (T, N, 84, 84) uint8
             every = torch.ones(frames.shape[:2], dtype=torch.bool, device=device)
-            stats.frame_moments = merge(stats.frame_moments, frames, every)
+            stats.frame_moments = merge_step_moments(stats.frame_moments, frames, every)
             run.exit_if_stopped()
     run.restore(agent=agent, rnd_model=rnd_model, optimizer=optimizer, rng=rng, log=stats)
-    episodes = Episodes(len(own))
-    rollout = empty_rollout((args.num_steps, len(own)), num_actions, device)
-    next_obs = np.concatenate(workers.map(lambda pool: pool.reset()[0], envs))  # (N, 4, 84, 84) uint8
-    next_done = np.zeros(len(own), dtype=bool)
-    rooms, room_bytes = set(), ROOM_BYTES.get(args.env_id)
-
     act = partial(policy, devices.compiled(agent, args.compile))
     loss_function = partial(devices.compiled(ppo_loss, args.compile), agent, rnd_model, args)
-    learn = partial(update, loss_function, parameters, optimizer, args.max_grad_norm, workers)
+    learn = partial(update, loss_function, parameters, optimizer, args, workers)
+
+    episodes, room_bytes = Episodes(N), ROOM_BYTES.get(args.env_id)
+    next_obs = np.concatenate(workers.map(lambda pool: pool.reset()[0], envs))  # (N, 4, 84, 84) uint8
+    next_obs, next_done = devices.pinned(next_obs, device), np.zeros(N, dtype=bool)
+    rollout = Rollout(
+        obs=torch.zeros((T, N, *OBS_SHAPE), dtype=torch.uint8, device=device),
+        logits=torch.zeros((T, N, A), device=device),
+        values=torch.zeros((T + 1, N), device=device),
+        int_values=torch.zeros((T + 1, N), device=device),
+        actions=torch.zeros((T, N), dtype=torch.int64, device=device),
+        rewards=np.zeros((T, N), dtype=np.float32),
+        raw_rewards=np.zeros((T, N), dtype=np.float32),
+        terminations=np.zeros((T, N), dtype=bool),
+        truncations=np.zeros((T, N), dtype=bool),
+        game_overs=np.zeros((T, N), dtype=bool),
+    )
+
+    def collect(pool, piece):
+        """Steps one piece of the environments through the whole rollout. Returns the rooms that were entered."""
+        part, rooms = Rollout(*(x[:, piece] for x in rollout)), set()
+        for t in range(T):
+            part.obs[t] = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
+            part.logits[t], part.values[t], part.int_values[t], part.actions[t] = act(part.obs[t], noise[t, piece])
+            action = part.actions[t].to("cpu", torch.int32).numpy()
+            next_obs[piece], part.rewards[t], part.terminations[t], part.truncations[t], info = pool.step(action)
+            part.raw_rewards[t] = info["reward"]
+            part.game_overs[t] = info["terminated"] | part.truncations[t]
+            if room_bytes:
+                rooms.update(map(tuple, info["ram"][:, room_bytes].tolist()))
+            run.tick((t + 1) * N)
+        last_obs = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
+        _, part.values[T], part.int_values[T], _ = act(last_obs, noise[-1, piece])
+        return rooms
 
     while not run.ended:
         if args.anneal_lr:
             devices.set_learning_rate(optimizer, (1.0 - run.global_step / run.total_steps) * args.learning_rate)
 
         # ---- rollout -------------------------------------------------------------------------------------------------
-        noise = gumbel_noise((args.num_steps, args.num_envs, num_actions), rng)[:, own.start : own.stop]
-        play = partial(collect_steps, act, rollout, noise, next_obs, rooms, room_bytes)
-        next_value, next_int_value = torch.cat(workers.map(play, envs, pieces), -1)
+        noise = gumbel_noise((T, N, A), rng)
+        stats.rooms = sorted({*stats.rooms}.union(*workers.map(collect, envs, pieces)))
         dones = rollout.terminations | rollout.truncations
         valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
         run.global_step += batch_size
         run.add_episodes(*episodes.add(rollout.raw_rewards, rollout.game_overs, valid))
-        stats.rooms = sorted({*stats.rooms}.union(*devices.gather(rooms)))
 
-        # ---- targets -------------------------------------------------------------------------------------------------
+        # ---- advantages ----------------------------------------------------------------------------------------------
         terminations, truncations = rollout.terminations, rollout.truncations
         if not args.mask_resets:
             terminations, truncations, valid = dones, np.zeros_like(dones), np.ones_like(dones)
         rewards, terminations, truncations, valid = (
             devices.to_device(x, device) for x in (rollout.rewards, terminations, truncations, valid)
         )
-        with torch.no_grad():
-            # after a done, obs[t + 1] is still the true last observation: the next episode shows one row later
-            next_values = torch.cat([rollout.values[1:], next_value[None]])
-            advantages, returns = gae(
-                rewards, rollout.values, terminations, truncations, next_values, valid, args.gamma, args.gae_lambda
-            )
-            # RND: the frames that the steps led to earn intrinsic rewards, and the predictor learns them
-            last_frames = devices.to_device(next_obs[:, -1], device)
-            frames = torch.cat([rollout.obs[1:, ..., -1], last_frames[None]])  # (T, N, 84, 84) uint8
-            int_rewards = workers.map(
-                lambda rows: rnd_model(rows, stats.frame_moments).sum(-1) / 2, frames.flatten(0, 1).split(256)
-            )
-            int_rewards = torch.cat(int_rewards).view(valid.shape)
-            stats.frame_moments = merge(stats.frame_moments, frames, valid)
-            # the unit of the intrinsic rewards is of the environments of all processes
-            all_rewards, all_valid = (devices.joined(x, dim=1) for x in (int_rewards, valid))
-            mean_reward = masked_mean(all_rewards.flatten(), all_valid.flatten(), all_valid.sum())
-            sums, stats.discounted = discounted_sums(all_rewards, all_valid, stats.discounted, args.int_gamma)
-            stats.sum_moments = diagnostics.merge_moments(stats.sum_moments, sums[all_valid].double())
-            unit_rewards = int_rewards / stats.sum_moments[1].sqrt()
-            # intrinsic episodes never end: the row before an autoreset step leads to the next life
-            next_int_values = torch.cat([rollout.int_values[1:], next_int_value[None]])
-            next_int_values[:-1] = torch.where(valid[1:], next_int_values[:-1], next_int_values[1:])
-            never = torch.zeros_like(valid)
-            int_advantages, int_returns = gae(
-                unit_rewards, rollout.int_values, never, never, next_int_values, valid, args.int_gamma, args.gae_lambda
-            )
-            advantages = args.int_coef * int_advantages + args.ext_coef * advantages
-            batch = Batch(
-                obs=rollout.obs.flatten(0, 1),
-                logits=rollout.logits.flatten(0, 1),
-                actions=rollout.actions.flatten(0, 1),
-                logprobs=categorical(rollout.logits, rollout.actions)[0].flatten(0, 1),
-                values=rollout.values.flatten(0, 1),
-                returns=returns.flatten(0, 1),
-                advantages=advantages.flatten(0, 1),
-                valid=valid.flatten(0, 1),
-                int_returns=int_returns.flatten(0, 1),
-                frames=frames.flatten(0, 1),
-                frames_valid=valid.flatten(0, 1),
-            )
+        # after a done, obs[t + 1] is still the true last observation: the next episode shows one row later
+        values, next_values = rollout.values[:-1], rollout.values[1:]
+        advantages, returns = gae(
+            rewards, values, terminations, truncations, next_values, valid, args.gamma, args.gae_lambda
+        )
+        # RND: the frames that the steps led to earn intrinsic rewards, and the predictor learns them
+        last_frames = devices.to_device(next_obs[:, -1], device)
+        frames = torch.cat([rollout.obs[1:, ..., -1], last_frames[None]])  # (T, N, 84, 84) uint8
+        int_rewards, unit_rewards = intrinsic_rewards(rnd_model, args, workers, stats, frames, valid)
+        # intrinsic episodes never end: the row before an autoreset step leads to the next life
+        int_values, never = rollout.int_values, torch.zeros_like(valid)
+        next_int_values = torch.cat([torch.where(valid[1:], int_values[1:-1], int_values[2:]), int_values[-1:]])
+        int_advantages, int_returns = gae(
+            unit_rewards, int_values[:-1], never, never, next_int_values, valid, args.int_gamma, args.gae_lambda
+        )
+        advantages = args.int_coef * int_advantages + args.ext_coef * advantages
+        batch = Batch(
+            obs=rollout.obs.flatten(0, 1),
+            logits=rollout.logits.flatten(0, 1),
+            actions=rollout.actions.flatten(0, 1),
+            logprobs=categorical(rollout.logits, rollout.actions)[0].flatten(0, 1),
+            values=values.flatten(0, 1),
+            returns=returns.flatten(0, 1),
+            advantages=advantages.flatten(0, 1),
+            valid=valid.flatten(0, 1),
+            int_returns=int_returns.flatten(0, 1),
+            frames=frames.flatten(0, 1),
+            frames_valid=valid.flatten(0, 1),
+        )
 
         # ---- update --------------------------------------------------------------------------------------------------
         for _epoch in range(args.update_epochs):
-            order = torch.randperm(len(batch.valid), generator=rng, device=device)
-            for inds in order.split(args.minibatch_size // devices.NUM_RANKS):
-                losses = learn(*minibatch(batch, inds, args, stats.frame_moments))
+            for inds in torch.randperm(batch_size, generator=rng, device=device).split(args.minibatch_size):
+                losses = learn(batch.rows(inds, args.update_proportion), stats.frame_moments)
                 stats.add(losses)
                 stats.gradient_steps += 1
+                run.tick()
             if args.target_kl is not None and losses["approx_kl"] > args.target_kl:
                 break
-        explained = diagnostics.explained_variance(batch.values, batch.returns, batch.valid)
-        stats.add({"explained_variance": explained, "intrinsic_reward": mean_reward})
+        stats.add({"explained_variance": metrics.explained_variance(batch.values, batch.returns, batch.valid)})
+        stats.add({"intrinsic_reward": torch.where(valid, int_rewards, 0.0).flatten().sum(-1) / valid.sum()})
         # a number that is not finite reaches the parameters and stays: this check catches it before the checkpoint
-        suspects = {"rewards": rewards, "int_rewards": int_rewards, "logits": rollout.logits, "values": rollout.values}
-        suspects.update(int_values=rollout.int_values, advantages=advantages)
+        suspects = {"rewards": rewards, "int_rewards": int_rewards, "logits": rollout.logits, "values": values}
+        suspects.update(int_values=int_values[:-1], advantages=advantages)
         suspects.update({name: stats.sums[name] for name in losses})
         suspects["parameters"] = torch.cat([x.detach().flatten() for x in parameters])
         if not run.all_finite(suspects):
             break
 
-        # ---- diagnostics ---------------------------------------------------------------------------------------------
-        log_point = run.at_log_point(batch_size)
-        if log_point:
-            means, scalars = stats.means(), {}
-            rows, probe = diagnostics.valid_and_probe(batch.valid, args.probe_size, seed=run.global_step)
-        if log_point and args.diagnostics:
-            scalars = diagnose_batch(agent, rnd_model, args, batch, workers, rows, probe, stats, losses["grad_norm"])
-            scalars["outer/ddr"] = metrics.ddr(devices.NUM_RANKS * len(rows), scalars["outer/kl_behavior"])
-
         # ---- log -----------------------------------------------------------------------------------------------------
-        if log_point:
-            shown = probe[diagnostics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]
-            run.add_coverage(**coverage(agent, batch.obs.index_select(0, shown), args))
-            scalars["charts/intrinsic_reward"] = means.pop("intrinsic_reward")
-            if stats.rooms:
-                scalars["charts/rooms"] = len(stats.rooms)
+        if run.at_log_point(batch_size):
+            scalars = {f"losses/{name}": mean for name, mean in stats.means().items()}
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
             scalars["charts/gradient_steps"] = stats.gradient_steps
-            scalars.update({f"losses/{name}": mean for name, mean in means.items()})
-            run.log({**scalars, **run.charts()})
+            scalars["charts/intrinsic_reward"] = scalars.pop("losses/intrinsic_reward")
+            if stats.rooms:
+                scalars["charts/rooms"] = len(stats.rooms)
+            rows = batch.valid.nonzero().squeeze(-1)
+            probe = rows[metrics.stratified_rows(len(rows), args.probe_size, seed=run.global_step)]
+            if args.diagnostics:  # of the whole batch, as Mayor et al.; and of equally many rows at any N x T
+                last = metrics.unclipped([x.grad for x in agent.parameters()], losses["grad_norm"], args.max_grad_norm)
+                mb, own = batch.rows(probe, args.update_proportion), list(agent.parameters())
+                of_probe, _ = gradient(
+                    partial(ppo_loss, agent, rnd_model, args), own, args, workers, mb, stats.frame_moments
+                )
+                for place, inds, gradients in (("probe", probe, of_probe), ("diagnostics", rows, last)):
+                    if place == "probe" or len(probe) < len(rows):
+                        seen = metrics.inspect(agent, batch.obs, inds, workers.map)
+                    found = diagnose(agent, batch, inds, seen, gradients)
+                    scalars.update({f"{place}/{name}": value for name, value in found.items()})
+                scalars["outer/kl_behavior"] = kl = float(metrics.categorical_kl(batch.logits[rows], seen[0]))
+                scalars["outer/ddr"] = metrics.ddr(len(rows), kl)
+            shown = batch.obs[probe[metrics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]]
+            with torch.no_grad():
+                _, values, int_values, hiddens = agent(shown)
+                values = args.ext_coef * values + args.int_coef * int_values
+            run.add_coverage(frame=shown[..., -1], feature=hiddens[0][-1].half(), value=values)  # frame: the newest
+            run.log({**devices.numbers(scalars), **run.charts()})
         run.end_iteration()
 
     # ---- close -------------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def make_envs(args, seeds, num_threads=1):
 
 
 class Rollout(NamedTuple):
-    """What N environments did in T steps: tensors on the device, and what the environments said, in NumPy."""
+    """What N environments did in T steps: tensors on the device, and their answers in NumPy."""
 
     obs: torch.Tensor  # (T, N, 84, 84, 4) uint8
     q_values: torch.Tensor  # (T + 1, N, A) float32: the last row is of the observation after the last step
@@ -349,13 +349,14 @@ def main(args):
     agent = make_agent(args, device)
     lr = torch.tensor(args.learning_rate, device=device) if args.cuda_graphs else args.learning_rate
     optimizer = optim.RAdam(agent.parameters(), lr=lr, foreach=True, capturable=args.cuda_graphs)
-    stats = rundir.Stats(gradient_steps=0)  # and the sums of the losses since the last log point
+    stats = rundir.Stats(gradient_steps=0)  # and the sums since the last log point
     run.restore(agent=agent, optimizer=optimizer, rng=rng, log=stats)
     act = devices.graphed(partial(policy, devices.compiled(agent, args.compile)), args.cuda_graphs)
     loss_function = devices.compiled(td_loss, args.compile)
     learn = devices.graphed(partial(update, loss_function, agent, optimizer, args, workers), args.cuda_graphs)
 
     T, N, A = args.num_steps, args.num_envs, agent.network[-1].out_features
+    batch_size = N * T
     # environments restart when a run resumes: with the same seeds they would repeat their first episodes
     seeds, pieces = env_seeds(args.seed, "train", run.global_step, range(N)), workers.pieces(N)
     envs = [make_envs(args, seeds[piece], devices.env_threads(args, device)) for piece in pieces]
@@ -383,6 +384,7 @@ def main(args):
             next_obs[piece], part.rewards[t], part.terminations[t], part.truncations[t], info = pool.step(action)
             part.raw_rewards[t] = info["reward"]
             part.game_overs[t] = info["terminated"] | part.truncations[t]
+            run.tick((t + 1) * N)
         last_obs = devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1)
         part.q_values[T], _ = act(last_obs, exploratory[-1, piece])
 
@@ -398,7 +400,7 @@ def main(args):
         workers.map(collect, envs, pieces)
         dones = rollout.terminations | rollout.truncations
         valid, next_done = np.concatenate([~next_done[None], ~dones[:-1]]), dones[-1]  # row t is no autoreset step
-        run.global_step += N * T
+        run.global_step += batch_size
         run.add_episodes(*episodes.add(rollout.raw_rewards, rollout.game_overs, valid))
 
         # ---- targets -------------------------------------------------------------------------------------------------
@@ -421,10 +423,11 @@ def main(args):
 
         # ---- update --------------------------------------------------------------------------------------------------
         for _epoch in range(args.update_epochs):
-            for inds in torch.randperm(N * T, generator=rng, device=device).split(args.minibatch_size):
+            for inds in torch.randperm(batch_size, generator=rng, device=device).split(args.minibatch_size):
                 losses = learn(batch.rows(inds))
                 stats.add(losses)
                 stats.gradient_steps += 1
+                run.tick()
         values = batch.q_values.gather(-1, batch.actions[:, None]).squeeze(-1)
         stats.add({"explained_variance": metrics.explained_variance(values, batch.returns, batch.valid)})
         # a number that is not finite reaches the parameters and stays: this check catches it before the checkpoint
@@ -435,7 +438,7 @@ def main(args):
             break
 
         # ---- log -----------------------------------------------------------------------------------------------------
-        if run.at_log_point(N * T):
+        if run.at_log_point(batch_size):
             scalars = {f"losses/{name}": mean for name, mean in stats.means().items()}
             scalars["charts/learning_rate"] = float(optimizer.param_groups[0]["lr"])
             scalars["charts/gradient_steps"] = stats.gradient_steps

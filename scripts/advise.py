@@ -21,7 +21,7 @@ from launching.price import estimate
 from typing_extensions import Annotated
 
 from support import recipe
-from support.arguments import Count, Range, fail, parse
+from support.arguments import Count, Range, fail, parse, return_to_start
 from support.envs import tasks
 
 SEEN = (50_000, 900_000)  # the budgets of the tasks that the advice comes from
@@ -66,6 +66,7 @@ def what_others_got(steps):
 
 
 def main(args):
+    return_to_start()
     line, name = command(args)
     print(f"{line}\npython scripts/evaluate.py runs/{name}    # plays the best network of the {args.seeds}\n")
     one_by_one = (line.replace(f"name {name}", f"name {name}/s{seed} --seed {seed}") for seed in range(args.seeds))

@@ -47,10 +47,11 @@ import torch
 import tyro
 
 from support import catalog, progress, reading, several_seeds
-from support.arguments import Range, fail, parse
+from support.arguments import Range, fail, from_start, parse
 from support.best import BEST
 from support.envs.episodes import env_seeds, mean_interval
-from support.envs.gymnasium import modules
+from support.envs.gymnasium import check_trusted, modules
+from support.envs.spaces import Unplayable
 
 MAX_STEPS = 27000  # time limit of an Atari game, 108,000 frames: EnvPool's, and that of the human scores
 FILMED_STEPS = 100  # frames of mjlab: a second each where no GPU draws them
@@ -67,6 +68,7 @@ class Args:
     envpool: bool = False  # Atari: plays on EnvPool, as the training did, not on ale-py
     seed: Annotated[int, Range(0, 2**30 - 1)] = 1000  # the seed of the episodes and of the actions
     video: Optional[Path] = None  # records the first episode, in colour: a .mp4 or .gif file
+    trust: bool = False  # runs the code of a task that came with the run, in a folder of results
     export: Optional[Path] = None  # writes the actor to this .onnx file, with a .json beside it, and plays nothing
 
 
@@ -91,10 +93,11 @@ class Trained(NamedTuple):
     about: dict  # where it is from, for the JSON
 
 
-def load(folder, best=False):
+def load(folder, best=False, trust=False):
     """The Trained of a run, or of the best of several seeds: its newest readable checkpoint, or best.pt.
 
-    Exits 2 with one line if the directory holds no run of one of catalog.SCRIPTS, or no such file.
+    Exits 2 with one line if the directory holds no run of one of catalog.SCRIPTS, or no such file, or if its task is
+    code that came with the run; not so with `trust`.
     """
     run_dir, chosen = (folder, None) if (folder / "manifest.json").exists() else best_seed(folder)
     manifest = reading.read_json(run_dir / "manifest.json")
@@ -104,6 +107,11 @@ def load(folder, best=False):
     if script not in catalog.SCRIPTS:
         fail(f"{run_dir} is a run of {script}.py: expected one of {' '.join(catalog.SCRIPTS)}")
     path, checkpoint = best_network(run_dir) if best else newest_network(run_dir)
+    try:
+        if not trust:
+            check_trusted(str(arguments["env_id"]), run_dir)
+    except Unplayable as error:
+        fail(f"{run_dir}: its task {error}")
     for module in modules(str(arguments["env_id"])):
         print(f"note: {run_dir}: its task is of the module {module}, which is imported now", file=sys.stderr)
     defaults = reading.default_arguments(str(ROOT / f"{script}.py"))  # for what an older run's manifest lacks
@@ -116,11 +124,14 @@ def best_seed(folder):
     """The directory of the best of several seeds, and a text that says why it is. Exits 2 with one line without one."""
     try:
         runs = several_seeds.members(folder)
-        if not runs:
-            fail(f"{folder} has no manifest.json of a run: expected a run directory, or one of several seeds")
-        member, says = several_seeds.best(folder, runs)
     except ValueError as error:
         fail(f"{folder}: {error}: expected a run directory, or one of runs that differ in their seeds alone")
+    if not runs:
+        fail(f"{folder} has no manifest.json of a run: expected a run directory, or one of several seeds")
+    try:
+        member, says = several_seeds.best(folder, runs)
+    except ValueError as error:
+        fail(f"{folder}: {error}: expected a finished run, or the directory of one of them, as {runs[0].path}")
     print(f"note: {says}", file=sys.stderr)
     return member.path, says
 
@@ -351,7 +362,7 @@ def export_network(trained, path):
     tasks.check_env_id(args.env_id, args.env_kwargs)
     agent = trained_agent(trained.checkpoint["agent"], "ppo_envpool", args)
     about = {"env_id": args.env_id, "env_kwargs": json.loads(args.env_kwargs), **trained.about}
-    export.write(agent, tasks.spaces(args.env_id, args.env_kwargs)[1], path, about)
+    export.write(agent, tasks.spaces(args.env_id, args.env_kwargs)[1], from_start(path), about)
     action = "its `action` is the most likely one, as with --greedy; without it this program draws actions"
     return {**about, "export": str(path), "about": str(path.with_suffix(".json")), "note": action}
 
@@ -437,7 +448,7 @@ def main(options):
 
 def result_of(options):
     """Plays, or exports. Returns what `main` prints."""
-    trained = load(options.run_dir, options.best)
+    trained = load(options.run_dir, options.best, options.trust)
     checkpoint, args, script, about = trained
     atari = script not in ("ppo_procgen", "ppo_isaacgym", "ppo_envpool")
     if options.train_levels and not getattr(args, "num_levels", 0):
@@ -454,7 +465,7 @@ def result_of(options):
     if args.env_id.startswith("gymnasium:"):
         emulator = "gymnasium"
     episodes, num_envs, seed, greedy = options.episodes, options.num_envs, options.seed, options.greedy
-    with open_video(options.video) if options.video else contextlib.nullcontext() as video:
+    with open_video(from_start(options.video)) if options.video else contextlib.nullcontext() as video:
         if script in ("ppo_isaacgym", "ppo_envpool"):
             play = play_mjlab if script == "ppo_isaacgym" else play_task
             scores = play(checkpoint["agent"], args, episodes, num_envs, greedy, seed, video)

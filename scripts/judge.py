@@ -7,8 +7,9 @@
 
 results/NAME/claims.py says what the study claims, and how it is tested and drawn. Writes verdicts.csv (a row per
 number: of each claim over all tasks, and in each task), means.csv (the mean of each configuration in each task) and
-scores.png. A number over several tasks is the mean over them, taken as fixed. Intervals are 95 %, mostly Student's t
-over the seeds (scripts/analysis/estimates.py). Fewer than ten seeds give an estimate with its interval and no verdict.
+scores.png. A number over several tasks is the mean over them. Intervals are 95 %, mostly Student's t: over the tasks if
+there are six or more with five seeds each, else over the seeds, and then a verdict needs ten of them in each task
+(scripts/analysis/estimates.py). Else there is an estimate with its interval.
 `detectable` is the difference that the test would find in 80 % of all tries, if its estimate is normal.
 
 `all`: those with a verdicts.csv. It also takes in the rows of a study that has none yet.

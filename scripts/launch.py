@@ -39,8 +39,9 @@ from launching.pool import Pool, time_left
 from launching.price import estimate
 
 from support import recipe
-from support.arguments import fail, writable
+from support.arguments import fail, return_to_start, writable
 from support.envs import tasks
+from support.progress import unbroken_output
 from support.reading import default_arguments, find_runs, log_end, lost_runs, progress, read_files, state
 
 
@@ -149,13 +150,20 @@ def dry_run(jobs, machine, options):
         print(slurm_array.script([job for job in jobs if not job.waits], options))
 
 
+def read_lines(file):
+    """The lines of a text file. Bytes that are no UTF-8 become halves of a pair, which Job refuses."""
+    data = file.buffer.read().decode(errors="surrogateescape") if hasattr(file, "buffer") else file.read()
+    return data.split("\n")
+
+
 def main(argv):
     options = parse_args(argv)
-    lines = [] if sys.stdin.isatty() else sys.stdin.readlines()
+    lines = [] if sys.stdin.isatty() else read_lines(sys.stdin)
     if options.status and not any(map(str.strip, lines)):
         return status(runs_below(options.runs_dir))
     starts = not (options.status or options.dry_run)  # else nothing is written and no module of a task imported
     jobs = read_jobs(lines, tasks.default_arguments if starts else default_arguments)
+    return_to_start()
     if options.status:
         status({job.name: (owner(job), job.first_step, job.final_step) for job in jobs})
         problem = other_runs(jobs)
@@ -180,5 +188,5 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `… | head` is no error
-    sys.exit(main(sys.argv[1:]))
+    with unbroken_output():  # `… | head` is no error, and ends no sweep
+        sys.exit(main(sys.argv[1:]))

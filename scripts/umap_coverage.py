@@ -21,7 +21,8 @@ box or its grid. The choices here make configurations comparable:
 Rows are spread evenly over each run, so Cvg is of all states that the run has trained on, not of one batch. Writes
 coverage.png and .pdf (up to four games), with several games coverage_<game>.png and .pdf, coverage.csv (every number,
 one per line) and coverage_claims.csv; prints both tables. Intervals and verdicts are those of estimates.py: bootstraps
-over seeds within games, Student's t for claims. Below three seeds there is no interval, below ten no verdict.
+over seeds within games, Student's t for claims. Below three seeds there is no interval, and a verdict needs ten, or
+five in each of six games.
 """
 
 from launching.root import ROOT  # noqa: F401
@@ -32,7 +33,6 @@ import sys
 import textwrap
 import time
 import warnings
-import zipfile
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,16 +128,16 @@ def read_arrays(path):
     ValueError with the reason if they cannot be used.
     """
     try:
-        with np.load(path / "coverage.npz") as data:
-            arrays = {
-                "frames": data["frame"] if "frame" in data else data["obs"],
-                "features": data["feature"],
-                "values": data["value"],
-                "steps": data["step"],
-            }
+        data = reading.read_arrays(path / "coverage.npz")
+        arrays = {
+            "frames": data["frame"] if "frame" in data else data["obs"],
+            "features": data["feature"],
+            "values": data["value"],
+            "steps": data["step"],
+        }
     except FileNotFoundError:
         raise ValueError("it has no coverage.npz (a run writes it with its first checkpoint)") from None
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"its coverage.npz cannot be read ({type(error).__name__})") from None
     if len(set(map(len, arrays.values()))) > 1 or not len(arrays["steps"]):
         raise ValueError("its coverage.npz has no rows, or not as many of each array")

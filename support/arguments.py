@@ -20,6 +20,15 @@ from typing_extensions import Annotated, get_args, get_type_hints
 
 from support import devices, recipe, usage
 
+
+def _working_directory() -> Path:
+    try:
+        return Path.cwd()
+    except OSError:  # it has been deleted
+        return Path(".")
+
+
+START = _working_directory()  # of the program: a task that is imported later may call os.chdir
 PLACE = frozenset(  # where a run is carried out, how safely and who is told of it, not what it does
     {"run_name", "runs_dir", "num_threads", "env_workers", "checkpoint_minutes"}
     | {"track", "wandb_project_name", "wandb_entity"}
@@ -32,6 +41,9 @@ OWN = PACK | {"seed", "run_name", "runs_dir", "resume_from", *SCALARS}
 ALONE = {"target_kl": None, "compile": False}  # what only a run without company may have, and its value in company
 # what --resume-from may not change
 NETWORK = ("env_id", "env_kwargs", "hidden_sizes", "activation", "shared_encoder", "norm_obs")
+
+
+P3 = {"--prox-com", "--scaling", "--scale-from", "--resume-from"}  # options that all scripts once had
 
 
 class Range(NamedTuple):
@@ -73,6 +85,16 @@ NByT = Annotated[str, Pattern(_N_BY_T, "N x T, such as 8x128")]
 NByTs = Annotated[str, Pattern(f"{_N_BY_T}(,{_N_BY_T})*", "N x T, such as 8x128, or several: 8x128,128x8")]
 
 
+def from_start(path: Union[str, Path]) -> Path:
+    """A path of the command line, which still leads to the same place after a task has called os.chdir."""
+    return START / path
+
+
+def return_to_start() -> None:
+    """Goes back to where the program was started: a task that it has imported may have gone elsewhere."""
+    os.chdir(START)
+
+
 # ---- arguments -------------------------------------------------------------------------------------------------------
 def fail(message: object) -> NoReturn:
     """Ends the program with one line on stderr and exit code 2: bad input."""
@@ -84,7 +106,7 @@ def fail(message: object) -> NoReturn:
 def writable(flag: str, folder: Path) -> Iterator[None]:
     """Makes a directory. Ends the program with one line if that, or what is written inside the block, fails."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        from_start(folder).mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
         fail(f"--{flag} {folder} ({error.strerror or error}): expected a directory that can be written to")
@@ -155,11 +177,18 @@ def parse(args_class: type, argv: List[str], description: str, default: Any = No
             kind = found and re.search(r"\b(int|float)\b", str(hints[found[1].replace("-", "_")]))
             if found and kind:  # tyro goes through all types of Optional[int]
                 fail(f"--{found[1]} {found[2]}: expected {'a whole number' if kind[1] == 'int' else 'a number'}")
+            elsewhere = sorted(P3 & {word.split("=")[0] for word in argv} - {f"--{x.replace('_', '-')}" for x in hints})
+            if elsewhere:
+                fail(
+                    f"{elsewhere[0]} is of ppo_ewma_atari_envpool.py, ppo_envpool.py and ppo_isaacgym.py: expected one"
+                )
             fail(text)
         raise
     for name, hint in hints.items():
         given = getattr(args, name)
         values = given if isinstance(given, (list, tuple)) else [] if given is None else [given]
+        for text in (value for value in values if isinstance(value, str)):
+            check_text(f"--{name.replace('_', '-')}", text)
         for limit, value in itertools.product(_limits(hint), values):
             if limit.objection(value):
                 fail(f"--{name.replace('_', '-')} {value}{limit.objection(value)}")
@@ -185,8 +214,16 @@ def value_of(argv: Sequence[str], flag: str, default: str) -> str:
     return value
 
 
+def check_text(what: str, text: str) -> None:
+    """Ends the program with one line if text is none that a manifest and a path can hold. what: its name."""
+    if re.search("[\ud800-\udfff\0]", text):  # bytes that are no UTF-8 arrive as halves of a pair
+        fail(f"{what} {ascii(text)}: expected text in UTF-8, without a zero byte")
+
+
 def check_run_name(name: str) -> None:
     """Ends the program with one line if a run cannot have this name."""
+    if not name.isprintable():  # line breaks of all kinds, and what a terminal takes for a command
+        fail(f"--run-name {ascii(name)}: expected printable characters")
     parts = Path(name).parts
     if Path(name).is_absolute() or ".." in parts or not parts:
         fail(f"--run-name {name} is not a directory below --runs-dir: expected a relative path without ..")

@@ -51,6 +51,7 @@ SMALL_TASKS = Memory(0.5e9, 0.1e6, 4e3, 4e3)  # an environment: 10 kB of CartPol
 MUJOCO_ENV, DOG_ENV = 1e6, 150e6  # bytes of an environment: Hopper and HumanoidRun; DogFetch, for its meshes
 SCRIPTS = {
     "ppo_atari_envpool": Script(ATARI_EPISODE, ATARI, 481),
+    "ppo_ewma_atari_envpool": Script(ATARI_EPISODE, ATARI, 481),  # without --prox-com
     "pqn_atari_envpool": Script(ATARI_EPISODE, ATARI, 403),
     "ppo_procgen": Script(1000, PROCGEN, 165),
     "ppo_rnd_envpool": Script(ATARI_EPISODE, ATARI, 208),

@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
-from support import arguments, devices
-from support.arguments import ALONE, fail
+from support import arguments
+from support.arguments import ALONE, check_text, fail, from_start
+from support.reading.files import read_bytes, shown
 
 
 class Line(NamedTuple):
@@ -57,24 +58,34 @@ def _of_file(path: str, argv: List[str], parse_args: Callable[[List[str]], Any])
     if others:
         fail(f"--runs and {others[0]} exclude each other: expected all flags in the lines of the file")
     try:
-        text = Path(path).read_text()
-        commands = [shlex.split(line) for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    except (OSError, ValueError) as error:  # ValueError: it is no text, or a quotation is not closed
+        text = read_bytes(from_start(path)).decode(errors="surrogateescape")
+    except OSError as error:
         fail(f"--runs {path} cannot be read ({error}): expected a file with the flags of a run in each line")
+    commands = [line for line in text.split("\n") if line.strip() and not line.startswith("#")]
     if not commands:
         fail(f"--runs {path} names no run: expected the flags of a run in each line")
     found: List[Optional[Line]] = []
-    for words in commands:
+    for line in commands:
         said = io.StringIO()
         try:
             with contextlib.redirect_stderr(said):
+                words = split(line)
                 found.append(Line(parse_args(words), words))
         except SystemExit:
             found.append(None)
-            print(f"{said.getvalue().strip()} (in the line {shlex.join(words)})", file=sys.stderr)
+            print(f"{said.getvalue().strip()} (in the line {shown(line)})", file=sys.stderr)
         else:
             print(said.getvalue(), end="", file=sys.stderr)
     return found
+
+
+def split(line: str) -> List[str]:
+    """The words of a line as a shell reads them. Ends the program with one line if they are none."""
+    check_text("the words", line)
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        fail(f"{error}: expected words as a shell reads them")
 
 
 def without(argv: Sequence[str], *names: str) -> List[str]:
@@ -106,8 +117,6 @@ def _check(runs: Sequence[Any], together: bool) -> None:
                 fail(f"--{flag.replace('_', '-')} trains one run in a process: expected neither --num-seeds nor --runs")
         if str(args.schedule).startswith("noise"):
             fail("--schedule noise trains one run in a process: each would change its N at another time")
-        if devices.NUM_RANKS > 1:
-            fail("torchrun trains one run: expected neither --num-seeds nor --runs")
     for folder in {args.runs_dir for args in runs} if together else ():  # or each run would complain
         with arguments.writable("runs-dir", Path(folder)):
-            tempfile.TemporaryFile(dir=folder).close()
+            tempfile.TemporaryFile(dir=from_start(folder)).close()

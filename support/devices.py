@@ -157,9 +157,14 @@ def numbers(values: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def copy_state(source: Any, target: Any) -> None:
-    """Copies the parameters and buffers of a module to another one on the CPU; from a GPU, all in one message."""
+    """Copies the parameters and buffers of a module to another one on the CPU; from a GPU, all in one message.
+
+    Does nothing if both are the same module.
+    """
     import torch
 
+    if source is target:
+        return
     tensors, copies = ([*x.state_dict().values()] for x in (source, target))
     flat = torch.cat([x.flatten().double() for x in tensors]).cpu()  # float32 is exact in float64
     for copy, part in zip(copies, flat.split([x.numel() for x in copies])):
@@ -214,8 +219,10 @@ def graphed(function: Callable, enabled: bool) -> Callable:
     return CudaGraphModule(function, warmup=4)
 
 
-def averaged(module: Any, com: float) -> Any:
+def averaged(module: Any, com: Optional[float]) -> Any:
     """A copy of the module whose parameters are averages of what the module's have been: a debiased EWMA.
+
+    None if com is None.
 
     com: the centre of mass of the weights, in calls of `update_parameters(module)`. Each call multiplies the weights so
     far by com / (com + 1) and adds the present parameters with weight 1; the weights are then divided by their sum. The
@@ -224,6 +231,8 @@ def averaged(module: Any, com: float) -> Any:
     import torch
     from torch.optim.swa_utils import AveragedModel
 
+    if com is None:
+        return None
     decay = com / (com + 1.0)
 
     class Average(AveragedModel):

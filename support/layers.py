@@ -238,18 +238,23 @@ class Convolution(nn.Module):
         return torch.stack([F.conv2d(x, kernels, bias, self.stride, groups=groups) for x, kernels, bias in of_agents])
 
 
-def stacked(
-    shapes: Sequence[Tuple[int, int, int, float]], seeds: Sequence[int], init: Callable[[nn.Linear, float], nn.Linear]
-) -> List[Linear]:
-    """A layer for each of the shapes (E, inputs, outputs, gain), with weights of its own for each of the S seeds.
+class Maker:
+    """Makes the layers of S agents, one after the other; an agent's first weights are those that it would get alone.
 
-    Those of an agent are the first that PyTorch's generator gives after its seed. init(layer, gain) initialises one.
+    They are what PyTorch's generator gives after the agent's seed. init(layer, std) initialises an nn.Linear.
     """
-    of_agents = []
-    for seed in seeds:
-        torch.manual_seed(seed)
-        of_agents.append([[init(nn.Linear(i, o), gain) for _ in range(number)] for number, i, o, gain in shapes])
-    return [Linear(of_layer) for of_layer in zip(*of_agents)]
+
+    def __init__(self, seeds: Sequence[int], init: Callable[[nn.Linear, float], nn.Linear]) -> None:
+        self.init, self.states = init, [torch.manual_seed(seed).get_state() for seed in seeds]
+
+    def __call__(self, number: int, inputs: int, outputs: int, std: float = 2**0.5) -> Linear:
+        """The next layer, with these inputs and outputs, of a number of encoders of each agent."""
+        of_agents = []
+        for s, state in enumerate(self.states):
+            torch.set_rng_state(state)
+            of_agents.append([self.init(nn.Linear(inputs, outputs), std) for _ in range(number)])
+            self.states[s] = torch.get_rng_state()
+        return Linear(of_agents)
 
 
 class Adam:

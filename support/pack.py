@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import resource
 import shlex
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,11 +19,13 @@ from typing import AbstractSet, Any, Callable, Dict, Iterator, List, Optional, S
 
 import metrics
 from support import devices, progress, recipe, rundir, several_seeds
-from support.arguments import OWN, SCALARS
+from support.arguments import OWN, SCALARS, fail, from_start
 from support.command_lines import Line
 from support.envs.episodes import env_seeds, mean_interval
 from support.reading.files import read_json
 from support.signals import Signals, exit_code_of
+
+FILES, SPARE_FILES = 3, 16  # that a run keeps open; that imports and saving need for a moment
 
 
 # ---- packs -----------------------------------------------------------------------------------------------------------
@@ -33,14 +35,12 @@ def packs(lines: Sequence[Optional[Line]], device: Any) -> Iterator[Pack]:
     Runs that are finished, locked or refused are named and left out. Ends the program when the last pack has ended,
     with 0 if all runs are done, 130 or 143 after a signal, 3 if one has diverged, 2 if one was refused.
     """
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # a run keeps three files open
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     signals, codes = Signals(), {2 for line in lines if line is None}
     asked = [line for line in lines if line]
     groups: Dict[str, List[Line]] = {}
     for line in asked:
         groups.setdefault(_arguments(line.args, OWN), []).append(line)
+    _allow_files(max(map(len, groups.values()), default=0))
     for group in groups.values():
         for members in [] if signals.received else _claimed(group, device, signals, codes, len(lines) == 1):
             if not signals.received:
@@ -51,6 +51,22 @@ def packs(lines: Sequence[Optional[Line]], device: Any) -> Iterator[Pack]:
         _print_summary(asked, len(lines))
         _print_table(asked)
     sys.exit(next((code for code in (130, 143, 3, 2) if code in codes), 0))
+
+
+def _allow_files(number: int) -> None:
+    """Raises the limit of open files as far as may be. Ends the program with one line if it is too low for the runs.
+
+    number: of the runs that are open at a time.
+    """
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    room = limit - len(os.listdir("/dev/fd")) - SPARE_FILES
+    if limit != resource.RLIM_INFINITY and FILES * number > room:
+        fail(
+            f"{number} runs in one process need {FILES * number} more open files, and `ulimit -n` is {limit:,}: "
+            f"expected at most {max(room // FILES, 1)} runs"
+        )
 
 
 def _arguments(args: Any, without: AbstractSet[str]) -> str:
@@ -83,7 +99,7 @@ def _print_summary(lines: Sequence[Line], number: int) -> None:
 
     lines: of the runs that were not refused.
     """
-    results = [read_json(Path(args.runs_dir, args.run_name, "done.json")) for args, _ in lines]
+    results = [read_json(from_start(Path(args.runs_dir, args.run_name, "done.json"))) for args, _ in lines]
     text = f"{sum(map(bool, results))} of {number} runs are finished"
     name = "final_return" if lines and lines[0].args.eval_episodes else "episodic_return"
     scores = [result[name] for result in results if result.get(name) is not None]
@@ -104,7 +120,7 @@ def _print_table(lines: Sequence[Line]) -> None:
         return
     (folder,) = folders
     try:
-        runs = several_seeds.members(folder)
+        runs = several_seeds.members(from_start(folder))
         print(*several_seeds.table(runs), sep="\n")
         print(f"{several_seeds.best(folder, runs)[1]}; scripts/evaluate.py {shlex.quote(str(folder))} plays it")
     except ValueError as error:
@@ -144,12 +160,12 @@ class Pack:
         scalars = {name: x.to(device, torch.float32) for name, x in scalars.items()}
         self.args = replace(first.args, learning_rate=rate, **scalars)
         self.diverged: List[int] = []
-        self._bar: Any = None
+        self._signals = signals
+        self._meter: Any = None
         if len(members) > 1:
             by_law = all(run.by_law for run in members)
             lines = recipe.plan(sys.argv[0], vars(first.args), self.schedule, self._step, len(members), by_law)
             print(*lines, sep="\n", flush=True)
-        self._line_time, self._line_step = time.monotonic(), self._step
 
     @property
     def ended(self) -> bool:
@@ -180,17 +196,9 @@ class Pack:
         for s, run in enumerate(self.members):
             of_run = {name: x[s] if isinstance(x, list) else _Slice(x, s, size) for name, x in parts.items()}
             run.restore(**of_run)
-        if size > 1:
-            from tqdm import tqdm
-
-            self._bar = tqdm(
-                total=self.total_steps * size,
-                initial=self._step * size,
-                disable=None,
-                dynamic_ncols=True,
-                bar_format=f"{self.args.env_id} x {size} "
-                "{percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}",
-            )
+            run.copies = self.members[0].copies
+        if not self.members[0].alone:
+            self._meter = progress.Meter(self.args.env_id, self.total_steps, self._step, size)
 
     def at_log_point(self, batch_size: int) -> bool:
         return self.training[0][1].at_log_point(batch_size)
@@ -210,8 +218,7 @@ class Pack:
             places.setdefault(x.device, []).append(x.isfinite().flatten(1).all(1))
         finite = torch.stack([torch.stack(found).all(0).cpu() for found in places.values()]).all(0)  # (S,)
         for s, run in self.training:
-            looks = not finite[s] or devices.NUM_RANKS > 1  # under torchrun all processes have to look
-            if looks and not run.all_finite({name: x[s] for name, x in suspects.items()}):
+            if not finite[s] and not run.all_finite({name: x[s] for name, x in suspects.items()}):
                 self.diverged.append(s)
 
     def add_coverage(self, valid: Any, **columns: Any) -> None:
@@ -234,29 +241,59 @@ class Pack:
         for s, run in self.training:
             run.log({**{tag: column[s] for tag, column in columns.items()}, **of_agents[s], **run.charts()})
 
+    def noise_is_due(self, stats: Any, batch_size: int) -> bool:
+        """Whether the gradient's noise is measured now: at log points, and more often where --schedule lets it lead N.
+
+        If so, `stats.noise_due` becomes the step of the next time, at the earliest.
+        """
+        wanted = self.schedule.bounds or (self.args.diagnostics and self.at_log_point(batch_size))
+        if not wanted or self._step < stats.noise_due:
+            return False
+        stats.noise_due = self._step + self.schedule.noise_interval * batch_size
+        return True
+
+    def follow_noise(self, stats: Any, scales: Sequence[Dict[str, float]], batch_size: int) -> None:
+        """Lets --schedule noise choose the next N, in `stats.led`, by what was measured of a batch."""
+        if self.schedule.bounds and scales[0]:
+            signal, noise = (scales[0][f"grad_noise_scale/{part}"] for part in ("signal", "noise"))
+            stats.led = self.schedule.follow_noise(stats.led, batch_size, signal, noise)
+
+    def add_outer(
+        self, found: Sequence[Dict[str, float]], points: Sequence[Any], rows: Any, kl: Any, norm: Any
+    ) -> None:
+        """Adds `metrics.outer_loop` of a log point to the dicts of S agents, and the point to their points.
+
+        rows, kl, norm: tensors (S,), of the batch, its KL and the mean norm of the gradient.
+        """
+        import torch
+
+        moved = torch.stack([rows.double(), kl, norm.double()], 1).tolist()
+        for run, of_run, earlier, (number, *others) in zip(self.members, found, points, moved):
+            earlier.append((int(number), *others, run.mean_new_return()))
+            of_run.update(metrics.outer_loop(earlier, window=max(10, self.args.num_logs // 10)))
+
+    def tick(self, steps: int = 0) -> None:
+        """Run.tick for all runs. steps: of this rollout so far, in all environments of one run."""
+        if self._meter is None:
+            return self.members[0].tick(steps)
+        if devices.NUM_RANKS == 1:
+            self._signals.exit_if_late()
+        self._meter.within(self._step + steps, not steps, self._mean_return)
+
     def end_iteration(self) -> None:
-        """Shows progress, writes checkpoints if they are due, and ends the runs after the last step or a signal."""
+        """Writes checkpoints if they are due, shows progress, and ends the runs after the last step or a signal."""
         training = [run for _, run in self.training]
+        copies = self.members[0].copies.due  # for all, or they could not go on together
         for run in training:
-            run.end_iteration()
-        if self._bar is not None:
-            self._show_progress(training)
+            run.end_iteration(copies)
+        if self._meter:
+            self._meter.after(self._step, len(training), self._mean_return(), training[0].ended)
 
-    def _show_progress(self, runs: Sequence[rundir.Run]) -> None:
-        from tqdm import tqdm
-
-        now, steps = time.monotonic(), self._step * len(self.members)
-        sps = (self._step - self._line_step) * len(runs) / max(now - self._line_time, 1e-9)
-        scores = [score for score in (run.mean_return() for run in runs) if score is not None]
-        text = f"{sps:.0f} SPS  return " + (f"{sum(scores) / len(scores):.1f}" if scores else "-")
-        self._bar.set_postfix_str(text, refresh=False)
-        self._bar.update(steps - self._bar.n)
-        if now - self._line_time >= progress.LINE_SECONDS or runs[0].ended:
-            if self._bar.disable:
-                eta = tqdm.format_interval((self.total_steps - self._step) * len(runs) / max(sps, 1e-9))
-                total = f"{steps:,}/{self._bar.total:,} steps"
-                print(f"{self.args.env_id} x {len(self.members)} {total}  {text}  ETA {eta}", flush=True)
-            self._line_time, self._line_step = now, self._step
+    def _mean_return(self) -> Optional[float]:
+        """The mean return of the last 100 episodes of each run that has not diverged, averaged over these runs."""
+        scores = [run.mean_return() for s, run in enumerate(self.members) if s not in self.diverged]
+        known = [score for score in scores if score is not None]
+        return sum(known) / len(known) if known else None
 
     def finish(self, play: Callable[[List[List[int]], range, Any], Sequence[List[float]]]) -> None:
         """Plays the evaluation episodes of the runs that are done, and closes all.
@@ -264,10 +301,10 @@ class Pack:
         play(seeds, episodes, bar) -> the returns (S, episodes) of episodes with the final networks. seeds: S lists;
         episodes: a range of indices into each.
         """
-        if self._bar is not None:
-            self._bar.close()
+        if self._meter:
+            self._meter.close()
         seeds = [env_seeds(run.args.seed, "eval", 0, range(run.args.eval_episodes)) for run in self.members]
-        episodes, returns = devices.share(len(seeds[0])), [[] for _ in self.members]  # type: range, Sequence[List[float]]
+        episodes, returns = range(len(seeds[0])), [[] for _ in self.members]  # type: range, Sequence[List[float]]
         if episodes and any(run.exit_code == 0 for run in self.members):
             with progress.progress_bar(len(episodes) * len(seeds), "episode", "evaluation episodes") as bar:
                 returns = play(seeds, episodes, bar)

@@ -230,7 +230,7 @@ class Schedule:
 
         led: how often the smallest N is doubled, and the sums of `signal` and `noise` of the earlier measurements with
         this N; rows: of a batch; signal, noise: of this measurement, estimates of |G|^2 and of the noise of one sample
-        (metrics.gradient_noise_scales). B = sum of noise / sum of signal is the batch at which noise and gradient are
+        (metrics.noise_scales). B = sum of noise / sum of signal is the batch at which noise and gradient are
         equally long (McCandlish et al. 2018). N is doubled at B >= 2 rows, or if the noise hides the gradient, and
         halved at B <= rows / 2. Returns the new `led`.
         """

@@ -18,102 +18,80 @@ import itertools
 import json
 import math
 import os
-import platform
 import shlex
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple
 
-from support import devices, progress, recipe, tags
-from support.arguments import NETWORK, PACK, fail, writable
+from support import devices, events, origin, progress, recipe, tags
+from support.arguments import fail, from_start, writable
 from support.best import Best
 from support.envs.episodes import env_seeds, mean_interval
-from support.reading.curves import CURVES, CurvesFile, event_files, records
+from support.reading.curves import CURVES, CurvesFile
 from support.reading.files import (
     FORMAT,
     checkpoints,
     load_checkpoint,
     newest_checkpoint,
-    read_bytes,
+    no_link,
+    read_arrays,
     read_files,
     read_json,
+    shown,
     write_atomically,
 )
-from support.reading.manifests import begun_with, difference, names_rate, script_of
+from support.reading.manifests import begun_with, difference, names_rate
 from support.signals import Signals, exit_code_of
-from support.versions import commit_and_versions
+from support.state import Copies
+from support.state import Stats as Stats  # rundir.Stats, to the scripts
 
 ROOT = Path(__file__).resolve().parent.parent
 COVERAGE_ROWS = 4096  # in coverage.npz, over the whole run: as many as UMAP takes with ease
+OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE)  # no file can be written
 BUSY = "is being written by a live process"  # part of the message when a directory is taken
 
 
 @contextlib.contextmanager
 def full_disk_in_one_line() -> Iterator[None]:
-    """Ends the program with one line and exit code 1, instead of a traceback, if a run cannot write its files.
+    """How a training script ends: whatever happens inside, the runs keep their last complete iteration.
 
-    The disk is full, a file would be larger than `ulimit -f` allows, or the run's directory has gone.
+    That is so if the task, or anything else, raises an error, and if a signal ends the program within an iteration. An
+    output that nobody reads is no error. If a run cannot write its files the program ends with one line and exit code
+    1, in place of a traceback: the disk is full or broken, a file would be larger than `ulimit -f` allows, or the
+    run's directory has gone.
     """
-    try:
-        yield
-    except OSError as error:
-        folder = os.path.dirname(os.fsdecode(error.filename or b""))
-        if error.errno == errno.ENOENT and folder and not os.path.exists(folder):
-            what = f"{folder} has been moved or deleted; the same command with its new --run-name"
-        elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            what = f"{error.strerror}; the same command"
-        else:
+    with progress.unbroken_output():
+        try:
+            yield
+        except BaseException as error:
+            text = _of_disk(error)
+            if text:
+                print(f"error: {text} resumes from the last checkpoint", file=sys.stderr)
+                sys.stdout.flush()
+                os._exit(1)  # nothing else is left to flush to a full disk
+            code = error.code if isinstance(error, SystemExit) else 1
+            for run in [run for run in _OPEN if run.is_open]:
+                run.abandon(code if isinstance(code, int) else 1)
             raise
-        print(f"error: {what} resumes from the last checkpoint", file=sys.stderr)
-        os._exit(1)  # nothing is left to flush to a full disk
 
 
-def _parent(args: Any) -> Tuple[bytes, Dict[str, Any]]:
-    """The newest checkpoint of --resume-from's run, and what the manifest keeps of that run: where, step and seed.
-
-    Exits 2 with one line if this run cannot use it: the networks have to be equal, and at least one iteration has to be
-    left.
-    """
-    parent = Path(args.resume_from)
-    manifest = read_json(parent / "manifest.json")
-    before, script = manifest.get("arguments"), Path(str(sys.modules[type(args).__module__].__file__)).stem
-    if not isinstance(before, dict) or script_of(manifest) != script:
-        fail(f"--resume-from {parent}: expected the directory of a run of {script}.py")
-    for name in NETWORK:
-        if name in before and before[name] != getattr(args, name, before[name]):
-            fail(
-                f"--resume-from {parent} has run with --{name.replace('_', '-')} {before[name]}, not "
-                f"{getattr(args, name)}: expected the same network"
-            )
-    found = newest_checkpoint(parent)
-    if not found:
-        fail(f"--resume-from {parent} has no checkpoint: expected the directory of a run with one")
-    path, checkpoint = found
-    step, batch_size = checkpoint["run"]["global_step"], args.num_envs * args.num_steps
-    if args.total_timesteps < step + batch_size:
-        fail(
-            f"--total-timesteps {args.total_timesteps} leaves no iteration after the {step} steps of "
-            f"--resume-from {parent}: expected at least {step + batch_size}"
-        )
-    return path.read_bytes(), {"run": args.resume_from, "global_step": step, "seed": before.get("seed", args.seed)}
+def _of_disk(error: BaseException) -> str:
+    """What keeps a run from writing its files, and which command helps, as the beginning of a line; "" if nothing."""
+    if not isinstance(error, OSError):
+        return ""
+    path = Path(os.fsdecode(error.filename or b""))
+    if error.errno == errno.ENOENT and path.name and not path.parent.exists():
+        return f"{path.parent} has been moved or deleted; the same command with its new --run-name"
+    if isinstance(error, PermissionError) and any(run.path == path.parent for run in _OPEN):
+        return f"{path}: {error.strerror}; the same command"
+    return f"{error.strerror}; the same command" if error.errno in OF_DISK else ""
 
 
-def _manifest(args: Any, device: Any, words: Sequence[str]) -> Dict[str, Any]:
-    import torch
-
-    commit, versions = commit_and_versions()
-    return {
-        "arguments": {name: value for name, value in vars(args).items() if name not in PACK},
-        "command": shlex.join([sys.executable, sys.argv[0], *words]),
-        "git": commit,
-        "versions": versions,
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}",
-        "threads": torch.get_num_threads(),
-        "start": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }
+_OPEN: "weakref.WeakSet[Run]" = weakref.WeakSet()  # those of this process
 
 
 def no_episode(args: Any, steps: int) -> str:
@@ -124,30 +102,6 @@ def no_episode(args: Any, steps: int) -> str:
     )
 
 
-class Stats(SimpleNamespace):
-    """Sums since the last log point, by name, and what else a training script counts. A checkpoint keeps all of it.
-
-    kept: further attributes, plain values or tensors, which are the script's own.
-    """
-
-    def __init__(self, **kept: Any) -> None:
-        self.sums: Dict[str, Any] = {}
-        self.counts: Dict[str, int] = {}
-        super().__init__(**kept)
-
-    def add(self, values: Dict[str, Any]) -> None:
-        """Adds each value, a number or a tensor of one, to the sum of its name."""
-        for name, value in values.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
-            self.counts[name] = self.counts.get(name, 0) + 1
-
-    def means(self) -> Dict[str, float]:
-        """The mean of each name since the last call, which is at a log point. The sums begin anew."""
-        means = devices.numbers({name: total / self.counts[name] for name, total in self.sums.items()})
-        self.sums, self.counts = {}, {}
-        return means
-
-
 class Run:
     """The run directory of a training script, from its claim to done.json.
 
@@ -156,7 +110,9 @@ class Run:
         run.restore(agent=agent, optimizer=optimizer, rng=rng, log=stats)
         while not run.ended:
             ...
+                run.tick(steps)                                 # at each step of the rollout
             run.global_step += batch_size
+                run.tick()                                      # at each minibatch
             if not run.all_finite(suspects):
                 break
             if run.at_log_point(batch_size):
@@ -166,12 +122,20 @@ class Run:
 
     Under torchrun each process has a Run; only the first writes, and all agree on when to stop.
 
-    Attributes: `path`; `schedule`, the N x T of the batches; `total_steps`, whole iterations only; `global_step`,
-    environment steps done; `episodes`, the number of finished ones; `latest`, (return, length) of the last 100;
-    `new_returns`, of the episodes that have ended since the last log point; `earned`, the sum of all raw rewards since
-    then and the number of their steps; `by_law`, whether its learning rate is the default of a script whose default is
-    the law's; `checkpoint`, what it resumes from until `restore`; `ended`; `exit_code`.
+    Between two checkpoints it keeps a copy of the state after the last complete iteration (`copies`): what is written
+    when the program ends within an iteration (`full_disk_in_one_line`) or the run diverges.
+
+    Attributes: `path`; `name`, the same as the user gave it; `schedule`, the N x T of the batches; `total_steps`, whole
+    iterations only; `global_step`, environment steps done; `episodes`, the number of finished ones; `latest`, (return,
+    length) of the last 100; `new_returns`, of the episodes that have ended since the last log point; `earned`, the sum
+    of all raw rewards since then and the number of their steps; `by_law`, whether its learning rate is the default of a
+    script whose default is the law's; `checkpoint`, what it resumes from until `restore`; `is_open`, from `restore` to
+    `finish`; `copies`, which runs of a pack share; `ended`; `exit_code`.
     """
+
+    is_open = False
+    _unsaved: Optional[Dict[str, Any]] = None  # what checkpoint.pt would hold after a later iteration than it does
+    _saved_step: Optional[int] = None  # of the newest checkpoint; None: there is none
 
     def __init__(
         self,
@@ -198,7 +162,8 @@ class Run:
         if signals is None:
             self._signals.runs = [self]
         args.run_name = devices.gather(args.run_name)[0]  # the default name has the time in it
-        self.path = Path(args.runs_dir, args.run_name)
+        self.name = Path(args.runs_dir, args.run_name)
+        self.path = from_start(self.name)
         self._coverage: Dict[str, list] = {}
         claimed: Any = None
         if devices.RANK == 0:
@@ -206,6 +171,14 @@ class Run:
                 claimed = self._claim(device)
             except SystemExit as end:  # finished or refused: the other processes have to know
                 claimed = end.code
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                    raise
+                place = shown(Path(os.fsdecode(error.filename or str(self.path))))
+                print(
+                    f"error: {place} ({error.strerror}): expected a directory that can be written to", file=sys.stderr
+                )
+                claimed = 2
         claimed = devices.gather(claimed)[0]
         if isinstance(claimed, int):
             sys.exit(claimed)
@@ -218,16 +191,18 @@ class Run:
         # the first process of a run that goes on from another one's checkpoint: it counts its own episodes
         self._is_child, self.parent_step = False, parent_step
         self._draws_anew = parent.get("seed", args.seed) != args.seed  # a child with a seed of its own
-        if self.checkpoint and self.checkpoint["run"]["global_step"] == parent_step:
+        if self.checkpoint:
+            self._saved_step = self.checkpoint["run"]["global_step"]
+        if self._saved_step == parent_step:
             self._is_child, self.global_step = True, parent_step
-            print(f"{self.path}: goes on from {args.resume_from} at step {self.global_step:,}", flush=True)
+            print(f"{self.name}: goes on from {args.resume_from} at step {self.global_step:,}", flush=True)
         elif self.checkpoint:
             kept = self.checkpoint["run"]
             self.global_step, self.episodes, self.latest = kept["global_step"], kept["episodes"], kept["games"]
             self._finished = kept["finished"].cpu().numpy()
             self.new_returns, self.earned = kept["new_returns"], kept.get("earned", (0.0, 0))
             wall_seconds, self._wandb_id = kept["wall_seconds"], kept["wandb_id"]
-            print(f"{self.path}: resumes at step {self.global_step:,}", flush=True)
+            print(f"{self.name}: resumes at step {self.global_step:,}", flush=True)
         goes_on = self.global_step > self.parent_step
         self._best = Best(self.path, goes_on) if devices.RANK == 0 else None
         self.ended = self.global_step >= self.total_steps  # only the evaluation episodes may be missing
@@ -248,10 +223,15 @@ class Run:
         """
         args = self.args
         begins = getattr(args, "resume_from", None) and not (self.path / "manifest.json").exists()
-        parent_checkpoint, parent = _parent(args) if begins else (b"", {})
+        parent_checkpoint, parent = origin.parent_of(args) if begins else (b"", {})
         with writable("runs-dir", Path(args.runs_dir)):
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / ".lock", "w")  # the kernel frees it when this process ends, however it ends
+            try:  # the kernel frees it when this process ends, however it ends
+                self._lock = open(self.path / ".lock", "ab", opener=no_link)
+            except OSError as error:
+                if error.errno not in (errno.ELOOP, errno.ENXIO):
+                    raise
+                fail(f"{self.name / '.lock'} is no file: expected nothing in its place")
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -262,39 +242,38 @@ class Run:
                 files = read_files(self.path)
             except (OSError, ValueError) as error:
                 fail(
-                    f"{self.path} cannot be read ({error}): expected a copy of it; to begin anew, delete the directory"
+                    f"{self.name} cannot be read ({error}): expected a copy of it; to begin anew, delete the directory"
                 )
             # an argument that is newer than the run had its default
             defaults = vars(type(args)())
             before = {**defaults, **files.manifest["arguments"]}
             own_rate = begun_with(files.manifest, self._words) if defaults["learning_rate"] is None else None
             if own_rate not in (None, args.learning_rate):
-                print(f"{self.path}: keeps its learning rate {own_rate:g}; a new run has {args.learning_rate:g}")
+                print(f"{self.name}: keeps its learning rate {own_rate:g}; a new run has {args.learning_rate:g}")
                 args.learning_rate, self.by_law = own_rate, False
             changed = difference(before, vars(args))
             if changed:
                 fail(f"--run-name {args.run_name} has run with {changed}: use the same arguments or another name")
-            for name, value in before.items():
-                if value is not None and not hasattr(args, name):
-                    fail(
-                        f"--run-name {args.run_name} has run with --{name.replace('_', '-')} {value}, which "
-                        f"{Path(sys.argv[0]).name} no longer has: commit {files.manifest['git']['commit']} resumes it"
-                    )
+            lost = [name for name, value in before.items() if value is not None and not hasattr(args, name)]
+            if lost:
+                commit = files.manifest["git"]["commit"] or "645d5f2"  # the last with P3's options in every script
+                option = f"--{lost[0].replace('_', '-')} {before[lost[0]]}"
+                fail(f"--run-name {args.run_name} has run with {option}, now gone: commit {commit:.12} resumes it")
             parent = files.manifest.get("parent", {})
         elif (self.path / "done.json").exists() or checkpoints(self.path) and not begins:
-            fail(f"{self.path} has lost its manifest.json: expected a copy of it; to begin anew, delete the directory")
+            fail(f"{self.name} has lost its manifest.json: expected a copy of it; to begin anew, delete the directory")
         else:
-            content = _manifest(args, device, self._words)
+            content = origin.manifest(args, device, self._words)
             if begins:
                 write_atomically(self.path / "checkpoint.pt", parent_checkpoint)
                 content["parent"] = parent
             write_atomically(manifest, json.dumps(content, indent=2).encode())
         if (self.path / "done.json").exists():
-            print(f"{self.path} is finished: {' '.join((self.path / 'done.json').read_text().split())}")
+            print(f"{self.name} is finished: {' '.join((self.path / 'done.json').read_text().split())}")
             sys.exit(0)
         found = newest_checkpoint(self.path)
         if not found and parent:
-            fail(f"{self.path} has lost the checkpoint of its parent run: delete the directory to begin anew")
+            fail(f"{self.name} has lost the checkpoint of its parent run: delete the directory to begin anew")
         if found:
             self._load_coverage(found[1]["run"]["global_step"])
         kept = found[1]["run"] if found else {"global_step": -1}
@@ -309,29 +288,15 @@ class Run:
 
         points: how many there were up to then; says so if some are missing. None: not known.
         """
-        found = 0
-        for path in event_files(self.path):
-            from tensorboard.summary.writer.record_writer import RecordWriter
-
-            kept = io.BytesIO()
-            if not path.is_file():
-                fail(f"{path} is no file: expected an event file, or nothing")
-            for record, event in records(path):
-                if event.step <= last_step and not tags.is_final_card(event):  # it will be written again
-                    RecordWriter(kept).write(record)
-                    found += any(value.HasField("simple_value") for value in event.summary.value)
-            if kept.getvalue():
-                write_atomically(path, kept.getvalue())
-            else:
-                path.unlink()
+        found = events.cut(self.path, last_step)
         try:
             self._curves = CurvesFile(self.path, last_step)
-        except (ValueError, IsADirectoryError, PermissionError) as error:
-            fail(f"{self.path / CURVES} cannot be read ({error}): without the file, it is made from the event files")
+        except (ValueError, IsADirectoryError) as error:
+            fail(f"{self.name / CURVES} cannot be read ({error}): without the file, it is made from the event files")
         for name, number in ((CURVES, self._curves.points), ("the event files", found)):
             if points is not None and number != points:
                 left = f"{number} of the {points} points up to step {last_step:,} are left in {name}"
-                print(f"note: {self.path}: {left}: a file has been damaged", file=sys.stderr)
+                print(f"note: {self.name}: {left}: a file has been damaged", file=sys.stderr)
 
     def exit_if_stopped(self) -> None:
         """Exits with 130 or 143 if a signal has come: for what is done before the first iteration."""
@@ -342,8 +307,8 @@ class Run:
     def _start_clocks(self) -> None:
         now = time.monotonic()
         self._start_time = now - self._wall_seconds
-        self._log_time = self._line_time = self._checkpoint_time = now
-        self._log_step = self._line_step = self.global_step
+        self._log_time = self._checkpoint_time = now
+        self._log_step = self.global_step
 
     def restore(self, **parts: Any) -> None:
         """Names what a checkpoint keeps and, if there is a checkpoint, gives each part its state back.
@@ -362,17 +327,13 @@ class Run:
         self.checkpoint = None  # free the memory
         self._events: Any = None
         if devices.RANK == 0:
-            self._open_events()
+            manifest = read_json(self.path / "manifest.json")
+            self._events = events.EventsFile(self.path, lambda: tags.cards(manifest, self.args.run_name))
+        self.copies = Copies()
         self._wandb = self._open_wandb() if self.args.track and devices.RANK == 0 else None
-        from tqdm import tqdm
-
-        self._bar = tqdm(
-            total=self.total_steps,
-            initial=self.global_step,
-            disable=True if devices.RANK or not self.alone else None,
-            dynamic_ncols=True,
-            bar_format=self.args.env_id + " {percentage:3.0f}%|{bar}| {n:,}/{total:,} steps{postfix}  ETA {remaining}",
-        )
+        self._meter = progress.Meter(self.args.env_id, self.total_steps, self.global_step) if self.alone else None
+        self.is_open = True
+        _OPEN.add(self)
         self._start_clocks()
 
     def _set_state(self, name: str, part: Any, state: Any) -> None:
@@ -389,33 +350,16 @@ class Run:
                 part.set_state(state.cpu())
             except RuntimeError:  # the states of a CPU's and a GPU's generator have different sizes
                 part.manual_seed(2**33 + self.args.seed + self.global_step)
-                print(f"note: {self.path}: the checkpoint is of another kind of device: {name} is seeded anew")
+                print(f"note: {self.name}: the checkpoint is of another kind of device: {name} is seeded anew")
 
     def _state_of(self, part: Any) -> Any:
         if isinstance(part, SimpleNamespace):
             return vars(part)
         return part.state_dict() if hasattr(part, "state_dict") else part.get_state()
 
-    def _open_events(self) -> None:
-        from tensorboard.summary.writer.record_writer import RecordWriter
-
-        # one record a log point, written at once: SummaryWriter's queue can lose points that a checkpoint counts
-        first = not any(self.path.glob("events.out.tfevents.*"))
-        name = f"events.out.tfevents.{time.time():.6f}.{platform.node()}.{os.getpid()}"  # a new file each time
-        self._events = open(self.path / name, "wb")
-        self._described: Set[str] = set()  # tags that the file describes
-        self._writer = RecordWriter(self._events)
-        self._write_event(file_version="brain.Event:2")
-        for card in tags.cards(read_json(self.path / "manifest.json"), self.args.run_name) if first else ():
-            self._write_event(summary=card)
-
-    def _write_event(self, **fields: Any) -> float:
-        """Appends an Event of tensorboard. Returns its wall_time."""
-        from tensorboard.compat.proto.event_pb2 import Event
-
-        now = time.time()
-        self._writer.write(Event(wall_time=now, **fields).SerializeToString())
-        return now
+    @property
+    def _wandb_dir(self) -> Path:
+        return from_start(os.environ.get("WANDB_DIR") or self.path)
 
     def _open_wandb(self) -> Any:
         import wandb
@@ -427,7 +371,7 @@ class Run:
             id=self._wandb_id,
             resume="allow",
             config=vars(self.args),
-            dir=str(self.path),
+            dir=str(self._wandb_dir),
             save_code=True,
             reinit="create_new",  # beside the others of a pack
         )
@@ -485,18 +429,8 @@ class Run:
     def log(self, scalars: Dict[str, float]) -> None:
         """Writes one point of every curve at the present step."""
         if self._events:
-            from tensorboard.compat.proto.summary_pb2 import Summary
-
-            summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()])
-            for value in summary.value:
-                if value.tag not in self._described:  # once a file is enough
-                    value.metadata.summary_description = tags.description(value.tag)
-                    value.metadata.plugin_data.plugin_name = "scalars"
-                    value.metadata.data_class = 1  # DATA_CLASS_SCALAR; else TensorBoard's fast reader drops both
-                    self._described.add(value.tag)
-            now = self._write_event(step=self.global_step, summary=summary)
-            self._events.flush()
-            self._curves.append(self.global_step, now, {value.tag: value.simple_value for value in summary.value})
+            now, written = self._events.log(self.global_step, scalars)
+            self._curves.append(self.global_step, now, written)
         if self._wandb:
             self._wandb.log(scalars, step=self.global_step)
         if self._best and self.episodes >= 100:
@@ -518,16 +452,14 @@ class Run:
             self._coverage.setdefault(name, []).append(rows.cpu().numpy() if hasattr(rows, "cpu") else rows)
 
     def _load_coverage(self, last_step: int) -> None:
-        import numpy as np
-
         path = self.path / "coverage.npz"
         if not path.exists():
             return
         try:
-            with np.load(io.BytesIO(read_bytes(path))) as saved:  # may be newer than the checkpoint, never older
-                kept = saved["step"] <= last_step
-                self._coverage = {name: [saved[name][kept]] for name in saved.files}
-        except Exception as error:  # a file that is not whole breaks in many ways
+            saved = read_arrays(path)  # may be newer than the checkpoint, never older
+            kept = saved["step"] <= last_step
+            self._coverage = {name: [rows[kept]] for name, rows in saved.items()}
+        except Exception as error:  # arrays of other names or lengths, too
             fail(f"{path} cannot be read ({error}): expected a copy of it; without the file the run goes on")
 
     def all_finite(self, suspects: Dict[str, Any]) -> bool:
@@ -546,6 +478,7 @@ class Run:
         self.failure = next(name for name, count in zip(suspects, counts) if count < devices.NUM_RANKS)
         self._failed_at = self._first_bad(suspects)
         if devices.RANK == 0:
+            self._save_copy()
             content = {"tensor": self.failure, "global_step": self.global_step, **self._failed_at}
             write_atomically(self.path / "failed.json", json.dumps(content).encode())
         self.ended, self.exit_code = True, 3
@@ -579,47 +512,43 @@ class Run:
         t, n = min(places)
         return {"step": self.global_step - (num_steps - t) * total, "environment": n}
 
-    def end_iteration(self) -> None:
-        """Shows progress, writes a checkpoint if one is due, and ends the run after the last step or a signal."""
+    def tick(self, steps: int = 0) -> None:
+        """A look from within an iteration, at each step of the rollout and at each minibatch, from any thread.
+
+        Shows progress, and ends the program if a signal came PATIENCE ago. steps: of this rollout so far, in all
+        environments; in the update they are in global_step. Under torchrun all processes stop together, at the end of
+        the iteration.
+        """
+        if devices.NUM_RANKS == 1:
+            self._signals.exit_if_late()
+        if self._meter:
+            self._meter.within(self.global_step + steps, not steps, self.mean_return)
+
+    def end_iteration(self, copies: Optional[bool] = None) -> None:
+        """Writes a checkpoint if one is due, shows progress, and ends the run after the last step or a signal.
+
+        copies: whether the state is copied otherwise; None: as `copies.due` says.
+        """
         # one list that decides for all processes
         received: List[int] = sum(devices.gather(list(self._signals.received)), [])
         finished, now = self.global_step >= self.total_steps, time.monotonic()
-        if self.alone:
-            self._show_progress(now, finished)
+        self._wall_seconds = now - self._start_time
         if received or finished or now - self._checkpoint_time >= 60 * self.args.checkpoint_minutes:
-            self._save(now)
+            self._checkpoint_time = now
+            self._save(self._state())
+            self._unsaved = None
+        elif devices.RANK == 0 and (self.copies.due if copies is None else copies):
+            self._unsaved = self.copies.copy(self._state())
+        if self._meter:
+            self._meter.after(self.global_step, 1, self.mean_return(), finished)
         if received and not finished:
             self.exit_code = exit_code_of(received[0])
         self.ended = bool(received) or finished
 
-    def _show_progress(self, now: float, finished: bool) -> None:
-        from tqdm import tqdm
-
-        sps = (self.global_step - self._line_step) / (now - self._line_time)
-        score = self.mean_return()
-        text = f"{sps:.0f} SPS  return " + ("-" if score is None else f"{score:.1f}")
-        self._bar.set_postfix_str(text, refresh=False)
-        self._bar.update(self.global_step - self._bar.n)
-        if now - self._line_time >= progress.LINE_SECONDS or finished:
-            if self._bar.disable and devices.RANK == 0:
-                eta = tqdm.format_interval((self.total_steps - self.global_step) / sps)
-                steps = f"{self.global_step:,}/{self.total_steps:,} steps"
-                print(f"{self.args.env_id} {steps}  {text}  ETA {eta}", flush=True)
-            self._line_time, self._line_step = now, self.global_step
-
-    def _save(self, now: float) -> None:
-        """Writes coverage.npz, best.pt and checkpoint.pt; the checkpoint before it becomes checkpoint.prev.pt."""
-        import numpy as np
+    def _state(self) -> Dict[str, Any]:
+        """What checkpoint.pt holds of the present state. The tensors are the parts' own."""
         import torch
 
-        self._wall_seconds, self._checkpoint_time = now - self._start_time, now
-        if devices.RANK > 0:
-            return
-        if self._coverage:
-            data = io.BytesIO()
-            columns: Dict[str, Any] = {name: np.concatenate(rows) for name, rows in self._coverage.items()}
-            np.savez_compressed(data, **columns)
-            write_atomically(self.path / "coverage.npz", data.getvalue())
         kept = {
             "global_step": self.global_step,
             "episodes": self.episodes,
@@ -629,16 +558,36 @@ class Run:
             "finished": torch.from_numpy(self._finished),
             "wall_seconds": self._wall_seconds,
             "wandb_id": self._wandb_id,
-            "points": self._curves.points,
+            "points": self._curves.points if devices.RANK == 0 else 0,
         }
+        return {"format": FORMAT, "run": kept, **{name: self._state_of(part) for name, part in self._parts.items()}}
+
+    def _save(self, state: Dict[str, Any]) -> None:
+        """Writes coverage.npz, best.pt and checkpoint.pt; the checkpoint before it becomes checkpoint.prev.pt."""
+        import numpy as np
+        import torch
+
+        if devices.RANK > 0:
+            return
+        if self._coverage:
+            data = io.BytesIO()
+            columns: Dict[str, Any] = {name: np.concatenate(rows) for name, rows in self._coverage.items()}
+            np.savez_compressed(data, **columns)
+            write_atomically(self.path / "coverage.npz", data.getvalue())
         self._curves.sync()
-        os.fsync(self._events.fileno())
+        self._events.sync()
         if self._best:
             self._best.write()
-        parts = {name: self._state_of(part) for name, part in self._parts.items()}
         data = io.BytesIO()
-        torch.save({"format": FORMAT, "run": kept, **parts}, data)
+        torch.save(state, data)
         write_atomically(self.path / "checkpoint.pt", data.getvalue(), previous=self.path / "checkpoint.prev.pt")
+        self._saved_step = state["run"]["global_step"]
+
+    def _save_copy(self) -> None:
+        """Writes the copy of the state after the last complete iteration, if no checkpoint has it."""
+        state, self._unsaved = self._unsaved, None
+        if state:
+            self._save(state)
 
     def final_seeds(self) -> List[int]:
         """The seeds of the evaluation episodes (--eval-episodes), in all processes; none of an unfinished run."""
@@ -659,17 +608,12 @@ class Run:
         final_returns = sum(devices.gather(list(final_returns or [])), [])
         final_return = sum(final_returns) / len(final_returns) if final_returns else None
         if final_return is not None and not math.isfinite(final_return):
-            print(f"note: {self.path}: the evaluation episodes have the mean {final_return}: left out", file=sys.stderr)
+            print(f"note: {self.name}: the evaluation episodes have the mean {final_return}: left out", file=sys.stderr)
             final_return = None
-        self._bar.close()
-        if self._events:
-            if final_return is not None:
-                self._write_event(step=self.global_step, summary=tags.final_card(final_return))
-            self._events.close()
-            self._curves.close()
-        if devices.RANK > 0:
-            return done
-        if self.exit_code == 0:
+        if self._events and final_return is not None:
+            self._events.write(step=self.global_step, summary=tags.final_card(final_return))
+        self._close_files()
+        if devices.RANK == 0 and self.exit_code == 0:
             if self.args.capture_video:
                 self._record_video()
             done = {
@@ -686,24 +630,57 @@ class Run:
             if self._wandb:
                 self._wandb.summary.update(done)  # the final score is on no curve
             if self.alone:
-                print(f"{self.path} is finished: {json.dumps(done)}")
+                print(f"{self.name} is finished: {json.dumps(done)}")
                 if done["episodic_return"] is None:
                     print(f"note: {no_episode(self.args, self.total_steps - self.parent_step)}")
-        elif self.exit_code == 3:
+        self._leave()
+        return done
+
+    def abandon(self, exit_code: int) -> None:
+        """Ends a run, in this process alone, that cannot go on: keeps its last complete iteration. Raises nothing."""
+        self.exit_code = self.exit_code or exit_code
+        try:
+            self._save_copy()
+            self._close_files()
+            self._leave()
+        except Exception as error:  # another one is on its way, which says more
+            print(f"note: {self.name}: not all could be written ({type(error).__name__}: {error})", file=sys.stderr)
+
+    def _close_files(self) -> None:
+        if self._meter:
+            self._meter.close()
+        if self._events:
+            self._events.close()
+            self._curves.close()
+
+    def _leave(self) -> None:
+        """Says what is left of a run that is not done, and gives the directory to others."""
+        self.is_open = False
+        if devices.RANK > 0:
+            return
+        saved = "no iteration is complete" if self._saved_step is None else f"checkpoint of step {self._saved_step:,}"
+        if self.exit_code == 3:
             first = "; first at step {step:,}, in environment {environment}" if self._failed_at else ""
-            where = f"step {self.global_step:,}{first.format(**self._failed_at)}: {self.path / 'failed.json'}"
-            print(f"error: {self.failure} is not finite at {where}", file=sys.stderr)
-        else:
-            print(f"{self.path} stopped at step {self.global_step:,}: the same command with this --run-name resumes it")
+            where = f"step {self.global_step:,}{first.format(**self._failed_at)}: {self.name / 'failed.json'}"
+            print(f"error: {self.failure} is not finite at {where}; {saved}", file=sys.stderr)
+        elif self.exit_code and self._saved_step is None:
+            print(f"{self.name} stopped, and {saved}: the same command with this --run-name begins anew")
+        elif self.exit_code:
+            print(f"{self.name} stopped at step {self._saved_step:,}: the same command with this --run-name resumes it")
         if self._wandb:
             self._wandb.finish(exit_code=self.exit_code)
+            parts = list(self._wandb_dir.glob(f"wandb/offline-run-*-{self._wandb_id}"))
+            if len(parts) > 1:  # W&B's own text names the last one alone
+                words = f"wandb sync {shlex.quote(str(parts[0].parent))}/offline-run-*-{self._wandb_id}"
+                print(f"{self.name}: one command sends its {len(parts)} parts to W&B in their order: {words}")
         self._lock.close()  # others of this process may go on
-        return done
 
     def _record_video(self) -> None:
         path = self.path / "episode.mp4"
-        words = [sys.executable, str(ROOT / "scripts/evaluate.py"), str(self.path)]
-        subprocess.run([*words, "--episodes", "1", "--video", str(path)])
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()  # it may be a link, to anything
+        words = [sys.executable, str(ROOT / "scripts/evaluate.py"), str(self.path), "--trust"]
+        subprocess.run([*words, "--episodes", "1", "--video", str(path)], cwd=from_start(""))
         if self._wandb and path.exists():
             import wandb
 

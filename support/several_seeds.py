@@ -21,7 +21,12 @@ class Member(NamedTuple):
     @property
     def score(self) -> Optional[float]:
         """The mean return of its last 100 training episodes; None if it is not finished, or no episode has ended."""
-        return self.done.get("episodic_return") if self.state == "done" else None
+        return self.done.get("episodic_return")
+
+    @property
+    def why_not(self) -> str:
+        """Why it has no score."""
+        return {"done": "no episode has ended", "stale": "not finished"}.get(self.state, self.state)
 
 
 def members(folder: Path) -> List[Member]:
@@ -60,10 +65,9 @@ def best(folder: Path, runs: List[Member]) -> Tuple[Member, str]:
     Of equal ones that of the lowest seed is taken. ValueError, which names each run's state, if none can be compared.
     """
     compared = [run for run in runs if run.score is not None]
-    why = {"done": "no episode has ended", "stale": "not finished"}
-    others = ", ".join(f"{run.name} ({why.get(run.state, run.state)})" for run in runs if run.score is None)
+    others = ", ".join(f"{run.name} ({run.why_not})" for run in runs if run.score is None)
     if not compared:
-        raise ValueError(f"none of its runs is finished and has a return: {others}")
+        raise ValueError(f"none of its runs is finished and has ended an episode: {others}")
     chosen = max(compared, key=lambda run: run.score)  # type: ignore[arg-type,return-value] # the first of equal ones
     says = f"{shown(folder)}: {chosen.name} is the best of {len(compared)}, "
     says += f"the mean of its last 100 training returns is {chosen.score:.6g}"
@@ -74,11 +78,12 @@ def best(folder: Path, runs: List[Member]) -> Tuple[Member, str]:
 
 def table(runs: List[Member]) -> List[str]:
     """The lines of a table: seed, state, return of the last 100 training episodes, and of the evaluation episodes."""
-    lines = [f"{'seed':>10}  {'state':8}  {'last 100 training returns':>25}  final_return"]
+    lines = [f"{'seed':>10}  {'state':12}  {'last 100 training returns':>25}  final_return"]
     for run in runs:
         score = "-" if run.score is None else f"{run.score:.6g}"
         final, interval = run.done.get("final_return"), run.done.get("final_return_ci")
         text = "-" if final is None else f"{final:.6g}"
         text += " [{:.6g}, {:.6g}]".format(*interval) if interval else ""
-        lines.append(f"{run.seed:10}  {run.state:8}  {score:>25}  {text}")
+        state = "done" if run.state == "done" else run.why_not
+        lines.append(f"{run.seed:10}  {state:12}  {score:>25}  {text}")
     return lines

@@ -11,16 +11,16 @@
 GAMES=${GAMES:-$ATARI_5 $PHYSICS}
 FACTORS=${FACTORS:-1 4 16 1/4}
 MINIBATCHES=4 # of the base
-base_is ppo_atari_envpool.py "${BASE:-8x128}" --num-minibatches $MINIBATCHES --learning-rate 0.00025
+base_is ppo_ewma_atari_envpool.py "${BASE:-8x128}" --num-minibatches $MINIBATCHES --learning-rate 0.00025
 base_is ppo_envpool.py "${BASE:-8x128}" --num-minibatches $MINIBATCHES --learning-rate 0.00025
 base_is ppo_isaacgym.py "${BASE:-4096x16}" --num-minibatches $MINIBATCHES --learning-rate 0.001
 varies num_envs minibatch_size num_minibatches learning_rate
 
 for seed in $SEEDS; do
     for game in $GAMES; do
-        script=$(script_of "$game")
+        script=$(outer_script_of "$game")
         case $script in
-            ppo_atari_envpool.py | ppo_envpool.py) base=${BASE:-8x128} rate=0.00025 flags="" ;;
+            ppo_ewma_atari_envpool.py | ppo_envpool.py) base=${BASE:-8x128} rate=0.00025 flags="" ;;
             *) base=${BASE:-4096x16} rate=0.001 flags="--desired-kl None" ;; # a fixed learning rate
         esac
         for factor in $FACTORS; do
@@ -28,7 +28,7 @@ for seed in $SEEDS; do
             given="--num-minibatches $MINIBATCHES --learning-rate $rate $flags"
             recipe="--scale-from $N $given --scaling"
             N=$((N * $factor)) # with $: 1/4 on its own would be 0
-            if [ "$factor" = 1 ]; then # without the recipe: the base is a run of other sweeps too
+            if [ "$factor" = 1 ]; then # the three ways are one run
                 run "$script" "_more" $given
                 continue
             fi

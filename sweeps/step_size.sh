@@ -14,17 +14,17 @@ BUDGETS=${BUDGETS:-$STEPS $((STEPS / 3)) $((STEPS / 10))}
 CLIPS=${CLIPS:-0.05 0.1 0.2 0.4 0.6}
 EPOCHS=${EPOCHS:-1 2 8}
 COMS=${COMS:-}
-base_is ppo_atari_envpool.py "${BASE:-8x128}" --clip-coef 0.1 --update-epochs 4 --total-timesteps "${BUDGETS%% *}"
+base_is ppo_ewma_atari_envpool.py "${BASE:-8x128}" --clip-coef 0.1 --update-epochs 4 --total-timesteps "${BUDGETS%% *}"
 base_is ppo_envpool.py "${BASE:-8x128}" --clip-coef 0.1 --update-epochs 4 --total-timesteps "${BUDGETS%% *}"
 base_is ppo_isaacgym.py "${BASE:-4096x16}" --clip-coef 0.1 --update-epochs 4 --total-timesteps "${BUDGETS%% *}"
 varies clip_coef update_epochs total_timesteps ${COMS:+prox_com}
 
 for seed in $SEEDS; do
     for game in $GAMES; do
-        script=$(script_of "$game")
+        script=$(outer_script_of "$game")
         flags=""
         case $script in
-            ppo_atari_envpool.py | ppo_envpool.py) set_n_by_t "${BASE:-8x128}" ;;
+            ppo_ewma_atari_envpool.py | ppo_envpool.py) set_n_by_t "${BASE:-8x128}" ;;
             *) set_n_by_t "${BASE:-4096x16}" && flags="--desired-kl None" ;; # a fixed learning rate
         esac
         for STEPS in $BUDGETS; do

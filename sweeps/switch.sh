@@ -13,17 +13,17 @@ GAMES=${GAMES:-$ATARI_5 $PHYSICS}
 COMS=${COMS:-8 512}
 FIXED="--no-anneal-lr"
 WHOLE=$STEPS HALF=$((STEPS / 2))
-base_is ppo_atari_envpool.py "${BASE:-8x128}" --prox-com "${COMS%% *}" --total-timesteps $HALF $FIXED
+base_is ppo_ewma_atari_envpool.py "${BASE:-8x128}" --prox-com "${COMS%% *}" --total-timesteps $HALF $FIXED
 base_is ppo_envpool.py "${BASE:-8x128}" --prox-com "${COMS%% *}" --total-timesteps $HALF $FIXED
 base_is ppo_isaacgym.py "${BASE:-4096x16}" --prox-com "${COMS%% *}" --total-timesteps $HALF $FIXED --desired-kl None
 varies prox_com total_timesteps resume_from
 
 for seed in $SEEDS; do
     for game in $GAMES; do
-        script=$(script_of "$game")
+        script=$(outer_script_of "$game")
         flags=$FIXED
         case $script in
-            ppo_atari_envpool.py | ppo_envpool.py) set_n_by_t "${BASE:-8x128}" ;;
+            ppo_ewma_atari_envpool.py | ppo_envpool.py) set_n_by_t "${BASE:-8x128}" ;;
             *) set_n_by_t "${BASE:-4096x16}" && flags+=" --desired-kl None" ;; # a fixed learning rate
         esac
         for before in $COMS; do

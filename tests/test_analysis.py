@@ -12,10 +12,9 @@ from planted_runs import write_curves, write_run  # puts scripts/ on the path
 from scipy import stats
 
 # isort: split
-from analysis import comparisons, estimates, statement, training_runs
+from analysis import comparisons, estimates, statement, sweeps, training_runs
 from analysis.suite import Suite, parents_of
 from launching.jobs import parse_flags
-from test_launch import SWEEPS
 
 from support import reading
 
@@ -210,7 +209,7 @@ def test_a_sweep_names_the_rate_of_small_tasks(tmp_path, flags, rates):
     assert flags or "--learning-rate" not in "".join(line for line in text.splitlines() if line not in lines)
 
 
-@pytest.mark.parametrize("sweep", SWEEPS)
+@pytest.mark.parametrize("sweep", sweeps.names())
 def test_a_sweep_states_a_base_that_it_runs_and_all_that_it_varies(tmp_path, sweep):
     """Of its commands, as they would reach the launcher."""
     text = subprocess.run(
@@ -228,6 +227,8 @@ def test_a_sweep_states_a_base_that_it_runs_and_all_that_it_varies(tmp_path, swe
         full = training_runs.fill_in({**defaults, **arguments})
         by_script.setdefault(words[1].removesuffix(".py"), []).append(full)
     assert set(stated["base"]) >= set(by_script)  # GAMES may bring other scripts
+    own = set(sweeps.load(sweep).VARIES)  # where the runs have no sweep.json
+    assert own <= set(stated["varies"]) <= own | {"num_minibatches"}, "the shell file and the module say the same"
     for script, runs in by_script.items():
         of_game = [run for run in runs if run["env_id"] == runs[0]["env_id"]]
         varied = training_runs.differing_arguments([of_game])

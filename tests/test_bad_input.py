@@ -4,12 +4,13 @@ import importlib
 import sys
 
 import pytest
-from conftest import FIRST, ROOT, SMALL, command, environment, run_forked
+from conftest import FIRST, ROOT, TRIED, command, environment, run_forked
 
 BAD = [  # the words, and what the one line must say
     ("--num-envz 8", "--num-envz"),
     ("--learning-rte=0.1", "--learning-rte"),
     ("stray", "stray"),
+    ("--prox-com 3", "--prox-com is of ppo_ewma_atari_envpool.py, ppo_envpool.py and ppo_isaacgym.py: expected one"),
     ("--num-envs eight", "--num-envs"),
     ("--num-envs", "--num-envs"),
     ("--num-envs 2.5", "--num-envs"),
@@ -91,7 +92,7 @@ def lines_of(script):
             yield script, words, says
 
 
-@pytest.mark.parametrize("script,words,says", [line for script in SMALL for line in lines_of(script)])
+@pytest.mark.parametrize("script,words,says", [line for script in TRIED for line in lines_of(script)])
 def test_bad_input(script, words, says, tmp_path, capsys, monkeypatch):
     for name in ("WANDB_API_KEY", "WANDB_MODE"):
         monkeypatch.delenv(name, raising=False)

@@ -1,6 +1,7 @@
 """best.pt: the network at the log point with the highest return of 100 episodes, through stops, kills and packs."""
 
 import json
+import re
 import shlex
 import shutil
 import signal
@@ -12,7 +13,7 @@ import torch
 from conftest import load_checkpoint
 from test_pack import train
 
-from support import reading, rundir
+from support import catalog, reading, rundir
 from support.best import Best
 
 
@@ -103,6 +104,12 @@ def test_the_best_of_a_diverged_run_is_finite(tmp_path, monkeypatch, saved):
     shutil.copy(tmp_path / "bad/best.pt", tmp_path / "child")
     train(*shlex.split(WORDS), "child", "--runs-dir", tmp_path, "--resume-from", tmp_path / "bad", code=0)
     assert check_best(tmp_path / "child", saved) > step
+
+
+@pytest.mark.parametrize("script", catalog.SCRIPTS)
+def test_every_script_keeps_a_network_that_plays(script):
+    """rundir.Run finds it by its name among the parts of a checkpoint."""
+    assert re.search(r"^    run\.restore\(agent=agent, ", (rundir.ROOT / f"{script}.py").read_text(), re.M)
 
 
 def test_fewer_than_100_episodes_have_no_best(tmp_path):

@@ -8,12 +8,13 @@ import pytest
 from planted_runs import GAMES, claim, draw, plant, plant_pair, write_curves, write_run  # puts scripts/ on the path
 
 # isort: split
-from analysis import drawing, statement, sweep_claims, training_runs
+from analysis import drawing, statement, training_runs
 from analysis.claims import Claim
 from analysis.comparisons import judge
 from analysis.estimates import Estimate, Evidence, improvement
 from analysis.suite import Suite
 from launching.jobs import parse_flags
+from papers import shape_rate
 
 
 # ---- what an audit found wrong, planted ------------------------------------------------------------------------------
@@ -84,6 +85,22 @@ def test_a_larger_grid_keeps_the_papers_pair(tmp_path):
     assert claim(table, "32×32 beats 8×128").verdict == "supported"
 
 
+def test_five_seeds_in_six_games_are_a_verdict_on_the_mean_over_games(tmp_path):
+    """P1's own figure has ten games of five seeds. In one game the gain is so large that the IQM does not see it."""
+    games = ["Amidar", "BattleZone", "Bowling", "Breakout", "Phoenix", "Qbert"]
+    for game in games:
+        gain = {"Qbert": 0.9}.get(game, 0.3)
+        root = tmp_path / "runs" / game
+        plant(root, [(8, 16), (32, 4)], lambda n_by_t, gain=gain: 1 + gain * (n_by_t[0] > 8), 5, [game], 0.01)
+    row = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out"), "32×4 beats 8×16")
+    assert (row.verdict, row.needs, row.seeds) == ("supported", "", 5) and row.value == pytest.approx(0.4, abs=0.02)
+    half = 2.571 * np.std([0.3] * 5 + [0.9], ddof=1) / 6**0.5  # Student's t with five degrees of freedom
+    assert row.ci_high - row.ci_low == pytest.approx(2 * half, abs=0.03)
+    shutil.rmtree(tmp_path / "runs" / "Qbert")
+    row = claim(draw("fixed_budget", tmp_path / "runs", tmp_path / "out"), "32×4 beats 8×16")
+    assert (row.verdict, row.needs) == ("", "5 seeds in 6 tasks, or 10 seeds")
+
+
 def test_a_trend_that_turns_back_is_none_and_saturation_is_a_row(tmp_path):
     """A peak at N = 64 and a collapse at 1024: Kendall's tau alone is above 0."""
     peak = {1: 0.1, 2: 0.2, 4: 0.3, 8: 0.4, 16: 0.5, 32: 0.6, 64: 1.0, 128: 0.9, 256: 0.85, 512: 0.8, 1024: 0.7}
@@ -127,7 +144,7 @@ def test_a_diverged_run_counts_as_the_random_policy(tmp_path, capsys):
             (wide / "failed.json").write_text('{"tensor": "logits", "global_step": 640}')
     table = draw("fixed_budget", tmp_path / "runs", tmp_path / "out")
     row = table.loc["32×4 beats 8×16"]
-    assert row.value == pytest.approx((1.205 + 1.206 / 4) / 3.5 - 1.004, abs=1e-3)
+    assert row.value == pytest.approx((1.205 + 1.206 + 1.207) / 7 - 1.004, abs=1e-3)  # the mean, not the IQM
     row = table.loc["32×4 beats 8×16, without the diverged runs"]
     assert row.value == pytest.approx(0.2, abs=0.01)
     assert row.needs == "10 seeds" and row.verdict == row.holm_verdict == ""
@@ -237,7 +254,7 @@ def test_each_n_by_t_at_its_own_learning_rate(tmp_path):
 
     runs, _ = training_runs.read_runs(tmp_path / "runs")
     suite = Suite("shape_rate", "ppo_atari_envpool", runs, [(8, 16)], reps=100)
-    sheet = drawing.map_of_scores(suite, sweep_claims.grid_of_rates(suite))
+    sheet = drawing.map_of_scores(suite, shape_rate.grid_of_rates(suite))
     rows = {(row["game"], row["num_envs"], row["x"]): row for row, _ in sheet.rows}
     sheet.close()
     assert {key for key, row in rows.items() if row["best"] and key[0] != "all"} == {

@@ -15,6 +15,7 @@ from analysis.estimates import (
     percentile_interval,
     several,
 )
+from scipy import stats
 
 TASKS = 3
 
@@ -239,3 +240,54 @@ def test_an_interval_of_zero_width_says_nothing_of_what_would_be_found():
     found = judge(evidence(comparisons.difference, [solved, sample(1, noise=0.3)[:1]]), "more").estimate
     assert detectable(found) == pytest.approx((1.96 + 0.84) * (found.high - found.low) / 2 / 1.96, rel=0.01)
     assert np.isnan(equivalence_power(judge(evidence(*few()), "little", 0.1).estimate, 0.1))
+
+
+# ---- what a verdict counts -------------------------------------------------------------------------------------------
+def test_with_ten_tasks_that_differ_the_tasks_are_the_unit():
+    """2,000 sweeps of ten tasks with five seeds; a task's true difference is N(0, 0.2²), and 0 in the mean over tasks.
+
+    Student's t over tasks is wrong in 5 %. Over seeds it is wrong in more than half: it holds of these ten tasks only.
+    """
+    rng, sweeps = np.random.RandomState(0), 2000
+    own = rng.normal(0, 0.2, (10, sweeps, 1))
+    samples = [[shift + rng.normal(0, 0.1, (sweeps, 5)) for shift in of_side] for of_side in (own, 0 * own)]
+    wrong = {}
+    for unit in (None, estimates.TASK, estimates.SEED):
+        _, draws = estimates.distribution(comparisons.difference, samples, 400, unit)
+        holds, fails = estimates.p_values(draws, "more")
+        wrong[unit] = np.mean((holds < 0.05) | (fails < 0.05))
+    assert wrong[None] == wrong[estimates.TASK] == pytest.approx(0.05, abs=0.015) and wrong[estimates.SEED] > 0.5
+
+
+@pytest.mark.parametrize(
+    "tasks, seeds, needs",
+    [
+        (1, 10, ""),
+        (1, 9, "10 seeds"),
+        (5, 10, ""),
+        (5, 9, "5 seeds in 6 tasks, or 10 seeds"),
+        (6, 5, ""),
+        (6, 4, "5 seeds in 6 tasks, or 10 seeds"),
+    ],
+)
+def test_the_seeds_that_a_verdict_needs(tasks, seeds, needs):
+    assert comparisons.needed(tasks, seeds) == needs
+
+
+def test_over_tasks_it_is_students_t_of_one_number_a_task():
+    """Of any statistic: a difference, and a place of a best value that jumps; with unequal seeds too."""
+    rng = np.random.RandomState(0)
+    first, second = ([rng.normal(task, 1, 5 + task) for task in range(6)] for _ in range(2))
+    numbers = [x.mean() - y.mean() for x, y in zip(first, second)]
+    expected = stats.ttest_1samp(numbers, 0).confidence_interval()
+    for test in (evidence, estimates.resampled):
+        found = test(comparisons.difference, [first, second]).estimate
+        assert found == pytest.approx((np.mean(numbers), *expected), abs=5e-3)
+    assert evidence(comparisons.difference, [first[:5], second[:5]]).estimate != pytest.approx(found, abs=1e-3)
+    four = [x[:4] for x in first]  # in one of the six too few: the seeds are the unit
+    assert estimates.unit_of([first, four]) == estimates.SEED and estimates.unit_of([first, second]) == estimates.TASK
+    tau = estimates.kendall([1, 2], list(zip(first, second)))
+    of_tasks = [estimates.dominance(y, x) for x, y in zip(first, second)]
+    assert tau.estimate == pytest.approx(
+        (np.mean(of_tasks), *stats.ttest_1samp(of_tasks, 0).confidence_interval()), abs=5e-3
+    )

@@ -70,10 +70,10 @@ def test_the_host_waits_for_the_actions_only(script, tmp_path, graphs, monkeypat
         torch.cuda.set_sync_debug_mode("warn" if name else "default")
 
     make_envs, randperm = module.make_envs, torch.randperm
-    explained_variance = module.diagnostics.explained_variance
+    explained_variance = module.metrics.explained_variance
 
-    def envs_that_tell(args, seeds):
-        envs = make_envs(args, seeds)
+    def envs_that_tell(args, *seeds_and_threads):
+        envs = make_envs(args, *seeds_and_threads)
         step, count = envs.step, 0
 
         def told_step(actions):
@@ -100,7 +100,7 @@ def test_the_host_waits_for_the_actions_only(script, tmp_path, graphs, monkeypat
 
     monkeypatch.setattr(module, "make_envs", envs_that_tell)
     monkeypatch.setattr(torch, "randperm", told_randperm)
-    monkeypatch.setattr(module.diagnostics, "explained_variance", told_explained_variance)
+    monkeypatch.setattr(module.metrics, "explained_variance", told_explained_variance)
     monkeypatch.setattr(sys, "argv", [script, *words])
     with warnings.catch_warnings(record=True) as caught, pytest.raises(SystemExit) as end:
         warnings.simplefilter("always")

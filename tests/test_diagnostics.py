@@ -1,11 +1,11 @@
-"""support/diagnostics.py: the tags, against the functions of metrics.py, and the rows that are measured."""
+"""How good the critic is, and the rows that are measured."""
 
 import math
 
 import hypothesis.strategies as st
 import torch
 from hypothesis import given
-from tensors import approx, rand, randn, seeds
+from tensors import approx, seeds
 
 import metrics
 from support import diagnostics
@@ -18,38 +18,6 @@ def test_explained_variance():
     assert metrics.explained_variance(torch.zeros(4), returns) == 0.0
     assert metrics.explained_variance(-returns, returns) == approx(-3.0)
     assert math.isnan(metrics.explained_variance(returns, torch.ones(4)))
-
-
-def test_what_the_scripts_log():
-    features, activity = torch.relu(randn(32, 6)), [diagnostics.unit_activity(torch.relu(randn(32, 6)))[None]]
-    one = diagnostics.network_diagnostics([features], activity)
-    two = diagnostics.network_diagnostics([features, features[:9]], activity)
-    assert {k: v for k, v in one.items() if k.startswith("feature")} == diagnostics.feature_ranks(features)
-    assert one.items() <= two.items() and len(two) == len(one) + 5
-    assert two["feature_rank/critic_encoder/rows"] == 9
-    assert two["feature_rank/critic_encoder"] == metrics.feature_rank(features[:9])
-    assert one["dormant_neurons"] == metrics.dormant_neurons(activity)
-    assert [one["dormant_neurons/tau_" + tau] for tau in ("0", "0.025", "0.1")] == [
-        metrics.dormant_neurons_tau(activity, tau) for tau in (0.0, 0.025, 0.1)
-    ]
-
-
-def test_policy_diagnostics_by_their_tags():
-    logits, new_logits, actions = rand(6, 3), 3 * rand(6, 3, seed=1), torch.tensor([0, 1, 2, 0, 1, 2])
-    probs, old = new_logits.softmax(-1), logits.softmax(-1)
-    log_ratio = (probs / old).gather(-1, actions[:, None]).log()
-    values, kl = diagnostics.policy_diagnostics(logits, new_logits, actions)
-    assert values == {
-        "ess": approx(100 * metrics.effective_sample_size(log_ratio.flatten()) / 6),
-        "ess/samples": approx(metrics.effective_sample_size(log_ratio.flatten())),
-        "policy_variance": approx(metrics.policy_variance(probs)),
-        "policy_variance/normalized": approx(metrics.policy_variance_normalized(probs)),
-    }
-    assert kl == approx((old * (old / probs).log()).sum(-1).mean().item())
-    rows = torch.tensor([[0, 7, 1, 2, 3, 8, 4, 5]])  # two more, which do not count, as of an agent among several
-    more = (torch.cat([x, x[:1].expand(3, *x.shape[1:])])[rows] for x in (logits, new_logits, actions))
-    masked, masked_kl = diagnostics.policy_diagnostics(*more, valid=rows < 6)
-    assert {name: x.item() for name, x in masked.items()} == approx(values) and masked_kl.item() == approx(kl)
 
 
 @given(st.integers(0, 300), st.integers(0, 300), seeds)

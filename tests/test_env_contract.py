@@ -13,7 +13,7 @@ import torch
 
 from support import catalog
 from support.envs import tasks
-from support.envs.envpool import make_envpool
+from support.envs.envpool import make_envpool, make_raw
 
 RESET_FIELDS = ("elapsed_step", "lives", "reward", "terminated")
 
@@ -257,6 +257,19 @@ def test_one_seed_one_play_whatever_the_threads():
         assert same == (seed == 1), f"seed {seed}, {threads} threads"
 
 
+@pytest.mark.parametrize("name,options", [("Breakout-v5", {"max_episode_steps": 40}), ("BigfishEasy-v0", {})])
+def test_a_step_is_envpools_own(name, options):
+    """make_envpool leaves out the Python around it; also with actions that are int64, as NumPy makes them."""
+    ours, own = (make(name, [1, 2], 1, **options) for make in (make_envpool, make_raw))
+    assert np.array_equal(ours.reset()[0], own.reset()[0])
+    for action in np.random.default_rng(0).integers(0, own.action_space.n, (150, 2)):
+        (*mine, my_info), (*theirs, info) = ours.step(action), own.step(action)
+        for x, y in zip(mine, theirs):
+            assert np.array_equal(x, y) and x.dtype == y.dtype
+        compared = [key for key in my_info if key in info and key != "env_id"]
+        assert len(compared) >= 3 and all(np.array_equal(my_info[key], info[key]) for key in compared)
+
+
 def test_games_of_one_pool_differ():
     """Each has a seed of its own, also at the largest seed that the scripts accept."""
     for seed in (1, 2**31 - 1):
@@ -353,7 +366,7 @@ def test_deepmind_control_is_the_same_without_its_textures(name, monkeypatch, tm
     plays = []
     for folder in (tmp_path, tmp_path / "none"):
         monkeypatch.setattr(tempfile, "tempdir", str(folder))
-        plays.append(play_task(make_envpool(name, [5, 6], 1, max_episode_steps=60), 150, 2))
+        plays.append(play_task(make_raw(name, [5, 6], 1, max_episode_steps=60), 150, 2))
     assert not list(tmp_path.iterdir())
     for play in plays:
         for mine, theirs in zip(play, play_task(small_task(name, [5, 6], max_episode_steps=60), 150, 2)):

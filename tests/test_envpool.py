@@ -14,7 +14,6 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 import torch.nn as nn
 from analysis import training_runs
 from conftest import ROOT, Recorder, curves, load_checkpoint, refusal
@@ -22,7 +21,8 @@ from launching import jobs
 
 import ppo_atari_envpool
 import ppo_envpool as ppo
-from support import devices, reading, recipe
+import ppo_procgen
+from support import reading, recipe
 from support.envs import processes, tasks
 from support.envs.gymnasium import GymnasiumEnvs
 
@@ -199,10 +199,8 @@ def loss_of(newlogprob, entropy, newvalue, mb, clip_vloss=True):
         def __call__(self, obs):
             return None, newvalue, None
 
-    normalized, count = ppo.normalize_advantages(mb.advantages, mb.valid)
-    mb = mb._replace(advantages=normalized, weights=mb.valid / count[..., None])
     args = SimpleNamespace(clip_coef=0.2, ent_coef=0.01, vf_coef=0.5, clip_vloss=clip_vloss)
-    return ppo.ppo_loss(Agents(), None, args, mb)
+    return ppo.ppo_loss(Agents(), None, args, ppo.weighted(mb, norm_adv=True))
 
 
 def test_rows_that_are_not_valid_weigh_nothing():
@@ -217,48 +215,15 @@ def test_rows_that_are_not_valid_weigh_nothing():
         )
         advantages = kept[1].advantages
         expected = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-        torch.testing.assert_close(ppo.normalize_advantages(mb.advantages, mb.valid)[0][i][rows], expected)
+        torch.testing.assert_close(ppo.normalize_advantages(mb.advantages, mb.valid)[i][rows], expected)
         ratio = kept[0][0].exp()
         assert losses[1]["entropy"][i].item() == pytest.approx(kept[0][1].mean().item())
         assert losses[1]["clipfrac"][i].item() == pytest.approx(((ratio - 1).abs() > 0.2).float().mean().item())
         clipped = -torch.min(expected * ratio, expected * ratio.clamp(0.8, 1.2)).mean()
         assert losses[1]["policy_loss"][i].item() == pytest.approx(clipped.item())
         assert loss_of(*kept[0], kept[1], clip_vloss=False)[0] != losses[0][i]
-    empty, count = ppo.normalize_advantages(mb.advantages, torch.zeros_like(mb.valid))
-    assert (empty == 0).all() and (count == 1).all()
-
-
-def test_two_processes_normalise_and_learn_as_one(tmp_path):
-    """Each has every other row; the shares of the losses add up."""
-    *columns, mb = minibatch()
-
-    def share(rows):
-        of_rank = ppo.Batch(*(x[:, rows] for x in mb[:-1]))
-        loss, losses = loss_of(*(x[:, rows] for x in columns), of_rank)
-        return devices.sum_over_ranks(torch.cat([loss, *losses.values()]))
-
-    alone, children = share(slice(None)), []
-    for rank in range(2):
-        children.append(os.fork())
-        if children[-1] == 0:
-            devices.NUM_RANKS = 2
-            dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=rank, world_size=2)
-            torch.save(share(slice(rank, None, 2)), tmp_path / f"{rank}.pt")
-            os._exit(0)
-    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
-    for rank in range(2):
-        torch.testing.assert_close(torch.load(tmp_path / f"{rank}.pt"), alone)
-
-
-def test_what_the_processes_sum_is_what_is_learnt(tmp_path, monkeypatch):
-    """The gradient and the losses go through add_over_ranks: if it empties them, nothing is learnt or logged."""
-    monkeypatch.setattr(devices, "add_over_ranks", lambda tensors: [x.zero_() for x in tensors])
-    run_here(tmp_path, "--env-id Pendulum-v1 --num-minibatches 4 --update-epochs 1 --no-norm-obs --no-diagnostics")
-    weights = load_checkpoint(tmp_path / "r")["agent"]
-    start = ppo.make_agent(arguments(tmp_path, "--env-id Pendulum-v1 --no-norm-obs"), [1]).state_dict()
-    assert all(torch.equal(weights[name], start[name]) for name in start)
-    losses = [points[-1][1] for tag, points in curves(tmp_path / "r").items() if tag.startswith("losses/")]
-    assert sum(value == 0 for value in losses) == len(ppo.LOSSES) + 1  # and the gradient's norm
+    empty = ppo.weighted(mb._replace(valid=torch.zeros_like(mb.valid)), norm_adv=True)
+    assert (empty.advantages == 0).all() and (empty.weights == 0).all()
 
 
 # ---- the network -----------------------------------------------------------------------------------------------------
@@ -431,6 +396,26 @@ def test_normalisers_survive_a_resume(tmp_path):
         assert checkpoint["agent"]["obs_sums"][0, 0].tolist() == [1 + rows] * 3
         assert checkpoint["log"]["reward_moments"][0, 2] == pytest.approx(rows)
     assert not torch.equal(half["agent"]["obs_mean"], torch.zeros(1, 1, 3))
+
+
+def test_rewards_are_normalised_as_in_procgen():
+    """There they are gym's, of one agent. Of two, each is as if alone, from one rollout to the next, over ends."""
+    rng = np.random.default_rng(0)
+    ends, valid = rng.random((2, 40, 2, 3)) < [[[[0.2]]], [[[0.9]]]]
+    rewards, gamma = rng.normal(size=(40, 2, 3)).astype(np.float32) * valid, np.array([[0.9], [0.5]])
+    discounted, moments = np.zeros((2, 3)), np.array([[0.0, 1.0, 1e-4]] * 2)
+    found = np.concatenate(
+        [
+            ppo.normalize_rewards(rewards[part], ends[part], valid[part], discounted, moments, gamma)
+            for part in (slice(15), slice(15, 40))
+        ]
+    )
+    for s in range(2):
+        of_agent = (x[:, s] for x in (rewards, ends, valid))
+        alone = ppo_procgen.normalize_rewards(*of_agent, np.zeros(3), (0.0, 1.0, 1e-4), gamma[s, 0])
+        np.testing.assert_allclose(found[:, s], alone[0], rtol=1e-5)
+        np.testing.assert_allclose(discounted[s], alone[1], rtol=1e-5)
+        np.testing.assert_allclose(moments[s], alone[2], rtol=1e-5)
 
 
 def test_the_reward_of_an_autoreset_step_is_discarded(tmp_path, monkeypatch):

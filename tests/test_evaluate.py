@@ -219,14 +219,15 @@ def test_scores_on_envpool_do_not_depend_on_the_number_at_a_time(tmp_path, capsy
 
 @pytest.mark.parametrize("task", ["gymnasium:run.evil:CartPole-v1", "gymnasium::run.evil:CartPole-v1"])
 def test_no_code_from_a_run_directory(task, tmp_path, capsys, monkeypatch):
-    """…even where Python would find it. What is imported is named before."""
+    """…even where Python would find it, and with --trust. What is imported is named before."""
     run_dir = make_run(tmp_path / "run")
     manifest = json.loads((run_dir / "manifest.json").read_text())
     manifest["arguments"]["env_id"], manifest["command"] = task, "python ppo_envpool.py"
     (run_dir / "manifest.json").write_text(json.dumps(manifest))
     (run_dir / "evil.py").write_text("import pathlib; pathlib.Path(__file__).with_name('trace').touch()")
     monkeypatch.syspath_prepend(tmp_path)
-    said = refused(capsys, run_dir).splitlines()
+    assert "run.evil, which came with the run" in refused(capsys, run_dir)
+    said = refused(capsys, run_dir, "--trust").splitlines()
     assert said[0] == f"note: {run_dir}: its task is of the module run.evil, which is imported now"
     assert f"is code in the run directory {run_dir}" in said[1] and not (run_dir / "trace").exists()
 

@@ -25,7 +25,8 @@ from support import arguments
 
 LINES, SEED = int(os.environ.get("FUZZ_LINES", 600)), os.environ.get("FUZZ_SEED", "1")
 PROGRAMS = {  # share of the lines, words that most lines begin with
-    "ppo_atari_envpool": (52, ()),
+    "ppo_atari_envpool": (26, ()),
+    "ppo_ewma_atari_envpool": (26, ()),
     "pqn_atari_envpool": (52, ()),
     "ppo_procgen": (52, ()),
     "ppo_rnd_envpool": (52, ()),
@@ -41,7 +42,7 @@ PROGRAMS = {  # share of the lines, words that most lines begin with
     "calibration": (8, ()),
     "random_scores": (7, ()),
     "toy_outer_loop": (6, ()),
-    "advise": (3, ("--env-id", "CartPole-v1", "--steps", "2e6")),
+    "advise": (30, ("--env-id", "CartPole-v1", "--steps", "2e6")),
 }
 # parse_args of these makes the directory of --out, if it accepts the line
 MAKE_OUT = {"figures", "report", "umap_coverage"}

@@ -290,7 +290,7 @@ def test_gaussian_policy_against_torch():
 
     mb = ppo.Batch(None, mean + 0.1 * logstd.exp(), logstd, actions, logprobs + 0.1, values, returns, advantages, valid)
     args = ppo.Args(clip_coef=0.2, ent_coef=0.5, vf_coef=2.0, clip_vloss=False)
-    loss, losses = ppo.ppo_loss(Agent(), None, args, mb, valid.sum())
+    loss, losses = ppo.ppo_loss(None, Agent(), args, mb, valid.sum())
     pg_loss, v_loss, entropy = losses["policy_loss"], losses["value_loss"], losses["entropy"]
     torch.testing.assert_close(entropy, normal.entropy().sum(-1)[:5].mean())
     torch.testing.assert_close(pg_loss, -(advantages[:5] * np.exp(-0.1)).mean())
@@ -318,9 +318,9 @@ def test_actions_and_their_densities(isaacgym, monkeypatch, tmp_path):
         played.append(action.clone())
         return step(envs, action)
 
-    def spy_ppo_loss(agent, prox, args, mb, count):
+    def spy_ppo_loss(prox, agent, args, mb, count):
         minibatches.append([x.detach().clone() for x in (mb.means, mb.logstds, mb.actions, mb.logprobs)])
-        return ppo_loss(agent, prox, args, mb, count)
+        return ppo_loss(prox, agent, args, mb, count)
 
     class FarAgent(ppo.Agent):
         def __init__(self, *args):

@@ -17,6 +17,7 @@ from collections import Counter
 
 import launch
 import pytest
+from analysis import sweeps
 from conftest import ROOT, environment, raw_steps, refusal, wait_for
 from launching import jobs, machines, options, pool, price
 
@@ -153,18 +154,17 @@ def test_the_grids_of_all_sweeps(tmp_path, monkeypatch):
         assert f"{runs} runs, {words} steps" in header, name
         phoenix[name] = {job.key for job in found if (job.args["env_id"], job.args["seed"]) == ("Phoenix-v5", 1)}
     assert not list(tmp_path.iterdir())
-    ppo = (
-        "fixed_budget scaling_data coverage data_reuse decoupled gamma hard_exploration num_envs_trend outer_loop "
-        "step_size"
-    )
-    assert len(set.intersection(*(phoenix[name] for name in ppo.split()))) == 1
+    ppo = "fixed_budget scaling_data coverage data_reuse decoupled gamma hard_exploration num_envs_trend"
+    for names in (ppo, "outer_loop step_size"):  # P3's are of ppo_ewma_atari_envpool.py
+        assert len(set.intersection(*(phoenix[name] for name in names.split()))) == 1
     assert phoenix["coverage"] <= phoenix["fixed_budget"] | phoenix["scaling_data"]
     assert len(phoenix["learning_rate"] & phoenix["scaling_data"]) == 1
 
 
 def test_every_sweep_of_the_papers_is_in_all():
     files = {path.stem for path in (ROOT / "sweeps").glob("*.sh")} - {"lib", "all", "smoke"}
-    assert files >= set(SWEEPS) and all(name in (ROOT / "sweeps/all.sh").read_text() for name in SWEEPS)
+    assert files >= {*SWEEPS, *sweeps.names()}
+    assert all(name in (ROOT / "sweeps/all.sh").read_text() for name in sweeps.names())
 
 
 def test_scaling_a_sweep():
@@ -258,6 +258,18 @@ def test_the_last_step_is_that_of_the_schedule(tmp_path):
 )
 def test_a_time_is_given_in_the_unit_that_fits(seconds, words):
     assert price.duration(seconds) == words
+
+
+def test_runs_that_share_a_process_make_its_steps_together(tmp_path):
+    """Four are finished and made 100 steps/s each: four of those that are left make 400, two make 200."""
+    words = f"python ppo_envpool.py --runs-dir {tmp_path} --total-timesteps 1024 --run-name s/"
+    eight = [f"{words}{i} --seed {i}" for i in range(8)]
+    for i in range(4):
+        (tmp_path / f"s/{i}").mkdir(parents=True)
+        (tmp_path / f"s/{i}/done.json").write_text('{"sps": 100}')
+    for lines, together, rate in ((eight, 4, 400), (eight, 3, 300), (eight, 1, 100), (eight[:6], 4, 200)):
+        _, line = price.estimate(jobs.read_jobs(lines), None, 1, 1, together)
+        assert f"at {rate:,} steps/s each (the median of the finished runs)" in line
 
 
 def test_evaluation_episodes_are_asked_for_and_counted(tmp_path):

@@ -43,8 +43,8 @@ class TwoLooks:
     def __init__(self, make_envs, actions):
         self.make_envs, self.actions, self.calls = make_envs, actions, 0
 
-    def __call__(self, args, seeds):
-        envs, inverted = self.make_envs(args, seeds), self.calls % 2
+    def __call__(self, args, seeds, num_threads):
+        envs, inverted = self.make_envs(args, seeds, num_threads), self.calls % 2
         self.calls += 1
         step, reset, done = envs.step, envs.reset, np.zeros(len(seeds), bool)
 

@@ -79,8 +79,10 @@ def commands(text):
 
 
 def arguments_of(path):
-    """The names of the fields of a program's Args, with those of the classes that it inherits."""
+    """The fields of a program's Args, with those of classes that it inherits; report.py has those of figures.py."""
     names = set()
+    if path.name == "report.py":
+        return arguments_of(path.with_name("figures.py"))
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ClassDef) and node.name in ("Args", "Options"):
             names |= {part.target.id for part in node.body if isinstance(part, ast.AnnAssign)}

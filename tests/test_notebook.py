@@ -28,7 +28,7 @@ def test_the_cells_train_draw_and_test(tmp_path):
     assert (tmp_path / "figures/fixed_budget.png").stat().st_size > 10_000
     verdict, about, number, *_ = done.stdout.splitlines()[-5:]
     assert verdict == "128×8 beats 8×128: no verdict, it needs 10 seeds"
-    assert about == "  CartPole-v1, 2,048 steps, 2 seeds" and re.fullmatch(r"  IQM - .* = .*, no CI: 2 seeds", number)
+    assert about == "  CartPole-v1, 2,048 steps, 2 seeds" and re.fullmatch(r"  mean - .* = .*, no CI: 2 seeds", number)
 
 
 def test_it_is_the_demo_and_keeps_no_outputs():

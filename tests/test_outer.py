@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from fractions import Fraction
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -15,9 +16,8 @@ import torch.nn as nn
 from conftest import ROOT, Forked, curves, environment, load_checkpoint, refusal, run_forked, wait_for
 from test_envpool import SIZE, run_here
 
-import metrics
-import ppo_atari_envpool
 import ppo_envpool
+import ppo_ewma_atari_envpool as ewma
 import ppo_isaacgym
 from support import devices, layers, reading, recipe, rundir
 
@@ -116,7 +116,7 @@ def test_the_surrogate_is_hiltons():
     (gradient,), (expected_gradient,) = (torch.autograd.grad(x.sum(), y) for x, y in ((loss, ours), (expected, theirs)))
     torch.testing.assert_close(gradient, expected_gradient, rtol=1e-4, atol=1e-5)
     assert loss.abs()[:3].max() <= 100.01 * advantages[:3].abs().max() and (gradient == 0).any()
-    others = ppo_atari_envpool.ewma_surrogate(new - logprobs, prox - logprobs, advantages, 0.2)
+    others = ewma.ewma_surrogate(new - logprobs, prox - logprobs, advantages, 0.2)
     torch.testing.assert_close(others, loss)  # there of one agent
     on_behaviour = ppo_envpool.ewma_surrogate(new - logprobs, torch.zeros(400), advantages, clip_coef)[3:]
     ratio = (new - logprobs).exp()[3:]
@@ -150,10 +150,10 @@ def test_three_losses_of_the_proximal_policy():
     agent, prox = Network(logits), Network(proximal_logits)
     args = SimpleNamespace(clip_coef=0.2, ent_coef=0.0, vf_coef=0.5, clip_vloss=True)
     expected = ppo_envpool.ewma_surrogate(new - logprobs, proximal - logprobs, advantages, torch.tensor(0.2)).mean()
-    mb = ppo_atari_envpool.Batch(None, logits, actions, logprobs, values, returns, advantages, valid)
-    _, losses = ppo_atari_envpool.ppo_loss(agent, prox, args, mb, count)
+    mb = ewma.Batch(None, logits, actions, logprobs, values, returns, advantages, valid)
+    _, losses = ewma.ppo_loss(prox, agent, args, mb, count)
     torch.testing.assert_close(losses["policy_loss"], expected)
-    assert ppo_atari_envpool.ppo_loss(agent, None, args, mb, count)[1]["policy_loss"] != expected
+    assert ewma.ppo_loss(None, agent, args, mb, count)[1]["policy_loss"] != expected
     outside = ((new - proximal).exp() - 1.0).abs() > 0.2  # where the ratio is clipped
     assert losses["clipfrac"] == outside.float().mean() != ((new - logprobs).exp() - 1.0).abs().gt(0.2).float().mean()
     of_agents = SimpleNamespace(**{**vars(args), "clip_coef": torch.tensor([0.2])})  # one for each agent
@@ -165,7 +165,7 @@ def test_three_losses_of_the_proximal_policy():
     new, proximal = (ppo_isaacgym.gaussian(x.outputs, x.actor_logstd, chosen)[0] for x in (agent, prox))
     expected = ppo_isaacgym.ewma_surrogate(new - logprobs, proximal - logprobs, advantages, 0.2).mean()
     mb = ppo_isaacgym.Batch(None, mean, logstds[0], chosen, logprobs, values, returns, advantages, valid)
-    _, losses = ppo_isaacgym.ppo_loss(agent, prox, args, mb, count)
+    _, losses = ppo_isaacgym.ppo_loss(prox, agent, args, mb, count)
     torch.testing.assert_close(losses["policy_loss"], expected)
     columns = (x[None] for x in (mean, chosen, logprobs, values, returns, advantages, valid, valid / count))
     agent.outputs, prox.outputs = mean[None], proximal_mean[None]  # of one agent (S, B, A)
@@ -173,7 +173,7 @@ def test_three_losses_of_the_proximal_policy():
     torch.testing.assert_close(losses["policy_loss"].squeeze(), expected)  # its own deviation, not the agent's
 
 
-@pytest.mark.parametrize("module", [ppo_atari_envpool, ppo_isaacgym, ppo_envpool])
+@pytest.mark.parametrize("module", [ewma, ppo_isaacgym, ppo_envpool])
 def test_the_proximal_policy_is_the_average_after_each_step(module, isaacgym, tmp_path, monkeypatch):
     """Of the first parameters and of those that each step of the optimiser has left, by the definition."""
     names, found = [], []
@@ -213,7 +213,8 @@ def test_the_proximal_policy_is_the_average_after_each_step(module, isaacgym, tm
 
 def test_a_run_keeps_its_proximal_policy(tmp_path):
     """Its parameters are in the checkpoint, lag behind the agent's, and share the moments of the observations."""
-    run_here(tmp_path, "--env-id Pendulum-v1 --num-minibatches 4 --update-epochs 1 --total-timesteps 512 --prox-com 4")
+    words = "--env-id Pendulum-v1 --num-minibatches 4 --update-epochs 1 --total-timesteps 512"
+    run_here(tmp_path, f"{words} --prox-com 4 --learning-rate 3e-4")
     checkpoint = load_checkpoint(tmp_path / "r")
     prox, agent = checkpoint["prox"], checkpoint["agent"]
     assert prox["n_averaged"] == 1 + 8 and prox.keys() == {f"module.{name}" for name in agent} | {"n_averaged"}
@@ -291,25 +292,39 @@ def test_what_cannot_be_gone_on_from(words, says, tmp_path_factory, tmp_path, ca
 
 
 # ---- gradient noise --------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("script", ["ppo_envpool", "ppo_atari_envpool"])
+@pytest.mark.parametrize("script", ["ppo_envpool", "ppo_ewma_atari_envpool"])
 def test_the_noise_is_that_of_the_loss_before_the_update(script, tmp_path, monkeypatch):
     """The gradient of a group is that of REINFORCE with the advantages of the whole batch, at the first network."""
     module, seen = importlib.import_module(script), []
 
-    def record(gradient, valid, *rest):
+    def record(gradient, *_):
         *_, batch = (x for x in gradient.args if isinstance(x, (list, tuple)))
         batch = [x.clone() for x in batch if x is not None]  # the next rollout overwrites some
-        seen.append((batch, gradient(torch.arange(40)), gradient(torch.arange(64)), rest))
-        return {} if script == "ppo_atari_envpool" else [{}]
+        seen.append((batch, gradient(torch.arange(40)), gradient(torch.arange(64))))
+        return [{}]
 
-    monkeypatch.setattr(metrics, "gradient_noise_scales", record)
+    def record_first(*inputs):
+        if not seen:
+            *others, batch, workers, _ = inputs
+            record(partial(gradient, *others, [*batch], workers))
+        return gradient(*inputs)
+
+    if script == "ppo_envpool":
+        monkeypatch.setattr(module.diagnostics, "gradient_noise_scales", record)
+    else:
+        policy_gradient = module.policy_gradient
+
+        def gradient(*inputs):
+            *others, batch, workers, rows = inputs
+            return policy_gradient(*others, module.Batch(*batch), workers, rows)
+
+        monkeypatch.setattr(module, "policy_gradient", record_first)
     monkeypatch.setattr(sys, "argv", [f"{script}.py"])
     words = f"--num-envs 4 --num-steps 16 --total-timesteps 128 --update-epochs 1 --num-threads 1 --runs-dir {tmp_path}"
     args = module.parse_args([*words.split(), "--run-name", "r"])
     with pytest.raises(SystemExit):
         module.main(args)
-    ((batch, of_some, of_all, rest),) = seen  # the second iteration comes too soon for another measurement
-    assert rest[:2] == (16, 64), "T and the seed, the step"
+    ((batch, of_some, of_all),) = seen  # the second iteration comes too soon for another measurement
     if script == "ppo_envpool":
         obs, _, actions, logprobs, values, returns, advantages, valid = (x[0] for x in batch)
         agent, of_some, of_all = module.make_agent(args, [args.seed]), of_some[0], of_all[0]
@@ -405,7 +420,8 @@ def test_the_noise_is_measured_whatever_is_logged(tmp_path):
     assert led[1] == led[1000] and led[1] != (0, 0.0, 0.0)
 
 
-SCHEDULED = "--schedule 0:4x16,0.3:8x16,0.7:2x64 --total-timesteps 2200 --update-epochs 1 --num-logs 1000 --runs-dir {}"
+SCHEDULED = "--schedule 0:4x16,0.3:8x16,0.7:2x64 --total-timesteps 2200 --update-epochs 1 --num-logs 1000 "
+SCHEDULED += "--runs-dir {} --learning-rate 2.5e-4"
 EDGES = [704, 1600, 2112]  # 11 batches of 64 rows, 7 and 4 of 128
 
 
@@ -463,6 +479,7 @@ def test_a_scheduled_run_that_is_killed(tmp_path):
 
 def test_a_run_led_by_noise_ends_at_its_last_step(tmp_path):
     words = "--env-id CartPole-v1 --schedule noise:2-16x8 --total-timesteps 2000 --num-minibatches 1 --update-epochs 1"
+    words += " --num-logs 1000"
     args = ppo_envpool.parse_args([*words.split(), "--runs-dir", str(tmp_path), "--run-name", "r"])
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
         patch.setattr(sys, "argv", ["ppo_envpool.py"])

@@ -200,11 +200,11 @@ def test_one_line_of_json_whatever_the_task_prints(own_task, capfd):
     (own_task / "noisy.py").write_text(NOISY)
     run_here(own_task, f"--env-id gymnasium:noisy:Noisy-v0 {SMALL}")
     capfd.readouterr()
-    evaluate.main(evaluate.parse_args([str(own_task / "r"), "--episodes", "2", "--greedy"]))
+    evaluate.main(evaluate.parse_args([str(own_task / "r"), "--trust", "--episodes", "2", "--greedy"]))
     out, err = capfd.readouterr()
     assert json.loads(out)["actions"] == "the most likely ones"
     assert {"a step", "a step of another library"} <= set(err.splitlines())
-    words = [sys.executable, str(ROOT / "scripts/evaluate.py"), str(own_task / "r"), "--episodes", "2"]
+    words = [sys.executable, str(ROOT / "scripts/evaluate.py"), str(own_task / "r"), "--trust", "--episodes", "2"]
     done = subprocess.run(words, capture_output=True, text=True, env=environment(PYTHONUNBUFFERED=""))
     assert json.loads(done.stdout)["actions"] == "drawn, as in training"
     assert {"a step", "a step of C", "the end"} <= set(done.stderr.splitlines())
@@ -245,13 +245,13 @@ def test_a_task_that_can_be_made_once(own_task, capsys):
     capsys.readouterr()
     scores = []
     for episodes in ("1", "4"):
-        evaluate.main(evaluate.parse_args([str(own_task / "r"), "--episodes", episodes, "--num-envs", "4"]))
+        evaluate.main(evaluate.parse_args([str(own_task / "r"), "--trust", "--episodes", episodes, "--num-envs", "4"]))
         scores.append(json.loads(capsys.readouterr().out)["scores"])
     assert run["final_episodes"] == 3 and [len(of_run) for of_run in scores] == [1, 4]
     manifest = json.loads((own_task / "r/manifest.json").read_text())
     manifest["arguments"]["env_kwargs"] = "{}"  # the same task where many can be made
     (own_task / "r/manifest.json").write_text(json.dumps(manifest))
-    evaluate.main(evaluate.parse_args([str(own_task / "r"), "--episodes", "4", "--num-envs", "4"]))
+    evaluate.main(evaluate.parse_args([str(own_task / "r"), "--trust", "--episodes", "4", "--num-envs", "4"]))
     assert json.loads(capsys.readouterr().out)["scores"] == scores[1]
 
 

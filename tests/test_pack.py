@@ -242,6 +242,6 @@ def test_a_diverged_run_plays_no_evaluation_episodes(tmp_path, capsys):
 def test_stopped_runs_play_no_evaluation_episodes():
     several, closed = object.__new__(pack.Pack), []
     args = SimpleNamespace(seed=1, eval_episodes=2)
-    several.members, several._bar = [SimpleNamespace(args=args, exit_code=143, finish=closed.append)], None
+    several.members, several._meter = [SimpleNamespace(args=args, exit_code=143, finish=closed.append)], None
     several.finish(None)
     assert closed == [[]]

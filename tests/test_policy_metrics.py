@@ -9,7 +9,6 @@ from hypothesis import given
 from tensors import NAN, approx, factors, rand, randn, seeds, shuffled
 
 import metrics
-from support import diagnostics
 
 # ---- importance ratios -----------------------------------------------------------------------------------------------
 log_ratios = st.lists(st.floats(-30, 30), min_size=1, max_size=50)
@@ -74,23 +73,19 @@ def test_kl_against_monte_carlo(continuous):
     if continuous:
         mean, logstd, new_mean, new_logstd = rand(5, 2), rand(1, 2) - 1.0, rand(5, 2, seed=1), rand(1, 2, seed=2)
         old, new = (torch.distributions.Normal(m, s.exp()) for m, s in ((mean, logstd), (new_mean, new_logstd)))
-        values, kl = diagnostics.gaussian_policy_diagnostics(mean, logstd, new_mean, new_logstd, mean)
+        kl = metrics.gaussian_kl(mean, logstd, new_mean, new_logstd)
         back = metrics.gaussian_kl(new_mean, new_logstd, mean, logstd)
-        assert kl == metrics.gaussian_kl(mean, logstd, new_mean, new_logstd) and metrics.gaussian_kl(*[mean] * 4) == 0.0
+        assert metrics.gaussian_kl(*[mean] * 4) == 0.0
     else:
         logits, new_logits = 3 * rand(5, 3), 6 * rand(5, 3, seed=1)
         old, new = (torch.distributions.Categorical(logits=x) for x in (logits, new_logits))
-        values, kl = diagnostics.policy_diagnostics(logits, new_logits, torch.zeros(5, dtype=torch.int64))
+        kl = metrics.categorical_kl(logits, new_logits)
         back = metrics.categorical_kl(new_logits, logits)
-        assert kl == metrics.categorical_kl(logits, new_logits) and metrics.categorical_kl(logits, logits + 1.0) < 1e-15
+        assert metrics.categorical_kl(logits, logits + 1.0) < 1e-15
     actions = old.sample((200_000,))
     terms = old.log_prob(actions) - new.log_prob(actions)
     sampled = (terms.sum(-1) if continuous else terms).mean().item()
     assert kl == approx(sampled, rel=0.02) and abs(back - kl) > 0.05 * kl
-    at = actions[0] if continuous else torch.zeros(5, dtype=torch.int64)
-    log_ratio = new.log_prob(mean if continuous else at) - old.log_prob(mean if continuous else at)
-    log_ratio = log_ratio.sum(-1) if continuous else log_ratio
-    assert values["ess/samples"] == approx(metrics.effective_sample_size(log_ratio))
 
 
 def test_kl_at_the_edges():
@@ -154,20 +149,25 @@ def test_gradient_noise_is_unbiased():
     """Gradients with a known mean and covariance: both estimates are within 2 % on average over 3000 measurements."""
     generator = torch.Generator().manual_seed(0)
     mean, std = rand(30), 0.5 + rand(30, seed=1)
-    groups = torch.arange(8)[:, None]
-    samples = mean + std * torch.randn(3000, 8, 30, generator=generator, dtype=torch.float64)
-    found = torch.tensor([metrics.gradient_noise(lambda rows, x=x: x[rows[0]], groups) for x in samples])
+    samples = mean + std * torch.randn(8, 3000, 30, generator=generator, dtype=torch.float64)
+    found = torch.stack(metrics.gradient_noise(samples), 1)  # as of 3000 agents
     expected = torch.stack([mean.square().sum(), std.square().sum()])
     torch.testing.assert_close(found.mean(0).double(), expected, rtol=0.02, atol=0)
-    alone, halves = metrics.gradient_noise(lambda rows: samples[0][rows[0]], groups), []
-    for part in (groups[:4], groups[4:]):  # two processes, each with half of the groups: the same sums
-        metrics.gradient_noise(lambda rows: samples[0][rows[0]], part, halves.append)
-    sums = [x + y for x, y in zip(*halves)]
-    summed = metrics.gradient_noise(
-        lambda rows: samples[0][rows[0]], groups[:4], lambda tensors: [x.copy_(y) for x, y in zip(tensors, sums)]
+    alone = torch.stack(metrics.gradient_noise(samples[:, 7]))
+    torch.testing.assert_close(alone, found[7])
+    assert all(map(math.isnan, metrics.gradient_noise(samples[:1, 0])))
+
+
+def noise_scales(rows, valid, num_steps):
+    """metrics.noise_scales of the means of rows (T N, P), a row being its own gradient; in groups as in the scripts."""
+    num_envs = len(valid) // num_steps
+    groups = metrics.environment_groups(num_steps, num_envs, metrics.NOISE_GROUPS)
+    order = torch.randperm(groups.numel(), generator=torch.Generator().manual_seed(0))
+    outer, inner = (
+        torch.stack([rows[inds][valid[inds]].mean(0) for inds in part])
+        for part in (groups, groups.flatten()[order].view_as(groups))
     )
-    assert summed == approx(alone)
-    assert all(map(math.isnan, metrics.gradient_noise(lambda rows: samples[0][rows[0]], groups[:1])))
+    return metrics.noise_scales(outer, inner, valid[groups.flatten()].sum() / len(groups), num_envs // len(groups))
 
 
 def test_noise_scales_tell_environments_from_steps():
@@ -177,30 +177,32 @@ def test_noise_scales_tell_environments_from_steps():
     a, b = (torch.randn(*size, P, generator=generator, dtype=torch.float64) for size in ((1, N), (T, N)))
     rows = (1.0 + a + b).flatten(0, 1)
     valid = torch.arange(T * N) // N < T - 4  # the last four steps of each are no rows
-    out = metrics.gradient_noise_scales(lambda inds: rows[inds][valid[inds]].mean(0), valid, T, seed=0)
+    out = noise_scales(rows, valid, T)
     assert out["grad_noise_scale/envs"] == approx(1 + 1 / 12, rel=0.25)  # tr = P (1 + 1 / 12) for one environment
     assert out["grad_noise_scale"] == approx(12 * out["grad_noise_scale/envs"])
     assert out["grad_noise_scale/inner"] == approx(2, rel=0.4) and out["grad_noise_scale/dominated"] == 0
     assert out["grad_noise_scale"] == approx(out["grad_noise_scale/noise"] / out["grad_noise_scale/signal"])
     rows = rows - rows[valid].mean(0)  # no gradient at all
-    out = metrics.gradient_noise_scales(lambda inds: rows[inds][valid[inds]].mean(0), valid, T, seed=0)
+    out = noise_scales(rows, valid, T)
     assert out["grad_noise_scale/dominated"] == 1 and out["grad_noise_scale/signal"] < 0
     assert not {"grad_noise_scale", "grad_noise_scale/envs", "grad_noise_scale/inner"} & out.keys()
-    assert metrics.gradient_noise_scales(lambda inds: rows[inds].mean(0), valid[:T], T, seed=0) == {}
+    assert noise_scales(rows, valid[:T], T) == {}  # one environment
 
 
-@pytest.mark.parametrize("num_envs, num_ranks", [(2, 1), (3, 1), (7, 1), (19, 1), (64, 2), (6, 2)])
-def test_the_noise_in_environments_is_that_in_samples(num_envs, num_ranks):
+@pytest.mark.parametrize("num_envs", [2, 3, 7, 19])
+def test_the_noise_in_environments_is_that_in_samples(num_envs):
     """12 of an environment's 16 rows count, however many environments make a group."""
     rows = 1 + 0.1 * torch.randn(16 * num_envs, 20, generator=torch.Generator().manual_seed(0))
-    valid = torch.arange(16 * num_envs) // num_envs < 12
-
-    def add(tensors):  # the other process has the same numbers
-        for x in tensors:
-            x *= num_ranks
-
-    out = metrics.gradient_noise_scales(lambda inds: rows[inds][valid[inds]].mean(0), valid, 16, 0, num_ranks, add)
+    out = noise_scales(rows, torch.arange(16 * num_envs) // num_envs < 12, 16)
     assert out["grad_noise_scale"] == approx(12 * out["grad_noise_scale/envs"]) and out["grad_noise_scale"] > 0
+
+
+def test_the_noise_of_each_agent_alone():
+    gradients, rows = 1 + randn(2, 8, 3, 5), torch.tensor([12.0, 12.0, 6.0])
+    found = metrics.noise_scales(*gradients, rows, 2)
+    assert len(found) == 3
+    for s in range(3):
+        assert found[s] == approx(metrics.noise_scales(*gradients[:, :, s], rows[s], 2))
 
 
 def test_each_noise_scale_is_there_if_its_own_signal_is_positive():

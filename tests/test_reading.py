@@ -4,6 +4,7 @@ import fcntl
 import io
 import json
 import os
+import random
 import re
 import sys
 
@@ -11,10 +12,12 @@ import conftest
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from conftest import ROOT
 from planted_runs import draw, write_curves, write_events, write_run  # puts scripts/ on the path
 
 # isort: split
+import figures
 import launch
 import report
 from analysis import training_runs
@@ -266,6 +269,55 @@ def test_load_of_nothing(tmp_path):
         reading.load(tmp_path / "none")
 
 
+# ---- archives --------------------------------------------------------------------------------------------------------
+def damages(whole):
+    """A file cut at every hundredth of its length, and a hundred copies with one flipped bit."""
+    yield from (whole[: len(whole) * i // 100] for i in range(100))
+    places = random.Random(1).sample(range(8 * len(whole)), 100)
+    for place in [
+        *places,
+        *(8 * (found.start() + 38) + 4 for found in re.finditer(b"PK\1\2", whole)),
+    ]:  # a folder's mark
+        damaged = bytearray(whole)
+        damaged[place // 8] ^= 1 << place % 8
+        yield bytes(damaged)
+
+
+def test_of_a_damaged_checkpoint_the_one_before_is_taken(tmp_path, capsys):
+    """torch.load takes most flipped bits for other weights, and ends with OSError at half of the cuts."""
+    weights = torch.rand(40, 50)
+    torch.save({"format": reading.FORMAT, "age": "new", "weights": weights}, tmp_path / "checkpoint.pt")
+    torch.save({"format": reading.FORMAT, "age": "old"}, tmp_path / "checkpoint.prev.pt")
+    path, older = tmp_path / "checkpoint.pt", 0
+    for damaged in damages(path.read_bytes()):
+        path.write_bytes(damaged)
+        _, checkpoint = reading.newest_checkpoint(tmp_path)
+        if checkpoint["age"] == "old":
+            assert re.fullmatch(
+                r"note: \S+/checkpoint.pt cannot be read \(\w+\): it is damaged\n", capsys.readouterr().err
+            )
+            older += 1
+        else:
+            assert torch.equal(checkpoint["weights"], weights), "a damaged checkpoint is taken as whole"
+    assert older > 170  # some bits of the padding between the parts mean nothing
+
+
+def test_damaged_arrays_are_none(tmp_path):
+    arrays = {"obs": np.arange(300).reshape(100, 3), "value": np.ones(100, np.float32)}
+    for write in (np.savez, np.savez_compressed):
+        write(tmp_path / "coverage.npz", **arrays)
+        whole, refused = (tmp_path / "coverage.npz").read_bytes(), 0
+        for damaged in damages(whole):
+            (tmp_path / "coverage.npz").write_bytes(damaged)
+            try:
+                found = reading.read_arrays(tmp_path / "coverage.npz")
+            except ValueError:
+                refused += 1
+            else:
+                assert all(np.array_equal(found[name], array) for name, array in arrays.items())
+        assert refused > 150
+
+
 # ---- whose code runs -------------------------------------------------------------------------------------------------
 def test_reading_runs_nobodys_code_and_needs_no_simulator(tmp_path, monkeypatch, capsys):
     """Figures, report, status and dry-run, of tasks that name a module, on a machine without EnvPool."""
@@ -279,7 +331,7 @@ def test_reading_runs_nobodys_code_and_needs_no_simulator(tmp_path, monkeypatch,
                 place = runs / f"{game[-5:]}{num_envs}_{seed}"
                 write_run(place, 1.0, script="ppo_envpool", game=game, seed=seed, num_envs=num_envs)
     draw("mine", runs, out)
-    report.main(report.parse_args(["mine", "--runs", str(runs), "--out", str(out), "--reps", "100"]))
+    figures.main(report.parse_args(["mine", "--runs", str(runs), "--out", str(out), "--reps", "100"]))
     assert (out / "mine.html").exists() and len(reading.load(runs)) == 12
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     launch.main(["status", "--runs-dir", str(runs)])

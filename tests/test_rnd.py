@@ -8,13 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn as nn
-from conftest import ROOT, Forked, Recorder, command, curves, environment, load_checkpoint, run, two_ranks
+from conftest import Recorder, command, curves, load_checkpoint, run
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import ppo_rnd_envpool as rnd
-from support import diagnostics
-
-ALONE = list  # in place of what adds tensors over processes
 
 
 def columns(*rows):
@@ -49,8 +46,8 @@ def test_frame_moments_are_those_of_all_valid_frames():
     valid[3:5] = False  # steps without a valid frame
     frames[6:] += 50
     start = torch.zeros(84, 84), torch.ones(84, 84), 1e-9
-    first = diagnostics.merge_step_moments(start, frames[:1], valid[:1], ALONE)
-    mean, var, count = diagnostics.merge_step_moments(first, frames[1:], valid[1:], ALONE)
+    first = rnd.merge_step_moments(start, frames[:1], valid[:1])
+    mean, var, count = rnd.merge_step_moments(first, frames[1:], valid[1:])
     torch.testing.assert_close(mean, frames[valid].double().mean(0))
     torch.testing.assert_close(var, frames[valid].double().var(0, unbiased=False))
     assert count == pytest.approx(valid.sum().item())
@@ -71,57 +68,8 @@ class Operations(TorchDispatchMode):
 def test_frame_moments_wait_for_no_step():
     """Rows chosen by a mask have a length that a GPU would have to tell, once a step."""
     with Operations() as operations:
-        diagnostics.merge_step_moments((0.0, 1.0, 1e-4), torch.ones(9, 7), torch.ones(9, 7) > 0, ALONE)
+        rnd.merge_step_moments((0.0, 1.0, 1e-4), torch.ones(9, 7, 2, 2), torch.ones(9, 7) > 0)
     assert not {"index", "nonzero", "masked_select", "_local_scalar_dense", "item"} & operations.names.keys()
-
-
-# ---- two processes ---------------------------------------------------------------------------------------------------
-SHARES = """
-import contextlib
-import sys
-import torch
-sys.path.insert(0, {root!r})
-import ppo_rnd_envpool as rnd
-with contextlib.suppress(SystemExit):
-    rnd.main(rnd.parse_args(sys.argv[1:]))
-frames, start, advantages, valid = torch.load({path!r})
-own = slice(rnd.devices.RANK, None, 2)
-moments = rnd.diagnostics.merge_step_moments(start, frames[:, own], valid[:, own], rnd.devices.add_over_ranks)
-normalized = torch.zeros_like(advantages)
-normalized[own], *counts = rnd.normalize_advantages(advantages[own], valid[0, own])
-rnd.devices.add_over_ranks([normalized])
-torch.save((moments, counts, normalized), {path!r} + str(rnd.devices.RANK))
-"""
-
-
-def test_two_processes_count_as_one(tmp_path):
-    """A run ends with the sums of every game, and its moments and counts of rows are those of both processes."""
-    generator = torch.Generator().manual_seed(0)
-    frames = torch.randint(0, 256, (3, 8, 84, 84), generator=generator, dtype=torch.uint8)
-    start = torch.zeros(84, 84), torch.ones(84, 84), 1e-4
-    advantages = torch.randn(8, generator=generator)
-    valid = torch.rand(3, 8, generator=generator) < 0.7
-    valid[0] = torch.tensor([1, 1, 1, 0, 1, 0, 1, 0], dtype=torch.bool)  # 4 of the first process, 1 of the second
-    path = str(tmp_path / "data.pt")
-    torch.save((frames, start, advantages, valid), path)
-    (tmp_path / "shares.py").write_text(SHARES.format(root=str(ROOT), path=path))
-    python, _, *words = command("ppo_rnd_envpool.py", tmp_path, "--total-timesteps", 256, "--no-diagnostics")
-    program = [python, str(tmp_path / "shares.py"), *words]
-    for process in [Forked(program, tmp_path, environment(**rank)) for rank in two_ranks()]:
-        out, err = process.communicate()
-        assert process.returncode == 0, out + err
-
-    first, second = (torch.load(path + rank) for rank in "01")
-    torch.testing.assert_close(first, second, rtol=0, atol=0)
-    normalized, *counts = rnd.normalize_advantages(advantages, valid[0])
-    assert counts == [5]
-    torch.testing.assert_close(first, (diagnostics.merge_step_moments(start, frames, valid, ALONE), counts, normalized))
-    state = load_checkpoint(tmp_path / "run")["log"]
-    assert (
-        state["discounted"].shape == (4,) and (state["discounted"] > 0).all() and len(state["discounted"].unique()) == 4
-    )
-    rows = state["sum_moments"][2]
-    assert 200 < rows < 257 and state["frame_moments"][2] == pytest.approx(128 + rows, abs=0.01)
 
 
 # ---- one iteration of the script on real games -----------------------------------------------------------------------
@@ -145,7 +93,7 @@ def recorded(tmp_path_factory):
     Berzerk has 18 actions, and most games lose a life within 64 random steps.
     """
     folder, envs = tmp_path_factory.mktemp("recorded"), Recorder(rnd.make_envs)
-    calls = {name: [] for name in ("gae", "discounted_sums", "normalize_advantages", "minibatch", "merge_step_moments")}
+    calls = {name: [] for name in ("gae", "discounted_sums", "normalize_advantages", "gradient", "merge_step_moments")}
 
     def recorder(name, function):
         def call(*inputs, **others):
@@ -163,8 +111,7 @@ def recorded(tmp_path_factory):
         patch.setattr(rnd, "Agent", KnownAgent)
         patch.setattr(rnd, "make_envs", envs)
         for name in calls:
-            home = diagnostics if name == "merge_step_moments" else rnd
-            patch.setattr(home, name, recorder(name, getattr(home, name)))
+            patch.setattr(rnd, name, recorder(name, getattr(rnd, name)))
         rnd.main(args)
     for number, handler in handlers.items():
         signal.signal(number, handler)
@@ -251,11 +198,20 @@ def test_what_the_minibatches_get(recorded):
     torch.testing.assert_close(advantages.sort()[0], expected.sort()[0])
     all_valid = recorded.calls["gae"][0][0][5]
     assert len(minibatches) == 4 and valid.sum() == all_valid.sum() and (advantages[~valid] == 0).all()
-    for (batch, inds, *_), (mb, count, num_learned, *_) in recorded.calls["minibatch"]:
-        assert torch.equal(mb.obs, batch.obs[inds]) and count == batch.valid[inds].sum()
-        quarter = inds[::4]  # the predictor learns a quarter of the rows, if they are valid
-        assert torch.equal(mb.frames, batch.frames[quarter]) and torch.equal(mb.frames_valid, batch.valid[quarter])
-        assert 0 < num_learned == batch.valid[quarter].sum()
+    for (*_, mb, moments), _ in recorded.calls["gradient"]:
+        assert len(mb.frames) == len(mb.obs) // 4 and torch.equal(mb.frames_valid, mb.valid[::4])  # of a quarter
+        assert 0 < mb.frames_valid.sum()
+        assert moments[2] == pytest.approx(512 + all_valid.sum().item()), "those with the frames of this rollout"
+
+
+def test_the_rows_of_a_minibatch_and_the_frames_that_the_predictor_learns():
+    generator = torch.Generator().manual_seed(0)
+    batch = rnd.Batch(*(torch.rand(40, generator=generator) for _ in rnd.Batch._fields))
+    inds = torch.randperm(40, generator=generator)[:16]
+    mb, quarter = batch.rows(inds, 0.25), inds[::4]
+    assert torch.equal(mb.obs, batch.obs[inds]) and torch.equal(mb.int_returns, batch.int_returns[inds])
+    assert torch.equal(mb.frames, batch.frames[quarter]) and torch.equal(mb.frames_valid, batch.frames_valid[quarter])
+    assert len(batch.rows(inds, 0.0).frames) == 0 and len(batch.rows(inds, 1.0).frames) == 16
 
 
 def test_the_target_stays_and_the_predictor_learns(recorded):

@@ -15,6 +15,7 @@ import torch
 from conftest import refusal
 from scipy import stats
 
+import ppo_envpool
 from support import arguments, devices, progress, reading, rundir
 from support.envs.episodes import Episodes, env_seeds, mean_interval
 
@@ -72,7 +73,10 @@ def test_shares_of_processes(number, processes, monkeypatch):
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-@pytest.mark.parametrize("batches,num_logs", [([128] * 8, 3), ([128] * 8, 100), ([64, 64, 128, 256, 512], 4)])
+@pytest.mark.parametrize(
+    "batches,num_logs",
+    [([128] * 8, 3), ([128] * 8, 100), ([64, 64, 128, 256, 512], 4), ([1024] * 200, ppo_envpool.Args.num_logs)],
+)
 def test_log_points(batches, num_logs):
     """As many points as asked for, or one an iteration; the last step has one, also if the batch changes on the way."""
     run = object.__new__(rundir.Run)
@@ -83,6 +87,7 @@ def test_log_points(batches, num_logs):
         points += [run.global_step] * run.at_log_point(batch)
     assert points[-1] == run.total_steps and len(points) == min(num_logs, len(batches), len(points))
     assert len(points) >= min(num_logs, len(batches)) - (len(set(batches)) > 1)
+    assert len(points) <= 100  # by default ppo_envpool.py's diagnostics cost less than a tenth
 
 
 def test_the_first_tensor_that_is_not_finite_in_any_process(tmp_path, monkeypatch):
@@ -142,12 +147,25 @@ def test_what_keeps_a_run_from_writing_is_one_line(tmp_path, monkeypatch, capsys
         open(tmp_path / "checkpoint.pt")
 
 
+@pytest.mark.parametrize("commit,says", [("0123456789abcdef", "0123456789ab"), (None, "645d5f2")])
+def test_a_run_with_an_option_that_is_gone(commit, says, tmp_path, capsys):
+    """It would go on without it, and say nothing."""
+    args = ppo_envpool.parse_args(f"--run-name r --runs-dir {tmp_path}".split())
+    before = {name: value for name, value in vars(args).items() if name not in arguments.PACK}
+    content = {"arguments": {**before, "momentum": 0.9, "unused": None}, "git": {"commit": commit, "dirty": False}}
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r/manifest.json").write_text(json.dumps(content))
+    error = refusal(capsys, rundir.Run, args, torch.device("cpu"))
+    assert f"--run-name r has run with --momentum 0.9, now gone: commit {says} resumes it" in error
+
+
 def test_evaluation_episodes_without_a_finite_mean_are_left_out(tmp_path, capsys):
     """Such a number would make done.json one that no program reads."""
     run = object.__new__(rundir.Run)
-    run.path, run.args, run.alone = tmp_path, SimpleNamespace(capture_video=False), False
-    run._bar = run._lock = io.StringIO()
-    run._events = run._wandb = None
+    run.path = run.name = tmp_path
+    run.args, run.alone = SimpleNamespace(capture_video=False), False
+    run._lock = io.StringIO()
+    run._events = run._meter = run._wandb = None
     run.exit_code, run.global_step, run.parent_step, run._wall_seconds, run.latest = 0, 8, 2, 2.0, [(1.0, 4)]
     done = run.finish([1.0, np.nan])
     assert done == {"global_step": 8, "wall_seconds": 2.0, "sps": 3.0, "episodic_return": 1.0}

@@ -16,7 +16,8 @@ from support.envs.episodes import env_seeds
 
 @pytest.fixture(scope="module")
 def untrained(tmp_path_factory):
-    return make_run(tmp_path_factory.mktemp("untrained"), "ppo_envpool", env_id="CartPole-v1")
+    folder = tmp_path_factory.mktemp("untrained")
+    return make_run(folder, "ppo_envpool", env_id="CartPole-v1", learning_rate=1e-3)
 
 
 @pytest.fixture
@@ -83,10 +84,10 @@ def test_runs_of_the_launcher(plant, tmp_path, capsys):
 @pytest.mark.parametrize(
     "others, says",
     [
-        ([], ": none of its runs is finished and has a return: s1 (not finished): expected a run directory"),
-        ([dict(seed=2, score=[None])], "return: s1 (not finished), s2 (no episode has ended): expected"),
+        ([], ": none of its runs is finished and has ended an episode: s1 (not finished): expected a finished run"),
+        ([dict(seed=2, score=[None])], "episode: s1 (not finished), s2 (no episode has ended): expected"),
         (
-            [dict(seed=2, score=[1.0], env_id="Acrobot-v1")],
+            [dict(seed=2, score=[1.0], env_id="Acrobot-v1", clip_coef=0.1)],
             "s2 has run with --env-id Acrobot-v1, not CartPole-v1 as s1",
         ),
         ([dict(seed=2, score=[1.0], hidden_sizes=[9])], "s2 has run with --hidden-sizes 9, not 64 64 as s1: expected"),

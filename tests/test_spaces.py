@@ -4,6 +4,7 @@ import json
 import math
 import shlex
 import sys
+from types import SimpleNamespace
 
 import evaluate
 import gymnasium
@@ -23,7 +24,7 @@ from test_pack import OWN, TINY, check_same, train, train_together
 
 import metrics
 import ppo_envpool as ppo
-from support import diagnostics, layers
+from support import layers
 from support.envs import tasks
 from support.envs.gymnasium import GymnasiumEnvs
 from support.envs.spaces import Envs, Unplayable, actions_of, observation_of
@@ -252,23 +253,16 @@ def test_log_probabilities_of_independent_parts_add_up():
         torch.testing.assert_close(logprobs, sum(p.log_prob(a) for p, a in zip(policies, actions.unbind(-1))))
         torch.testing.assert_close(entropy, sum(p.entropy() for p in policies))
         news = [torch.distributions.Categorical(logits=x) for x in new.split(sizes, -1)]
-        values, kl = diagnostics.policy_diagnostics(logits, new, actions, None, sizes)
+        agent = SimpleNamespace(continuous=False, logits=lambda outputs, sizes=sizes: outputs.split(sizes, -1))
+        batch = SimpleNamespace(outputs=logits, valid=torch.ones(2, 5, dtype=torch.bool))
+        kl = ppo.behavior_kl(agent, batch, new, None)
         expected = sum(torch.distributions.kl_divergence(*pair) for pair in zip(policies, news)).mean(-1)
         torch.testing.assert_close(kl.float(), expected)
-        ratio = sum(p.log_prob(a) for p, a in zip(news, actions.unbind(-1))) - logprobs
-        assert values["ess/samples"].tolist() == pytest.approx([metrics.effective_sample_size(x) for x in ratio])
-        probs = torch.cat([p.probs for p in news], -1)
-        assert values["policy_variance"].tolist() == pytest.approx(metrics.policy_variance(probs.double()).tolist())
 
 
 def test_one_part_is_the_plain_policy():
     torch.manual_seed(0)
-    logits, new, actions = torch.randn(2, 9, 4), torch.randn(2, 9, 4), torch.randint(4, (2, 9))
-    (plain, kl), (one, same) = (
-        diagnostics.policy_diagnostics(logits, new, actions),
-        diagnostics.policy_diagnostics(logits, new, actions[..., None], None, (4,)),
-    )
-    assert torch.equal(kl, same) and all(torch.equal(plain[name], one[name]) for name in plain)
+    logits, actions = torch.randn(2, 9, 4), torch.randint(4, (2, 9))
     for x, y in zip(ppo.categorical(logits, actions), ppo.categoricals(logits, (4,), actions[..., None])):
         assert torch.equal(x, y)
 
@@ -277,7 +271,8 @@ def test_one_part_is_the_plain_policy():
 def test_an_images_convolutions_are_pytorchs():
     """For each encoder of two agents, and so are their gradients."""
     torch.manual_seed(0)
-    linears = layers.stacked([(2, 3 * 9, 5, 1.0), (2, 5 * 4, 4, 1.0)], [1, 2], lambda layer, gain: layer)
+    new = layers.Maker([1, 2], lambda layer, std: layer)
+    linears = [new(2, 3 * 9, 5), new(2, 5 * 4, 4)]
     convolutions = [layers.Convolution(linears[0], 3, 2), layers.Convolution(linears[1], 2, 1)]
     images = torch.randn(2, 7, 3, 9, 11)
     x = images
@@ -309,7 +304,8 @@ def test_the_diagnostics_see_the_convolutions(name, units):
         assert [x.shape[3] for x in hiddens] == units and all(x.shape[:3] == (2, 1, 3) for x in hiddens)
         agent.convolutions[0][0].bias.fill_(-1e9)  # the first layer is silent
         hiddens = agent(torch.from_numpy(obs.astype(agent.observation.dtype)))[2]
-        share = diagnostics.diagnose_agents(hiddens, torch.ones(2, 3, dtype=torch.bool))["dormant_neurons"]
+        activity = metrics.activity([x[:, 0] for x in hiddens], torch.ones(2, 3, dtype=torch.bool))
+        share = metrics.dormant_neurons(activity)
     assert (share >= 100 * units[0] / sum(units)).all()
 
 

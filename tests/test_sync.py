@@ -10,20 +10,41 @@ import sys
 
 import graphlib
 import pytest
-from conftest import ROOT, SMALL
+from conftest import FIRST, ROOT, SMALL
 
 SCRIPTS = {name: (ROOT / name).read_text() for name in [*SMALL, "ppo_isaacgym.py"]}
-REWRITTEN = ["ppo_atari_envpool.py", "pqn_atari_envpool.py"]  # the scripts on the pattern of the first; in the end all
+AXIS = "ppo_envpool.py"
+REWRITTEN = [  # the scripts on the pattern of the first; in the end all
+    "ppo_atari_envpool.py",
+    "ppo_ewma_atari_envpool.py",
+    "pqn_atari_envpool.py",
+    "ppo_procgen.py",
+    "ppo_rnd_envpool.py",
+    AXIS,
+    "ppo_isaacgym.py",
+]
 BANNERS = (
     "Args, environments, network, advantages and loss, the six diagnostics, evaluation, "
     "setup, rollout, advantages, update, log, close"
 ).split(", ")
 TARGETS = {"advantages": "targets", "advantages and loss": "targets and loss"}  # what a value method has
+OUTER = ["ppo_ewma_atari_envpool.py", "ppo_isaacgym.py", AXIS]  # the scripts of P3's experiments
 LINES = {
-    "ppo_atari_envpool.py": 475,
-    "pqn_atari_envpool.py": 470,
+    "ppo_atari_envpool.py": 480,
+    "ppo_ewma_atari_envpool.py": 565,
+    "pqn_atari_envpool.py": 475,
+    "ppo_procgen.py": 560,
+    "ppo_rnd_envpool.py": 655,
+    AXIS: 740,
+    "ppo_isaacgym.py": 582,
 }  # at most; what grows beyond it has something in it that is no algorithm
-NEIGHBOURS = {}  # the lines in which two scripts differ, at most: two files differ by what the algorithms differ
+NEIGHBOURS = {
+    (FIRST, "ppo_ewma_atari_envpool.py"): 138,
+    (FIRST, "pqn_atari_envpool.py"): 317,
+    (FIRST, "ppo_procgen.py"): 260,
+    (FIRST, "ppo_rnd_envpool.py"): 400,
+    ("ppo_ewma_atari_envpool.py", "ppo_isaacgym.py"): 410,
+}  # the lines in which two scripts differ, at most: two files differ by what the algorithms differ
 OWN = {  # top-level names that each script fills in its own way
     "Args": "each algorithm has its own arguments; shared ones are compared one by one below",
     "parse_args": "two scripts have defaults by task or by kind of action",
@@ -39,8 +60,24 @@ OWN = {  # top-level names that each script fills in its own way
     "play_episodes": "as the policy acts: sampled, epsilon-greedy, Gaussian; Procgen has no lives",
     "main": "each algorithm has its own loop; its shared passages are compared below",
 }
+EWMA, ISAAC = "ppo_ewma_atari_envpool.py", "ppo_isaacgym.py"
+RANKS = "of all processes of torchrun"
 EXCEPT = {  # (name, script): why the text is another there than in the other scripts that have the name
     ("gradient", "pqn_atari_envpool.py"): "it has no advantages to normalise",
+    ("gradient", "ppo_rnd_envpool.py"): "the predictor learns too, from frames of its own",
+    ("update", "ppo_rnd_envpool.py"): "the same",
+    ("gradient", EWMA): RANKS,
+    ("normalize_advantages", EWMA): RANKS,
+    ("gae", AXIS): "in NumPy, where its rollout is",
+    ("gradient", AXIS): "each agent's gradient is a row; one thread computes",
+    ("update", AXIS): "each agent's gradient is clipped alone",
+    ("ewma_surrogate", AXIS): "each agent has its own clip range",
+    ("gradient_noise", AXIS): "one thread computes, for all agents",
+    ("policy_gradient", AXIS): "the same",
+    ("normalize_rewards", AXIS): "the axis of agents, whose moments are arrays",
+    ("gradient", ISAAC): RANKS,
+    ("normalize_advantages", ISAAC): RANKS,
+    ("update", ISAAC): "the learning rate may follow the KL (--desired-kl)",
 }
 LOSS = {  # passages of ppo_loss, the same in all PPO scripts: how their first and their last line begin
     "policy loss": ("    logratio = ", "    outside = "),
@@ -58,7 +95,23 @@ PASSAGES = {  # passages of main, the same wherever they are
     "log": ("            run.log(", "        run.end_iteration()"),
     "start": ('if __name__ == "__main__":', "        main("),
 }
-PASSAGE_EXCEPT = {}  # (passage, script): why it is not the same there
+ELSEWHERE = {  # modules of support/ that have a word for a loss or a gradient, and why
+    "layers": "several agents with the bits that each has alone; the docstring of their script names its parts",
+    "diagnostics": "what scripts call that have not been rewritten",
+    "tags": "the names of curves",
+}
+PASSAGE_EXCEPT = {  # (passage, script): why it is not the same there
+    ("rows", "ppo_procgen.py"): "its rewards are the raw ones, and it has no lives",
+    ("masks", "ppo_procgen.py"): "it normalises the rewards",
+    ("minibatches", "ppo_rnd_envpool.py"): "a minibatch has frames that the predictor learns",
+    ("minibatches", EWMA): RANKS,
+    ("minibatches", ISAAC): RANKS,
+    ("setup", ISAAC): "its simulators draw from PyTorch's generator, and know the sizes of the network",
+    ("rows", ISAAC): "its answers are tensors, and say which rows are valid",
+    ("masks", ISAAC): "the same",
+    ("diagnostics", ISAAC): "its units may saturate far from 0",
+    ("log", ISAAC): "it may normalise observations",
+}
 PHYSICS = {"capture_video", "num_threads", "shared_encoder"}  # other words there
 
 
@@ -120,7 +173,20 @@ def test_what_is_no_algorithm_knows_none():
         words = {word for name in identifiers(ROOT / module) for word in name.lower().split("_")}
         assert not words & {"obs", "reward", "rewards", "loss", "losses", "gradient", "gradients"}, module
     maths = {"__future__", "math", "torch", "typing"}
-    assert imports(ROOT / "metrics.py") == maths and imports(ROOT / "support/diagnostics.py") == maths | {"metrics"}
+    assert imports(ROOT / "metrics.py") == maths
+    assert imports(ROOT / "support/diagnostics.py") == maths - {"math"} | {"metrics"}
+
+
+def test_the_algorithm_stands_in_its_script():
+    """But for what layers.py computes for several agents; that is named where the reader of the script begins."""
+    words = {"loss", "losses", "gradient", "gradients", "backward", "autograd"}
+    has = {name: {word for x in identifiers(path) for word in x.lower().split("_")} for name, path in FILES.items()}
+    assert {name for name, found in has.items() if found & words} == ELSEWHERE.keys()
+    tree = ast.parse(SCRIPTS[AXIS])
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
+    taken = {node.attr for node in nodes if node.value.id == "layers"}
+    assert "Adam" in taken and taken <= set(re.findall(r"\w+", ast.get_docstring(tree)))
+    assert [script for script in SCRIPTS if "layers" in parts(ROOT / script)] == [AXIS]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -215,6 +281,7 @@ def test_same_name_same_text():
     for name, sources in shared.items():
         common = {source for script, source in sources.items() if (name, script) not in EXCEPT}
         assert name in OWN or len(common) == 1, name
+        assert len({sources[script] for script in sources if EXCEPT.get((name, script)) == RANKS}) < 2, name
         assert len(common) > 1 or name not in OWN or len(REWRITTEN) < len(SCRIPTS), name
         for script in sources:
             assert (name, script) not in EXCEPT or sources[script] not in common, (name, script)
@@ -224,7 +291,7 @@ def test_same_name_same_text():
 
 @pytest.mark.parametrize("name", [*LOSS, *PASSAGES])
 def test_shared_passages(name):
-    scripts = [script for script in REWRITTEN if name in PASSAGES or script.startswith("ppo_")]
+    scripts = [x for x in REWRITTEN if (x != AXIS if name in PASSAGES else x.startswith("ppo_"))]  # main has no axis
     lines = {**LOSS, **PASSAGES}[name]
     passages = {x: passage(SCRIPTS[x], *lines) for x in scripts if (name, x) not in PASSAGE_EXCEPT}
     first = next(iter(passages.values()))
@@ -256,7 +323,10 @@ def test_form(script):
     text = SCRIPTS[script]
     assert len(text.splitlines()) <= LINES[script]
     banners = re.findall(r"^ *# ---- ([\w ]+?) -+$", text, re.M)
-    assert banners == [TARGETS.get(x, x) if script == "pqn_atari_envpool.py" else x for x in BANNERS]
+    expected = [TARGETS.get(x, x) if script == "pqn_atari_envpool.py" else x for x in BANNERS]
+    if script in OUTER:
+        expected.insert(expected.index("the six diagnostics"), "the outer loop")
+    assert banners == expected
     assert {len(line) for line in text.splitlines() if re.match(r" *# ---- ", line)} == {120}
     for name, (_, comment) in arguments(text).items():
         assert len(comment) > 10, f"--{name} is not documented"

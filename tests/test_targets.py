@@ -24,12 +24,6 @@ MODULES = pytest.mark.parametrize("module", [ppo, procgen, rnd, isaac])
 DISCRETE = pytest.mark.parametrize("module", [ppo, procgen, rnd])
 
 
-def normalized(module, advantages, valid):
-    """What normalize_advantages makes of some advantages; on the old pattern it gives a number, too."""
-    found = module.normalize_advantages(advantages, valid)
-    return found[0] if isinstance(found, tuple) else found
-
-
 def batch_of(module, **columns):
     """A Batch of the script with these columns; the others are None."""
     return module.Batch._make(columns.get(name) for name in module.Batch._fields)
@@ -156,13 +150,13 @@ def loss_of(module, logits, newvalue, mb, clip_coef, ent_coef, vf_coef, clip_vlo
         loss, losses = rnd.ppo_loss(*networks, args, mb, count, count, None, None)
         assert losses.pop("int_value_loss") == losses.pop("fwd_loss") == 0
         return loss, losses
-    networks = [lambda obs: (logits, newvalue, None), None]
+    network = lambda obs: (logits, newvalue, None)  # noqa: E731
     if module is isaac:  # whose actions are continuous: its loss gets the log-probabilities of discrete ones
-        networks[0].actor_logstd = torch.zeros(1, logits.shape[-1])
+        network.actor_logstd = torch.zeros(1, logits.shape[-1])
         mb = mb._replace(means=torch.zeros_like(logits), logstds=torch.zeros_like(logits))
         with mock.patch.object(isaac, "gaussian", lambda means, _, actions: ppo.categorical(means, actions)):
-            return isaac.ppo_loss(*networks, args, mb, count)
-    return module.ppo_loss(networks[0], args, mb, count)
+            return isaac.ppo_loss(None, network, args, mb, count)
+    return module.ppo_loss(network, args, mb, count)
 
 
 @DISCRETE
@@ -220,7 +214,7 @@ def test_masked_rows_change_nothing(module):
     grads, losses = [], []
     for rows, some in ((mb, logits), (kept, logits[valid])):
         some = some.clone().requires_grad_()
-        advantages = normalized(module, rows.advantages, rows.valid)
+        advantages = module.normalize_advantages(rows.advantages, rows.valid)
         loss, parts = loss_of(module, some, rows.obs, rows._replace(advantages=advantages), 0.1, 0.01, 0.5)
         loss.backward()
         grads.append(some.grad[rows.valid])
@@ -234,10 +228,10 @@ def test_normalize_advantages(module):
     x = torch.tensor([1.0, 5.0, 3.0, 100.0])
     valid = torch.tensor([True, True, True, False])
     # the unbiased standard deviation of 1, 5, 3 is 2; the biased one is 1.63
-    torch.testing.assert_close(normalized(module, x, valid), torch.tensor([-1.0, 1.0, 0.0, 0.0]))
+    torch.testing.assert_close(module.normalize_advantages(x, valid), torch.tensor([-1.0, 1.0, 0.0, 0.0]))
     alone = torch.tensor([False, False, False, True])
-    assert normalized(module, x, alone).tolist() == [0, 0, 0, 0]  # no spread to divide by, and no NaN
-    assert normalized(module, x, torch.zeros(4, dtype=torch.bool)).tolist() == [0, 0, 0, 0]
+    assert module.normalize_advantages(x, alone).tolist() == [0, 0, 0, 0]  # no spread to divide by, and no NaN
+    assert module.normalize_advantages(x, torch.zeros(4, dtype=torch.bool)).tolist() == [0, 0, 0, 0]
 
 
 @DISCRETE
@@ -321,7 +315,7 @@ def test_one_iteration_of_the_script_is_cleanrls(module, words, isaacgym, tmp_pa
     args = module.parse_args([*ITERATION.split(), "--runs-dir", str(tmp_path), *words.split()])
     batches, moments, permutations, targets, networks = [], [], [], [], {}
     randperm, gae, old = torch.randperm, module.gae, hasattr(module, "minibatch")  # old: the pattern before Batch.rows
-    cut = module.minibatch if old else module.Batch.rows
+    cut, gradient = module.minibatch if old else module.Batch.rows, module.gradient
 
     def record_gae(*inputs):
         targets.append([x.clone() for x in inputs[:6]])
@@ -329,8 +323,12 @@ def test_one_iteration_of_the_script_is_cleanrls(module, words, isaacgym, tmp_pa
 
     def record_minibatch(batch, *inputs):
         batches.append(batch)
-        moments.append(inputs[2] if module is rnd else None)
+        moments.append(None)
         return cut(batch, *inputs)
+
+    def record_frame_moments(*inputs):  # RND's, which normalise the frames
+        moments.insert(0, inputs[-1])
+        return gradient(*inputs)
 
     def record_randperm(*inputs, **kwargs):
         drawn = randperm(*inputs, **kwargs)
@@ -349,6 +347,8 @@ def test_one_iteration_of_the_script_is_cleanrls(module, words, isaacgym, tmp_pa
 
     monkeypatch.setattr(module, "gae", record_gae)
     monkeypatch.setattr(*(module, "minibatch") if old else (module.Batch, "rows"), record_minibatch)
+    if module is rnd:
+        monkeypatch.setattr(module, "gradient", record_frame_moments)
     monkeypatch.setattr(torch, "randperm", record_randperm)
     for name in ("make_agent", "RNDModel"):
         if hasattr(module, name):

@@ -6,12 +6,12 @@ import json
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import torch
 from conftest import (
     FIRST,
     ROOT,
+    SISTER,
     SMALL,
     Forked,
     command,
@@ -34,7 +34,7 @@ import torch
 import torch.distributed as dist
 sys.path.insert(0, {root!r})
 from support import devices, rundir
-import ppo_atari_envpool as ppo
+import ppo_ewma_atari_envpool as ppo
 torch.set_num_threads(1)
 if devices.NUM_RANKS > 1:
     dist.init_process_group("gloo")
@@ -44,9 +44,7 @@ optimizer = torch.optim.Adam(agent.parameters(), lr=2.5e-4, eps=1e-5, fused=True
 workers = devices.Workers(ppo.Args(num_threads=1), torch.device("cpu"))
 for minibatch in torch.load({path!r}):
     mb = ppo.Batch(*(x[devices.RANK :: devices.NUM_RANKS] for x in minibatch))
-    loss_function = partial(ppo.ppo_loss, agent, None, ppo.Args())
-    mb, count = ppo.minibatch(mb, torch.arange(len(mb.valid)), True)
-    losses = ppo.update(loss_function, list(agent.parameters()), optimizer, 0.5, workers, mb, count)
+    losses = ppo.update(partial(ppo.ppo_loss, None), agent, optimizer, ppo.Args(), workers, mb)
 torch.save((agent.state_dict(), losses), {path!r} + f".{{devices.NUM_RANKS}}.{{devices.RANK}}")
 if devices.NUM_RANKS > 1:
     dist.destroy_process_group()
@@ -75,7 +73,7 @@ def test_two_processes_update_as_one(tmp_path):
     torch.testing.assert_close(first, alone, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(second, first, rtol=0, atol=0)
     torch.manual_seed(1)
-    import ppo_atari_envpool as ppo
+    import ppo_ewma_atari_envpool as ppo
 
     assert (ppo.Agent(4).state_dict()["network.0.weight"] - alone[0]["network.0.weight"]).abs().max() > 1e-4
 
@@ -87,9 +85,8 @@ class Begun(Exception):
 def begin(name, rank, num_ranks, folder):
     """The seeds of the games and the noise of the actions that one of the processes begins its first rollout with, and
     the actions before it, (steps, games)."""
-    module, seeds, noises, before = importlib.import_module(name), [], [], []
-    start_run = rundir.Run.__init__
-    make_envs, player = module.make_envs, "sample" if name == "ppo_envpool" else "collect_steps"
+    module, seeds, noises = importlib.import_module(name), [], []
+    start_run, make_envs = rundir.Run.__init__, module.make_envs
 
     def begin_as_one(run, *inputs, **others):
         """The other processes would be told by the first."""
@@ -98,41 +95,43 @@ def begin(name, rank, num_ranks, folder):
         patch.setattr(devices, "NUM_RANKS", num_ranks)
 
     def record_envs(args, *inputs):
-        seeds.extend(inputs[1:2] if name == "ppo_isaacgym" else torch.tensor(inputs[0]).flatten().tolist())
-        envs, actions = make_envs(args, *inputs), []
-        step = envs.step
-        envs.step = lambda action: actions.append(action) or step(action)
-        before.append(actions)
-        return envs
+        seeds.extend(inputs[1:2] if name == "ppo_isaacgym" else inputs[0])
+        return make_envs(args, *inputs)
 
-    def record_noise(*inputs):
-        noises.append(torch.as_tensor(inputs[1 if player == "sample" else 2]))  # (T, N, ...), or (S, N, A)
+    def record_step(agent, obs, noise):  # of one of its steps, of some environments
+        noises.append(noise)
+        return policy(agent, obs, noise)
+
+    def end(*_):
         raise Begun
 
     words = "--env-id Ant --num-envs 4 --num-steps 8" if name == "ppo_isaacgym" else SMALL[f"{name}.py"]
     words += f" --total-timesteps 128 --num-threads 1 --run-name {rank}of{num_ranks} --runs-dir {folder}"
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Begun):
         patch.setattr(rundir.Run, "__init__", begin_as_one)
+        patch.setattr(rundir.Run, "add_episodes", end)
         patch.setattr(module, "make_envs", record_envs)
-        patch.setattr(module, player, record_noise)
+        policy = module.policy
+        patch.setattr(module, "policy", record_step)
         patch.setattr(sys, "argv", [f"{name}.py"])
         module.main(module.parse_args(words.split()))
-    return seeds, noises[0], np.hstack([np.array(actions) for actions in before])
+    steps = 8 if name == "ppo_isaacgym" else 32  # piece by piece; after the last step a call for the value alone
+    pieces = [torch.stack(noises[i : i + steps]) for i in range(0, len(noises), steps + 1)]
+    return seeds, torch.cat(pieces, 1)
 
 
-@pytest.mark.parametrize("name", [*(script[:-3] for script in SMALL), "ppo_isaacgym"])
+@pytest.mark.parametrize("name", [SISTER[:-3], "ppo_isaacgym"])
 def test_two_processes_play_the_games_of_one(name, isaacgym, tmp_path):
     """Each half of them, with its half of the noise: no game is played twice."""
-    seeds, noise, before = begin(name, 0, 1, tmp_path)
+    seeds, noise = begin(name, 0, 1, tmp_path)
     halves = [begin(name, rank, 2, tmp_path) for rank in (0, 1)]
-    (first_seeds, second_seeds), (first_noise, second_noise), befores = zip(*halves)
+    (first_seeds, second_seeds), (first_noise, second_noise) = zip(*halves)
     if name == "ppo_isaacgym":  # one simulator per process
         assert len({*first_seeds, *second_seeds}) == 2
     else:
         assert first_seeds + second_seeds == seeds and len(set(seeds)) == 4
-    assert torch.equal(torch.cat([first_noise, second_noise], 1), noise)
+    assert torch.equal(torch.cat([first_noise, second_noise], 1), noise) and noise.shape[1] == 4
     assert not torch.equal(first_noise, second_noise)
-    assert np.array_equal(np.hstack(befores), before) and len(before) == (32 if name == "ppo_rnd_envpool" else 0)
 
 
 def launch(script, folder, *words):
@@ -151,35 +150,38 @@ def run_ranks(script, folder, *words):
     return [rank.returncode for rank in ranks], "".join(outs), "".join(errs)
 
 
-@pytest.mark.parametrize("script", SMALL)
-def test_a_run_of_two_processes(script, tmp_path):
-    """Every point once, one directory, the games of both processes. The first script begins under torchrun, and stops
-    when that is killed; those that resume it, and the other scripts, get no more than torchrun's environment."""
-    steps, run_dir = 1024 if script == FIRST else 256, tmp_path / "run"
-    words = ("--total-timesteps", steps, "--checkpoint-minutes", 0)
-    if script == FIRST:
-        process = launch(script, tmp_path, *words)
-        wait_for(lambda: (run_dir / "checkpoint.pt").exists() and len(raw_steps(run_dir)) >= 2, process)
-        process.kill()
-        out, err = process.communicate(timeout=120)
-        assert process.returncode != 0 and not (run_dir / "done.json").exists(), out + err
-        step = load_checkpoint(run_dir)["run"]["global_step"]
-        assert 0 < step < steps
-    codes, out, err = run_ranks(script, tmp_path, *words)
+def test_a_run_of_two_processes(tmp_path):
+    """Every point once, one directory, the games of both processes. It begins under torchrun, and stops when that is
+    killed; what resumes it gets no more than torchrun's environment."""
+    run_dir, words = tmp_path / "run", ("--checkpoint-minutes", 0)
+    process = launch(SISTER, tmp_path, *words)
+    wait_for(lambda: (run_dir / "checkpoint.pt").exists() and len(raw_steps(run_dir)) >= 2, process)
+    process.kill()
+    out, err = process.communicate(timeout=120)
+    assert process.returncode != 0 and not (run_dir / "done.json").exists(), out + err
+    step = load_checkpoint(run_dir)["run"]["global_step"]
+    assert 0 < step < 1024
+    codes, out, err = run_ranks(SISTER, tmp_path, *words)
     assert codes == [0, 0], out + err
-    assert out.count(f"resumes at step {step:,}") == 1 if script == FIRST else "resumes" not in out
-    assert out.count("is finished") == 1
-    assert raw_steps(run_dir) == [*range(128, steps + 1, 128)]
-    assert json.loads((run_dir / "done.json").read_text())["global_step"] == steps
+    assert out.count(f"resumes at step {step:,}") == 1 and out.count("is finished") == 1
+    assert raw_steps(run_dir) == [*range(128, 1025, 128)]
+    assert json.loads((run_dir / "done.json").read_text())["global_step"] == 1024
     scalars = curves(run_dir)
     rows = dict(scalars["diagnostics/feature_rank/rows"])
     assert all(50 < value <= 64 for value in rows.values())  # the first process's half
-    assert [value for _, value in scalars["charts/gradient_steps"]] == [4 * i for i in range(1, steps // 128 + 1)]
+    assert [value for _, value in scalars["charts/gradient_steps"]] == [4 * i for i in range(1, 9)]
+    assert {"outer/grad_noise_scale/noise", "outer/ddr", "outer/plateau"} <= scalars.keys()
     assert list(tmp_path.iterdir()) == [run_dir]
 
 
+def test_a_script_of_one_process_says_so(tmp_path):
+    codes, _, err = run_ranks(FIRST, tmp_path)
+    assert codes == [2, 2] and not list(tmp_path.iterdir())
+    assert err.count("error: torchrun: expected ppo_ewma_atari_envpool.py or ppo_isaacgym.py") == 2
+
+
 def test_what_does_not_split(tmp_path):
-    codes, out, err = run_ranks(FIRST, tmp_path, "--num-envs", 3, "--num-minibatches", 1, "--num-steps", 32)
+    codes, out, err = run_ranks(SISTER, tmp_path, "--num-envs", 3, "--num-minibatches", 1, "--num-steps", 32)
     assert codes == [2, 2] and not list(tmp_path.iterdir())
     assert "--num-envs 3 or the minibatch size 96 is not divisible by the 2 processes of torchrun" in err
 
@@ -188,9 +190,9 @@ def test_a_finished_run_says_so_in_every_process(tmp_path):
     """The processes above the first learn from it that there is nothing to do."""
     run_dir = tmp_path / "run"
     run_dir.mkdir()
-    module = importlib.import_module(FIRST[:-3])
-    arguments = vars(module.parse_args(command(FIRST, tmp_path)[2:]))
+    module = importlib.import_module(SISTER[:-3])
+    arguments = vars(module.parse_args(command(SISTER, tmp_path)[2:]))
     (run_dir / "manifest.json").write_text(json.dumps({"arguments": arguments}))
     (run_dir / "done.json").write_text("{}")
-    codes, out, err = run_ranks(FIRST, tmp_path)
+    codes, out, err = run_ranks(SISTER, tmp_path)
     assert codes == [0, 0] and out.count("is finished") == 1, out + err

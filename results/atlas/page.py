@@ -6,6 +6,7 @@ The page has a line `<!-- page.py: NAME -->` before each table, and `<!-- end --
 
     tasks      the scores of the judged settings of each task
     after      what was looked for after the runs (after.py)
+    equal      the score of each N x T at each rate of step 1
     claims     A1 to A5, with the half-widths that came out and those that were registered
     new        what a new task will show, by two methods
     counts     tasks that do not count, rates at the edge
@@ -112,6 +113,16 @@ def after_table(every, runs):
             yield f"| {what} | {interval(atlas.over_tasks(values).estimate)} | {len(values)} | {max(p, 1e-4):.1g} |"
 
 
+def equal_table(every, runs):
+    tasks = after.both_steps(every, runs)
+    yield f"| rate | {' | '.join(f'{n} x {t}' for n, t in atlas.N_BY_TS)} | 8 x 128 minus 128 x 8 |"
+    yield "|---|---|---|---|---|"
+    for x in atlas.RATES:
+        cells = [f"{np.mean([task.at(n_by_t, x) for task in tasks]):.2f}" for n_by_t in atlas.N_BY_TS]
+        more = atlas.over_tasks([task.few_minus_many([x]) for task in tasks]).estimate
+        yield f"| {rate(x)} | {' | '.join(cells)} | {interval(more)} |"
+
+
 def new_table(every, _):
     covered = atlas.table_of("new_task.csv").groupby(["method", "spread"], sort=False)["inside"].agg(["min", "max"])
     counted = [task for task in every if task.learned and not task.solved]
@@ -199,6 +210,7 @@ def cost_table(_, runs):
 
 TABLES = {
     "after": after_table,
+    "equal": equal_table,
     "tasks": tasks_table,
     "claims": claims_table,
     "new": new_table,

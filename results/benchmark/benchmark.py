@@ -21,7 +21,7 @@ peers    stable-baselines3's PPO, if it is installed, and every `--peer`: a comm
          in float32. A peer is ended after four times the time that the limit promises, plus half a minute.
 pairs    ppo_envpool.py, which takes one thread: one run, and the sum of two at once.
 busy     Each script in its fastest precision, and each peer: alone, and then beside one process that keeps a core busy.
-ranks    ppo_atari_envpool.py under torchrun with one and two processes on the same cores or GPUs.
+ranks    ppo_ewma_atari_envpool.py under torchrun with one and two processes on the same cores or GPUs.
 growth   How time and memory grow with N at a fixed T.
 
 Memory is the peak resident size of a process (VmHWM), summed over the processes of torchrun. On a GPU with tensordict
@@ -55,11 +55,13 @@ import numpy as np
 import torch
 from benchmark_peers import (
     ATARI,
+    EWMA,
     EXTRA_ARGUMENTS,
     GPU,
     SCRIPTS,
     SMALL,
     Setting,
+    environments,
     last_line,
     load,
     measure_peer,
@@ -77,7 +79,6 @@ from tyro.conf import UseAppendAction
 
 from support import devices, reading
 from support.arguments import Count, NByTs, NonNegative, Pattern, Range, Threads, fail, parse, writable
-from support.envs.episodes import env_seeds
 
 SECTIONS = ("env", "network", "scripts", "peers", "pairs", "busy", "ranks", "growth")
 PRECISIONS = {"fp32": [], "bf16": ["--bf16"]}
@@ -160,7 +161,7 @@ def rate(step, rows, seconds):
 def measure_env(script, setting, seconds):
     """Steps/s of the script's environments alone."""
     module, args = load(script, setting)
-    envs = module.make_envs(args, env_seeds(args.seed, "train", 0, range(setting.num_envs)))
+    envs = environments(module, args, setting.num_envs)
     envs.reset()
     size = (1000, setting.num_envs)
     actions = itertools.cycle(np.random.default_rng(0).integers(envs.action_space.n, size=size, dtype="i4"))
@@ -390,7 +391,7 @@ class Plan:
         precision = self.fastest(ATARI)
         flags = ["--no-diagnostics", *PRECISIONS[precision]]
         for ranks in (1, 2):
-            what = {"shape": str(setting), "section": "ranks", "script": ATARI, "precision": precision}
+            what = {"shape": str(setting), "section": "ranks", "script": EWMA, "precision": precision}
             iterations, sps = self.iterations(ATARI, setting, precision), self.estimate(ATARI, setting, precision)
             yield self.training_task({**what, "ranks": ranks}, setting, iterations, sps, flags, ranks)
 

@@ -13,6 +13,7 @@ from launching.root import ROOT  # noqa: F401
 
 import contextlib
 import importlib
+import inspect
 import os
 import re
 import shlex
@@ -29,7 +30,9 @@ from support import arguments, catalog
 from support.envs.envpool import families
 from support.envs.episodes import env_seeds
 
-SCRIPTS = tuple(f"{name}.py" for name, script in catalog.SCRIPTS.items() if script.envpool)
+CORES = torch.get_num_threads()
+EWMA = "ppo_ewma_atari_envpool.py"  # which runs under torchrun; alone it is as fast as ATARI
+SCRIPTS = tuple(f"{name}.py" for name, script in catalog.SCRIPTS.items() if script.envpool and f"{name}.py" != EWMA)
 # stable-baselines3 is a peer of both; a --peer that names no script is a peer of the first
 ATARI, SMALL = "ppo_atari_envpool.py", "ppo_envpool.py"
 # RND's normaliser takes 50 random rollouts before the first iteration: a short run takes one
@@ -84,6 +87,13 @@ def parse_peer(text):
             f"--peer {text}: expected no braces but {{env_id}}, {{num_envs}}, {{num_steps}} and {{total_timesteps}}"
         )
     return peer
+
+
+def environments(module, args, num_envs):
+    """The environments that a script trains with, in as many threads as PyTorch has, or had before it used a GPU."""
+    threads = {"num_threads": CORES if GPU else torch.get_num_threads()}
+    takes = inspect.signature(module.make_envs).parameters.keys() & threads  # those of ppo_envpool.py are in args
+    return module.make_envs(args, env_seeds(args.seed, "train", 0, range(num_envs)), **(threads if takes else {}))
 
 
 def load(script, setting, *flags):
@@ -277,7 +287,7 @@ def run_sb3(env_id, setting, total_timesteps):
 
     atari = families().get(env_id) == "envpool.atari"
     module, args = load(ATARI if atari else SMALL, setting, "--env-id", env_id)
-    envs = module.make_envs(args, env_seeds(args.seed, "train", 0, range(setting.num_envs)))
+    envs = environments(module, args, setting.num_envs)
     model = PPO(
         "CnnPolicy" if atari else "MlpPolicy",
         sb3_adapter(envs, setting.num_envs),

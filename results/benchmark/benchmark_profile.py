@@ -45,7 +45,7 @@ PARTS = {  # what the script calls, by object and name: its kind. A forward pass
         "gradient": "backward",
         "update": "clip and Adam",
         "gradient_noise": "log point",
-        "diagnose_batch": "log point",
+        "diagnose": "log point",
     },
     "Pack": {"log": "log point", "add_coverage": "log point", "finish": "evaluation and end"},
     "Envs": {"step": "environment"},

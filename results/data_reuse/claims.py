@@ -11,6 +11,7 @@ VARIES = ("num_envs", "num_steps", "update_epochs")
 FIXED = {}
 BASE = {"num_envs": 8, "num_steps": 128, "update_epochs": 4}
 FIGURE = "P1, Fig. 1c"
+IQM = True
 
 
 def settings(scores):

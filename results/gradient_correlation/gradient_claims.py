@@ -10,9 +10,8 @@ from typing import Callable
 
 import numpy as np
 import pandas as pd
-from analysis.comparisons import SEEDS_FOR_A_VERDICT, judge, needed
+from analysis.comparisons import SEEDS_FOR_A_VERDICT, bias_difference, judge, needed, relative_bias
 from analysis.estimates import evidence, nothing
-from analysis.statistics import bias_difference, relative_bias
 from gradient_measures import BATCH, SETTINGS, focus_iterations
 
 NAMES = LONG, SHORT = tuple(f"{N}x{T}" for N, T in SETTINGS)
@@ -367,7 +366,7 @@ def find(args, tables):
         for quantity, samples in claim.measure(args, tables):
             found = seed_evidence(claim.statistic, samples, claim.null)
             value, low, high = (float(bound) + claim.null for bound in found.estimate)
-            tested = claim.side and not needed([[array] for array in samples])
+            tested = claim.side and not needed(1, min(array.shape[-1] for array in samples))
             verdict = judge(found, claim.side, claim.margin).verdict if tested else ""
             rows.append(
                 {

@@ -3,8 +3,8 @@
 import itertools
 
 import numpy as np
+from analysis.comparisons import relative_bias
 from analysis.look import BLUE, COLUMN, GREEN, ORANGE, PAGE, SKY, VERMILLION, plt
-from analysis.statistics import relative_bias
 from gradient_claims import (
     NAMES,
     bias_squares,

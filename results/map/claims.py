@@ -12,6 +12,7 @@ from analysis.comparisons import SEEDS_FOR_A_VERDICT, Tested, difference, gain_d
 from analysis.estimates import (
     ALPHA,
     CONTRADICTED,
+    SEED,
     SUPPORTED,
     UNDECIDED,
     Estimate,
@@ -194,7 +195,10 @@ def configs_of(scores, n_by_t, *budgets):
 
 
 def claims(scores):
-    """K1 to K6, each on the tasks that have run at its budgets. K5 is registered at MIDDLE, at SHORT an estimate."""
+    """K1 to K6, each on the tasks that have run at its budgets. K5 is registered at MIDDLE, at SHORT an estimate.
+
+    The unit is the seed, as registered, also of six tasks.
+    """
     found = Claims(scores)
     unsaturated_ends = tasks = unsaturated(scores.in_tasks(finished(scores, SHORT, LONG)), (SHORT, LONG))
     if tasks:
@@ -204,7 +208,7 @@ def claims(scores):
 
             def effect_grows(view, settings=settings):
                 samples = [at_best(view, *setting, [n_by_t for n_by_t, _ in settings]) for setting in settings]
-                return judge(evidence(gain_difference, samples), "more")
+                return judge(evidence(gain_difference, samples, SEED), "more")
 
             text = f"a larger {factor} helps more at {LONG:,} steps than at {SHORT:,}, each cell at its best rate"
             configs = [config for setting in settings for config in configs_of(scores, *setting)]
@@ -230,7 +234,7 @@ def claims(scores):
                 def gap(*drawn):
                     return np.mean([difference(*drawn[i :: len(base)]) for i in range(len(base))], axis=0)
 
-                parts.append(evidence(gap, samples))
+                parts.append(evidence(gap, samples, SEED))
             return judge_each(parts, "little", CLOSE)
 
         text = f"at {budget:,} steps and equal rates the shapes are level with 8x128"
@@ -256,7 +260,7 @@ def claims(scores):
             def shift(*drawn):
                 return late(*drawn[: len(second)]) - early(*drawn[len(second) :])
 
-            return judge(resampled(shift, [*second, *first], REPS), "less")
+            return judge(resampled(shift, [*second, *first], REPS, unit=SEED), "less")
 
         text = f"the best rate of {n_by_t[0]}x{n_by_t[1]} falls from {SHORT:,} to {LONG:,} steps"
         more = {"tasks": unsaturated_ends, "by_task": False, "quantity": "log2 of the rate"}

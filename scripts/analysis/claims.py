@@ -1,14 +1,14 @@
 """The claims on scores, with their numbers and verdicts.
 
-`Claims` collects rows, whatever the scores were read from, and corrects them for their number. sweep_claims.py and
-results/STUDY/claims.py fill it; tables.py prints it for figures.py, judge.py writes it into verdicts.csv.
+`Claims` collects rows, whatever the scores were read from, and corrects them for their number. The modules of sweeps
+(sweeps.py) fill it; tables.py prints it for figures.py, judge.py writes it into verdicts.csv.
 
 Every row has the verdict of its own test. A second one, and the p-values beside it, are adjusted by Holm's method
 within its family: the primary rows, which say what was claimed before the runs; the other rows; those of single tasks.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from analysis.estimates import (
     Evidence,
     detectable,
     equivalence_power,
+    evidence,
     holm,
     kendall,
     mean,
@@ -49,7 +50,7 @@ class Claim:
     margin: float = 0.0
     improvement: Estimate = NO_ESTIMATE  # P(improvement), where two sides are compared
     family: str = SECONDARY
-    needs: str = ""  # the seeds without which there is no verdict; "" if there are enough
+    needs: str = ""  # the seeds or tasks without which there is no verdict; "" if there are enough
     name: str = ""  # as "S1"
     seeds: int = 0  # in each task, at least
     task: str = ""  # that of a row in one task
@@ -142,7 +143,7 @@ class Claims(list):
         self.append(Claim(text, tested=tested, **more))
         return self[-1]
 
-    def compare(self, text, better, worse, quantity="", side="more", column="score", **more):
+    def compare(self, text, better, worse, quantity="score", side="more", column="score", **more):
         """Adds the mean score of the configurations in `better` minus that of those in `worse`; or of one and another.
 
         With as many of one as of the other also P(improvement), pair by pair, where the rows show it. `little` and `not
@@ -152,11 +153,10 @@ class Claims(list):
         configs = list(dict.fromkeys([*better, *worse]))  # one that occurs twice is resampled once
 
         def test(view):
-            statistic = _difference(configs, better, worse, view.pool)
-            found = view.evidence(statistic, [view.sample(config, column) for config in configs])
+            statistic = _difference(configs, better, worse)
+            found = evidence(statistic, [view.sample(config, column) for config in configs])
             return judge(found, side, view.margin(side, column))
 
-        quantity = quantity or ("score" if self.scores.pool is mean else f"difference of {self.scores.pool_name}s")
         pairs = list(zip(better, worse)) if len(better) == len(worse) and column == "score" else ()
         able = configs if better and worse else []
         return self.add(text, test, able, quantity=quantity, side=side, column=column, pairs=pairs, **more)
@@ -166,8 +166,7 @@ class Claims(list):
         configs = [*pair, *other_pair]
 
         def test(view):
-            statistic = partial(gain_difference, pool=view.pool)
-            found = view.evidence(statistic, [view.sample(config) for config in configs])
+            found = evidence(gain_difference, [view.sample(config) for config in configs])
             return judge(found, side, view.margin(side))
 
         return self.add(text, test, configs if len(configs) == 4 else [], quantity=quantity, side=side, **more)
@@ -191,7 +190,8 @@ class Claims(list):
         tau: as estimates.kendall gives it for levels and groups.
         """
         tested = with_reversals(judge(tau, side), levels, groups, side)
-        more |= {"needs": needed(groups), "seeds": min((len(x) for group in groups for x in group), default=0)}
+        seeds = min((len(x) for group in groups for x in group), default=0)
+        more |= {"needs": needed(len(groups), seeds), "seeds": seeds}
         return self.row(text, tested, configs, quantity=quantity, side=side, **more)
 
     def diagnostics(self):
@@ -260,11 +260,11 @@ class Claims(list):
         ]
 
 
-def _difference(configs, better, worse, pool):
+def _difference(configs, better, worse):
     """The statistic of a comparison; its samples are those of `configs`."""
 
     def difference(*samples):
-        score = {config: pool(sample) for config, sample in zip(configs, samples)}
+        score = {config: mean(sample) for config, sample in zip(configs, samples)}
         mean_better = np.mean([score[config] for config in better], axis=0)
         mean_worse = np.mean([score[config] for config in worse], axis=0)
         return mean_better - mean_worse

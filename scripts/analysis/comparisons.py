@@ -18,7 +18,10 @@ from scipy.stats import binomtest, rankdata
 from analysis.estimates import (
     ALPHA,
     CONTRADICTED,
+    SEED,
+    SEEDS_OF_A_TASK,
     SUPPORTED,
+    TASKS,
     UNDECIDED,
     Estimate,
     Evidence,
@@ -28,15 +31,17 @@ from analysis.estimates import (
     kendall,
     mean,
     nothing,
+    of_groups,
     p_values,
     percentile_interval,
     resampled,
     reversals,
     too_few_seeds,
+    unit_of,
     verdict,
 )
 
-SEEDS_FOR_A_VERDICT = 10  # in each task: with fewer there is an estimate and its interval, no verdict
+SEEDS_FOR_A_VERDICT = 10  # in each task, where the seeds are the unit; with fewer there is an estimate and no verdict
 SOLVED = 0.9  # the score from which a run counts as one that has solved its task
 NEIGHBOUR = 2.0  # the largest factor between a learning rate and its neighbour on the grid
 
@@ -62,10 +67,15 @@ class Tested(NamedTuple):
         return self._replace(verdict=UNDECIDED, chances=(1.0, 1.0), remark=remark)
 
 
-def needed(samples):
-    """The seeds that a verdict on the samples needs, e.g. "10 seeds"; "" if there are so many in each task."""
-    fewest = min((x.shape[-1] for sample in samples for x in sample), default=0)
-    return "" if fewest >= SEEDS_FOR_A_VERDICT else f"{SEEDS_FOR_A_VERDICT} seeds"
+def needed(tasks, seeds):
+    """What a verdict needs that so many tasks with so many seeds each do not have, e.g. "10 seeds"; "" if nothing.
+
+    TASKS tasks of SEEDS_OF_A_TASK seeds, where the tasks are the unit (estimates.unit_of), or SEEDS_FOR_A_VERDICT.
+    """
+    if seeds >= SEEDS_FOR_A_VERDICT or (tasks >= TASKS and seeds >= SEEDS_OF_A_TASK):
+        return ""
+    over_tasks = f"{SEEDS_OF_A_TASK} seeds in {TASKS} tasks, or " if tasks > 1 else ""
+    return f"{over_tasks}{SEEDS_FOR_A_VERDICT} seeds"
 
 
 # ---- tests -----------------------------------------------------------------------------------------------------------
@@ -94,7 +104,7 @@ def judge_each(found, side, margin=0.0):
     return _judge_table(worst, np.stack([one.draws for one in found])[None], side, margin)
 
 
-def judge_best(first, second, side="more", margin=0.0, pool=mean):
+def judge_best(first, second, side="more", margin=0.0):
     """The Tested of the best of some configurations minus the best of others, `more` or `not less`.
 
     first, second: (name, {learning rate: sample}). Undecided where a best rate is at the edge. The difference of two
@@ -102,17 +112,17 @@ def judge_best(first, second, side="more", margin=0.0, pool=mean):
     as good as each of them. *Supported* if one rate of the first, after Bonferroni's correction for their number, is
     above each rate of the second; *contradicted* if one of the second, likewise, is above each of the first.
     """
-    tested = judge_maxima(first[1].values(), second[1].values(), side, margin, pool)
-    return unless_at_the_edge(tested, dict([first, second]), pool)
+    tested = judge_maxima(first[1].values(), second[1].values(), side, margin)
+    return unless_at_the_edge(tested, dict([first, second]))
 
 
-def judge_maxima(first, second, side="more", margin=0.0, pool=mean):
-    """`judge_best` of lists of samples, wherever their best ones are."""
-    samples, differences = [*first, *second], table_of(len(first), pool)
+def judge_maxima(first, second, side="more", margin=0.0, unit=None):
+    """`judge_best` of lists of samples, wherever their best ones are. unit: as for estimates.distribution."""
+    samples, differences = [*first, *second], table_of(len(first))
     value = differences(*samples).max(0).min()
     if not enough_seeds(samples):
         return Tested(Estimate(float(value), np.nan, np.nan), why=too_few_seeds(samples))
-    return _judge_table(value, distribution(differences, samples)[1], side, margin)
+    return _judge_table(value, distribution(differences, samples, unit=unit)[1], side, margin)
 
 
 def table_chances(draws, side, margin=0.0):
@@ -187,22 +197,22 @@ def _orders(number):
 
 
 # ---- statistics of samples, one per configuration --------------------------------------------------------------------
-def difference(first, second, pool=mean):
-    """The first score minus the second, (…,). pool: the statistic that makes one number of a sample."""
-    return pool(first) - pool(second)
+def difference(first, second):
+    """The first score minus the second, (…,)."""
+    return mean(first) - mean(second)
 
 
-def gain_difference(first, second, other_first, other_second, pool=mean):
+def gain_difference(first, second, other_first, other_second):
     """The gain of the first over the second minus that of the other pair, (…,)."""
-    return difference(first, second, pool) - difference(other_first, other_second, pool)
+    return difference(first, second) - difference(other_first, other_second)
 
 
-def over_each(first, *others, pool=mean):
+def over_each(first, *others):
     """The first minus each of the others, (K, …): for `estimates.several` and `judge_each`."""
-    return np.stack([pool(first) - pool(other) for other in others])
+    return np.stack([mean(first) - mean(other) for other in others])
 
 
-def at_best(counts, pool=mean):
+def at_best(counts):
     """A statistic: the score of the best of each group of configurations, (groups, …). counts: the groups' sizes.
 
     For pictures: each draw of a bootstrap chooses anew, so that the choice is part of the noise. It flatters groups
@@ -211,17 +221,17 @@ def at_best(counts, pool=mean):
     ends = np.cumsum(counts)[:-1]
 
     def best(*samples):
-        scores = np.stack([pool(sample) for sample in samples])
+        scores = np.stack([mean(sample) for sample in samples])
         return np.stack([of_group.max(0) for of_group in np.split(scores, ends)])
 
     return best
 
 
-def table_of(count, pool=mean):
+def table_of(count):
     """A statistic: each of the first `count` configurations minus each of the others, (count, others, …)."""
 
     def differences(*samples):
-        scores = np.stack([pool(sample) for sample in samples])
+        scores = np.stack([mean(sample) for sample in samples])
         return scores[:count, None] - scores[None, count:]
 
     return differences
@@ -238,6 +248,24 @@ def quadratic(scores, places):
     _, slope, curvature = np.moveaxis((np.linalg.pinv(powers) @ y[..., None])[..., 0], -1, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return curvature, center[..., 0] - slope / (2 * curvature)
+
+
+def relative_bias(squares):
+    """|bias| / |true gradient| (results/gradient_correlation), (...,): means over seeds first.
+
+    squares: unbiased estimates of both squares, (2, ..., seeds): means over seeds first.
+
+    Infinite where noise hides the true gradient: its estimated square is not positive.
+    """
+    bias2, truth2 = squares.mean(-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(truth2 > 0, np.sqrt(np.maximum(bias2, 0) / truth2), np.inf)
+
+
+def bias_difference(squares):
+    """relative_bias of the first two rows of (4, ..., seeds), minus that of the last two; NaN if both are infinite."""
+    with np.errstate(invalid="ignore"):
+        return relative_bias(squares[:2]) - relative_bias(squares[2:])
 
 
 def split(samples):
@@ -298,7 +326,7 @@ def partial_correlation(first, second, given):
             by_task.append(pearson(rest[..., 0], rest[..., 1]))
         return np.mean(by_task, axis=0)
 
-    return evidence(correlation, ranked)
+    return of_groups(correlation, ranked)
 
 
 def pearson(x, y):
@@ -332,9 +360,9 @@ def _edge_of_row(name, scores):
     return f"{name} is best at {rate:g}, and no {' or '.join(sides)} neighbour was tried"
 
 
-def unless_at_the_edge(tested, grid, pool=mean):
+def unless_at_the_edge(tested, grid):
     """The Tested, undecided if a best rate of the grid, {name: {learning rate: sample}}, is at the edge."""
-    rows = {name: {rate: float(pool(sample)) for rate, sample in samples.items()} for name, samples in grid.items()}
+    rows = {name: {rate: float(mean(sample)) for rate, sample in samples.items()} for name, samples in grid.items()}
     at = edge(rows)
     return tested.undecided(f"at the edge: {at}") if at else tested
 
@@ -344,7 +372,7 @@ def halves(samples):
     return [[x[..., 1::2] for x in sample] for sample in samples], [[x[..., ::2] for x in sample] for sample in samples]
 
 
-def judge_default(grid, default, margin, pool=mean):
+def judge_default(grid, default, margin):
     """The Tested of: the best N x T at the default rate is about the best of all, each at its own best rate.
 
     grid: {name of an N x T: {learning rate: sample}}, the default rate in each. Half of the seeds choose the N x T at
@@ -354,12 +382,12 @@ def judge_default(grid, default, margin, pool=mean):
     choosing, testing = halves([rates[default] for rates in grid.values()])[0], halves(samples)[1]
     if min((x.shape[-1] for sample in choosing for x in sample), default=0) < 1:
         return judge(nothing("half of the seeds choose: expected two or more"), "not less", margin)
-    chosen = list(grid)[int(np.argmax([float(pool(sample)) for sample in choosing]))]
+    chosen = list(grid)[int(np.argmax([float(mean(sample)) for sample in choosing]))]
     names = [name for name, rates in grid.items() for _ in rates]
     own = [sample for name, sample in zip(names, testing) if name == chosen]
     others = [sample for name, sample in zip(names, testing) if name != chosen]
-    tested = judge_maxima(own, others, "not less", margin, pool)
-    tested = unless_at_the_edge(tested, grid, pool)
+    tested = judge_maxima(own, others, "not less", margin, unit_of(samples))  # half of the seeds, all tasks
+    tested = unless_at_the_edge(tested, grid)
     return tested._replace(remark="; ".join(filter(None, [f"half of the seeds chose {chosen}", tested.remark])))
 
 
@@ -384,7 +412,7 @@ def judge_choice(samples, picks, margin, reps=2000, seed=0):
             by_task.append(found - means[best[task]])
         return np.mean(by_task, axis=0)
 
-    return judge(resampled(regret, [*testing, picks], reps, seed), "not less", margin)
+    return judge(resampled(regret, [*testing, picks], reps, seed, SEED), "not less", margin)
 
 
 # ---- shares ----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ sheet.save(out, "my_figure")
 """
 
 import textwrap
-from functools import partial
 
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -219,7 +218,7 @@ def scores_at_own_rates(suite, grid):
             if not view.can_compare(configs):
                 continue
             estimate = interval(
-                at_best([len(rates) for rates in of_line.values()], suite.pool),
+                at_best([len(rates) for rates in of_line.values()]),
                 [view.sample(config) for config in configs],
                 BAND_REPS,
                 view.seed,
@@ -290,11 +289,11 @@ def map_of_scores(suite, grid):
 def _is_tied(suite, best, config):
     """Whether the interval of the best minus this one includes 0. False where there are too few seeds for one."""
     samples = [suite.sample(best), suite.sample(config)]
-    return bool(resampled(partial(difference, pool=suite.pool), samples, BAND_REPS, suite.seed).estimate.low <= 0)
+    return bool(resampled(difference, samples, BAND_REPS, suite.seed).estimate.low <= 0)
 
 
 def against(name, family, style):
-    """A line of final IQM against the values of an argument."""
+    """A line of final scores against the values of an argument."""
     return family, [config[name] for config in family], style
 
 

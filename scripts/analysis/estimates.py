@@ -3,17 +3,20 @@
 A *sample* holds the scores of one configuration: a list with one array per task, (…, seeds). Tasks may have different
 numbers of seeds, and every statistic gives each task the same weight.
 
-A pooled number is the `mean` over tasks of each task's mean; the tasks are taken as fixed. Only the figures of P1 pool
-runs of different tasks into one `iqm`, as P1 does with rliable (Agarwal et al. 2021, arXiv 2108.13264);
-tests/test_analysis.py compares both.
+A pooled number is the `mean` over tasks of each task's mean. Only the pictures of P1 pool runs of different tasks into
+one `iqm`, as P1 does with rliable (Agarwal et al. 2021, arXiv 2108.13264); tests/test_analysis.py compares both.
 
-Three 95 % intervals (docs/reproducing.md has how often each of them covers the truth):
+A verdict counts what is sampled (`unit_of`). With TASKS tasks or more, of SEEDS_OF_A_TASK seeds or more each, these are
+the tasks: each has one number, and Student's t is over them, so that the verdict is on tasks of this kind. With fewer
+tasks these are the seeds, and the tasks are taken as fixed.
 
-`evidence` is Student's t with the standard error of the jackknife, for every verdict and every published number. For a
-mean it is the usual t interval, for a difference Welch's. Bootstraps are too narrow with few seeds: of three equal
-seeds they cover 74 %.
+Three 95 % intervals (results/calibration has how often a verdict by each of them is wrong):
+
+`evidence` is Student's t, for every verdict and every published number: over tasks, or over seeds with the standard
+error of the jackknife. For a mean over seeds it is the usual t interval, for a difference Welch's. Bootstraps are too
+narrow with few seeds: of three equal seeds they cover 74 %.
 `resampled` draws n - 1 of n seeds (Rao and Wu 1988), for a statistic that jumps, such as the place of a best value,
-where a standard error says nothing.
+where a standard error over seeds says nothing.
 `interval` draws n of n seeds, as rliable does: for the figures of P1, which pool as P1 does.
 """
 
@@ -25,6 +28,8 @@ import numpy as np
 from scipy.stats import t as student
 
 NORMAL = statistics.NormalDist()
+TASKS, SEEDS_OF_A_TASK = 6, 5  # from so many tasks with so many seeds each the tasks are what is sampled
+SEED, TASK = "seed", "task"  # the units of a verdict
 MIN_SEEDS = 3  # seeds per task, on average: below that an interval says too little to be shown
 ALPHA = 0.05  # the level of intervals and p-values
 DRAWS = 4000  # points of the distribution that a verdict rests on
@@ -188,9 +193,27 @@ def _repeated(x, size):
     return np.broadcast_to(x[..., None, :], (*x.shape[:-1], size, x.shape[-1]))
 
 
-def distribution(statistic, samples, draws=DRAWS):
-    """(value (…,), draws (…, draws)): equally likely values of Student's t around a statistic that is (…,)."""
-    value, error, freedom = jackknife(statistic, samples)
+def unit_of(samples):
+    """What a verdict on the samples counts: TASK or SEED."""
+    tasks = min(map(len, samples), default=0)
+    fewest = min((x.shape[-1] for sample in samples for x in sample), default=0)
+    return TASK if tasks >= TASKS and fewest >= SEEDS_OF_A_TASK else SEED
+
+
+def over_tasks(statistic, samples):
+    """The mean over tasks of a statistic of each task, its standard error, and the degrees of freedom, each (…,)."""
+    values = np.stack([statistic(*([x] for x in of_task)) for of_task in zip(*samples, strict=True)])
+    count, value = len(values), values.mean(0)
+    return value, values.std(0, ddof=1) / count**0.5, np.full(value.shape, count - 1.0)
+
+
+def distribution(statistic, samples, draws=DRAWS, unit=None):
+    """(value (…,), draws (…, draws)): equally likely values of Student's t around a statistic that is (…,).
+
+    unit: TASK or SEED; None: what is sampled (unit_of).
+    """
+    by_task = (unit or unit_of(samples)) == TASK
+    value, error, freedom = (over_tasks if by_task else jackknife)(statistic, samples)
     levels, inverse = np.unique(freedom.round(2), return_inverse=True)
     points = np.stack([_quantiles(level, draws) for level in levels])[inverse.reshape(freedom.shape)]
     return value, value[..., None] + error[..., None] * points
@@ -202,20 +225,26 @@ def _quantiles(freedom, draws):
     return student.ppf((np.arange(draws) + 0.5) / draws, freedom)
 
 
-def evidence(statistic, samples):
-    """The Evidence of a statistic that is one number and moves smoothly with the scores."""
-    return several(lambda *parts: statistic(*parts)[None], samples)[0]
+def evidence(statistic, samples, unit=None):
+    """The Evidence of a statistic that is one number and moves smoothly with the scores. unit: as for distribution."""
+    return several(lambda *parts: statistic(*parts)[None], samples, unit)[0]
 
 
-def several(statistic, samples):
-    """The Evidence of each number of a statistic that is (K, …): a list of K."""
+def several(statistic, samples, unit=None):
+    """The Evidence of each number of a statistic that is (K, …): a list of K. unit: as for distribution."""
     if not enough_seeds(samples):
         return [_known(float(value), np.zeros(0), too_few_seeds(samples)) for value in statistic(*samples)]
-    return [_known(float(value), draws) for value, draws in zip(*distribution(statistic, samples), strict=True)]
+    found = distribution(statistic, samples, unit=unit)
+    return [_known(float(value), draws) for value, draws in zip(*found, strict=True)]
 
 
-def resampled(statistic, samples, reps=2000, seed=0):
-    """The Evidence of a statistic that is one number and may jump: `reps` bootstrap draws of n - 1 of n seeds."""
+def resampled(statistic, samples, reps=2000, seed=0, unit=None):
+    """The Evidence of a statistic that is one number and may jump: `reps` bootstrap draws of n - 1 of n seeds.
+
+    Over tasks, each of which has its own number, it is `evidence`. unit: as for distribution.
+    """
+    if (unit or unit_of(samples)) == TASK:
+        return evidence(statistic, samples, TASK)
     value = float(statistic(*samples))
     if not enough_seeds(samples):
         return _known(value, np.zeros(0), too_few_seeds(samples))
@@ -260,7 +289,12 @@ def kendall(levels, groups, control=None):
     pairs = comparable_pairs(levels, control)
     if not pairs or not groups:
         return nothing("nothing to compare")
-    return evidence(pair_correlation(pairs), groups)
+    return of_groups(pair_correlation(pairs), groups)
+
+
+def of_groups(statistic, groups):
+    """The Evidence of a statistic of groups, one list of arrays (seeds,) per task, not one sample per configuration."""
+    return evidence(lambda *samples: statistic(*zip(*samples)), list(zip(*groups)))
 
 
 def reversals(levels, groups, side="more"):
@@ -269,11 +303,11 @@ def reversals(levels, groups, side="more"):
     A trend up (`more`) is reversed where the quantity is larger at an earlier level, a trend down (`less`) where it is
     smaller. Each earlier level is compared with the last by `pair_correlation`; Holm's correction over them, at 5 %.
     """
-    if not groups or not enough_seeds(groups):
+    if not groups or not enough_seeds([*zip(*groups)]):
         return {}
     last = int(np.argmax(levels))
     earlier = [i for i in range(len(levels)) if levels[i] < levels[last]]
-    chances = [p_values(evidence(pair_correlation([(i, last)]), groups).draws, side)[1] for i in earlier]
+    chances = [p_values(of_groups(pair_correlation([(i, last)]), groups).draws, side)[1] for i in earlier]
     return {levels[i]: chance for i, chance in zip(earlier, holm(chances)) if chance < ALPHA}
 
 

@@ -13,7 +13,7 @@
     BASE                   the values of the configuration that others are compared with (optional)
     claims(scores)         its Claims
     draw(scores)           its picture, scores.png, or several by name (optional)
-    FIGURE, sheets(suite)  what figures.py draws of the sweep with its name: the paper's figure, and sheets (optional)
+    FIGURE, IQM, also(runs, out), sheets(suite)  what figures.py draws of the sweep with its name (sweeps.py; optional)
 
 All runs are in one table, results/runs.csv.gz (docs/data.md). Final scores are read from there and nowhere else.
 """

@@ -58,7 +58,10 @@ TERMS = [
         "interquartile mean: the mean of the middle half of the scores of all tasks and seeds (Agarwal et al. 2021, "
         "arXiv 2108.13264)",
     ),
-    ("95 % CI, [low, high]", "percentile bootstrap interval over seeds; the tasks are taken as fixed"),
+    (
+        "95 % CI, [low, high]",
+        "of scores a percentile bootstrap over seeds; of claims Student's t, over tasks or over seeds",
+    ),
     ("P(improvement)", "the chance that a run of the first configuration scores higher, the mean over tasks"),
     ("τ, in a profile", "a threshold of the score: a profile shows which share of the runs is above it"),
     ("Kendall's τ", "rank correlation: 1 if two numbers always rise together, -1 if one falls when the other rises"),

@@ -8,7 +8,7 @@ import copy
 import numpy as np
 
 from analysis import training_runs
-from analysis.comparisons import SEEDS_FOR_A_VERDICT, share_solved
+from analysis.comparisons import needed, share_solved
 from analysis.estimates import NO_ESTIMATE, evidence, mean
 from support import arguments
 
@@ -31,11 +31,10 @@ class NoScores(LookupError):
 class Scores:
     """Scores of runs. `tasks`: those of a sample; `configs`: sorted; `base`: the one that others are compared with.
 
-    `pool`, the statistic that makes one number of a sample, and `pool_name`, its name. `by_task`: whether each claim is
-    followed by the same in each task.
+    `by_task`: whether each claim is followed by the same in each task.
     """
 
-    pool, pool_name, by_task = staticmethod(mean), "mean", True
+    by_task = True
 
     def __init__(self, table, varies, folder=None, base=None):
         """table: a row per run; varies: the columns that tell configurations apart; folder: where other files are.
@@ -77,12 +76,8 @@ class Scores:
         return min(filter(None, counts), default=0)
 
     def needs(self, configs):
-        """The seeds that a verdict on the configurations needs, e.g. "10 seeds"; "" if there are enough."""
-        return "" if self.seeds(configs) >= SEEDS_FOR_A_VERDICT else f"{SEEDS_FOR_A_VERDICT} seeds"
-
-    def evidence(self, statistic, samples):
-        """The Evidence of a statistic that is one number and moves smoothly with the scores."""
-        return evidence(statistic, samples)
+        """What a verdict on the configurations needs, e.g. "10 seeds"; "" if there is enough."""
+        return needed(len(self.tasks), self.seeds(configs))
 
     # ---- what a claim asks of runs that were read from directories ---------------------------------------------------
     def can_compare(self, configs):

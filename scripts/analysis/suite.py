@@ -14,13 +14,11 @@ from analysis.estimates import (
     Estimate,
     bootstrap,
     enough_seeds,
-    evidence,
     improvement,
     interval,
     iqm,
     mean,
     percentile_interval,
-    resampled,
 )
 from analysis.scores import Scores
 from analysis.training_runs import RETURN
@@ -36,31 +34,6 @@ MEASURES = {  # numbers of a run, in words; all but the first come from its trai
     "area": "mean score over the whole training",
     "half": "score at half the budget",
     "steps": f"share of the budget to {THRESHOLD:.0%} of the base's score",
-}
-
-# What the figure of a sweep reads: part of its configurations even if neither sweep.json nor the runs so far vary it
-READS = {
-    "decoupled": {"shared_encoder"},
-    "learning_rate": {"learning_rate"},
-    "gamma": {"gamma"},
-    "shape_rate": {"learning_rate"},
-    "step_size": {"clip_coef", "update_epochs", "total_timesteps"},
-    "switch": {"prox_com", "total_timesteps", "resume_from"},
-    "schedule": {"schedule"},
-}
-P1_SWEEPS = {  # the figures of P1: their aggregates are IQMs over the runs of all tasks, as P1's are
-    "fixed_budget",
-    "scaling_data",
-    "data_reuse",
-    "coverage",
-    "decoupled",
-    "learning_rate",
-    "gamma",
-    "pqn",
-    "procgen",
-    "isaacgym",
-    "hard_exploration",
-    "rnd",
 }
 DIAGNOSTICS = {  # tag below diagnostics/ and probe/: (label, P1's claim: the sign of its correlation with N)
     "feature_rank": ("feature rank", 1),
@@ -155,23 +128,23 @@ class Suite(Scores):
     Attributes beside those of Scores: `runs`, {(configuration, task, seed): TrainingRun}; `parents`, {name of a run:
     the run that it goes on from}; `all_tasks` and `all_seeds`, sorted; `budget`, the step at which the longest runs are
     compared, and `nominal_budget`, the steps that they were to make; `scored` and `tasks`, the configurations and the
-    tasks of the aggregates; `shown`, the tasks of the images by task; `scale`, what a score is, in words; `final_is`,
+    tasks of the aggregates; `pool` and `pool_name`, the statistic of a sample that is drawn: the mean over tasks, or
+    the IQM where P1 draws it; `shown`, the tasks of the images by task; `scale`, what a score is, in words; `final_is`,
     what a final score is, in words; `too_few_episodes`, the configurations whose final scores decide nothing; `notes`,
     what a reader has to know of the runs; `counts_diverged`, whether a diverged run has the score of a random policy,
     or else none.
     """
 
     def __init__(
-        self, sweep, script, runs, bases=(), reps=2000, seed=0, axis="steps", stated=None, shown=(), study=None
+        self, sweep, script, runs, bases=(), reps=2000, seed=0, axis="steps", stated=None, shown=(), module=None
     ):
         """bases: pairs (N, T), one of them the base's, or none. reps, seed: of bootstraps. axis: the x-axis of
         curves, one of training_runs.AXES. stated: as statement.read gives it, or None. shown: tasks, or none
-        for four of them. study: the module of the study in results/ that has the sweep's claims (experiment.load), or
-        None.
+        for four of them. module: what sweeps.load gives for the sweep, or None.
         """
         self.sweep, self.script, self.reps, self.seed, self.axis = sweep, script, reps, seed, axis
-        self.notes, self.counts_diverged, self.by_task, self.study, self._measured = [], True, False, study, {}
-        self.pool, self.pool_name = (iqm, "IQM") if sweep in P1_SWEEPS else (mean, "mean")
+        self.notes, self.counts_diverged, self.by_task, self.module, self._measured = [], True, False, module, {}
+        self.pool, self.pool_name = (iqm, "IQM") if getattr(module, "IQM", False) else (mean, "mean")
         stated = stated or {"base": {}, "varies": []}
         self.parents, tasks = parents_of(runs), {run.task for run in runs}
         differing = training_runs.differing_arguments(
@@ -181,8 +154,7 @@ class Suite(Scores):
         differing = training_runs.differing_arguments(
             [own[id(run)] for run in runs if run.task == task] for task in tasks
         )
-        varied = differing | (READS.get(sweep, set()) if study is None else {*study.VARIES} - {"num_envs", "num_steps"})
-        varied |= set(stated["varies"]) - {"num_envs", "num_steps"}
+        varied = differing | {*getattr(module, "VARIES", ()), *stated["varies"]} - {"num_envs", "num_steps"}
         self._note_mixed(differing, stated["varies"])
         self.names = ["num_envs", "num_steps", *sorted(varied)]
         self.runs = {}
@@ -463,7 +435,7 @@ class Suite(Scores):
 
     @lru_cache(maxsize=None)  # noqa: B019 - suites live as long as the program
     def values(self, config, task, column="score"):
-        """One of MEASURES of the runs that count, or what the study measures, (seeds,)."""
+        """One of MEASURES of the runs that count, or what the sweep's module measures, (seeds,)."""
         if column == "score":
             return self.finals(config, task)
         if column not in MEASURES:
@@ -479,9 +451,9 @@ class Suite(Scores):
         return np.where(reached.any(-1), (reached.argmax(-1) + 1) / POINTS, 1.0)
 
     def _measures_of(self, run):
-        """What the study measures of a run; of a diverged run nothing."""
+        """What the sweep's module measures of a run; of a diverged run nothing."""
         if run.name not in self._measured:
-            self._measured[run.name] = {} if run.diverged else self.study.measure(run)
+            self._measured[run.name] = {} if run.diverged else self.module.measure(run)
         return self._measured[run.name]
 
     def _training_curve(self, run, task):
@@ -510,13 +482,7 @@ class Suite(Scores):
         """MARGIN times the base's score for the sides that have a margin, else 0."""
         if side not in ("little", "not less") or self.base not in self.scored:
             return 0.0
-        return max(MARGIN * abs(float(self.pool(self.sample(self.base, column)))), SMALLEST_MARGIN)
-
-    def evidence(self, statistic, samples):
-        """The Evidence of a statistic: P1's interquartile mean keeps the bootstrap of n - 1 of n seeds."""
-        if self.pool is iqm:
-            return resampled(statistic, samples, self.reps, self.seed)
-        return evidence(statistic, samples)
+        return max(MARGIN * abs(float(mean(self.sample(self.base, column)))), SMALLEST_MARGIN)
 
     def improvement(self, pairs):
         """The Estimate of P(improvement), the mean over pairs of a configuration and another; drawn as rliable does."""
@@ -539,7 +505,7 @@ class Suite(Scores):
 
     @lru_cache(maxsize=None)  # noqa: B019
     def final_score(self, config):
-        """The Estimate of the final score over the common tasks: P1's IQM, or the mean over tasks."""
+        """The Estimate of the final score over the common tasks, as it is drawn."""
         return Estimate(*map(float, interval(self.pool, [self.sample(config)], self.reps, self.seed)))
 
     def reason_to_doubt(self, configs, column="score"):

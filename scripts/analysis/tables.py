@@ -7,7 +7,18 @@ import numpy as np
 
 from analysis.claims import PRIMARY, correlations
 from analysis.comparisons import SEEDS_FOR_A_VERDICT
-from analysis.estimates import MIN_SEEDS, interval, iqm, median, optimality_gap
+from analysis.estimates import (
+    MIN_SEEDS,
+    SEEDS_OF_A_TASK,
+    TASK,
+    TASKS,
+    interval,
+    iqm,
+    mean,
+    median,
+    optimality_gap,
+    unit_of,
+)
 from analysis.suite import label_of
 from analysis.training_runs import ATARI_5, ATARI_10, ENOUGH_EPISODES, median_57
 
@@ -33,13 +44,13 @@ def as_text(table):
 def scores_table(suite):
     """Final aggregates of each configuration, and its number of updates."""
     weights = next((weights for weights in (ATARI_10, ATARI_5) if set(weights) <= set(suite.tasks)), None)
-    header, rows = ["configuration", "runs", suite.pool_name, "95 % CI", "median", "opt. gap"], []
+    header, rows = ["configuration", "runs", "mean", "95 % CI", "IQM", "median", "opt. gap"], []
     header += [f"57-game median (Atari-{len(weights)} regression), %"] if weights else []
     header += ["batch", "iterations", "gradient steps"]
 
     def aggregates(sample):
         regression = [median_57(sample, suite.tasks, weights)] if weights else []
-        return np.array([suite.pool(sample), median(sample), optimality_gap(sample), *regression])
+        return np.array([mean(sample), iqm(sample), median(sample), optimality_gap(sample), *regression])
 
     for config in suite.configs:
         runs = [run for key, run in suite.runs.items() if key[0] == config]
@@ -51,10 +62,11 @@ def scores_table(suite):
         ]
         if suite.can_compare([config]):
             value, low, high = interval(aggregates, [suite.sample(config)], suite.reps, suite.seed)
-            row += [number(value[0]), bounds(low[0], high[0]), number(value[1]), number(value[2])]
-            row += [f"{number(value[3])} {bounds(low[3], high[3])}"] if weights else []
+            row += [number(value[0]), bounds(low[0], high[0]), f"{number(value[1])} {bounds(low[1], high[1])}"]
+            row += [number(value[2]), number(value[3])]
+            row += [f"{number(value[4])} {bounds(low[4], high[4])}"] if weights else []
         else:
-            row += ["-"] * (5 if weights else 4)
+            row += ["-"] * (6 if weights else 5)
         iterations = runs[0].target / config.batch_size
         rows.append([*row, f"{config.batch_size:,}", f"{iterations:,.0f}", _gradient_steps(runs)])
     return header, rows
@@ -167,13 +179,11 @@ def about(suite, reference):
             f"curves of the return are dotted until each environment of their runs has finished {ENOUGH_EPISODES} "
             "episodes (charts/min_episodes): before that mostly short episodes have ended"
         )
-    of_claims = "Student's t with the jackknife's standard error"
-    if suite.pool is iqm:
-        of_claims = f"on scores n - 1 of n seeds are drawn (Rao, Wu), of the others {of_claims}"
+    over = "tasks" if unit_of([suite.sample(config) for config in suite.scored]) == TASK else "seeds within tasks"
     yield (
         f"aggregates over {len(suite.tasks)} tasks: {', '.join(suite.tasks) or 'none'}; CIs: 95 % percentile "
         f"bootstrap over seeds within tasks (rliable), {suite.reps} resamples; none below {MIN_SEEDS} seeds per task; "
-        f"of claims {of_claims}"
+        f"of claims Student's t over {over}"
     )
     if any(run.diverged for run in runs):
         yield (
@@ -188,7 +198,8 @@ def about(suite, reference):
 ABOUT_CLAIMS = (
     "*: the primary claim. After Holm: the verdicts corrected for their number, the primary ones, the other ones and "
     "those of tasks each on their own. Power if equal: the chance of *supported* if there is no difference. Verdicts "
-    f"need {SEEDS_FOR_A_VERDICT} seeds of a configuration in each task"
+    f"need {SEEDS_OF_A_TASK} seeds of a configuration in each of {TASKS} tasks or more, and are of the tasks then; or "
+    f"{SEEDS_FOR_A_VERDICT} seeds in each task"
 )
 ABOUT_CORRELATIONS = (
     "rank correlation (Kendall's τ, mean over tasks) of each diagnostic, its mean over the second half of a run. "

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from launching.machines import too_large
 from support import recipe
-from support.arguments import PLACE, check_run_name, fail, json_object, whole_number
-from support.reading import begun_with, default_arguments, difference, read_json, state
+from support.arguments import PLACE, check_run_name, check_text, fail, json_object, whole_number
+from support.reading import begun_with, default_arguments, difference, no_link, read_json, state
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
@@ -62,6 +62,7 @@ class Job:
     parent, first_step = None, 0
 
     def __init__(self, line, defaults=default_arguments):
+        check_text("stdin:", line)
         try:
             self.words = shlex.split(line)
         except ValueError as error:
@@ -198,7 +199,8 @@ def read_jobs(lines, defaults=default_arguments):
 
     defaults: reading.default_arguments, or that of envs.tasks, which may import the module of a task.
     """
-    jobs = [Job(line, defaults) for line in map(str.strip, lines) if line and line[0] != "#"]
+    stripped = [line.strip(" \t\r\n") for line in lines]  # not what else Unicode has: a name may end with it
+    jobs = [Job(line, defaults) for line in stripped if line and line[0] != "#"]
     if not jobs:
         fail("stdin: no commands: expected one per line, as `bash sweeps/fixed_budget.sh` pipes them in")
     for name, count in Counter(job.name for job in jobs).items():
@@ -263,7 +265,9 @@ def claim(job):
     note.parent.mkdir(parents=True, exist_ok=True)
     own.parent.mkdir(parents=True, exist_ok=True)
     partial = note.with_name(f".{note.name}.{socket.gethostname()}.{os.getpid()}")
-    partial.write_text(job.name)
+    partial.unlink(missing_ok=True)
+    with open(partial, "x", opener=no_link) as file:
+        file.write(job.name)
     with contextlib.suppress(FileExistsError):
         os.link(partial, note)  # exactly one of several launchers succeeds
     job.path = owner(job)

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from launching.machines import TOGETHER, runs_that_fit
 from support import catalog
 from support.arguments import ALONE, OWN
-from support.reading import CURVES, Progress, is_done, log_end, progress, state
+from support.reading import CURVES, Progress, is_done, log_end, no_link, progress, state
 from support.rundir import BUSY
 from support.signals import handle
 
@@ -98,7 +98,7 @@ class Attempt:
     def locked(job):
         """The log of a run, open and locked until both this process and the child have ended."""
         job.path.mkdir(parents=True, exist_ok=True)
-        log = open(job.path / "log.txt", "ab")
+        log = open(job.path / "log.txt", "ab", opener=no_link)
         try:
             fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -109,7 +109,7 @@ class Attempt:
     def command(self):
         if len(self.jobs) == 1:
             return self.jobs[0].command()
-        self.list = tempfile.NamedTemporaryFile("w", prefix="runs_", suffix=".txt")
+        self.list = tempfile.NamedTemporaryFile("w", prefix="runs_", suffix=".txt", encoding="utf-8")
         words = [job.command() for job in self.jobs]
         place = next(i for i, word in enumerate(words[0]) if word.endswith(".py")) + 1
         self.list.writelines(shlex.join(line[place:]) + "\n" for line in words)

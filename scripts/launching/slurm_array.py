@@ -42,7 +42,7 @@ commands=(
 {commands}
 )
 dir=${{dirs[SLURM_ARRAY_TASK_ID]}} command=${{commands[SLURM_ARRAY_TASK_ID]}}
-mkdir -p "$dir" && exec 3>&1 >>"$dir/log.txt" 2>&1 || exit 1
+mkdir -p "$dir" && [ ! -L "$dir/log.txt" ] && exec 3>&1 >>"$dir/log.txt" 2>&1 || exit 1
 flock -w 300 1 || {{ echo "error: $dir/log.txt is locked: another launcher works on this run" >&3; exit 1; }}
 exec 3>&-
 note() {{ echo "[launch $(date +%Y-%m-%dT%H:%M:%S) $(hostname)] $*"; }}
@@ -135,7 +135,7 @@ def queued():
     for line in call("squeue", "--user", getpass.getuser(), "--noheader", "--array", "--format=%K %o").splitlines():
         index, _, path = line.strip().partition(" ")
         with contextlib.suppress(OSError, ValueError, IndexError):
-            lines = Path(path).read_text().splitlines()
+            lines = Path(path).read_text().split("\n")
             found.add([name[len("#RUN ") :] for name in lines if name.startswith("#RUN ")][int(index)])
     return found
 

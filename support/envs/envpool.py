@@ -93,12 +93,41 @@ def make_envpool(env_id: str, seeds: List[int], num_threads: int, **options: Any
 
     num_threads: at most. EnvPool's own default sees the cores of the host, not those of the job.
     """
+    return _Pool(make_raw(env_id, seeds, num_threads, **options))
+
+
+def make_raw(env_id: str, seeds: List[int], num_threads: int, **options: Any) -> Any:
+    """The same as EnvPool makes them."""
     number = len(seeds)
     options = {"num_envs": number, "num_threads": min(num_threads, number), "seed": seeds, **options}
     with contextlib.ExitStack() as stack:
         if env_id in catalog.DMC and not options.get("render_mode"):
             options.update(stack.enter_context(_small_textures()))
         return library().make(env_id, env_type="gymnasium", **options)
+
+
+class _Pool:
+    """EnvPool's environments, whose `step` goes to its C++ functions at once.
+
+    EnvPool's own step looks at all names of actions and states each time, for 0.1 ms: on a GPU, where nothing else is
+    done meanwhile, a tenth of a step of 8 games.
+    """
+
+    def __init__(self, envs: Any) -> None:
+        self.envs, names = envs, list(envs._state_keys)
+        self._ids = envs.all_env_ids
+        self._columns = [names.index(name) for name in ("obs", "reward", "done", "trunc")]
+        self._info = [(name[len("info:") :], i) for i, name in enumerate(names) if name.startswith("info:")]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.envs, name)
+
+    def step(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
+        """One step of each environment. Returns what gymnasium's does; arrays are (N, ...), new ones each time."""
+        self.envs._send([self._ids, self._ids, action])  # as int32, whatever the action's type
+        states = self.envs._recv()
+        obs, reward, done, truncated = (states[i] for i in self._columns)
+        return obs, reward, done & ~truncated, truncated, {name: states[i] for name, i in self._info}
 
 
 @contextlib.contextmanager
@@ -137,7 +166,7 @@ class EnvPoolEnvs(Envs):
             self.context.make_current()
         super().__init__(spaces(env_id, env_kwargs), seeds)
         options = {"render_mode": "rgb_array" if film else None, **json.loads(env_kwargs)}
-        self.envs = make_envpool(env_id, self.seeds, num_threads, **options)
+        self.envs = make_raw(env_id, self.seeds, num_threads, **options)
         self.ids, self.action_type = self.envs.all_env_ids, self.envs.spec.action_array_spec["action"].dtype
         names = self.envs._state_keys
         self.obs = [names.index(":".join(["obs", *entry.path])) for entry in self.observation.entries]

@@ -36,18 +36,52 @@ def modules(env_id: str) -> List[str]:
     return [name for name in env_id.split(":")[1:-1] if name] if env_id.startswith("gymnasium:") else []
 
 
+def _places(head: str) -> List[str]:
+    """Where a module is, or a package, which may be in several folders; [] if it is nowhere. Imports nothing."""
+    try:
+        spec = importlib.util.find_spec(head)
+    except ValueError:  # no name of a module
+        return []
+    return list(spec.submodule_search_locations or [str(spec.origin)]) if spec else []
+
+
 def _check_module(name: str) -> None:
     """Raises Unplayable if a module lies in a run directory: results, which may be another's, bring no code.
 
     Imports nothing below the first package.
     """
     head, *rest = name.split(".")
-    spec = None if name in sys.modules else importlib.util.find_spec(head)
-    for place in (spec.submodule_search_locations or [str(spec.origin)]) if spec else ():
+    for place in () if name in sys.modules else _places(head):
         path = Path(place, *rest).resolve()
         for folder in (path, *path.parents):
             if isinstance(read_json(folder / "manifest.json").get("arguments"), dict):
                 raise Unplayable(f"is code in the run directory {folder}: expected a module outside of it")
+
+
+def check_trusted(env_id: str, run_dir: Path) -> None:
+    """Raises Unplayable if a module of a run's task came with the run, which may be another's: it would run as code.
+
+    That is a module beside the run directory, and one that shares a folder with it below the place where Python found
+    the module: theirs.payload for theirs/run1, but not my_task.py in the working directory for runs/mine. Imports
+    nothing.
+    """
+    search_working_directory()
+    ways: Tuple[Callable[[Any], str], ...] = (os.path.realpath, os.path.abspath)  # what links lead to, and they
+    for name, follow in itertools.product(modules(env_id), ways):
+        run, (head, *rest) = Path(follow(arguments.from_start(run_dir))), name.split(".")
+        for root in _places(head):
+            place = Path(root, *rest)
+            path, searched = Path(follow(place)), Path(follow(root)).parent
+            folders = [folder for folder in (run, *run.parents) if searched in folder.parents]
+            if path.parent == run.parent or any(folder in (path, *path.parents) for folder in folders):
+                expected = "expected a module elsewhere, or --trust, which runs that code"
+                raise Unplayable(f"is of the module {name}, which came with the run ({place}): {expected}")
+
+
+def search_working_directory() -> None:
+    """Lets modules be found where the program was started. Last: none hides an installed package."""
+    if str(arguments.START) not in sys.path:
+        sys.path.append(str(arguments.START))
 
 
 def registered(name: str) -> Optional[Tuple[str, str]]:
@@ -80,8 +114,7 @@ def make_one(env_id: str, env_kwargs: str = "{}", film: bool = False) -> Any:
     if env_id.count(":") < 2:
         raise Unplayable("is incomplete: expected gymnasium:MODULE:ID, as in gymnasium::CartPole-v1")
     name = env_id.split(":", 2)[2]
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # last: it hides no installed package
+    search_working_directory()
     try:
         for module in modules(env_id):
             _check_module(module)
@@ -95,7 +128,7 @@ def make_one(env_id: str, env_kwargs: str = "{}", film: bool = False) -> Any:
         missing = isinstance(error, ModuleNotFoundError) and any(
             f"{module}.".startswith(f"{error.name}.") for module in modules(env_id)
         )
-        places = ", ".join(dict.fromkeys([os.getcwd(), str(ROOT), "PYTHONPATH"]))
+        places = ", ".join(dict.fromkeys([str(arguments.START), str(ROOT), "PYTHONPATH"]))
         looked = f"; looked in {places} and the installed packages" if missing else ""
         given = "" if env_kwargs == "{}" else f"with --env-kwargs {env_kwargs} "
         raise Unplayable(

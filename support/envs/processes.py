@@ -60,7 +60,9 @@ class EnvsInProcesses(Envs):
                 words = [sys.executable, "-c", WORKER, str(there.fileno()), *sys.path]
                 threads = {"OMP_NUM_THREADS": "1", **os.environ}
                 self.processes.append(
-                    subprocess.Popen(words, stdin=subprocess.DEVNULL, env=threads, pass_fds=[there.fileno()])
+                    subprocess.Popen(
+                        words, stdin=subprocess.DEVNULL, env=threads, pass_fds=[there.fileno()], cwd=arguments.START
+                    )
                 )
                 there.close()
                 self.pipes.append(here)

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 
-from support.reading.files import is_alive, read_bytes, read_json, write_atomically
+from support.reading.files import is_alive, no_link, read_bytes, read_json, write_atomically
 from support.tags import is_final_card
 
 CURVES = "curves.csv"
@@ -44,7 +44,7 @@ class CurvesFile:
 
     def _write(self, rows: List[bytes]) -> None:
         write_atomically(self._path, _csv(self._tags, rows))
-        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+        self._file = no_link(str(self._path), os.O_WRONLY | os.O_APPEND)
 
     def append(self, step: int, wall_time: float, scalars: Dict[str, float]) -> None:
         """Writes one row, at once. A tag that is new gets a column first. scalars: {tag: a float32 number}."""

@@ -5,18 +5,33 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import io
 import json
 import os
 import re
 import stat
 import sys
+import zipfile
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from support.arguments import fail
 from support.reading import fields
 
 FORMAT = 3  # the version of checkpoint.pt; raised when an older one can no longer be resumed
+
+
+def no_link(name: str, flags: int) -> int:
+    """The opener of a file that is written in a run directory, which may be another's: a link leads out of it.
+
+    OSError for a link, and for a pipe without a reader.
+    """
+    try:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            error.strerror = "it is a link"
+        raise
 
 
 def write_atomically(path: Path, data: bytes, previous: Optional[Path] = None, writer: str = "") -> None:
@@ -26,7 +41,9 @@ def write_atomically(path: Path, data: bytes, previous: Optional[Path] = None, w
     """
     partial = path.with_name(f".{path.name}{writer}.partial")  # hidden from globs and from TensorBoard
     try:
-        with open(partial, "wb") as file:
+        with contextlib.suppress(FileNotFoundError):
+            partial.unlink()  # a crash has left it; or it is a link, to anything
+        with open(partial, "xb", opener=no_link) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -69,6 +86,29 @@ def read_bytes(path: Path) -> bytes:
         return file.read()
 
 
+def check_archive(content: bytes) -> None:
+    """Raises an exception, of many kinds, unless a checkpoint is as it was written: torch.load reads no checksum."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        damaged = archive.testzip()
+        for entry in archive.infolist():
+            if entry.external_attr & 0x10:  # MS-DOS's mark of a folder, of which torch reads nothing
+                damaged = entry.filename
+    if damaged is not None:
+        raise zipfile.BadZipFile(f"{damaged} is damaged")
+
+
+def read_arrays(path: Path) -> Dict[str, Any]:
+    """The arrays of an .npz by name. OSError of the disk, ValueError if the file is not whole."""
+    import numpy as np
+
+    content = read_bytes(path)
+    try:  # numpy reads the checksum of each array
+        with np.load(io.BytesIO(content)) as saved:
+            return {name: saved[name] for name in saved.files}
+    except Exception as error:  # a file that is not whole breaks in many ways
+        raise ValueError(str(error) or type(error).__name__) from None
+
+
 def read_object(path: Path) -> Dict[str, Any]:
     """The object in one of the FIELDS' files; {} if there is none.
 
@@ -109,8 +149,8 @@ def read_files(run_dir: Path) -> Files:
     return Files(manifest, done, failed, state(run_dir))
 
 
-def shown(path: Path) -> str:
-    """A path as text that can be printed and written: its bytes may be no UTF-8, and have line breaks."""
+def shown(path: Union[str, Path]) -> str:
+    """A path or a line as text that can be printed and written: its bytes may be no UTF-8, and have line breaks."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(path))
 
 
@@ -127,18 +167,22 @@ def try_to_load(path: Path, device: Any) -> Optional[Dict[str, Any]]:
     """
     import torch
 
+    problem: Exception
     try:
-        if not path.is_file():  # a pipe would let the program wait for ever
-            raise OSError(errno.EINVAL, "it is no regular file")
-        content = torch.load(path, map_location=device, weights_only=True)
-        if isinstance(content, dict):
-            return content
-        error: Exception = TypeError("no checkpoint")
-    except Exception as caught:  # a file that is not whole breaks in many ways
-        error = caught
-    if isinstance(error, (OSError, MemoryError)) or "alloc" in str(error):  # torch raises RuntimeError without memory
+        content = read_bytes(path)
+    except (OSError, MemoryError) as error:
         fail(f"{path} cannot be read ({error}): the same command resumes from it once it can")
-    print(f"note: {path} cannot be read ({type(error).__name__})", file=sys.stderr)
+    try:
+        check_archive(content)
+        found = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+        if isinstance(found, dict):
+            return found
+        problem = TypeError("no checkpoint")
+    except Exception as error:  # a file that is not whole breaks in many ways
+        problem = error
+    if isinstance(problem, MemoryError) or "alloc" in str(problem):  # torch raises RuntimeError without memory
+        fail(f"{path} cannot be read ({problem}): the same command resumes from it once it can")
+    print(f"note: {path} cannot be read ({type(problem).__name__}): it is damaged", file=sys.stderr)
     return None
 
 

@@ -15,7 +15,8 @@ What differs from a GPU: an operator's result is there at once, so a missing wai
 a CPU; memory is not limited; torch.compile and CUDA graphs do not work; torchrun's processes talk as on a CPU.
 
 LIBRARY is gpu.cpp, built by `build`; it has to be loaded before torch. WAITS is the file that gets the waits of each
-iteration: a JSON list of {"log_point": bool, "waits": {"file: line of code": number}}.
+iteration: a JSON list of {"log_point": bool, "waits": {"file: line of code": number}, "pins": number of calls of
+pin_memory, "threads": number of PyTorch's}.
 """
 
 import collections
@@ -70,7 +71,7 @@ READS = {  # what the host has to wait for: a number, or a size
     *(aten.repeat_interleave.Tensor, aten._linalg_eigh.default, aten._linalg_svd.default),
 }
 waits = collections.Counter()  # since the last iteration
-iterations = []
+iterations, pins = [], []
 
 
 class OnGPU(torch.Tensor):
@@ -250,7 +251,7 @@ def install():
     }.items():
         setattr(torch.cuda, name, lambda *_, value=value, **__: value)
     torch.Generator = Generator
-    torch.Tensor.pin_memory = lambda tensor: tensor.clone()
+    torch.Tensor.pin_memory = lambda tensor: pins.append(tensor) or tensor.clone()
     torch.__future__.set_overwrite_module_params_on_conversion(True)  # `inner` is no part of what param.data = x copies
     join = torch.distributed.init_process_group
     torch.distributed.init_process_group = lambda backend: join("gloo")
@@ -285,10 +286,12 @@ def watch(rundir):
         logged.append(True)
         log(run, scalars)
 
-    def end_and_keep(run):
-        end_iteration(run)
-        iterations.append({"log_point": bool(logged), "waits": dict(waits)})
+    def end_and_keep(run, *copies):
+        end_iteration(run, *copies)
+        counts = {"pins": len(pins), "threads": torch.get_num_threads()}
+        iterations.append({"log_point": bool(logged), "waits": dict(waits), **counts})
         logged.clear()
+        pins.clear()
         waits.clear()
 
     rundir.Run.log, rundir.Run.end_iteration = log_and_say, end_and_keep
