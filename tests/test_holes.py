@@ -12,6 +12,7 @@ from analysis import experiment, look, statement
 from analysis.scores import NoScores, Scores
 from analysis.suite import DIAGNOSTICS
 from conftest import study
+from papers import scaling_data
 from planted_runs import write_run
 from test_figures import GRIDS
 
@@ -41,7 +42,8 @@ def plant(root, sweep, missing, without=()):
                 scalars = {
                     f"{place}/{name}": setting + seed / 9 for place in ("diagnostics", "probe") for name in DIAGNOSTICS
                 }
-                scalars |= {"outer/ddr": 1000.0 * (setting + 1) * seed, **{tag: 1.0 for tag, _ in figures.UNSEEN[1:]}}
+                scalars |= {"outer/ddr": 1000.0 * (setting + 1) * seed}
+                scalars |= {tag: 1.0 for tag, _ in scaling_data.UNSEEN[1:]}
                 scalars |= {f"outer/grad_noise_scale/{part}": float(seed) for part in ("signal", "noise")}
                 last = task == 0 and setting == len(grid) - 1
                 path = write_run(

@@ -68,7 +68,7 @@ def claims(scores):
     for task in scores.tasks:
         for column, quantity in MEASURES.items():
             for one, other in ((OURS, CLEANRL), (OURS_GYMNASIUM, CLEANRL), (OURS, OURS_GYMNASIUM)):
-                pair = [configs[program] for program in (one, other)]
+                pair = [configs[program] for program in (one, other) if program in configs]
                 if len(pair) == 2 and all(scores.in_task(task).has(config) for config in pair):
                     text = f"{one} minus {other}"
                     more = {"tasks": [task], "column": column, "quantity": quantity, "family": ESTIMATE}
