@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 from analysis.claims import BY_TASK, ESTIMATE, Claims
-from analysis.comparisons import SEEDS_FOR_A_VERDICT, Tested, difference, gain_difference, judge, judge_each
+from analysis.comparisons import SEEDS_FOR_A_VERDICT, Tested, difference, estimated, gain_difference, judge, judge_each
 from analysis.estimates import (
     ALPHA,
     CONTRADICTED,
@@ -269,7 +269,7 @@ def claims(scores):
 
         def top(view, n_by_t=n_by_t, budget=budget):
             place, samples = best_place(view, n_by_t, budget)
-            return Tested(resampled(place, samples, REPS).estimate)
+            return estimated(resampled(place, samples, REPS))
 
         text = f"the best rate of {n_by_t[0]}x{n_by_t[1]} at {budget:,} steps, beside K4"
         more = {"tasks": unsaturated_ends, "family": ESTIMATE, "quantity": "log2 of the rate"}

@@ -31,6 +31,7 @@ NORMAL = statistics.NormalDist()
 TASKS, SEEDS_OF_A_TASK = 6, 5  # from so many tasks with so many seeds each the tasks are what is sampled
 SEED, TASK = "seed", "task"  # the units of a verdict
 MIN_SEEDS = 3  # seeds per task, on average: below that an interval says too little to be shown
+LACKING = "a run lacks a number"  # why there is none of many runs
 ALPHA = 0.05  # the level of intervals and p-values
 DRAWS = 4000  # points of the distribution that a verdict rests on
 MARGIN = 0.1  # share of the base's score: a smaller difference is "little"
@@ -68,7 +69,7 @@ def nothing(why):
 
 def _known(value, draws, why=""):
     """The Evidence of a number, or of none: one run without a number leaves the others' mean without one."""
-    return nothing("a run lacks a number") if np.isnan(value) else Evidence(value, draws, why)
+    return nothing(LACKING) if np.isnan(value) else Evidence(value, draws, why)
 
 
 # ---- statistics of a sample ------------------------------------------------------------------------------------------
@@ -289,6 +290,8 @@ def kendall(levels, groups, control=None):
     pairs = comparable_pairs(levels, control)
     if not pairs or not groups:
         return nothing("nothing to compare")
+    if any(np.isnan(values).any() for group in groups for values in group):  # they are neither larger nor smaller
+        return nothing(LACKING)
     return of_groups(pair_correlation(pairs), groups)
 
 

@@ -31,7 +31,8 @@ class NoScores(LookupError):
 class Scores:
     """Scores of runs. `tasks`: those of a sample; `configs`: sorted; `base`: the one that others are compared with.
 
-    `by_task`: whether each claim is followed by the same in each task.
+    `by_task`: whether each claim is followed by the same in each task. `lacking`: the runs, rows of a table, without a
+    score that others of their task have: they count as if they were not there.
     """
 
     by_task = True
@@ -44,8 +45,12 @@ class Scores:
         self.table, self.varies, self.folder = table, tuple(varies), folder
         self.tasks = sorted(table["game"].unique())
         names = set(self.varies) - {"num_envs", "num_steps"}
+        lacks = np.zeros(len(table), bool)
+        if "score" in table:
+            lacks = (table["score"].isna() & (table.groupby("game")["score"].transform("count") > 0)).to_numpy()
+        self.lacking = table[lacks]
         self._rows = {}  # {(configuration, task): its rows by seed}
-        for row in table.sort_values("seed", kind="stable").to_dict("records"):
+        for row in table[~lacks].sort_values("seed", kind="stable").to_dict("records"):
             self._rows.setdefault((training_runs.configuration(row, names), row["game"]), []).append(row)
         configs = {config for config, _ in self._rows}
         self.configs = sorted(configs, key=lambda config: [(isinstance(x, str), x) for _, x in config.items])
