@@ -197,21 +197,24 @@ class Claims(list):
     def diagnostics(self):
         """Adds P1's six claims on N-scaling, each on the native batch and on the probe."""
         for row in correlations(self.scores):
-            if not np.isfinite(row.tau.value):
+            if len(row.levels) < 2:
                 continue
             place, name = row.tag.split("/")
             label, sign = DIAGNOSTICS[name]
             rows = "native batch" if place == "diagnostics" else "probe, equal rows"
-            shown = [[as_shown(name, x) for x in group] for group in row.groups]
-            moved = effect(row.levels, shown).estimate
-            ends = f"N = {min(row.levels)} to {max(row.levels)}"
+            tau, quantity = nothing("in no task do all settings have it"), "Kendall's τ with N"
+            if row.groups:
+                shown = [[as_shown(name, x) for x in group] for group in row.groups]
+                ends = f"N = {min(row.levels)} to {max(row.levels)}"
+                tau = row.tau
+                quantity += f"; {SHOWN[name]} from {ends}: {in_words(effect(row.levels, shown).estimate)}"
             self.trend(
                 f"{label} {'rises' if sign > 0 else 'falls'} with N ({rows})",
-                row.tau,
+                tau,
                 row.levels,
                 row.groups,
                 "more" if sign > 0 else "less",
-                quantity=f"Kendall's τ with N; {SHOWN[name]} from {ends}: {in_words(moved)}",
+                quantity=quantity,
                 diagnostic=True,
             )
 
