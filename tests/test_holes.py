@@ -4,11 +4,14 @@ A diverged run, a missing seed, a missing setting, a missing curve, a task of on
 """
 
 import math
+import types
 
 import figures
+import judge
 import numpy as np
 import pytest
-from analysis import experiment, look, statement
+from analysis import comparisons, estimates, experiment, look, statement
+from analysis.claims import Claims
 from analysis.drawing import diagnostics_panels
 from analysis.scores import NoScores, Scores
 from analysis.suite import DIAGNOSTICS
@@ -257,14 +260,56 @@ def test_a_claim_that_misses_scores_says_which():
     one, two = scores.configs
     with pytest.raises(NoScores):
         scores.sample(two)
-    found = experiment_claims(scores, two, one)
+    found = list(experiment_claims(scores, two, one).rows())
     assert [row["value"] for row in found] == ["nan", "1", "nan"] and found[0]["remark"] == "no scores of 2×8 in B"
     assert found[1]["verdict"] == "" and catalog.task_name("A") == found[1]["game"]
 
 
-def experiment_claims(scores, better, worse):
-    from analysis.claims import Claims
+def test_judge_says_what_is_missing(tmp_path, monkeypatch, capsys):
+    """A run without a score, fewer runs than at the last call, rows that are gone; and no row at all."""
+    rows = [
+        {"game": "Task", "num_envs": n, "num_steps": 8, "seed": seed, "score": n + seed / 9}
+        for n in (1, 2)
+        for seed in range(10)
+    ]
+    whole = experiment.pd.DataFrame(rows)
+    code = types.SimpleNamespace(name="some", VARIES=("num_envs", "num_steps"))
+    code.claims = lambda scores: two_beats_one(scores)
+    monkeypatch.setattr(experiment, "runs_of", lambda code, table: table)
+    says = {}
+    holed = whole.assign(score=whole["score"].where((whole["seed"] != 3) | (whole["num_envs"] == 1)))
+    for name, table in {"whole": whole, "holed": holed, "half": whole[whole["num_envs"] == 1]}.items():
+        monkeypatch.setattr(judge, "take_in", lambda *_, table=table: table)
+        if name == "half":
+            with pytest.raises(SystemExit):
+                judge.judge(judge.Args("some"), code, tmp_path)
+        else:
+            judge.judge(judge.Args("some"), code, tmp_path)
+        says[name] = [line for line in "".join(capsys.readouterr()).splitlines() if line[:1] == "!" or "error" in line]
+    assert says["whole"] == [] and says["holed"] == [
+        "! without a score, so left out: Task num_envs=2 num_steps=8 seed 3",
+        "! fewer runs than in the last means.csv: 9 of 10 of Task num_envs=2 num_steps=8",
+    ]
+    assert says["half"] == ["error: some: none of its claims can be made of these runs: expected those of its base"]
 
+
+def two_beats_one(scores):
+    return experiment_claims(scores, *scores.configs[::-1]) if len(scores.configs) == 2 else Claims(scores)
+
+
+def test_a_number_that_is_none_is_no_evidence():
+    """A run without the quantity: no correlation, no best; a comparison with NaN would count as a draw, or decide."""
+    whole, holed = np.arange(10.0), np.array([*np.arange(9.0), np.nan])
+    lacking = estimates.kendall([1, 2], [[whole, holed]]), comparisons.effect([1, 2], [[whole, holed]])
+    assert [found.why for found in lacking] == [estimates.LACKING] * 2
+    rates = [2.5e-4, 5e-4, 1e-3]
+    for first, second in ((holed, whole + 20), (whole + 20, holed)):
+        pair = [(name, dict.fromkeys(rates, [values])) for name, values in (("a", first), ("b", second))]
+        tested = comparisons.judge_best(*pair)
+        assert (tested.verdict, tested.why, tested.remark) == ("undecided", estimates.LACKING, "")
+
+
+def experiment_claims(scores, better, worse):
     claims = Claims(scores)
     claims.compare("two beats one", better, worse)
-    return list(claims.rows())
+    return claims
