@@ -232,6 +232,7 @@ def test_a_study_with_holes(name, dataset, monkeypatch, capsys):
             assert name == "atlas" or name in NEEDED and what == "a setting", says
             continue
         made += 1
+        assert (name, what) != ("advise", "a setting") or {row["value"] for row in rows} == {"nan"}
         for row in rows:
             assert row["value"] != "nan" or row["remark"] or row["family"] in ("by game", "estimate"), (what, row)
     assert refused <= (made + refused if name == "atlas" else name in NEEDED)
