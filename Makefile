@@ -21,7 +21,10 @@ DEMO   := GAMES=CartPole-v1 SEEDS="1 2 3 4 5 6 7 8 9 10" STEPS=100000 EVAL_EPISO
 # make bench: flags of results/benchmark/benchmark.py; --help lists them
 BENCH  ?=
 
-.PHONY: setup train demo test lint system mjlab tasks bench constraints clean
+# make gpu: flags of results/benchmark/gpu_hour.py, such as --cpu
+GPU    ?=
+
+.PHONY: setup train demo test lint system mjlab tasks bench gpu constraints clean
 
 setup: $(VENV)/.installed
 
@@ -91,6 +94,14 @@ bench: system $(VENV)/.bench
 
 $(VENV)/.bench: requirements-bench.txt $(VENV)/.installed
 	$(PY) -m pip install --quiet -r requirements-bench.txt -c constraints.txt
+	@touch $@
+
+# On a machine with an NVIDIA GPU: ten minutes for a table and gpu.json, which docs/gpu.md says where to send.
+gpu: setup $(VENV)/.test $(VENV)/.gpu
+	$(PY) results/benchmark/gpu_hour.py $(GPU)
+
+$(VENV)/.gpu: requirements-gpu.txt $(VENV)/.installed
+	$(PY) -m pip install --quiet -r requirements-gpu.txt -c constraints.txt
 	@touch $@
 
 # Resolves all requirements anew and writes constraints.txt: every package that they bring along, with its version. Run it
