@@ -417,7 +417,7 @@ def _draw_unfinished(sheet, ax, config, task, tag, color):
 
 
 def diagnostics_panels(suite):
-    """Each diagnostic against the factor of N and of T, over the base's in the same task: full batch above, probe below.
+    """Each diagnostic against the factor of N and of T, over the base's in its task: full batch above, probe below.
 
     Means over tasks. T times k has the batch and the gradient steps of N times k. None if there is nothing to compare.
     """
