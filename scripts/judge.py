@@ -38,7 +38,7 @@ ALL = "all"
 @dataclass
 class Args:
     experiment: Annotated[str, tyro.conf.Positional]  # a folder of results/ with a claims.py, or all
-    runs: Optional[Path] = None  # the run directories, at any depth: takes them in first
+    runs: Optional[Path] = None  # the run directories, at any depth: reads them first
     table_only: bool = False  # only reads what is new, and tests nothing yet
     draw_only: bool = False  # reads what is new and draws it, and tests nothing yet
     dataset: Path = experiment.DATASET  # the table of all runs; default: results/runs.csv.gz
