@@ -104,7 +104,7 @@ $(VENV)/.gpu: requirements-gpu.txt $(VENV)/.installed
 	$(PY) -m pip install --quiet -r requirements-gpu.txt -c constraints.txt
 	@touch $@
 
-# Resolves all requirements anew and writes constraints.txt: every package that they bring along, with its version. Run it
+# Resolves all requirements again and writes constraints.txt: every package that they bring along, with its version. Run it
 # after a change to a requirements file, with the oldest supported Python, and run the tests before you commit the file.
 constraints:
 	$(PYTHON) -m venv --clear $(VENV)/new

@@ -1,4 +1,4 @@
-"""results/learning: the tables in the pages are those of the files, and a curve with a gap is refused."""
+"""results/learning: the table of its page is that of the files, and a curve with a gap is refused."""
 
 import os
 import shutil
@@ -14,11 +14,10 @@ from conftest import run, study
 learning = study("learning", "learning")
 
 
-def test_pages_have_the_table_of_the_files():
+def test_the_page_has_the_table_of_the_files():
     expected = "\n".join(learning.table())
     assert expected.count("\n") > 1
-    for page in learning.PAGES:
-        assert page.read_text().split(learning.BEGIN)[1].split(learning.END)[0].strip() == expected, page
+    assert learning.TEXT.read_text().split(learning.BEGIN)[1].split(learning.END)[0].strip() == expected
 
 
 def test_the_hours_of_a_process_count_once():

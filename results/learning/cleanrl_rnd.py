@@ -3,8 +3,8 @@
     python results/learning/cleanrl_rnd.py /tmp/cleanrl/cleanrl/ppo_rnd_envpool.py FOLDER [FLAG ...]
 
 The script needs the edits of results/benchmark/README.md. Its loop over updates then writes FOLDER/curve.csv. SIGTERM
-ends the run after the update under way, and the same command goes on from FOLDER/checkpoint.pt, which is also written
-every ten minutes. As with ours, the environments then start anew. Flags are those of the script.
+ends the run after the update under way, and the same command resumes from FOLDER/checkpoint.pt, which is also written
+every ten minutes. As with ours, the environments then begin new episodes. Flags are those of the script.
 """
 
 import csv

@@ -1,12 +1,12 @@
-"""What each script was seen to learn: curves, sheets, and the table of docs/running.md, from long runs.
+"""What each script was seen to learn: curves, pictures, and the table of README.md, from long runs.
 
-    python results/learning/learning.py --runs runs/learning    # takes the runs EXPERIMENT/RUN in, and does the rest
-    python results/learning/learning.py                         # sheets and tables, from the files of this folder
+    python results/learning/learning.py --runs runs/learning    # reads the runs EXPERIMENT/RUN, and does the rest
+    python results/learning/learning.py                         # pictures and table, from the files of this folder
 
-Of an experiment, EXPERIMENT.csv has a row per run and log point, and EXPERIMENT.png is its sheet: the return and P1's
+Of an experiment, EXPERIMENT.csv has a row per run and log point, and EXPERIMENT.png has the return and P1's
 six diagnostics over the whole of each run. runs.csv has a row per run, evaluations.csv one per run and evaluation: that
 of the run itself (`final`), and those that `scripts/evaluate.py RUN > RUN/evaluation_NAME.json` wrote. published.csv
-has curves of others, read off their pictures. A run that goes on, or was stopped, is taken as far as it came. A curve
+has curves of others, read off their pictures. Of a run that is under way, or was stopped, what there is counts. A curve
 with a gap, or with a step that comes twice, is refused.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
-from launching.root import ROOT
+from launching.root import ROOT  # noqa: F401
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ from scipy import stats
 from support import arguments, catalog, reading
 
 HERE = Path(__file__).resolve().parent
-PAGES = (HERE / "README.md", ROOT / "docs/running.md")
+TEXT = HERE / "README.md"
 BEGIN, END = "<!-- results/learning/learning.py writes this table -->\n", "<!-- end of the table -->\n"
 RETURN = "episodic_return"
 DIAGNOSTICS = {f"diagnostics/{name}": name for name in SHOWN}
@@ -39,7 +39,7 @@ DIAGNOSTICS = {f"diagnostics/{name}": name for name in SHOWN}
 class Experiment(NamedTuple):
     title: str
     others: str = ""  # what others publish for it, for the table
-    also: str = ""  # a tag that says what was learned, in place of the return, which the sheet has below
+    also: str = ""  # a tag that says what was learned, in place of the return, which the picture has below
 
 
 EXPERIMENTS = {
@@ -157,9 +157,9 @@ def settings_of(runs):
     return runs.str.replace(r"(__)?s\d+$", "", regex=True)
 
 
-# ---- sheets ----------------------------------------------------------------------------------------------------------
+# ---- pictures --------------------------------------------------------------------------------------------------------
 def draw(name):
-    """The sheet of an experiment: the return, beside published curves, and the six diagnostics."""
+    """The picture of an experiment: the return, beside published curves, and the six diagnostics."""
     experiment, table = EXPERIMENTS[name], pd.read_csv(HERE / f"{name}.csv")
     published = pd.read_csv(HERE / "published.csv", comment="#")
     published = published[(published["experiment"] == name) & (published["step"] <= table["step"].max())]
@@ -281,13 +281,12 @@ def table():
         )
 
 
-def write_tables():
-    for page in PAGES:
-        text = page.read_text()
-        if text.count(BEGIN) != 1 or text.count(END) != 1:
-            arguments.fail(f"{page}: expected the lines {BEGIN.strip()} and {END.strip()} once each")
-        before, rest = text.split(BEGIN)
-        page.write_text(before + BEGIN + "\n" + "\n".join(table()) + "\n\n" + END + rest.split(END)[1])
+def write_table():
+    text = TEXT.read_text()
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        arguments.fail(f"{TEXT}: expected the lines {BEGIN.strip()} and {END.strip()} once each")
+    before, rest = text.split(BEGIN)
+    TEXT.write_text(before + BEGIN + "\n" + "\n".join(table()) + "\n\n" + END + rest.split(END)[1])
 
 
 def main(args):
@@ -296,7 +295,7 @@ def main(args):
     for name in EXPERIMENTS:
         if (HERE / f"{name}.csv").exists():
             draw(name)
-    write_tables()
+    write_table()
 
 
 if __name__ == "__main__":

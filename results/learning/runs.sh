@@ -4,7 +4,7 @@
 #     bash results/learning/runs.sh                # on two cores; --dry-run has the commands and their price
 #     python results/learning/learning.py --runs runs/learning     # any time: takes the curves as far as they came
 #
-# The same command goes on after an interruption. BF16= leaves out --bf16, for CPUs that do not compute in bfloat16 (a
+# The same command resumes after an interruption. BF16= leaves out --bf16, for CPUs that do not compute in bfloat16 (a
 # run says at its start what would be faster). Options go to scripts/launch.py. Hours: of two cores of an AMD EPYC with bfloat16.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
