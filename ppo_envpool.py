@@ -13,7 +13,7 @@ computes for little of it. Parameters are (S, ...), rollouts (T, S, N, ...) and 
 in CleanRL is (S, 1). S is 1 unless `--num-seeds` or `--runs` ask for more. Each agent has its own run directory,
 environments, noise, shuffles, learning rate, coefficients and clipping. No sum crosses the axis, so a run has the same
 bits alone and together with others. What this takes is the one part of the algorithm that stands elsewhere, in
-support/layers.py: linear and large_linear, elu, Convolution and GridConvolution, with their gradients; Maker,
+support/layers.py: linear and large_linear, tanh, elu, Convolution and GridConvolution, with their gradients; Maker,
 which gives each agent its first weights; Adam. support/envs/spaces.py makes rows of numbers of a task's observations.
 
 Departures:
