@@ -72,8 +72,8 @@ def test_the_host_waits_for_the_actions_only(script, tmp_path, graphs, monkeypat
     make_envs, randperm = module.make_envs, torch.randperm
     explained_variance = module.metrics.explained_variance
 
-    def envs_that_tell(args, seeds):
-        envs = make_envs(args, seeds)
+    def envs_that_tell(args, *seeds_and_threads):
+        envs = make_envs(args, *seeds_and_threads)
         step, count = envs.step, 0
 
         def told_step(actions):

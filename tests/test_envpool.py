@@ -21,6 +21,7 @@ from launching import jobs
 
 import ppo_atari_envpool
 import ppo_envpool as ppo
+import ppo_procgen
 from support import reading, recipe
 from support.envs import processes, tasks
 from support.envs.gymnasium import GymnasiumEnvs
@@ -395,6 +396,26 @@ def test_normalisers_survive_a_resume(tmp_path):
         assert checkpoint["agent"]["obs_sums"][0, 0].tolist() == [1 + rows] * 3
         assert checkpoint["log"]["reward_moments"][0, 2] == pytest.approx(rows)
     assert not torch.equal(half["agent"]["obs_mean"], torch.zeros(1, 1, 3))
+
+
+def test_rewards_are_normalised_as_in_procgen():
+    """There they are gym's, of one agent. Of two, each is as if alone, from one rollout to the next, over ends."""
+    rng = np.random.default_rng(0)
+    ends, valid = rng.random((2, 40, 2, 3)) < [[[[0.2]]], [[[0.9]]]]
+    rewards, gamma = rng.normal(size=(40, 2, 3)).astype(np.float32) * valid, np.array([[0.9], [0.5]])
+    discounted, moments = np.zeros((2, 3)), np.array([[0.0, 1.0, 1e-4]] * 2)
+    found = np.concatenate(
+        [
+            ppo.normalize_rewards(rewards[part], ends[part], valid[part], discounted, moments, gamma)
+            for part in (slice(15), slice(15, 40))
+        ]
+    )
+    for s in range(2):
+        of_agent = (x[:, s] for x in (rewards, ends, valid))
+        alone = ppo_procgen.normalize_rewards(*of_agent, np.zeros(3), (0.0, 1.0, 1e-4), gamma[s, 0])
+        np.testing.assert_allclose(found[:, s], alone[0], rtol=1e-5)
+        np.testing.assert_allclose(discounted[s], alone[1], rtol=1e-5)
+        np.testing.assert_allclose(moments[s], alone[2], rtol=1e-5)
 
 
 def test_the_reward_of_an_autoreset_step_is_discarded(tmp_path, monkeypatch):

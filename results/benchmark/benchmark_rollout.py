@@ -1,17 +1,18 @@
-"""What the host does in a step of ppo_atari_envpool.py beside EnvPool: its rollout with a network that costs nothing.
+"""What the host does in a step of ppo_atari_envpool.py beside EnvPool: a rollout with a network that costs nothing.
 
-    python results/benchmark/benchmark_rollout.py --out results/benchmark/rollout.csv    # run nothing else beside it
+    python results/benchmark/benchmark_rollout.py --out results/benchmark/rollout.csv    # beside no other program
 
-The script itself runs, with one matrix product of the last row of each frame in place of its network. After each
-rollout EnvPool's environments make as many steps alone, in the same threads: envs.step with random actions, and nothing
-else. So both are measured within a second or two, and `ratio` is the median of the ratios of these pairs. What remains
-is copies of frames, actions and rewards, and some ten calls of PyTorch.
+The script itself runs, with one matrix product of the last row of each frame in place of its network. What remains are
+copies of frames, actions and rewards, and some ten calls of PyTorch. After each rollout its environments make as many
+steps alone, in the same threads: EnvPool's own step with random actions. `ratio` is the median of the ratios of these
+pairs, so that a machine whose speed drifts does not show in it.
 
 as on a GPU   one thread steps all environments at once, and EnvPool has `threads` of them
-as on a CPU   `threads` threads step a piece of the environments each, whose EnvPool has one thread (devices.Workers)
+as on a CPU   `threads` threads step a piece of the environments each, whose EnvPool has one (devices.Workers)
 
-Times are medians of a step of all environments, in microseconds: of a clock, and of the CPU in all threads of the
-process. With --cuda the network and the rollout are on the GPU: then the times have its launches and waits too.
+Times are of one step of all environments, medians in microseconds: of the clock, of the CPU in all threads (EnvPool's
+spin while they wait), and of the CPU in the thread that calls, which on a GPU does one thing after the other. With
+--cuda the rollout is on the GPU, and the times have the launches and the waits.
 """
 
 import sys
@@ -38,6 +39,7 @@ from support import devices
 from support.arguments import Count, Threads, parse, writable
 
 ARRANGEMENTS = ("as on a GPU", "as on a CPU")
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time, "caller": time.thread_time}
 WARM_UP = 2  # calls of Workers.map: the environments' first reset, and a rollout
 
 
@@ -65,35 +67,36 @@ class OneProduct(torch.nn.Module):
 
 
 class Pairs:
-    """Carries out a rollout as devices.Workers.map does, then as many steps of its environments alone.
+    """In place of devices.Workers.map: carries out a rollout, then as many steps of its environments alone.
 
-    rollouts, alone: (seconds, CPU-seconds) of a step.
+    rollouts, alone: of each pair the seconds of a step, by CLOCKS.
     """
 
-    def __init__(self, num_steps, num_actions):
-        self.rollouts, self.alone, self.calls, self.num_steps = [], [], 0, num_steps
-        self.actions = np.random.default_rng(1).integers(0, num_actions, (num_steps, 1024), dtype=np.int32)
+    def __init__(self, num_steps, actions):
+        self.rollouts, self.alone, self.calls = [], [], 0
+        self.num_steps, self.actions = num_steps, actions
         self.map = devices.Workers.map
 
-    def seconds(self, function):
-        wall, cpu = time.perf_counter(), time.process_time()
+    def timed(self, function):
+        """What the function returns, and its seconds per step."""
+        start = [clock() for clock in CLOCKS.values()]
         result = function()
-        return result, ((time.perf_counter() - wall) / self.num_steps, (time.process_time() - cpu) / self.num_steps)
+        return result, [(clock() - begin) / self.num_steps for clock, begin in zip(CLOCKS.values(), start)]
 
     def step_alone(self, pool):
-        number = pool.config["num_envs"]
         for action in self.actions:
-            pool.step(action[:number])
+            pool.envs.step(action[: len(pool.envs)])
 
     def __call__(self, workers, function, *sequences):
         sequences = [list(items) for items in sequences]
         if not hasattr(sequences[0][0], "step"):  # pieces of a minibatch
             return self.map(workers, function, *sequences)
         self.calls += 1
-        result, of_rollout = self.seconds(lambda: self.map(workers, function, *sequences))
+        result, of_rollout = self.timed(lambda: self.map(workers, function, *sequences))
         if self.calls > WARM_UP:
+            _, of_envpool = self.timed(lambda: self.map(workers, self.step_alone, sequences[0]))
             self.rollouts.append(of_rollout)
-            self.alone.append(self.seconds(lambda: self.map(workers, self.step_alone, sequences[0]))[1])
+            self.alone.append(of_envpool)
         return result
 
 
@@ -101,39 +104,34 @@ def measure(args, arrangement, num_envs):
     """Runs the script, in this process. Returns a row of the CSV file."""
     import ppo_atari_envpool as script
 
-    num_steps = max(2, args.frames // num_envs)
-    flags = (
-        f"--env-id {args.env_id} --num-envs {num_envs} --num-steps {num_steps} --update-epochs 1 --num-minibatches 1"
-    )
-    flags += f" --total-timesteps {(WARM_UP - 1 + args.rounds) * num_envs * num_steps} --num-logs 1 --no-diagnostics"
-    of_gpu = arrangement == ARRANGEMENTS[0]
-    flags += f" --num-threads {1 if of_gpu and not args.cuda else args.threads} --{'' if args.cuda else 'no-'}cuda"
-    if of_gpu and not args.cuda:
-        make = script.make_envpool
-        script.make_envpool = lambda env_id, seeds, _, **options: make(env_id, seeds, args.threads, **options)
+    num_steps, as_on_gpu = max(2, args.frames // num_envs), arrangement == ARRANGEMENTS[0]
+    flags = f"--env-id {args.env_id} --num-envs {num_envs} --num-steps {num_steps} --num-logs 1 --no-diagnostics"
+    flags += f" --update-epochs 1 --num-minibatches 1 --{'' if args.cuda else 'no-'}cuda"
+    flags += f" --num-threads {1 if as_on_gpu and not args.cuda else args.threads}"
+    flags += f" --total-timesteps {(WARM_UP - 1 + args.rounds) * num_envs * num_steps}"
+    if as_on_gpu and not args.cuda:
+        devices.env_threads = lambda *_: args.threads
         devices.Workers.pieces = lambda workers, number, size=32: [slice(0, number)]
     num_actions = int(script.library().make_spec(args.env_id).action_space.n)
     script.make_agent = lambda args, device="cpu": OneProduct(num_actions).to(device)
-    pairs = Pairs(num_steps, num_actions)
+    pairs = Pairs(num_steps, np.random.default_rng(1).integers(0, num_actions, (num_steps, num_envs), dtype=np.int32))
     devices.Workers.map = lambda workers, *arguments: pairs(workers, *arguments)
     with tempfile.TemporaryDirectory() as runs_dir:
         words = [*flags.split(), "--runs-dir", runs_dir, "--run-name", "rollout"]
         with contextlib.suppress(SystemExit):
             script.main(script.parse_args(words))
-    assert len(pairs.rollouts) == args.rounds, "the script ended early"
-    row = {
-        "arrangement": arrangement + (" with one" if args.cuda else ""),
-        "num_envs": num_envs,
-        "threads": args.threads,
-    }
-    row["rounds"] = args.rounds
-    for name, place in (("", 0), ("cpu_", 1)):
-        both = [(rollout[place], alone[place]) for rollout, alone in zip(pairs.rollouts, pairs.alone)]
-        row[f"{name}rollout_us"], row[f"{name}envpool_us"] = (round(1e6 * statistics.median(x)) for x in zip(*both))
-        ratios = [rollout / alone for rollout, alone in both]
-        row[f"{name}ratio"] = round(statistics.median(ratios), 3)
-        row[f"{name}ratio_low"], row[f"{name}ratio_high"] = round(min(ratios), 3), round(max(ratios), 3)
-    return {**row, "load": round(os.getloadavg()[0], 1)}
+    if len(pairs.rollouts) != args.rounds:
+        raise RuntimeError("the script ended early")
+    row = {"device": "cuda" if args.cuda else "cpu", "arrangement": arrangement, "num_envs": num_envs}
+    row.update(threads=args.threads, rounds=args.rounds, load=round(os.getloadavg()[0], 1))
+    for i, clock in enumerate(CLOCKS):
+        both = [(rollout[i], alone[i]) for rollout, alone in zip(pairs.rollouts, pairs.alone)]
+        row[f"{clock}_rollout"], row[f"{clock}_envpool"] = (round(1e6 * statistics.median(x)) for x in zip(*both))
+        if clock != "caller" or as_on_gpu:  # where threads do the work, the calling one waits
+            ratios = [rollout / alone for rollout, alone in both]
+            row[f"{clock}_ratio"] = round(statistics.median(ratios), 3)
+            row[f"{clock}_lowest"], row[f"{clock}_highest"] = round(min(ratios), 3), round(max(ratios), 3)
+    return row
 
 
 def main(args):

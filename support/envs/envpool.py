@@ -114,18 +114,18 @@ class _Pool:
     """
 
     def __init__(self, envs: Any) -> None:
-        self._envs, names = envs, list(envs._state_keys)
+        self.envs, names = envs, list(envs._state_keys)
         self._ids = envs.all_env_ids
         self._columns = [names.index(name) for name in ("obs", "reward", "done", "trunc")]
         self._info = [(name[len("info:") :], i) for i, name in enumerate(names) if name.startswith("info:")]
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._envs, name)
+        return getattr(self.envs, name)
 
     def step(self, action: Any) -> Tuple[Any, Any, Any, Any, Dict[str, Any]]:
         """One step of each environment. Returns what gymnasium's does; arrays are (N, ...), new ones each time."""
-        self._envs._send([self._ids, self._ids, action])  # as int32, whatever the action's type
-        states = self._envs._recv()
+        self.envs._send([self._ids, self._ids, action])  # as int32, whatever the action's type
+        states = self.envs._recv()
         obs, reward, done, truncated = (states[i] for i in self._columns)
         return obs, reward, done & ~truncated, truncated, {name: states[i] for name, i in self._info}
 
