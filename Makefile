@@ -84,13 +84,9 @@ $(VENV)/.tasks: requirements-tasks.txt $(VENV)/.installed
 	$(PY) -m pip install --quiet -r requirements-tasks.txt -c constraints.txt
 	@touch $@
 
-# Steps per second of the EnvPool scripts, against their limit and stable-baselines3. Run nothing else at the same time.
-bench: system $(VENV)/.bench
+# Steps per second of the EnvPool scripts, beside EnvPool alone and each --peer. Run nothing else at the same time.
+bench: system
 	$(PY) results/benchmark/benchmark.py $(BENCH)
-
-$(VENV)/.bench: requirements-bench.txt $(VENV)/.installed
-	$(PY) -m pip install --quiet -r requirements-bench.txt -c constraints.txt
-	@touch $@
 
 # Resolves all requirements anew and writes constraints.txt: every package that they bring along, with its version. Run it
 # after a change to a requirements file, with the oldest supported Python, and run the tests before you commit the file.
