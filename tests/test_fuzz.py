@@ -39,9 +39,6 @@ PROGRAMS = {  # share of the lines, words that most lines begin with
     "umap_coverage": (30, ("--runs", ".")),
     "gradient_correlation": (29, ()),
     "benchmark": (15, ("--scripts", "ppo_atari_envpool.py")),
-    "calibration": (8, ()),
-    "random_scores": (7, ()),
-    "toy_outer_loop": (6, ()),
     "advise": (30, ("--env-id", "CartPole-v1", "--steps", "2e6")),
 }
 # parse_args of these makes the directory of --out, if it accepts the line
