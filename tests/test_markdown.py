@@ -79,10 +79,8 @@ def commands(text):
 
 
 def arguments_of(path):
-    """The fields of a program's Args, with those of classes that it inherits; report.py has those of figures.py."""
+    """The fields of a program's Args, with those of classes that it inherits."""
     names = set()
-    if path.name == "report.py":
-        return arguments_of(path.with_name("figures.py"))
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ClassDef) and node.name in ("Args", "Options"):
             names |= {part.target.id for part in node.body if isinstance(part, ast.AnnAssign)}
