@@ -12,7 +12,7 @@ there are six or more with five seeds each, else over the seeds, and then a verd
 (scripts/analysis/estimates.py). Else there is an estimate with its interval.
 `detectable` is the difference that the test would find in 80 % of all tries, if its estimate is normal.
 
-`all`: those with a verdicts.csv. It also takes in the rows of a study that has none yet.
+`all`: those with a verdicts.csv. It also reads the rows of a study that has none yet.
 docs/data.md describes the table of runs.
 """
 
@@ -39,9 +39,9 @@ ALL = "all"
 @dataclass
 class Args:
     experiment: Annotated[str, tyro.conf.Positional]  # a folder of results/ with a claims.py, or all
-    runs: Optional[Path] = None  # the run directories, at any depth: takes them in first
-    table_only: bool = False  # only takes in what is new, and tests nothing yet
-    draw_only: bool = False  # takes in what is new and draws it, and tests nothing yet
+    runs: Optional[Path] = None  # the run directories, at any depth: reads them first
+    table_only: bool = False  # only reads what is new, and tests nothing yet
+    draw_only: bool = False  # reads what is new and draws it, and tests nothing yet
     dataset: Path = experiment.DATASET  # the table of all runs; default: results/runs.csv.gz
     out: Optional[Path] = None  # where the other files are; default: results/EXPERIMENT
     first_seed: int = 0  # leaves out earlier seeds, and writes nothing

@@ -195,13 +195,13 @@ class Claims(list):
         return self.row(text, tested, configs, quantity=quantity, side=side, **more)
 
     def diagnostics(self):
-        """Adds P1's six claims on N-scaling, each on the native batch and on the probe."""
+        """Adds P1's six claims on N-scaling, each on the full batch and on the probe."""
         for row in correlations(self.scores):
             if len(row.levels) < 2:
                 continue
             place, name = row.tag.split("/")
             label, sign = DIAGNOSTICS[name]
-            rows = "native batch" if place == "diagnostics" else "probe, equal rows"
+            rows = "full batch" if place == "diagnostics" else "probe, equal rows"
             tau, quantity = nothing("in no task do all settings have it"), "Kendall's τ with N"
             if row.groups:
                 shown = [[as_shown(name, x) for x in group] for group in row.groups]
@@ -305,7 +305,7 @@ class Correlations:
 
 @lru_cache(maxsize=None)
 def correlations(suite):
-    """The Correlations of each diagnostic that the base has, native and probe.
+    """The Correlations of each diagnostic that the base has, of the full batch and the probe.
 
     With N and with T: over the base and the configurations that scale that one of them. At the same factors T has the
     batches and gradient steps of N. With N at one batch: over all of these and the others of the base's batch, each

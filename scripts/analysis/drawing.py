@@ -417,7 +417,7 @@ def _draw_unfinished(sheet, ax, config, task, tag, color):
 
 
 def diagnostics_panels(suite):
-    """Each diagnostic against the factor of N and of T, over the base's in the same task: native above, probe below.
+    """Each diagnostic against the factor of N and of T, over the base's in its task: full batch above, probe below.
 
     Means over tasks. T times k has the batch and the gradient steps of N times k. None if there is nothing to compare.
     A diagnostic without a multiple has no panels; a note says why.
@@ -438,7 +438,7 @@ def diagnostics_panels(suite):
     x_label = "factor" if len(families) > 1 else families[0][2]["label"].replace(" at", "\nat")
     factors = sorted({config[arg] / suite.base[arg] for configs, arg, _ in families for config in configs})
     sheet = Sheet(suite, "diagnostics", 2, len(names), 3.2, sharex=True, sharey="col")
-    for row, (place, place_label) in enumerate((("diagnostics", "native batch"), ("probe", "probe"))):
+    for row, (place, place_label) in enumerate((("diagnostics", "full batch"), ("probe", "probe"))):
         for column, name in enumerate(names):
             ax = sheet.axes[row][column]
             for configs, arg, style in families:
