@@ -303,7 +303,7 @@ def test_judge_says_what_is_missing(tmp_path, monkeypatch, capsys):
         "! without a score, so left out: Task num_envs=2 num_steps=8 seed 3",
         "! fewer runs than in the last means.csv: 9 of 10 of Task num_envs=2 num_steps=8",
     ]
-    assert says["half"] == ["error: some: none of its claims can be made of these runs: expected those of its base"]
+    assert says["half"] == ["error: some: these runs allow none of its claims: expected runs of all its settings"]
 
 
 def two_beats_one(scores):
