@@ -64,7 +64,9 @@ def plan(cpu):
     """The rows, in the order in which they are measured. On a CPU none has --cuda-graphs, which needs a GPU."""
     narrow, wide = ("2x16", "4x8") if cpu else ("8x128", "128x8")
     plain, graphs, passive = "--no-diagnostics", "--no-diagnostics --cuda-graphs", "OMP_WAIT_POLICY=PASSIVE"
-    rows = [Row("EnvPool alone", x.split("x")[0], f"{n} threads", 5.0) for x in (narrow, wide) for n in (1, 4, 8, 16)]
+    rows = [
+        Row("EnvPool alone", x.split("x")[0], f"num_threads {n}", 5.0) for x in (narrow, wide) for n in (1, 4, 8, 16)
+    ]
     for shape in (narrow, wide):
         rows += [Row("CleanRL", shape, ""), Row(PPO, shape, plain), Row("LeanRL", shape, "")]
         rows += [Row(PPO, shape, graphs), Row("LeanRL", shape, "--cudagraphs")]
@@ -149,7 +151,7 @@ def measure(row, args):
     """Runs a row. Returns what the JSON file has of it: its points and their median, or what it `says` without any."""
     seconds, found = args.row_seconds or row.seconds, row._asdict()
     if row.program == "EnvPool alone":
-        points = envpool_alone(int(row.shape), int(row.flags.split()[0]), seconds)
+        points = envpool_alone(int(row.shape), int(row.flags.split()[1]), seconds)
     else:
         with tempfile.TemporaryDirectory(prefix="gpu-hour-") as folder:
             path = script(row, args.peers, folder)
@@ -164,8 +166,9 @@ def measure(row, args):
             )
             in_time = done.returncode in (0, ENDED, KILLED)
             points = points_of(row, done.stdout, folder) if row.shape and in_time else []
-        last_line = next((line.strip() for line in reversed(done.stdout.splitlines()) if line.strip()), "no output")
-        found.update(command=shlex.join(words), exit_code=done.returncode, says=last_line[:200].replace("|", " "))
+        says = next((line.strip() for line in reversed(done.stdout.splitlines()) if line.strip()), "no output")
+        says = f"ended after {seconds:g} s: {says}" if done.returncode in (ENDED, KILLED) else says
+        found.update(command=shlex.join(words), exit_code=done.returncode, says=says[:200].replace("|", " "))
     return {**found, "points": points, **spread(points)}
 
 
