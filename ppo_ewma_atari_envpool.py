@@ -461,7 +461,7 @@ def main(args):
             next_obs[piece], part.rewards[t], part.terminations[t], part.truncations[t], info = pool.step(action)
             part.raw_rewards[t] = info["reward"]
             part.game_overs[t] = info["terminated"] | part.truncations[t]
-            run.tick((t + 1) * N)
+            run.tick((t + 1) * args.num_envs)
         _, part.values[T], _ = act(devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1), noise[-1, piece])
 
     while not run.ended:

@@ -18,6 +18,7 @@ docs/data.md describes the table of runs.
 
 from launching.root import ROOT  # noqa: F401
 
+import numbers
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,8 +103,12 @@ def judge(args, code, out):
         draw(code, scores, out)
         return
     rows = pd.DataFrame(code.claims(scores).rows())
+    if rows.empty:
+        arguments.fail(f"{code.name}: none of its claims can be made of these runs: expected those of its base")
     for row in rows.itertuples():
         print(line(row))
+    for words in holes(scores, rows, out) if not args.first_seed else ():
+        print(f"! {words}")
     print(f"* primary; p below {ALPHA} holds after Holm's correction")
     if args.first_seed:
         return
@@ -111,6 +116,40 @@ def judge(args, code, out):
     experiment.write_csv(pd.DataFrame(scores.means()), out / "means.csv")
     if hasattr(code, "draw"):
         draw(code, scores, out)
+
+
+def holes(scores, rows, out):
+    """Yields what the runs lack: scores, and what the files of an earlier call have more."""
+    lacking = [f"{setting_of(row, scores.varies)} seed {row['seed']}" for row in scores.lacking.to_dict("records")]
+    yield from first_of("without a score, so left out", lacking)
+    if not (out / "means.csv").exists() or not (out / "verdicts.csv").exists():
+        return
+    now = {setting_of(row, scores.varies): row["seeds"] for row in scores.means()}
+    before = pd.read_csv(out / "means.csv", keep_default_na=False).to_dict("records")
+    before = {setting_of(row, scores.varies): row["seeds"] for row in before}
+    fewer = [
+        f"{now.get(where, 0)} of {seeds} of {where}" for where, seeds in before.items() if now.get(where, 0) < seeds
+    ]
+    yield from first_of("fewer runs than in the last means.csv", fewer)
+    keys = ["name", "claim", "game", "quantity"]
+    before = pd.read_csv(out / "verdicts.csv", keep_default_na=False, dtype=str)[keys].itertuples(
+        index=False, name=None
+    )
+    made = set(rows[keys].itertuples(index=False, name=None))
+    yield from first_of("no row of verdicts.csv any more", [" ".join(row) for row in before if row not in made])
+
+
+def first_of(words, found):
+    """A line that names the first of what was found; none without one."""
+    if found:
+        yield f"{words}: {found[0]}" + f", and {len(found) - 1} more" * (len(found) > 1)
+
+
+def setting_of(row, varies):
+    """The task and the setting of a run in words."""
+    values = [(name, row[name]) for name in varies]
+    shown = [f"{name}={value:g}" if isinstance(value, numbers.Number) else f"{name}={value}" for name, value in values]
+    return f"{row['game']} {' '.join(shown)}"
 
 
 def draw(code, scores, out):

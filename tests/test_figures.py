@@ -294,6 +294,11 @@ GRIDS = {  # sweep: script, games, [(arguments that differ), …]; of any other 
     "hard_exploration": ("ppo_atari_envpool", ["Pitfall"], [{}, {"num_envs": 16}]),
     "rnd": ("ppo_rnd_envpool", ["Pitfall"], [{}, {"num_envs": 16}, {"num_steps": 32}]),
     "num_envs_trend": ("ppo_atari_envpool", ["Breakout"], [{"num_envs": N} for N in (4, 8, 16)]),
+    "raise_rate": (
+        "ppo_envpool",
+        ["CartPole-v1"],
+        [{}, {"learning_rate": 1e-3}, {"num_envs": 16, "learning_rate": 1e-3}],
+    ),
     "shape_rate": (
         "ppo_envpool",
         ["CartPole-v1"],

@@ -72,8 +72,8 @@ assert layer.weight.grad.device == gpu.device and layer.weight.grad.tolist() == 
 CASES = {
     "ewma": ("ppo_ewma_atari_envpool.py", "--prox-com 3 --no-shared-encoder --bf16" + EVAL, {**ACTIONS, **FINITE}, 14),
     "pqn": ("pqn_atari_envpool.py", "--bf16" + EVAL, {**ACTIONS, **FINITE}, 10),
-    "procgen": ("ppo_procgen.py", "--env-id bigfish --no-shared-encoder" + EVAL, {**ACTIONS, **FINITE}, 13),
-    "rnd": ("ppo_rnd_envpool.py", RND + "--no-shared-encoder" + EVAL, {**ACTIONS, **MOMENTS, **FINITE}, 13),
+    "procgen": ("ppo_procgen.py", "--env-id bigfish --no-shared-encoder" + EVAL, {**ACTIONS, **FINITE}, 12),
+    "rnd": ("ppo_rnd_envpool.py", RND + "--no-shared-encoder" + EVAL, {**ACTIONS, **MOMENTS, **FINITE}, 12),
     "ant": ("ppo_isaacgym.py", "--env-id Ant --prox-com 2 --norm-obs", {SIMULATOR: 2 * T, **EPISODES, **FINITE}, 14),
     "cartpole": ("ppo_envpool.py", "--prox-com 3 --norm-obs --norm-reward --eval-episodes 2", ACTOR, 14),
     "continuous": ("ppo_envpool.py", "--env-id Pendulum-v1 --shared-encoder", ACTOR, 14),
