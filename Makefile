@@ -88,13 +88,9 @@ $(VENV)/.tasks: requirements-tasks.txt $(VENV)/.installed
 	$(PY) -m pip install --quiet -r requirements-tasks.txt -c constraints.txt
 	@touch $@
 
-# Steps per second of the EnvPool scripts, against their limit and stable-baselines3. Run nothing else at the same time.
-bench: system $(VENV)/.bench
+# Steps per second of the EnvPool scripts, beside EnvPool alone and each --peer. Run nothing else at the same time.
+bench: system
 	$(PY) results/benchmark/benchmark.py $(BENCH)
-
-$(VENV)/.bench: requirements-bench.txt $(VENV)/.installed
-	$(PY) -m pip install --quiet -r requirements-bench.txt -c constraints.txt
-	@touch $@
 
 # On a machine with an NVIDIA GPU: ten minutes for a table and gpu.json, which docs/gpu.md says where to send.
 gpu: setup $(VENV)/.test $(VENV)/.gpu

@@ -40,6 +40,7 @@ Departures:
     (results/second_look; recipe.law_rate).
 """
 
+import support.early_help  # noqa: F401 isort: skip - answers --help before torch is imported
 import itertools
 import math
 import os
@@ -114,7 +115,7 @@ class Args:
     norm_reward: bool = False  # divides rewards by the deviation of the discounted returns so far
     hidden_sizes: Tuple[int, ...] = (64, 64)  # the units of each hidden layer
     activation: Literal["tanh", "elu", "relu"] = "tanh"  # follows each hidden layer
-    init_std: Positive = 1.0  # the first standard deviation of real actions, in half-widths of their bounds
+    init_std: Positive = 1.0  # first deviation of real actions, in half-widths of their bounds; 0.5 on your own tasks
     shared_encoder: bool = False  # one stack of hidden layers for actor and critic, or one for each
     mask_resets: bool = True  # trains on no autoreset step and bootstraps at time limits (departures 1 and 2)
     num_seeds: Count = 1  # trains that many seeds at once, from --seed on, each in RUN_NAME/sSEED

@@ -107,8 +107,8 @@ def test_diagnostics_that_cannot_be_compared_are_named(tmp_path):
             write_run(tmp_path / f"runs/{setting}_{seed}", 1.0, seed=seed, scalars=scalars, **args)
     ((suite, claims),) = claims_of("fixed_budget", tmp_path / "runs", tmp_path)
     found = {claim.text: claim.tested for claim in claims}
-    assert found["feature rank rises with N (native batch)"].why == "in no task do all settings have it"
-    assert found["dormant neurons (%) falls with N (native batch)"].estimate.value == 0
+    assert found["feature rank rises with N (full batch)"].why == "in no task do all settings have it"
+    assert found["dormant neurons (%) falls with N (full batch)"].estimate.value == 0
     sheet = diagnostics_panels(suite)
     assert [axis.get_title() for axis in sheet.axes.flat] == ["100 - ESS", ""] and all(a.lines for a in sheet.axes.flat)
     note = "not drawn: feature rank: not in all settings; dormant neurons: 0 at the base"

@@ -29,7 +29,7 @@ UNIT = "final return"
 def arguments(run, runs):
     """The run's arguments, and `change`: in which of CHANGES it is not as the map's runs."""
     found = [words[run.arguments[name]] for name, words in CHANGES.items() if run.arguments[name] in words]
-    if "stagger" in run.name:  # the arguments are the same: results/lunarlander/stagger.py
+    if "stagger" in run.name:  # the arguments are the same: stagger.py of commit 4a4161c
         found.append(STAGGERED)
     return {**run.arguments, "change": ", ".join(found)}
 

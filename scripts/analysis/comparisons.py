@@ -1,4 +1,4 @@
-"""What a claim compares, and the tests whose rates of wrong verdicts are known (results/calibration/calibration.py).
+"""What a claim compares, and the tests whose rates of wrong verdicts are known (results/calibration).
 
 The statistics take samples (estimates.py), one per configuration, and work on all draws of a bootstrap at once. A test
 gives a `Tested`: the number, its interval, the verdict, and the p-values of the claim and of its opposite.
@@ -254,24 +254,6 @@ def quadratic(scores, places):
     _, slope, curvature = np.moveaxis((np.linalg.pinv(powers) @ y[..., None])[..., 0], -1, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return curvature, center[..., 0] - slope / (2 * curvature)
-
-
-def relative_bias(squares):
-    """|bias| / |true gradient| (results/gradient_correlation), (...,): means over seeds first.
-
-    squares: unbiased estimates of both squares, (2, ..., seeds): means over seeds first.
-
-    Infinite where noise hides the true gradient: its estimated square is not positive.
-    """
-    bias2, truth2 = squares.mean(-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(truth2 > 0, np.sqrt(np.maximum(bias2, 0) / truth2), np.inf)
-
-
-def bias_difference(squares):
-    """relative_bias of the first two rows of (4, ..., seeds), minus that of the last two; NaN if both are infinite."""
-    with np.errstate(invalid="ignore"):
-        return relative_bias(squares[:2]) - relative_bias(squares[2:])
 
 
 def split(samples):
