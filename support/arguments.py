@@ -81,7 +81,6 @@ Fraction = Annotated[float, Range(0, 1)]
 NonNegative = Annotated[float, Range(0, 1e12)]
 Positive = Annotated[float, Range(1e-12, 1e12)]
 _N_BY_T = r"[1-9]\d{0,8}x[1-9]\d{0,8}"
-NByT = Annotated[str, Pattern(_N_BY_T, "N x T, such as 8x128")]
 NByTs = Annotated[str, Pattern(f"{_N_BY_T}(,{_N_BY_T})*", "N x T, such as 8x128, or several: 8x128,128x8")]
 
 

@@ -145,11 +145,6 @@ PROCGEN_SCORES: Dict[str, Dict[str, Tuple[float, float]]] = {
 CONTINUOUS_RATE, DISCRETE_RATE = 3e-4, 2.5e-4
 
 
-def cleanrl_rate(env_id: str) -> float:
-    """The learning rate of CleanRL for a small task; that of discrete actions for one of gymnasium."""
-    return CONTINUOUS_RATE if env_id in CONTINUOUS else DISCRETE_RATE
-
-
 # The script that plays a task, by the first pattern that its name matches: the same patterns in bash and in fnmatch
 PATTERNS = [
     ("Mjlab-*", "ppo_isaacgym"),

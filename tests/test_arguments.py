@@ -16,10 +16,10 @@ from typing_extensions import get_type_hints
 import ppo_envpool as ppo
 from support import arguments, catalog, usage
 
-COMMANDS = ("advise", "evaluate", "figures", "judge", "report", "umap_coverage")
+COMMANDS = ("advise", "evaluate", "figures", "judge", "umap_coverage")
 CLASSES = {name: importlib.import_module(name).Args for name in (*catalog.SCRIPTS, *COMMANDS)}
 CLASSES["launch"] = options.Options
-NEEDED = {"evaluate": ["x"], "figures": ["x"], "judge": ["x"], "report": ["x"], "umap_coverage": ["--runs", "x"]}
+NEEDED = {"evaluate": ["x"], "figures": ["x"], "judge": ["x"], "umap_coverage": ["--runs", "x"]}
 NEEDED["advise"] = ["--env-id", "x", "--steps", "1e6"]
 
 

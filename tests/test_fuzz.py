@@ -35,17 +35,13 @@ PROGRAMS = {  # share of the lines, words that most lines begin with
     "launch": (86, ()),
     "evaluate": (45, ("run",)),
     "figures": (30, ("fixed_budget", "--runs", ".")),
-    "report": (20, ("fixed_budget", "--runs", ".")),
     "umap_coverage": (30, ("--runs", ".")),
     "gradient_correlation": (29, ()),
     "benchmark": (15, ("--scripts", "ppo_atari_envpool.py")),
-    "calibration": (8, ()),
-    "random_scores": (7, ()),
-    "toy_outer_loop": (6, ()),
     "advise": (30, ("--env-id", "CartPole-v1", "--steps", "2e6")),
 }
 # parse_args of these makes the directory of --out, if it accepts the line
-MAKE_OUT = {"figures", "report", "umap_coverage"}
+MAKE_OUT = {"figures", "umap_coverage"}
 PLAUSIBLE = "0 1 2 8 0.5 -1 1e-3 8.0 1e3 100000 none None true False 0,1 1,2 128x8 4K 32G 2-0 gpu status hours".split()
 ABSURD = [
     *(

@@ -135,7 +135,7 @@ def everything(folder):
         stated, html = statement.read(folder), ""
         if not unread and stated["base"]:
             tested = figures.suites_and_claims("mine", found, stated, args)
-            figures.draw("mine", tested, unread, args)
+            figures.print_tables("mine", tested, unread, args)
             html = page.html("mine", "", tested, unread, [], "")
     (html + "".join(unread) + out.getvalue()).encode()
     return runs, found, unread, err.getvalue()

@@ -167,14 +167,14 @@ def test_a_run_goes_on(library, script, words, tmp_path):
 
     as_if_killed()
     out, _ = run(library, tmp_path, script, words)
-    assert "resumes at step 32" in out and "seeded anew" not in out
+    assert "resumes at step 32" in out and "a new seed" not in out
     as_if_killed()
     checkpoint = load_checkpoint(run_dir)
     states = checkpoint["rng"]
     checkpoint["rng"] = torch.Generator().get_state() if torch.is_tensor(states) else [torch.Generator().get_state()]
     torch.save(checkpoint, run_dir / "checkpoint.pt")
     out, _ = run(library, tmp_path, script, words)
-    assert "is of another kind of device: rng is seeded anew" in out
+    assert "is of another kind of device: rng gets a new seed" in out
     assert [step for step, _ in curves(run_dir)["losses/grad_norm"]] == [16, 32, 48]
 
 

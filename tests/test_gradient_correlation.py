@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from analysis import comparisons
 from conftest import ROOT, study
 
 import ppo_atari_envpool
@@ -203,20 +202,20 @@ def test_statistics_of_samples():
     assert claims.ratio(np.log([2.0, 8.0])) == pytest.approx(4)
     assert claims.ratio(np.log([2.0, 8.0]), np.log([1.0, 4.0])) == pytest.approx(2)
     squares = np.array([[8.0, 10.0], [1.0, 3.0]])  # bias and true gradient: means 9 and 2
-    assert comparisons.relative_bias(squares) == pytest.approx((9 / 2) ** 0.5)
-    assert comparisons.relative_bias(-squares) == np.inf  # noise hides the true gradient
-    assert comparisons.relative_bias(np.array([[-1.0], [4.0]])) == 0
-    assert comparisons.bias_difference(np.concatenate([4 * squares, squares])) == 0
+    assert claims.relative_bias(squares) == pytest.approx((9 / 2) ** 0.5)
+    assert claims.relative_bias(-squares) == np.inf  # noise hides the true gradient
+    assert claims.relative_bias(np.array([[-1.0], [4.0]])) == 0
+    assert claims.bias_difference(np.concatenate([4 * squares, squares])) == 0
     twice = np.concatenate([squares * [[4], [1]], squares])
-    assert comparisons.bias_difference(twice) == pytest.approx((9 / 2) ** 0.5)
-    assert np.isnan(comparisons.bias_difference(np.concatenate([-squares, -squares])))
+    assert claims.bias_difference(twice) == pytest.approx((9 / 2) ** 0.5)
+    assert np.isnan(claims.bias_difference(np.concatenate([-squares, -squares])))
 
 
 def test_intervals_are_over_whole_seeds():
     estimate = claims.seed_evidence(claims.difference, [np.array([1.0, 2.0, 3.0])]).estimate
     half = 4.3027 / 3**0.5  # Student's t with two degrees of freedom
     assert estimate == pytest.approx((2, 2 - half, 2 + half), abs=1e-2)
-    together = claims.seed_evidence(comparisons.bias_difference, [np.ones((4, 3)) * [1, 2, 3]]).estimate
+    together = claims.seed_evidence(claims.bias_difference, [np.ones((4, 3)) * [1, 2, 3]]).estimate
     assert together == (0, 0, 0)  # the four numbers of a seed stay together
     assert np.isnan(claims.seed_evidence(claims.difference, [np.zeros(0)]).estimate).all()
     assert np.isnan(claims.seed_evidence(claims.difference, [np.ones(2)]).estimate.low)

@@ -244,24 +244,17 @@ def test_not_finite(tmp_path):
 @pytest.mark.parametrize(
     "words,says",
     [
-        ("--num-envs 0", "--num-envs 0 is out of range: expected 1 to"),
         ("--reward-scaler 0", "--reward-scaler 0"),
         ("--desired-kl -1", "--desired-kl"),
         ("--activation gelu", "--activation"),
         ("--hidden-sizes 8 0", "--hidden-sizes [8, 0]: expected one number or more, each 1 to 65,536"),
         ("--num-minibatches 3", "--num-minibatches 3 does not divide the batch of 256 = 4 envs x 64 steps"),
-        ("--num-minibatches 2 --minibatch-size 64", "exclude each other"),
-        ("--total-timesteps 10", "--total-timesteps 10 is less than one batch: expected at least 256"),
         ("--env-id Antt", "--env-id Antt is not a task that runs here; near: Ant"),
-        ("--env-id HumanoidAMPHands", "--env-id HumanoidAMPHands is not a task that runs here"),
-        ("--env-id AllegroHandDextremeADR", "--env-id AllegroHandDextremeADR is not a task that runs here"),
         ("--env-id FactoryBase", "--env-id FactoryBase is not a task that runs here"),
         (
             "--anneal-lr --desired-kl 0.01",
             "--desired-kl and --anneal-lr exclude each other: expected --desired-kl",
         ),
-        ("--anneal-lr True", "--anneal-lr takes no value"),
-        ("--run-name ../x", "--run-name ../x"),
     ],
 )
 def test_bad_input(words, says, isaacgym, tmp_path, capsys):

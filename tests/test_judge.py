@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from analysis import experiment
-from analysis.scores import Scores
 from planted_runs import draw as figures_draw
 from planted_runs import write_run
 
@@ -111,24 +110,6 @@ def test_the_three_ways_are_told_apart():
     found = verdicts_of("outer_loop", lambda row: {**plant(row), **parabola(row)})
     assert found["O3"][0] == pytest.approx(-1, abs=0.03) and found["O3"][1] == "supported"
     assert found["O4"][0] == pytest.approx(0.8, abs=0.01)
-
-
-def test_advise_and_training_find_what_is_planted():
-    def grid(row):
-        return near(0.9 if row["num_envs"] in (16, 32, 64, 128, 256) and row["learning_rate"] == 1e-3 else 0.4)
-
-    found = verdicts_of("advise", grid)
-    assert found["V2"][0] > -0.05 and found["V3"][0] > -0.05
-    worse = verdicts_of("advise", lambda row: near(0.9 if row["num_envs"] == 4 else 0.4))
-    assert worse["V1"][0] == pytest.approx(-0.5, abs=0.03)
-    code = experiment.load("training")
-    found = verdicts_of("training", lambda row: near(np.log2(row["learning_rate"] * steps(row)) / 10))
-    assert found["F1"][0] > 0.99 and found["F2"][0] < 0.4 and found["F3"][0] > 0.99 and code.VARIES[0] == "num_envs"
-
-
-def steps(row):
-    batch = row["num_envs"] * row["num_steps"]
-    return row["total_timesteps"] // batch * row["update_epochs"] * (batch // row["minibatch_size"])
 
 
 # ---- the same runs through figures.py --------------------------------------------------------------------------------
@@ -292,112 +273,3 @@ def test_the_plan_of_the_map_has_the_same_rates_for_every_n_by_t_and_runs_nothin
     one = (table.seed == 3) & (table.learning_rate == 1e-3) & (table.num_envs == 32)
     assert code.missing(table[~one], "Catch", 100_000) == [(32, 32, 1e-3, 3)]
     assert code.missing(table[~one], "Catch", 100_000, seeds=[1, 2]) == []
-
-
-def test_a_claim_over_several_n_by_t_refuses_unequal_sets_of_rates(capsys):
-    """The map once tried LunarLander's 8 x 128 up to 4e-3, others up to 1.6e-2, and missed its best rate."""
-    code = experiment.load("map")
-    table = map_table(lambda k, n, t, rate: 0.5)
-    view = Scores(table, code.VARIES).in_task("Catch")
-    assert code.searched(view, code.N_BY_TS, 100_000) == list(code.COMMON)
-    fewer = table[(table["num_envs"] != 8) | (table["learning_rate"] < 8e-3)]
-    view = Scores(fewer, code.VARIES).in_task("Catch")
-    with pytest.raises(SystemExit) as end:
-        code.at_best(view, (8, 128), 100_000, [(128, 8)])
-    assert end.value.code == 2
-    assert "Catch at 100,000 steps has [0.008, 0.016] with some N x T only" in capsys.readouterr().err
-    assert "Catch" not in code.finished(Scores(fewer, code.VARIES), 100_000)
-
-
-def test_each_half_of_the_seeds_chooses_for_the_other():
-    """Of equal settings the best of five is 0.6 deviations too high; cross-fitted it is not."""
-    code, rng = experiment.load("map"), np.random.RandomState(0)
-    names, scores = code.cross_fitted({"a": np.arange(10.0) % 2, "b": 1 - np.arange(10.0) % 2})
-    assert names == ["b", "a"] and list(scores) == [0.0] * 10  # odd seeds choose b, even seeds a
-    trials = [code.cross_fitted(dict(enumerate(rng.normal(size=(7, 10)))))[1] for _ in range(2000)]
-    assert np.shape(trials) == (2000, 10) and abs(np.mean(trials)) < 0.03
-
-
-def map_table(score, tasks=("Acrobot-v1", "CartPole-v1", "LunarLander-v3", "Catch", "PendulumSwingup-v1"), rates=None):
-    """Runs of the six N x T, 100,000 steps, ten seeds: score(task's number, N, T, rate) and noise.
-
-    rates: a function of the task's number; None: those of the plan.
-    """
-    code, rng, rows = experiment.load("map"), np.random.RandomState(0), []
-    for k, task in enumerate(tasks):
-        for (n, t), rate in product(code.N_BY_TS, rates(k) if rates else code.COMMON):
-            for seed in code.SEEDS:
-                row = {"game": task, "num_envs": n, "num_steps": t, "learning_rate": rate, "seed": seed}
-                value = score(k, n, t, rate) + 0.01 * rng.randn()
-                rows.append({**row, "score": value, "length": 2.0**k, "noise_scale": 100.0 + k % 2})
-    return pd.DataFrame(rows).assign(total_timesteps=100_000, update_epochs=4)
-
-
-def test_the_claims_of_the_map_on_tasks_with_best_rates_of_their_own():
-    """At 900,000 steps each task has its own three rates. One task has not run there: those claims leave it out."""
-    code = experiment.load("map")
-
-    def at(budget, best, gain, rates=None):
-        def score(k, n, t, rate):
-            height = 0.02 * np.log2(n * t / 256) + 0.005 * np.log2(n) + gain * (n == 128)
-            return 0.5 + height - 0.05 * np.log2(rate / (best * 2.0**k)) ** 2
-
-        tasks = ("Acrobot-v1", "LunarLander-v3") if rates else ("Acrobot-v1", "LunarLander-v3", "Catch")
-        return map_table(score, tasks, rates).assign(total_timesteps=budget)
-
-    short, middle = at(100_000, 5e-4, 0.0), at(300_000, 2.5e-4, 0.0)
-    long = at(900_000, 2.5e-4, 0.1, lambda k: [2.5e-4 * 2.0 ** (k + i) for i in (-1, 0, 1)])
-    rows = list(code.claims(Scores(pd.concat([short, middle, long]), code.VARIES)).rows())
-    words = {row["name"]: row["verdict"] for row in rows if not row["game"]}
-    assert [words[name] for name in ("K1", "K2", "K4", "K6")] == ["supported", "undecided", "supported", "supported"]
-    shifts = [float(row["value"]) for row in rows if row["name"] == "K4"]
-    assert len(shifts) == 5 and np.allclose(shifts, -1, atol=0.2)
-    tops = [float(row["value"]) for row in rows if row["name"] == "best rate" and not row["game"]]
-    assert np.allclose(tops, [np.log2(5e-4) + 0.5, np.log2(2.5e-4) + 0.5] * 3, atol=0.2)  # for 8x128, 32x32 and 128x8
-    assert {row["game"] for row in rows if row["name"] == "K1"} == {"", "Acrobot-v1", "LunarLander-v3"}
-    assert {row["game"] for row in rows if row["name"] == "K3"} == {"", "Acrobot-v1", "LunarLander-v3", "Catch"}
-
-    def tasks(name, budget, solved_at):
-        """Those of a claim on a budget if every run of Acrobot is at the ceiling at one of the budgets."""
-        table = pd.concat([short, middle, long])
-        table.loc[(table["game"] == "Acrobot-v1") & (table["total_timesteps"] == solved_at), "score"] = 0.97
-        rows = code.claims(Scores(table, code.VARIES)).rows()
-        return {row["game"] for row in rows if row["name"] == name and f"{budget:,}" in row["claim"]}
-
-    assert tasks("K1", 900_000, 300_000) == {"", "Acrobot-v1", "LunarLander-v3"}
-    assert tasks("K1", 900_000, 100_000) == tasks("K4", 900_000, 900_000) == {"LunarLander-v3"}
-    assert tasks("K3", 300_000, 300_000) == {"", "LunarLander-v3", "Catch"}
-    for table in (short, short[short["seed"] <= 3]):
-        view = Scores(table, code.VARIES).in_task("Catch")
-        rate, found, enough = code.best_setting(view, (8, 128), 100_000)
-        setting = table[(table["game"] == "Catch") & (table["num_envs"] == 8) & (table["num_steps"] == 128)]
-        shown = setting[np.isclose(setting["learning_rate"], rate)]
-        assert (rate, enough) == (2e-3, table is short) and found.value == pytest.approx(shown["score"].mean())
-
-
-def test_what_tuning_buys_is_cross_fitted_and_its_interval_is_over_tasks():
-    """The rate buys 0.3, N x T 0.1 beside it and nothing at the default rate."""
-    code = experiment.load("map")
-
-    def score(k, n, t, rate):
-        return 0.2 + 0.05 * k + 0.3 * (rate == 4e-3) + 0.1 * (rate == 4e-3) * ((n, t) == (128, 8))
-
-    found = code.what_tuning_buys(Scores(map_table(score), code.VARIES))
-    base = 0.2 + 0.05 * np.arange(5)
-    for values, gain in zip(found.values(), (0, 0, 0.3, 0.4), strict=True):
-        assert np.sort(values) == pytest.approx(base + gain, abs=0.02)
-
-
-def test_the_sign_of_an_n_by_t_belongs_to_the_task_or_to_the_rate():
-    """K5 where each task has a sign of its own, where one task has both, and where no difference is decided."""
-    code = experiment.load("map")
-    cases = (False, 0.2, "supported", 5), (True, 0.2, "contradicted", 4), (False, 0.0, "undecided", 0)
-    for turns, size, word, tasks in cases:
-
-        def score(k, n, t, rate, turns=turns, size=size):
-            sign = -1 if k % 2 or (turns and k == 0 and rate > 1e-3) else 1
-            return 0.5 + size * sign * ((n, t) == (128, 8))
-
-        scores = Scores(map_table(score), code.VARIES)
-        tested = code.sign_belongs_to_task(100_000)(scores)
-        assert (tested.verdict, tested.estimate.value) == (word, tasks)

@@ -17,8 +17,8 @@ log_ratios = st.lists(st.floats(-30, 30), min_size=1, max_size=50)
 def test_effective_sample_size_by_hand():
     log_ratio = torch.tensor([1.0, 2.0, 3.0, 6.0], dtype=torch.float64).log()
     assert metrics.effective_sample_size(log_ratio) == approx(144 / 50)
-    agents = torch.stack([log_ratio, torch.zeros(4).double()])  # each is measured alone
-    assert metrics.effective_sample_size(agents).tolist() == approx([144 / 50, 4])
+    agents = torch.stack([log_ratio, torch.zeros(4).double(), log_ratio - 5e3])  # each is measured alone
+    assert metrics.effective_sample_size(agents).tolist() == approx([144 / 50, 4, 144 / 50])
     # a weight of zero is still a sample
     log_ratio = torch.tensor([0.0, -math.inf, 0.0, -math.inf])
     assert metrics.effective_sample_size(log_ratio) == 2.0

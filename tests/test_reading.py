@@ -19,7 +19,6 @@ from planted_runs import draw, write_curves, write_events, write_run  # puts scr
 # isort: split
 import figures
 import launch
-import report
 from analysis import training_runs
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
@@ -331,7 +330,7 @@ def test_reading_runs_nobodys_code_and_needs_no_simulator(tmp_path, monkeypatch,
                 place = runs / f"{game[-5:]}{num_envs}_{seed}"
                 write_run(place, 1.0, script="ppo_envpool", game=game, seed=seed, num_envs=num_envs)
     draw("mine", runs, out)
-    figures.main(report.parse_args(["mine", "--runs", str(runs), "--out", str(out), "--reps", "100"]))
+    figures.main(figures.parse_args(["mine", "--html", "--runs", str(runs), "--out", str(out), "--reps", "100"]))
     assert (out / "mine.html").exists() and len(reading.load(runs)) == 12
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     launch.main(["status", "--runs-dir", str(runs)])

@@ -1,6 +1,5 @@
 """Whole runs of each training script: what they write, and what their options do. test_stops.py: how they end early."""
 
-import contextlib
 import fcntl
 import functools
 import importlib
@@ -10,14 +9,10 @@ import os
 import pty
 import re
 import select
-import socket
 import struct
 import subprocess
-import sys
 import termios
 import time
-import urllib.parse
-import urllib.request
 
 import imageio.v2 as imageio
 import numpy as np
@@ -35,7 +30,6 @@ from conftest import (
     load_checkpoint,
     raw_steps,
     run,
-    wait_for,
 )
 from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -249,45 +243,6 @@ def table_of_runs(logdir):
     return {
         group.name: {metric.name.tag: metric.value for metric in group.metric_values} for group in answer.session_groups
     }
-
-
-@pytest.mark.once
-def test_tensorboard_serves_the_curves(finished):
-    run_dir, _ = finished
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    words = [
-        sys.executable,
-        "-m",
-        "tensorboard.main",
-        "--logdir",
-        str(run_dir.parent),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--load_fast",
-        "false",
-    ]
-    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment())
-
-    def get(path, **query):
-        url = f"http://127.0.0.1:{port}/data/plugin/scalars/{path}?{urllib.parse.urlencode(query)}"
-        return json.loads(urllib.request.urlopen(url, timeout=10).read())
-
-    def served():
-        with contextlib.suppress(OSError):
-            return "diagnostics/feature_rank" in get("tags").get("run", {})
-
-    try:
-        wait_for(served, server)
-        for tag in ("diagnostics/feature_rank", "charts/episodic_return"):
-            points = get("scalars", run="run", tag=tag)
-            assert [(step, value) for _, step, value in points] == curves(run_dir)[tag]
-    finally:
-        server.kill()
-        server.wait()
 
 
 def test_a_finished_run_stays_as_it_is(finished, script):

@@ -3,7 +3,6 @@
 import itertools
 
 import numpy as np
-from analysis.comparisons import relative_bias
 from analysis.look import BLUE, COLUMN, GREEN, ORANGE, PAGE, SKY, VERMILLION, plt
 from gradient_claims import (
     NAMES,
@@ -11,6 +10,7 @@ from gradient_claims import (
     by_policy,
     by_seed,
     difference,
+    relative_bias,
     seed_evidence,
     select,
 )

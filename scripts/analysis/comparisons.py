@@ -1,4 +1,4 @@
-"""What a claim compares, and the tests whose rates of wrong verdicts are known (results/calibration/calibration.py).
+"""What a claim compares, and the tests whose rates of wrong verdicts are known (results/calibration).
 
 The statistics take samples (estimates.py), one per configuration, and work on all draws of a bootstrap at once. A test
 gives a `Tested`: the number, its interval, the verdict, and the p-values of the claim and of its opposite.
@@ -18,6 +18,7 @@ from scipy.stats import binomtest, rankdata
 from analysis.estimates import (
     ALPHA,
     CONTRADICTED,
+    LACKING,
     SEED,
     SEEDS_OF_A_TASK,
     SUPPORTED,
@@ -26,7 +27,6 @@ from analysis.estimates import (
     Estimate,
     Evidence,
     distribution,
-    enough_seeds,
     evidence,
     kendall,
     mean,
@@ -86,6 +86,11 @@ def judge(found, side, margin=0.0):
     return Tested(estimate, word, tuple(map(float, p_values(found.draws, side, margin))), found.why, found=found)
 
 
+def estimated(found):
+    """The Tested of an Evidence about which nothing is claimed."""
+    return Tested(found.estimate, why=found.why, found=found)
+
+
 def judge_each(found, side, margin=0.0):
     """The Tested of a claim that holds if it holds of each of several numbers, from the list of their Evidence.
 
@@ -120,8 +125,9 @@ def judge_maxima(first, second, side="more", margin=0.0, unit=None):
     """`judge_best` of lists of samples, wherever their best ones are. unit: as for estimates.distribution."""
     samples, differences = [*first, *second], table_of(len(first))
     value = differences(*samples).max(0).min()
-    if not enough_seeds(samples):
-        return Tested(Estimate(float(value), np.nan, np.nan), why=too_few_seeds(samples))
+    why = LACKING if np.isnan(value) else too_few_seeds(samples)
+    if why:
+        return Tested(Estimate(float(value), np.nan, np.nan), why=why)
     return _judge_table(value, distribution(differences, samples, unit=unit)[1], side, margin)
 
 
@@ -250,24 +256,6 @@ def quadratic(scores, places):
         return curvature, center[..., 0] - slope / (2 * curvature)
 
 
-def relative_bias(squares):
-    """|bias| / |true gradient| (results/gradient_correlation), (...,): means over seeds first.
-
-    squares: unbiased estimates of both squares, (2, ..., seeds): means over seeds first.
-
-    Infinite where noise hides the true gradient: its estimated square is not positive.
-    """
-    bias2, truth2 = squares.mean(-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(truth2 > 0, np.sqrt(np.maximum(bias2, 0) / truth2), np.inf)
-
-
-def bias_difference(squares):
-    """relative_bias of the first two rows of (4, ..., seeds), minus that of the last two; NaN if both are infinite."""
-    with np.errstate(invalid="ignore"):
-        return relative_bias(squares[:2]) - relative_bias(squares[2:])
-
-
 def split(samples):
     """Mean scores and mean places, each (C, …), of samples: the scores of each configuration, then their places."""
     half = len(samples) // 2
@@ -305,6 +293,8 @@ def partial_correlation(first, second, given):
     all cases. Average ranks are taken once, of all runs. first, second, given:
     of the same runs, one list per task of C arrays (seeds,), one per configuration.
     """
+    if not all(np.isfinite(x).all() for sample in (first, second, given) for of_task in sample for x in of_task):
+        return nothing(LACKING)
     ranked = []
     for of_task in zip(first, second, given, strict=True):
         ends = np.cumsum([len(x) for x in of_task[0]])[:-1]

@@ -110,14 +110,9 @@ def evaluate(workers: Any, play_piece: Callable, seeds: List[int]) -> List[float
 def mean_interval(values: List[float]) -> Optional[List[float]]:
     """Student's 95 % interval, [low, high], of the mean of some numbers; None below two numbers."""
     import numpy as np
+    from scipy.special import stdtrit  # Student's quantile; scipy.stats takes longer to import
 
-    degrees = len(values) - 1
-    if degrees < 1:
+    if len(values) < 2:
         return None
-    # t is sqrt(degrees) tan(angle), where the angle has the density cos(angle)**(degrees - 1); scipy's own takes 0.25
-    # CPU-seconds to import, a twentieth of a short run
-    angles: Any = np.linspace(0, np.pi / 2, 100001)
-    area = np.cumsum(np.cos((angles[1:] + angles[:-1]) / 2) ** (degrees - 1))
-    quantile = degrees**0.5 * np.tan(np.interp(0.95 * area[-1], area, angles[1:]))
-    half = quantile * np.std(values, ddof=1) / len(values) ** 0.5
+    half = stdtrit(len(values) - 1, 0.975) * np.std(values, ddof=1) / len(values) ** 0.5
     return [float(np.mean(values) - half), float(np.mean(values) + half)]
