@@ -4,6 +4,8 @@ python scripts/report.py scaling_data --runs runs/scaling_data --out figures/
 python scripts/report.py all --runs runs --out figures/                  # one file a sweep
 """
 
+from launching.root import ROOT  # noqa: F401
+
 import sys
 
 import figures
