@@ -15,13 +15,16 @@ NAME   ?= quickstart/$(GAME)__$(STEPS)__s$(SEED)
 # bfloat16 is about twice as fast where the CPU (avx512_bf16) or the GPU supports it
 BF16   ?= $(shell (grep -qs avx512_bf16 /proc/cpuinfo || command -v nvidia-smi >/dev/null) && echo --bf16)
 
-# make demo: one of P1's questions on a small task
+# make demo: the README's first advice on a small task
 DEMO   := GAMES=CartPole-v1 SEEDS="1 2 3 4 5 6 7 8 9 10" STEPS=100000 EVAL_EPISODES=50 RUNS_DIR=runs/demo FLAGS="--num-logs 20"
 
 # make bench: flags of results/benchmark/benchmark.py; --help lists them
 BENCH  ?=
 
-.PHONY: setup train demo test lint system mjlab tasks bench constraints clean
+# make gpu: flags of results/benchmark/gpu_hour.py, such as --cpu
+GPU    ?=
+
+.PHONY: setup train demo test lint system mjlab tasks bench gpu constraints clean
 
 setup: $(VENV)/.installed
 
@@ -46,11 +49,12 @@ train: setup
 	@echo "The curves:   $(VENV)/bin/tensorboard --logdir runs      then open http://localhost:6006"
 	@echo "A longer run: $(PY) ppo_atari_envpool.py --env-id $(GAME) --num-envs 128 --num-steps 8 $(BF16)"
 
-# 8 environments x 128 steps, or 128 x 8? Ten seeds of each on CartPole, to a figure with intervals and a verdict: minutes.
+# What a raised learning rate buys on CartPole, and what 128 x 8 does at that rate: ten seeds of each, to a figure with
+# intervals and a verdict, in minutes.
 demo: setup
-	$(DEMO) PYTHON=$(PY) bash sweeps/fixed_budget.sh
-	$(PY) scripts/figures.py fixed_budget --runs runs/demo/fixed_budget --out figures/demo
-	@[ -z "$$DISPLAY$$WAYLAND_DISPLAY" ] || xdg-open figures/demo/fixed_budget.png >/dev/null 2>&1 || true
+	$(DEMO) PYTHON=$(PY) bash sweeps/raise_rate.sh
+	$(PY) scripts/figures.py raise_rate --runs runs/demo/raise_rate --out figures/demo
+	@[ -z "$$DISPLAY$$WAYLAND_DISPLAY" ] || xdg-open figures/demo/raise_rate.png >/dev/null 2>&1 || true
 
 test: setup system mjlab tasks lint
 	$(PY) -m pytest -n 2 --dist loadscope
@@ -88,7 +92,15 @@ $(VENV)/.tasks: requirements-tasks.txt $(VENV)/.installed
 bench: system
 	$(PY) results/benchmark/benchmark.py $(BENCH)
 
-# Resolves all requirements anew and writes constraints.txt: every package that they bring along, with its version. Run it
+# On a machine with an NVIDIA GPU: ten minutes for a table and gpu.json, which docs/gpu.md says where to send.
+gpu: setup $(VENV)/.test $(VENV)/.gpu
+	$(PY) results/benchmark/gpu_hour.py $(GPU)
+
+$(VENV)/.gpu: requirements-gpu.txt $(VENV)/.installed
+	$(PY) -m pip install --quiet -r requirements-gpu.txt -c constraints.txt
+	@touch $@
+
+# Resolves all requirements again and writes constraints.txt: every package that they bring along, with its version. Run it
 # after a change to a requirements file, with the oldest supported Python, and run the tests before you commit the file.
 constraints:
 	$(PYTHON) -m venv --clear $(VENV)/new

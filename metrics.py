@@ -452,16 +452,16 @@ def gaussian_kl(mean: Tensor, logstd: Tensor, new_mean: Tensor, new_logstd: Tens
     return _at_least_0(_mean_of_rows(gaussian_kls(*policies), valid))
 
 
-def ddr(num_samples: float, kl: float) -> float:
+def ddr(num_samples: float, kl: Any) -> Any:
     """Data-to-divergence ratio num_samples / kl: samples per nat of divergence from the behaviour policy (P3, fig. 8).
 
     num_samples: transitions collected for this update, each counted once for any number of epochs (our choice; P3 does
     not say). kl: `categorical_kl` or `gaussian_kl`. NaN if kl is not finite. To average over iterations, divide the sum
     of samples by the sum of kl: in a mean of ratios the iterations that barely moved dominate.
     """
-    kl = float(kl)
+    kl = torch.as_tensor(kl, dtype=torch.float64)
     # The floor only avoids a division by 0: rounding of float32 logits alone gives a KL of about 1e-14.
-    return num_samples / max(kl, 1e-12) if math.isfinite(kl) else math.nan
+    return as_number(torch.full_like(kl, num_samples) / _finite_or_nan(kl).clamp(min=1e-12))
 
 
 def plateau(returns: Sequence[Any], kls: Sequence[float], grad_norms: Sequence[float], window: int) -> float:

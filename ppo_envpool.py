@@ -12,7 +12,7 @@ The axis of agents: one process trains S agents at once, because at this size Py
 computes for little of it. Parameters are (S, ...), rollouts (T, S, N, ...) and batches (S, B, ...); what is one number
 in CleanRL is (S, 1). S is 1 unless `--num-seeds` or `--runs` ask for more. Each agent has its own run directory,
 environments, noise, shuffles, learning rate, coefficients and clipping. No sum crosses the axis, so a run has the same
-bits alone and together with others. What this takes is the one part of the algorithm that stands elsewhere, in
+bits alone and together with others. What this takes is the one part of the algorithm that is elsewhere, in
 support/layers.py: linear and large_linear, tanh, elu, Convolution and GridConvolution, with their gradients; Maker,
 which gives each agent its first weights; Adam. support/envs/spaces.py makes rows of numbers of a task's observations.
 
@@ -100,7 +100,7 @@ class Args:
     gae_lambda: Fraction = 0.95  # lambda of the generalised advantage estimation
     num_minibatches: Count = 4  # minibatches per epoch; the batch is num_envs * num_steps
     minibatch_size: Optional[Count] = None  # rows per minibatch, in place of num-minibatches
-    scale_from: Optional[Count] = None  # the environments of the base of --scaling; default: those of num-envs
+    scale_from: Optional[Count] = None  # the environments of the baseline of --scaling; default: those of num-envs
     scaling: Optional[str] = None  # P3's recipe: more-minibatches, bigger-minibatches, sqrt-lr, or hybrid:B (recipe.py)
     update_epochs: Count = 4  # passes over each batch
     norm_adv: bool = True  # normalises the advantages in each minibatch

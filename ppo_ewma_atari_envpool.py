@@ -77,7 +77,7 @@ class Args:
     gae_lambda: Fraction = 0.95  # lambda of the generalised advantage estimation
     num_minibatches: Count = 4  # minibatches per epoch; the batch is num_envs * num_steps
     minibatch_size: Optional[Count] = None  # rows per minibatch, in place of num-minibatches
-    scale_from: Optional[Count] = None  # the environments of the base of --scaling; default: those of num-envs
+    scale_from: Optional[Count] = None  # the environments of the baseline of --scaling; default: those of num-envs
     scaling: Optional[str] = None  # P3's recipe: more-minibatches, bigger-minibatches, sqrt-lr, or hybrid:B (recipe.py)
     update_epochs: Count = 4  # passes over each batch
     norm_adv: bool = True  # normalises the advantages in each minibatch
@@ -461,7 +461,7 @@ def main(args):
             next_obs[piece], part.rewards[t], part.terminations[t], part.truncations[t], info = pool.step(action)
             part.raw_rewards[t] = info["reward"]
             part.game_overs[t] = info["terminated"] | part.truncations[t]
-            run.tick((t + 1) * N)
+            run.tick((t + 1) * args.num_envs)
         _, part.values[T], _ = act(devices.to_device(next_obs[piece], device).permute(0, 2, 3, 1), noise[-1, piece])
 
     while not run.ended:

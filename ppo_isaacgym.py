@@ -20,7 +20,7 @@ algorithm, defaults and names, but for these departures:
 5. `--reward-scaler` is applied; CleanRL does not use it. A critic sees the privileged states of a task that has them.
 6. mjlab's tasks have mjlab's defaults (recipe.py), PyTorch's initial weights, and `--desired-kl` and `--norm-obs` of
    its rsl_rl; the rest is CleanRL. So, other than in rsl_rl: advantages are normalised in each minibatch, not over the
-   batch; each epoch shuffles the rows anew; Adam's eps is 1e-5, not 1e-8; the statistics of `--norm-obs` change
+   batch; each epoch shuffles the rows again; Adam's eps is 1e-5, not 1e-8; the statistics of `--norm-obs` change
    once an iteration, not at every step, which keeps the first ratios at 1; the gradients of actor and critic are
    clipped together; the deviation is learnt as its logarithm; a time limit bootstraps from the observation after the
    step, not before it. results/small/README.md has both programs' returns.
@@ -81,7 +81,7 @@ class Args:
     gae_lambda: Fraction = 0.95  # lambda of the generalised advantage estimation
     num_minibatches: Count = 2  # minibatches per epoch; the batch is num_envs * num_steps
     minibatch_size: Optional[Count] = None  # rows per minibatch, in place of num-minibatches
-    scale_from: Optional[Count] = None  # the environments of the base of --scaling; default: those of num-envs
+    scale_from: Optional[Count] = None  # the environments of the baseline of --scaling; default: those of num-envs
     scaling: Optional[str] = None  # P3's recipe: more-minibatches, bigger-minibatches, sqrt-lr, or hybrid:B (recipe.py)
     update_epochs: Count = 4  # passes over each batch
     norm_adv: bool = True  # normalises the advantages in each minibatch

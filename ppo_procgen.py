@@ -538,7 +538,7 @@ def main(args):
                         seen = metrics.inspect(agent, batch.obs, inds, workers.map)
                     found = diagnose(agent, batch, inds, seen, gradients)
                     scalars.update({f"{place}/{name}": value for name, value in found.items()})
-                scalars["outer/kl_behavior"] = kl = float(metrics.categorical_kl(batch.logits[rows], seen[0]))
+                scalars["outer/kl_behavior"] = kl = metrics.categorical_kl(batch.logits[rows], seen[0])
                 scalars["outer/ddr"] = metrics.ddr(len(rows), kl)
             if args.num_levels and args.eval_envs:
                 scalars.update(returns_on_levels(agent, args, device, workers, run.global_step))

@@ -627,7 +627,7 @@ def main(args):
                         seen = metrics.inspect(agent, batch.obs, inds, workers.map)
                     found = diagnose(agent, batch, inds, seen, gradients)
                     scalars.update({f"{place}/{name}": value for name, value in found.items()})
-                scalars["outer/kl_behavior"] = kl = float(metrics.categorical_kl(batch.logits[rows], seen[0]))
+                scalars["outer/kl_behavior"] = kl = metrics.categorical_kl(batch.logits[rows], seen[0])
                 scalars["outer/ddr"] = metrics.ddr(len(rows), kl)
             shown = batch.obs[probe[metrics.stratified_rows(len(probe), run.coverage_quota(), seed=run.global_step)]]
             with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What to type for a task of one's own: N, T, the learning rate and the seeds, by what other tasks say; no run is made.
+"""What to type for a task of your own: N, T, the learning rate and the seeds, by what other tasks say; no run is made.
 
     python scripts/advise.py --env-id CartPole-v1 --steps 2e5
     python scripts/advise.py --env-id gymnasium:my_module:MyTask-v0 --steps 2e5 --minibatch-size 64
@@ -29,7 +29,7 @@ SEEN = (50_000, 900_000)  # the budgets of the tasks that the advice comes from
 
 @dataclass
 class Args:
-    env_id: str  # the task: as of --env-id of ppo_envpool.py
+    env_id: str  # the task: the --env-id of ppo_envpool.py
     steps: Annotated[float, Range(1, 1e15)]  # environment steps of the run, such as 2e6
     minibatch_size: Count = 256  # rows of a minibatch
     update_epochs: Count = 4  # passes over each batch

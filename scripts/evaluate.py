@@ -69,7 +69,7 @@ class Args:
     seed: Annotated[int, Range(0, 2**30 - 1)] = 1000  # the seed of the episodes and of the actions
     video: Optional[Path] = None  # records the first episode, in colour: a .mp4 or .gif file
     trust: bool = False  # runs the code of a task that came with the run, in a folder of results
-    export: Optional[Path] = None  # writes the actor to this .onnx file, with a .json beside it, and plays nothing
+    export: Optional[Path] = None  # writes the actor to this .onnx file, with a .json next to it, and plays nothing
 
 
 def parse_args(argv):

@@ -47,7 +47,7 @@ class Args:
     runs: Optional[Path] = None  # the directory of its runs (default runs/<sweep>; for all: runs)
     out: Path = Path("figures")  # the directory for what is drawn
     x: Literal["steps", "gradient_steps", "hours"] = "steps"  # the x-axis of curves
-    base: Optional[NByTs] = None  # the base's N x T, as 8x128, or one per script: 8x128,4096x16 (default: sweep.json's)
+    base: Optional[NByTs] = None  # the baseline's N x T, as 8x128, or one a script: 8x128,4096x16 (default: sweep.json)
     games: Tuple[str, ...] = ()  # the tasks of the images by task (default: four of P1's, or the first four)
     by_game: bool = False  # adds each comparison in each task to the table of claims
     images: bool = True  # draws; --no-images only prints and writes the tables

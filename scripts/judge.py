@@ -12,12 +12,13 @@ there are six or more with five seeds each, else over the seeds, and then a verd
 (scripts/analysis/estimates.py). Else there is an estimate with its interval.
 `detectable` is the difference that the test would find in 80 % of all tries, if its estimate is normal.
 
-`all`: those with a verdicts.csv. It also takes in the rows of a study that has none yet.
+`all`: those with a verdicts.csv. It also reads the rows of a study that has none yet.
 docs/data.md describes the table of runs.
 """
 
 from launching.root import ROOT  # noqa: F401
 
+import numbers
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,9 +39,9 @@ ALL = "all"
 @dataclass
 class Args:
     experiment: Annotated[str, tyro.conf.Positional]  # a folder of results/ with a claims.py, or all
-    runs: Optional[Path] = None  # the run directories, at any depth: takes them in first
-    table_only: bool = False  # only takes in what is new, and tests nothing yet
-    draw_only: bool = False  # takes in what is new and draws it, and tests nothing yet
+    runs: Optional[Path] = None  # the run directories, at any depth: reads them first
+    table_only: bool = False  # only reads what is new, and tests nothing yet
+    draw_only: bool = False  # reads what is new and draws it, and tests nothing yet
     dataset: Path = experiment.DATASET  # the table of all runs; default: results/runs.csv.gz
     out: Optional[Path] = None  # where the other files are; default: results/EXPERIMENT
     first_seed: int = 0  # leaves out earlier seeds, and writes nothing
@@ -102,8 +103,12 @@ def judge(args, code, out):
         draw(code, scores, out)
         return
     rows = pd.DataFrame(code.claims(scores).rows())
+    if rows.empty:
+        arguments.fail(f"{code.name}: none of its claims can be made of these runs: expected those of its base")
     for row in rows.itertuples():
         print(line(row))
+    for words in holes(scores, rows, out) if not args.first_seed else ():
+        print(f"! {words}")
     print(f"* primary; p below {ALPHA} holds after Holm's correction")
     if args.first_seed:
         return
@@ -111,6 +116,40 @@ def judge(args, code, out):
     experiment.write_csv(pd.DataFrame(scores.means()), out / "means.csv")
     if hasattr(code, "draw"):
         draw(code, scores, out)
+
+
+def holes(scores, rows, out):
+    """Yields what the runs lack: scores, and what the files of an earlier call have more."""
+    lacking = [f"{setting_of(row, scores.varies)} seed {row['seed']}" for row in scores.lacking.to_dict("records")]
+    yield from first_of("without a score, so left out", lacking)
+    if not (out / "means.csv").exists() or not (out / "verdicts.csv").exists():
+        return
+    now = {setting_of(row, scores.varies): row["seeds"] for row in scores.means()}
+    before = pd.read_csv(out / "means.csv", keep_default_na=False).to_dict("records")
+    before = {setting_of(row, scores.varies): row["seeds"] for row in before}
+    fewer = [
+        f"{now.get(where, 0)} of {seeds} of {where}" for where, seeds in before.items() if now.get(where, 0) < seeds
+    ]
+    yield from first_of("fewer runs than in the last means.csv", fewer)
+    keys = ["name", "claim", "game", "quantity"]
+    before = pd.read_csv(out / "verdicts.csv", keep_default_na=False, dtype=str)[keys].itertuples(
+        index=False, name=None
+    )
+    made = set(rows[keys].itertuples(index=False, name=None))
+    yield from first_of("no row of verdicts.csv any more", [" ".join(row) for row in before if row not in made])
+
+
+def first_of(words, found):
+    """A line that names the first of what was found; none without one."""
+    if found:
+        yield f"{words}: {found[0]}" + f", and {len(found) - 1} more" * (len(found) > 1)
+
+
+def setting_of(row, varies):
+    """The task and the setting of a run in words."""
+    values = [(name, row[name]) for name in varies]
+    shown = [f"{name}={value:g}" if isinstance(value, numbers.Number) else f"{name}={value}" for name, value in values]
+    return f"{row['game']} {' '.join(shown)}"
 
 
 def draw(code, scores, out):

@@ -195,7 +195,7 @@ class Run:
             self._saved_step = self.checkpoint["run"]["global_step"]
         if self._saved_step == parent_step:
             self._is_child, self.global_step = True, parent_step
-            print(f"{self.name}: goes on from {args.resume_from} at step {self.global_step:,}", flush=True)
+            print(f"{self.name}: resumes from {args.resume_from} at step {self.global_step:,}", flush=True)
         elif self.checkpoint:
             kept = self.checkpoint["run"]
             self.global_step, self.episodes, self.latest = kept["global_step"], kept["episodes"], kept["games"]
@@ -242,7 +242,7 @@ class Run:
                 files = read_files(self.path)
             except (OSError, ValueError) as error:
                 fail(
-                    f"{self.name} cannot be read ({error}): expected a copy of it; to begin anew, delete the directory"
+                    f"{self.name} cannot be read ({error}): expected a copy of it; to start over, delete the directory"
                 )
             # an argument that is newer than the run had its default
             defaults = vars(type(args)())
@@ -261,7 +261,7 @@ class Run:
                 fail(f"--run-name {args.run_name} has run with {option}, now gone: commit {commit:.12} resumes it")
             parent = files.manifest.get("parent", {})
         elif (self.path / "done.json").exists() or checkpoints(self.path) and not begins:
-            fail(f"{self.name} has lost its manifest.json: expected a copy of it; to begin anew, delete the directory")
+            fail(f"{self.name} has lost its manifest.json: expected a copy of it; to start over, delete the directory")
         else:
             content = origin.manifest(args, device, self._words)
             if begins:
@@ -273,7 +273,7 @@ class Run:
             sys.exit(0)
         found = newest_checkpoint(self.path)
         if not found and parent:
-            fail(f"{self.name} has lost the checkpoint of its parent run: delete the directory to begin anew")
+            fail(f"{self.name} has lost the checkpoint of its parent run: delete the directory to start over")
         if found:
             self._load_coverage(found[1]["run"]["global_step"])
         kept = found[1]["run"] if found else {"global_step": -1}
@@ -350,7 +350,7 @@ class Run:
                 part.set_state(state.cpu())
             except RuntimeError:  # the states of a CPU's and a GPU's generator have different sizes
                 part.manual_seed(2**33 + self.args.seed + self.global_step)
-                print(f"note: {self.name}: the checkpoint is of another kind of device: {name} is seeded anew")
+                print(f"note: {self.name}: the checkpoint is of another kind of device: {name} gets a new seed")
 
     def _state_of(self, part: Any) -> Any:
         if isinstance(part, SimpleNamespace):
@@ -460,7 +460,7 @@ class Run:
             kept = saved["step"] <= last_step
             self._coverage = {name: [rows[kept]] for name, rows in saved.items()}
         except Exception as error:  # arrays of other names or lengths, too
-            fail(f"{path} cannot be read ({error}): expected a copy of it; without the file the run goes on")
+            fail(f"{path} cannot be read ({error}): expected a copy of it; without the file the run continues")
 
     def all_finite(self, suspects: Dict[str, Any]) -> bool:
         """Whether all tensors are finite, in all processes. If not: writes failed.json, and the run has ended.
@@ -664,7 +664,7 @@ class Run:
             where = f"step {self.global_step:,}{first.format(**self._failed_at)}: {self.name / 'failed.json'}"
             print(f"error: {self.failure} is not finite at {where}; {saved}", file=sys.stderr)
         elif self.exit_code and self._saved_step is None:
-            print(f"{self.name} stopped, and {saved}: the same command with this --run-name begins anew")
+            print(f"{self.name} stopped, and {saved}: the same command with this --run-name starts over")
         elif self.exit_code:
             print(f"{self.name} stopped at step {self._saved_step:,}: the same command with this --run-name resumes it")
         if self._wandb:

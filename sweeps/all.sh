@@ -6,7 +6,7 @@
 cd "$(dirname "$0")/.." || exit 1
 result=0
 for sweep in fixed_budget scaling_data coverage hard_exploration procgen isaacgym pqn decoupled learning_rate data_reuse \
-    rnd gamma outer_loop step_size switch num_envs_trend shape_rate schedule; do
+    rnd gamma outer_loop step_size switch num_envs_trend raise_rate shape_rate schedule; do
     echo "== $sweep"
     bash "sweeps/$sweep.sh" "$@" </dev/null
     code=$?

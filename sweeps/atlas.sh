@@ -6,7 +6,7 @@
 #        of 256 rows and 4 epochs for every task, continuous ones too. Our choice.
 # Cost:  196 pilots and 4,364 runs, 1.3 billion steps: 25 hours of one core of an AMD EPYC with AVX-512.
 # Draws: `python scripts/judge.py atlas`.
-# A finished task is a file in results/atlas/blocks; the same command goes on from there. STAGE: pilot, or tasks. AFTER: a
+# A finished task is a file in results/atlas/blocks; the same command resumes there. STAGE: pilot, or tasks. AFTER: a
 # command that runs after each block, such as a commit. AT_ONCE: tasks side by side, each with --workers processes.
 EVAL_EPISODES=${EVAL_EPISODES:-20}
 . "$(dirname "$0")/lib.sh"

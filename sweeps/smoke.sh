@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A miniature of every sweep, to see that all of it works on this machine: two games with short episodes, one seed, a few
-# iterations of a few environments, two evaluation episodes. 133 runs; the 72 of an earlier version took 8 min 46 s on two
+# iterations of a few environments, two evaluation episodes. 136 runs; the 72 of an earlier version took 8 min 46 s on two
 # idle cores without evaluation episodes. The curves are too short to show anything. Options are those of any sweep.
 cd "$(dirname "$0")/.." || exit 1
 export EVAL_EPISODES=${EVAL_EPISODES:-2} # of games that a random policy ends early: none with Pitfall
@@ -35,6 +35,7 @@ mini outer_loop FACTORS="1 4"
 mini step_size CLIPS="0.1 0.4" EPOCHS=2 BUDGETS="512 1024"
 mini switch COMS="2 16"
 mini schedule GAMES=CartPole-v1 STEPS=20000
+mini raise_rate GAMES=CartPole-v1
 mini shape_rate GAMES="CartPole-v1 Acrobot-v1" SHAPES="2x32 4x16" RATES="0.00025 0.001"
 has pqn_atari_envpool.py "import envpool" && mini pqn FACTORS=2
 has ppo_rnd_envpool.py "import envpool" &&

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from analysis import comparisons, estimates
 from analysis.comparisons import judge, judge_best, judge_choice, judge_default, judge_each, judge_ranks, judge_trend
-from analysis.estimates import detectable, equivalence_power, evidence, several
+from analysis.estimates import (
+    ALPHA,
+    Evidence,
+    detectable,
+    equivalence_power,
+    evidence,
+    percentile_interval,
+    several,
+)
 from scipy import stats
 
 TASKS = 3
@@ -47,6 +55,23 @@ def test_one_against_each_of_several(levels, side, margin, word):
     farthest = {"more": min, "not less": min, "less": max}.get(side, lambda gaps: max(gaps, key=abs))
     gaps = [levels[0] - level for level in levels[1:]]
     assert tested.estimate.value == pytest.approx(farthest(gaps), abs=0.1)
+
+
+def test_the_interval_of_several_is_that_of_the_worst():
+    """Three numbers whose intervals lie inside and beside each other; each end is one of theirs."""
+    found = [
+        Evidence(center, center + width * np.linspace(-1, 1, 4001)) for center, width in ((1, 0.1), (1.2, 2), (3, 0.5))
+    ]
+    each = np.array([percentile_interval(one.draws) for one in found])  # of one row, where each number has to hold
+    against = np.array([percentile_interval(one.draws, ALPHA / 3) for one in found])  # one of three contradicts
+    expected = {
+        "more": (1, each[:, 0].min(), against[:, 1].min()),
+        "not less": (1, each[:, 0].min(), against[:, 1].min()),
+        "less": (3, against[:, 0].max(), each[:, 1].max()),
+        "little": (3, each[:, 0].min(), each[:, 1].max()),
+    }
+    for side, interval in expected.items():
+        assert tuple(judge_each(found, side, margin=0.1).estimate) == pytest.approx(interval), side
 
 
 def test_a_contradiction_by_one_of_many_is_corrected_for_their_number():

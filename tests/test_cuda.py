@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from conftest import command, curves, run
+from conftest import command, curves, run, study
 
 FLAGGED = ["ppo_atari_envpool.py", "pqn_atari_envpool.py"]  # the scripts with --cuda-graphs
 RADAM = FLAGGED[1:]
@@ -31,6 +31,29 @@ def test_graphs_without_a_gpu(script, tmp_path):
     done = run(script, tmp_path, "--compile", code=2, CXX="no-such-compiler")
     assert done.stderr.startswith("error: --compile needs a C++ compiler") and done.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_make_gpu(monkeypatch, tmp_path):
+    """Our scripts take the arguments of their rows. Speeds in what peers print, ratios, and a row without a speed."""
+    gpu_hour = study("benchmark", "gpu_hour")
+    monkeypatch.setattr("support.devices.missing", lambda args: None)  # a GPU
+    rows = gpu_hour.plan(cpu=False)
+    assert {row.program for row in rows} > {*FLAGGED, *gpu_hour.PEERS} and sum(row.seconds for row in rows) < 600
+    for row in rows:
+        if row.program in FLAGGED:
+            importlib.import_module(row.program[:-3]).parse_args(gpu_hour.arguments(row, False, str(tmp_path)))
+    rows = [gpu_hour.Row("CleanRL", "8x128", ""), gpu_hour.Row("LeanRL", "8x128", ""), gpu_hour.Row("x", "", "")]
+    means = "\n".join(f"SPS: {mean}" for mean in (512, 512, 640, 640))  # after 2, 4, 4.8 and 6.4 seconds
+    bars = "speed: 900.0 sps\rspeed: 900.0 sps\rspeed: 1536.0 sps\r"
+    slow, fast = (gpu_hour.points_of(row, text, "") for row, text in zip(rows, (means, bars)))
+    assert slow == pytest.approx([512, 1280, 640]) and fast == [900, 1536]
+    spread = [gpu_hour.spread(points) for points in (slow, fast[1:], [])]
+    table = gpu_hour.render([{**row._asdict(), **found, "says": "why"} for row, found in zip(rows, spread)])
+    assert [line.split(" | ")[-2:] for line in table.splitlines()[2:]] == [
+        ["960 (640 to 1,280)", "1.00 |"],
+        ["1,536 (1,536 to 1,536)", "1.60 |"],
+        ["why", " |"],
+    ]
 
 
 @needs_gpu

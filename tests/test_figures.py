@@ -49,9 +49,9 @@ def test_a_planted_effect_is_found_and_a_null_is_undecided(tmp_path):
     better = claim(table, "32×4 beats 8×16")
     assert better.verdict == "supported" and better.ci_low > 0.2 and better.value == pytest.approx(0.3, abs=0.05)
     assert better.p_improvement > 0.9 and better.budget == 1024
-    assert claim(table, "feature rank rises with N (native").verdict == "supported"
+    assert claim(table, "feature rank rises with N (full").verdict == "supported"
     assert claim(table, "feature rank rises with N (probe").verdict == "undecided"
-    assert claim(table, "weight norm falls with N (native").verdict == "contradicted"
+    assert claim(table, "weight norm falls with N (full").verdict == "contradicted"
 
     plant(tmp_path / "worse", n_by_ts, lambda n_by_t: 1.0 - 0.3 * (n_by_t[0] > 8))
     assert claim(draw("fixed_budget", tmp_path / "worse", tmp_path / "2"), "beats").verdict == "contradicted"
@@ -294,6 +294,11 @@ GRIDS = {  # sweep: script, games, [(arguments that differ), …]; of any other 
     "hard_exploration": ("ppo_atari_envpool", ["Pitfall"], [{}, {"num_envs": 16}]),
     "rnd": ("ppo_rnd_envpool", ["Pitfall"], [{}, {"num_envs": 16}, {"num_steps": 32}]),
     "num_envs_trend": ("ppo_atari_envpool", ["Breakout"], [{"num_envs": N} for N in (4, 8, 16)]),
+    "raise_rate": (
+        "ppo_envpool",
+        ["CartPole-v1"],
+        [{}, {"learning_rate": 1e-3}, {"num_envs": 16, "learning_rate": 1e-3}],
+    ),
     "shape_rate": (
         "ppo_envpool",
         ["CartPole-v1"],

@@ -39,6 +39,7 @@ SWEEPS = {  # runs, and environment steps of all of them
     "outer_loop": (400, 40 * BILLION),
     "pqn": (250, 25 * BILLION),
     "procgen": (50, 5 * BILLION),
+    "raise_rate": (150, 30_000_000),
     "rnd": (120, 12 * BILLION),
     "scaling_data": (450, 45 * BILLION),
     "schedule": (350, 70_000_000),

@@ -39,6 +39,19 @@ def test_a_slice_has_the_same_bits_alone(inputs, outputs):
         assert all(torch.equal(a, b[s : s + 1]) for a, b in zip(alone, together))
 
 
+@pytest.mark.parametrize("compiling", [False, True])
+def test_the_gradient_of_a_sum_of_rows(compiling, monkeypatch):
+    """Sparse on a CPU; added row by row on a GPU and with --compile. Rows occur in several sums, and twice in one."""
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiling)
+    rows = torch.tensor([[0, 2, 2], [5, 1, 0], [2, 3, 1], [5, 5, 5]], dtype=torch.int32)
+    table = torch.randn(7, 2, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    expected = torch.nn.functional.embedding_bag(rows, table, mode="sum")
+    gradient = torch.arange(8.0).view(4, 2).square() - 3
+    torch.testing.assert_close(layers.sum_of_rows(table, rows), expected)
+    found, right = (torch.autograd.grad(y, table, gradient)[0] for y in (layers.sum_of_rows(table, rows), expected))
+    torch.testing.assert_close(found, right)
+
+
 def test_a_place_in_a_tensor_does_not_change_tanh():
     x = 5 * torch.randn(1003, generator=torch.Generator().manual_seed(0))
     whole = layers.tanh(x)

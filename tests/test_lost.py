@@ -123,7 +123,7 @@ def test_a_number_that_is_not_finite_leaves_the_iteration_before_it(tmp_path, mo
 def test_a_run_that_has_nothing_to_keep_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Task, "left", 1)
     assert train(lost(25), f"--runs-dir {tmp_path} --run-name run") == 1  # after the 20 steps of the probe
-    expected = "run stopped, and no iteration is complete: the same command with this --run-name begins anew"
+    expected = "run stopped, and no iteration is complete: the same command with this --run-name starts over"
     assert capsys.readouterr().out.splitlines()[-1] == f"{tmp_path}/{expected}"
     assert train(lost(25), f"--runs-dir {tmp_path} --run-name run") == 0
 

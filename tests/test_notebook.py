@@ -24,10 +24,10 @@ def test_the_cells_train_draw_and_test(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(list((tmp_path / "runs").rglob("done.json"))) == 4
-    assert (tmp_path / "figures/fixed_budget.png").stat().st_size > 10_000
+    assert len(list((tmp_path / "runs").rglob("done.json"))) == 6
+    assert (tmp_path / "figures/raise_rate.png").stat().st_size > 10_000
     verdict, about, number, *_ = done.stdout.splitlines()[-5:]
-    assert verdict == "128×8 beats 8×128: no verdict, it needs 10 seeds"
+    assert re.fullmatch(r"8×128 lr .* beats 8×128 lr 2.5e-4: no verdict, it needs 10 seeds", verdict)
     assert about == "  CartPole-v1, 2,048 steps, 2 seeds" and re.fullmatch(r"  mean - .* = .*, no CI: 2 seeds", number)
 
 

@@ -1,4 +1,4 @@
-"""figures.py --html: one file with everything in it, whose claims, figures and runs are those of the sweep."""
+"""scripts/report.py: one file with everything in it, whose claims, figures and runs are those of the sweep."""
 
 import json
 import re
@@ -9,6 +9,7 @@ from planted_runs import write_run  # puts scripts/ on the path
 
 # isort: split
 import figures
+import report
 
 
 class Page(HTMLParser):
@@ -76,7 +77,7 @@ def runs(tmp_path_factory):
 
 def write(runs, out, *words):
     args = ["fixed_budget", "--runs", str(runs), "--out", str(out), "--reps", "200", "--base", "8x16", *words]
-    figures.main(figures.parse_args(args if "--latex" in words else [*args, "--html"]))
+    figures.main(figures.parse_args(args) if "--latex" in words else report.parse_args(args))
 
 
 def test_the_page_holds_everything_and_asks_for_nothing(runs, tmp_path):

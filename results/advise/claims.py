@@ -1,16 +1,19 @@
 """Does a quarter of the steps find a good N x T? What scripts/advise.py recommended, against the exhaustive grid."""
 
 import csv
+import itertools
 
 import numpy as np
 from analysis.claims import Claims
 from analysis.comparisons import judge_choice
 from analysis.drawing import facets
 from analysis.experiment import REPS, SMALLEST_EFFECT
+from analysis.scores import NoScores
 
 VARIES = ("num_envs", "num_steps", "learning_rate")
 FIXED = {}
 ALSO = ("shape", "schedule")  # more seeds of some settings
+STEPS = 1024  # N x T of all
 TASKS = ["Acrobot-v1", "MiniGrid-DoorKey-5x5"]
 
 
@@ -20,12 +23,18 @@ def picks(view):
     with open(view.folder / "searches.csv") as file:
         for row in csv.DictReader(file):
             if row["game"] in found:
-                setting = view.one(**{name: float(row[name]) for name in VARIES})
+                setting = view.first(**{name: float(row[name]) for name in VARIES})
+                if setting is None:
+                    raise NoScores("{num_envs}×{num_steps} at {learning_rate}, which a search recommends".format(**row))
                 found[row["game"]].append(view.configs.index(setting))
     return [np.array(places) for places in found.values()]
 
 
 def regret(view):
+    numbers, rates = ({config[name] for config in view.configs} for name in ("num_envs", "learning_rate"))
+    for number, rate in itertools.product(sorted(numbers), sorted(rates)):  # the best of a grid with a hole is another
+        if not view.where(num_envs=number, learning_rate=rate):
+            raise NoScores(f"{number}×{STEPS // number} at {rate:g}")
     samples = [view.sample(config) for config in view.configs]
     return judge_choice(samples, picks(view), SMALLEST_EFFECT, REPS)
 
@@ -44,8 +53,8 @@ def claims(scores):
 def draw(scores):
     numbers = sorted({config["num_envs"] for config in scores.configs})
     rates = sorted({config["learning_rate"] for config in scores.configs})
-    rows = {f"rate {rate:g}": [scores.one(num_envs=n, learning_rate=rate) for n in numbers] for rate in rates}
-    labels = [f"{n}×{1024 // n}" for n in numbers]
+    rows = {f"rate {rate:g}": [scores.first(num_envs=n, learning_rate=rate) for n in numbers] for rate in rates}
+    labels = [f"{n}×{STEPS // n}" for n in numbers]
     return facets(
         scores.in_tasks(TASKS), rows, labels, "environments × steps (N × T)", "The exhaustive grid, 100,000 steps"
     )

@@ -28,6 +28,7 @@ from analysis.look import BLUE, PAGE, SKY, plt
 from scipy import optimize, stats
 
 from support import catalog
+from support.arguments import fail
 
 HERE = Path(__file__).resolve().parent
 VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps")
@@ -92,6 +93,13 @@ def chosen(means, rates=RATES):
     return best, max(best.values(), key=lambda setting: means[setting])
 
 
+def require(returns, settings, words):
+    """Ends the program with one line if one of some settings has no returns. words: of what."""
+    lacking = [setting for setting in settings if setting not in returns]
+    if lacking:
+        fail(f"atlas: {words} has no runs of {lacking[0]} (N, T, rate): expected runs of all settings")
+
+
 class Settings(NamedTuple):
     """What step 1 has chosen for a task, each (N, T, rate), and its best mean return."""
 
@@ -106,8 +114,12 @@ class Settings(NamedTuple):
         return list(dict.fromkeys([*self.tuned.values(), DEFAULT, MANY, CONSTANT, self.at_default]))
 
 
-def settings_of(returns):
-    """The Settings of a task by the final returns of step 1, {(N, T, rate): array (seeds,)}."""
+def settings_of(returns, task=""):
+    """The Settings of a task by the final returns of step 1, {(N, T, rate): array (seeds,)}.
+
+    Ends the program with one line where a setting has no runs.
+    """
+    require(returns, [(*n_by_t, rate) for n_by_t in N_BY_TS for rate in RATES], f"step 1 of {task}")
     means = {setting: float(np.mean(values)) for setting, values in returns.items()}
     tuned, best = chosen(means)
     return Settings(tuned, best, chosen(means, RATES[:1])[1], means[best])
@@ -149,9 +161,10 @@ def scale_of(task, top, references=True):
 
 def measure(runs, task, budget, references=True, column="final_return", seeds=TESTING):
     """The Task of a name. references: 1 is the reference of small_worlds.csv where there is one (scale R; else B)."""
-    play, settings = random_play().loc[task], settings_of(returns_of(runs, task, CHOOSING))
+    play, settings = random_play().loc[task], settings_of(returns_of(runs, task, CHOOSING), task)
     zero, one = scale_of(task, settings.top, references)
     returns = returns_of(runs, task, seeds, column)
+    require(returns, settings.tested, f"step 2 of {task}")
     error = play["deviation"] / 1000**0.5
     learned = any(
         values.mean() - play["random"] > ERRORS * np.hypot(values.std(ddof=1) / len(values) ** 0.5, error)

@@ -164,7 +164,7 @@ def rates_table(every, _):
 def budgets_table(every, _):
     numbers = {
         "tuning the rate": atlas.rate_gain,
-        "tuning N x T beside it": atlas.n_by_t_gain,
+        "tuning N x T as well": atlas.n_by_t_gain,
         "128 x 8 minus 8 x 128": lambda task: atlas.many_gain(task)[0],
         "32 x 32 at 2e-3 minus the default": atlas.constant_gain,
     }

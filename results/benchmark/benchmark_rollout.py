@@ -12,7 +12,7 @@ as on a CPU   `threads` threads step a piece of the environments each, whose Env
 
 Times are of one step of all environments, medians in microseconds: of the clock, of the CPU in all threads (EnvPool's
 spin while they wait), and of the CPU in the thread that calls, which on a GPU does one thing after the other. With
---cuda the rollout is on the GPU, and the times have the launches and the waits.
+--cuda the rollout is on the GPU, and the times have the launches and the waits. README.md beside --out gets the table.
 """
 
 import sys
@@ -25,6 +25,7 @@ import contextlib
 import csv
 import multiprocessing
 import os
+import re
 import statistics
 import tempfile
 import time
@@ -40,6 +41,7 @@ from support.arguments import Count, Threads, parse, writable
 
 ARRANGEMENTS = ("as on a GPU", "as on a CPU")
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time, "caller": time.thread_time}
+PLACE = re.compile(r"(?<=<!-- benchmark_rollout.py -->\n).*?(?=<!-- end -->)", re.S)  # of the table in README.md
 WARM_UP = 2  # calls of Workers.map: the environments' first reset, and a rollout
 
 
@@ -134,6 +136,21 @@ def measure(args, arrangement, num_envs):
     return row
 
 
+def render(rows):
+    """The table in Markdown of the rows of the CSV file."""
+    lines = [
+        "| environments | arrangement | us a step | EnvPool alone | ratio | of CPU time | of the calling thread's |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        cells = [row["num_envs"], row["arrangement"], *(f"{int(row[f'wall_{x}']):,}" for x in ("rollout", "envpool"))]
+        for clock in CLOCKS:
+            numbers = [row.get(f"{clock}_{name}") for name in ("ratio", "lowest", "highest")]
+            cells.append("{:.2f} ({:.2f} to {:.2f})".format(*map(float, numbers)) if numbers[0] else "")
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def main(args):
     args.threads = args.threads or devices.default_threads()
     table = []
@@ -148,6 +165,10 @@ def main(args):
                 writer = csv.DictWriter(file, table[0], lineterminator="\n")
                 writer.writeheader()
                 writer.writerows(table)
+            page = args.out.with_name("README.md")
+            if page.exists():
+                page.write_text(PLACE.sub(lambda _: render(table), page.read_text()))
+    print(f"\n{render(table)}", end="")
 
 
 if __name__ == "__main__":

@@ -68,8 +68,8 @@ def claims(scores):
     for task in scores.tasks:
         for column, quantity in MEASURES.items():
             for one, other in ((OURS, CLEANRL), (OURS_GYMNASIUM, CLEANRL), (OURS, OURS_GYMNASIUM)):
-                pair = [configs[one], configs[other]]
-                if all(scores.in_task(task).has(config) for config in pair):
+                pair = [configs[program] for program in (one, other) if program in configs]
+                if len(pair) == 2 and all(scores.in_task(task).has(config) for config in pair):
                     text = f"{one} minus {other}"
                     more = {"tasks": [task], "column": column, "quantity": quantity, "family": ESTIMATE}
                     found.compare(text, *pair, name=f"{task} {column}", **more)
@@ -81,7 +81,7 @@ def draw(scores):
     table = curves(scores.folder)
     table["game"] = table["game"].map(catalog.task_name)
     figure, axes = plt.subplots(2, 2, figsize=(PAGE, 4))
-    for task, axis in zip(scores.tasks, axes.flat, strict=True):
+    for task, axis in zip(scores.tasks, axes.flat):
         last = table.loc[table["game"] == task, "step"].max()
         for program, color in COLORS.items():
             rows = table[(table["game"] == task) & (table["program"] == program)]

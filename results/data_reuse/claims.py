@@ -38,7 +38,8 @@ def claims(scores):
 
 
 def draw(scores):
-    rows = {"{}×{}".format(*config.n_by_t): [config, config.replace(update_epochs=8)] for (config,) in settings(scores)}
+    found = [config for configs in settings(scores) for config in configs]
+    rows = {"{}×{}".format(*config.n_by_t): [config, config.replace(update_epochs=8)] for config in found}
     return facets(scores, rows, ["4", "8"], "epochs", "More epochs, learning rate 2.5e-4, 100,000 steps", joined=False)
 
 

@@ -22,7 +22,11 @@ UNITS = {"dormant_neurons": "% of the units", "ess": "% of the rows"}
 
 
 def rates(scores):
-    return {rate: scores.where(learning_rate=rate) for rate in sorted({c["learning_rate"] for c in scores.configs})}
+    """{learning rate: its configurations, those with runs in all tasks}."""
+    found = [config for config in scores.configs if scores.has(config)]
+    return {
+        rate: [c for c in found if c["learning_rate"] == rate] for rate in sorted({c["learning_rate"] for c in found})
+    }
 
 
 def of(view, config, name):

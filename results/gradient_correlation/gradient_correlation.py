@@ -26,7 +26,7 @@ gradient has the other sign, which changes no cosine and no variance. The post l
    training all environments start together, so a batch sees one phase of the episode (`together`). If each has a phase
    of its own (`staggered`), environments are independent, as the post assumes. Phases are uniform in both.
 6. The true gradient uses the same states and actions, and advantages that sum the rewards that follow. The simulation
-   goes on past step 200 until gamma^k < 0.01; from there V of the last state stands in for the rest.
+   continues past step 200 until gamma^k < 0.01; from there V of the last state stands in for the rest.
 
 gradient_measures.py trains and measures, gradient_claims.py tests the post's claims, gradient_figures.py draws.
 """

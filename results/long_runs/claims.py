@@ -2,7 +2,7 @@
 
 import numpy as np
 from analysis.claims import ESTIMATE, Claims
-from analysis.comparisons import Tested
+from analysis.comparisons import estimated
 from analysis.estimates import evidence
 from analysis.experiment import load
 
@@ -32,7 +32,7 @@ def claims(scores):
 
         def peaks(view):
             samples = [view.sample(config) for config in (*first, *second)]
-            return Tested(evidence(of_peaks(len(first)), samples).estimate)
+            return estimated(evidence(of_peaks(len(first)), samples))
 
         if first and second:
             found.add(text, peaks, [*first, *second], name="long", tasks=[task], family=ESTIMATE)

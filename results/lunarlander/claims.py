@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 from analysis.claims import ESTIMATE, Claims
-from analysis.comparisons import Tested
+from analysis.comparisons import estimated
 from analysis.estimates import evidence, mean
 from analysis.experiment import load
 from analysis.look import BLUE, PAGE, plt
@@ -74,22 +74,22 @@ def claims(scores):
     found, settings = Claims(scores), collapse(scores)
     base = settings["128×8"]
 
-    def estimated(name, text, statistic, configs, quantity=UNIT):
+    def add(name, text, statistic, configs, quantity=UNIT):
         def test(view):
-            return Tested(evidence(statistic, [view.sample(config) for config in configs]).estimate)
+            return estimated(evidence(statistic, [view.sample(config) for config in configs]))
 
         found.add(text, test, configs, name=name, family=ESTIMATE, quantity=quantity)
 
     for words, config in settings.items():
-        estimated("return", f"{words}, 2e-3, 300,000 steps", mean, [config])
+        add("return", f"{words}, 2e-3, 300,000 steps", mean, [config])
     for words, config in settings.items():
         if config is not base:
-            estimated("change", f"{words} minus 128×8", lambda a, b: mean(a) - mean(b), [config, base])
+            add("change", f"{words} minus 128×8", lambda a, b: mean(a) - mean(b), [config, base])
     pair = [settings["128×32, λ = 0.8"], settings["128×32"]]
-    estimated("change", "128×32: λ = 0.8 minus 0.95", lambda a, b: mean(a) - mean(b), pair)
+    add("change", "128×32: λ = 0.8 minus 0.95", lambda a, b: mean(a) - mean(b), pair)
     for budget in MAP.BUDGETS:
         few, many = ([*MAP.rates_of(unchanged(scores), n_by_t, budget).values()] for n_by_t in ((8, 128), (128, 8)))
-        estimated("best", f"128×8 minus 8×128 at the best rates, {budget:,} steps", of_peaks(len(many)), [*many, *few])
+        add("best", f"128×8 minus 8×128 at the best rates, {budget:,} steps", of_peaks(len(many)), [*many, *few])
     return found
 
 

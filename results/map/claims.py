@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 from analysis.claims import BY_TASK, ESTIMATE, Claims
-from analysis.comparisons import SEEDS_FOR_A_VERDICT, Tested, difference, gain_difference, judge, judge_each
+from analysis.comparisons import SEEDS_FOR_A_VERDICT, Tested, difference, estimated, gain_difference, judge, judge_each
 from analysis.estimates import (
     ALPHA,
     CONTRADICTED,
@@ -269,7 +269,7 @@ def claims(scores):
 
         def top(view, n_by_t=n_by_t, budget=budget):
             place, samples = best_place(view, n_by_t, budget)
-            return Tested(resampled(place, samples, REPS).estimate)
+            return estimated(resampled(place, samples, REPS))
 
         text = f"the best rate of {n_by_t[0]}x{n_by_t[1]} at {budget:,} steps, beside K4"
         more = {"tasks": unsaturated_ends, "family": ESTIMATE, "quantity": "log2 of the rate"}
@@ -419,27 +419,53 @@ def draw(scores):
 
 
 def every_rate(scores):
-    """Above, mean scores against the rate, a line per N x T; below, each at its best rate, a table per budget."""
-    budgets = [budget for budget in BUDGETS if scores.where(total_timesteps=budget)]
-    heights = [2.2 * len(budgets), 0.8 + 0.36 * len(scores.tasks)]
-    figure = plt.figure(figsize=(PAGE, sum(heights)))
-    above, below = figure.subfigures(2, 1, height_ratios=heights)
-    axes = above.subplots(len(budgets), len(scores.tasks), sharex=True, sharey=True, squeeze=False)
-    for budget, row in zip(budgets, axes):
-        for task, axis in zip(scores.tasks, row):
-            curves(axis, scores.in_task(task), budget)
-        row[0].set_ylabel(f"score, {budget:,} steps")
-    axes[0][0].set_ylim(-0.2, 1.1)  # in all panels: one setting far below, at too high a rate, would flatten the others
-    for task, axis in zip(scores.tasks, axes[0]):
-        axis.set_title(re.sub(r"^MiniGrid-|-v\d$", "", task), fontsize=7)
-    above.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(N_BY_TS), title="N×T")
-    above.supxlabel("learning rate", fontsize=8)
-    below.suptitle(
-        "score of each N×T at its best learning rate, half the width of its 95 % interval, and that rate", fontsize=8
+    """Mean scores against the rate, of all tasks together and of each: a row per budget with the same rates for all."""
+    budgets = [budget for budget in (SHORT, MIDDLE) if scores.where(total_timesteps=budget)] or [SHORT]
+    views = {f"mean of {len(scores.tasks)} tasks": scores, **{task: scores.in_task(task) for task in scores.tasks}}
+    others = [n_by_t for n_by_t in N_BY_TS if n_by_t not in BATCH_1024]
+    words = ", ".join("{}×{}".format(*n_by_t) for n_by_t in others)
+    figure, axes = plt.subplots(
+        len(budgets),
+        len(views),
+        figsize=(PAGE, 1.0 + 1.6 * len(budgets)),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        width_ratios=[1.5, *[1] * len(scores.tasks)],
     )
-    for budget, axis in zip(budgets, below.subplots(1, len(budgets), sharey=True, squeeze=False)[0]):
-        sheet(axis, scores, budget)
+    for budget, row in zip(budgets, axes):
+        for view, axis in zip(views.values(), row):
+            for n_by_t, color in zip(BATCH_1024, (COLORS[0], COLORS[2], COLORS[1])):
+                line(axis, view, n_by_t, budget, color=color, lw=1.4, label="{}×{}".format(*n_by_t))
+            for n_by_t, label in zip(others, [f"of other batches: {words}", *[None] * len(others)]):
+                line(axis, view, n_by_t, budget, color="0.75", lw=0.8, zorder=1, label=label)
+            if not any(rates_of(view, n_by_t, budget) for n_by_t in N_BY_TS):
+                axis.text(0.5, 0.5, "not run yet", transform=axis.transAxes, ha="center", color="0.5")
+            axis.axvline(RATES[1], color="0.4", lw=0.6, ls=DOTTED, zorder=0)
+        row[0].set_ylabel(f"score, {budget:,} steps")
+    axes[0][0].set(xscale="log", ylim=(-0.05, 1.1))
+    axes[0][0].set_xticks([RATES[1] * 8**k for k in range(3)], [short(RATES[1] * 8**k) for k in range(3)])
+    axes[0][0].set_xticks([], minor=True)
+    for axis in axes[-1]:
+        axis.tick_params(axis="x", labelsize=6)
+    for name, axis in zip(views, axes[0]):
+        axis.set_title(re.sub(r"^MiniGrid-|-v\d$", "", name), fontsize=7)
+    figure.supxlabel("learning rate (dotted: the default)", fontsize=8)
+    figure.legend(*legend_of(axes.flat), loc="outside upper center", ncols=4, title="N×T")
     return figure
+
+
+def line(axis, view, n_by_t, budget, **look):
+    """The mean scores of an N x T against the rate."""
+    settings = sorted(rates_of(view, n_by_t, budget).items())
+    values = [evidence(mean, [view.sample(config)]).value for _, config in settings]
+    axis.plot([rate for rate, _ in settings], values, marker="o" if len(settings) == 1 else "", ms=2.5, **look)
+
+
+def legend_of(axes):
+    """(handles, labels) of what any of the axes shows, each once."""
+    found = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels())}
+    return list(found.values()), list(found)
 
 
 def curves(axis, view, budget):
@@ -460,20 +486,3 @@ def curves(axis, view, budget):
     axis.set_xscale("log", base=2)
     axis.set_xticks([RATES[1], RATES[4] * 2], [short(RATES[1]), short(RATES[4] * 2)])
     axis.set_xticks([], minor=True)
-
-
-def sheet(axis, scores, budget):
-    """A row per task, a column per N x T: the score at its best rate, the half-width, and that rate."""
-    axis.set_title(f"{budget:,} steps")
-    axis.set_xticks(range(len(N_BY_TS)), [f"{n}×{t}" for n, t in N_BY_TS], rotation=90)
-    axis.set_yticks(range(len(scores.tasks)), scores.tasks)
-    axis.set(xlim=(-0.5, len(N_BY_TS) - 0.5), ylim=(len(scores.tasks) - 0.5, -0.5))
-    axis.grid(False)
-    for y, task in enumerate(scores.tasks):
-        for x, n_by_t in enumerate(N_BY_TS):
-            rate, one, _ = best_setting(scores.in_task(task), n_by_t, budget)
-            if one is None:
-                continue
-            lines = (f"{one.value + 0.0:.2f}", 6), (f"±{(one.high - one.low) / 2:.2f}", 5), (short(rate), 5)
-            for line, (text, size) in enumerate(lines):
-                axis.text(x, y - 0.26 + 0.27 * line, text, fontsize=size, ha="center", va="center")

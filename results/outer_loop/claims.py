@@ -48,7 +48,7 @@ def measure(run):
     """The last `outer/ddr` (`ddr`) and the harmonic mean of all its points (`ddr_mean`).
 
     Up to each quarter q of a run also `return_q`, the mean of the points of the training return, and `signal_q` and
-    `noise_q`, the sums of `outer/grad_noise_scale/signal` and `/noise`.
+    `noise_q`, the sums of `outer/grad_noise_scale/signal` and `/noise`. NaN where a run has no such curve.
     """
     ddr, columns = run.curve("outer/ddr")[1], {"ddr": np.nan, "ddr_mean": np.nan}
     if len(ddr):
@@ -59,7 +59,7 @@ def measure(run):
         columns[f"return_{q}"] = round(float(returns[steps <= last].mean()), 4) if (steps <= last).any() else np.nan
         for part in ("signal", "noise"):
             steps, values = run.curve(f"outer/grad_noise_scale/{part}")
-            columns[f"{part}_{q}"] = float(f"{values[steps <= last].sum():.6g}")
+            columns[f"{part}_{q}"] = float(f"{values[steps <= last].sum():.6g}") if len(values) else np.nan
     return columns
 
 
@@ -91,19 +91,22 @@ def move_of_the_top(*samples):
     """log10 DDR of the configuration with the largest mean return at the end minus that of the best at a quarter: (…,).
 
     samples: one per configuration, with an array (3, …, seeds) per task: the return at a quarter and at the end, NaN
-    where no episode has ended, and the DDR. The mean over tasks.
+    where no episode has ended, and the DDR. Configurations may have different numbers of seeds. The mean over tasks.
     """
     by_task = []
     for arrays in zip(*samples, strict=True):
-        *returns, ddr = np.stack(arrays, axis=1)  # each (configurations, …, seeds)
-        places, best = np.log10(ddr).mean(-1), []
-        for values in returns:
-            ended = ~np.isnan(values)
-            sums, counts = np.where(ended, values, 0).sum(-1), ended.sum(-1)
-            best.append(np.where(counts > 0, sums / np.maximum(counts, 1), -np.inf).argmax(0))
+        places = np.stack([np.log10(ddr).mean(-1) for *_, ddr in arrays])  # (configurations, …), as the returns
+        best = [np.stack([mean_of_ended(array[time]) for array in arrays]).argmax(0) for time in (0, 1)]
         early, last = (np.take_along_axis(places, place[None], 0)[0] for place in best)
         by_task.append(last - early)
     return np.mean(by_task, axis=0)
+
+
+def mean_of_ended(returns):
+    """The mean of returns (…, seeds) without those of runs in which no episode has ended; -inf without one."""
+    ended = ~np.isnan(returns)
+    sums, counts = np.where(ended, returns, 0).sum(-1), ended.sum(-1)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), -np.inf)
 
 
 @tested_with_ddr
@@ -132,8 +135,11 @@ def noise_predicts(view):
         noise, signal = (view.sample(configs[NOISE_AT], f"{part}_{q}") for part in ("noise", "signal"))
         returns = {n: view.sample(config, f"return_{q}") for n, config in numbers.items()}
         for task in range(len(view.tasks)):
-            total = signal[task].sum()
-            scales[task, q - 1] = noise[task].sum() / total / view.base["num_steps"] if total > 0 else np.inf
+            known = np.isfinite(noise[task]) & np.isfinite(signal[task])  # a diverged run has none
+            if not known.any():
+                return judge(nothing(f"no run has the noise scale in {view.tasks[task]}"), "more")
+            total = signal[task][known].sum()
+            scales[task, q - 1] = noise[task][known].sum() / total / view.base["num_steps"] if total > 0 else np.inf
             means = {n: np.nanmean(of[task]) for n, of in returns.items() if not np.isnan(of[task]).all()}
             if not means:
                 return judge(nothing(f"no episode has ended in {view.tasks[task]}"), "more")
@@ -168,7 +174,7 @@ def claims(scores):
 def draw(scores):
     ways = {way: {1.0: scores.base, **configs} for way, configs in by_way(scores).items()}
     factors = sorted({c for configs in ways.values() for c in configs})
-    rows = {way: [configs[c] for c in factors] for way, configs in ways.items()}
+    rows = {way: [configs.get(c) for c in factors] for way, configs in ways.items()}
     title = "Three ways to use N environments at T = 32, 100,000 steps"
     return facets(scores, rows, [f"{c * scores.base['num_envs']:g}" for c in factors], "environments (N)", title)
 

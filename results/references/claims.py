@@ -1,7 +1,7 @@
 """The numbers that CleanRL and RL Zoo publish for small tasks, made again with ppo_envpool.py."""
 
 from analysis.claims import ESTIMATE, Claims
-from analysis.comparisons import Tested
+from analysis.comparisons import estimated
 from analysis.estimates import evidence, mean
 
 VARIES = ("num_envs", "num_steps", "minibatch_size", "update_epochs", "learning_rate", "total_timesteps")
@@ -20,7 +20,7 @@ def claims(scores):
             ):
 
                 def test(view, config=config, column=column):
-                    return Tested(evidence(mean, [view.sample(config, column)]).estimate)
+                    return estimated(evidence(mean, [view.sample(config, column)]))
 
                 text = f"{task} at {SOURCES[config['num_envs']]} settings"
                 found.add(text, test, [config], name="reference", tasks=[task], family=ESTIMATE, quantity=quantity)

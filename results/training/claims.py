@@ -69,7 +69,7 @@ def draw(scores):
     colors = plt.get_cmap("cividis")
     figure, axes = plt.subplots(2, 2, figsize=(PAGE, 4.6), sharex=True, sharey=True)
     views = {task: scores.in_task(task) for task in scores.tasks} | {"mean of the tasks": scores}
-    for (name, view), axis in zip(views.items(), axes.flat, strict=True):
+    for (name, view), axis in zip(views.items(), axes.flat):
         found = [evidence(mean, [view.sample(config)]).estimate for config in configs]
         for x, number, one in zip(product, numbers, found, strict=True):
             color = colors(number / numbers.max())

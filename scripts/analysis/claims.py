@@ -29,6 +29,7 @@ from analysis.estimates import (
     mean,
     nothing,
 )
+from analysis.scores import NoScores
 from analysis.suite import DIAGNOSTICS, SHOWN, as_shown
 from analysis.training_runs import Configuration
 
@@ -99,7 +100,8 @@ class Claims(list):
     def add(self, text, test, configs, *, tasks=None, by_task=None, primary=False, family="", **more):
         """Adds a claim, and its versions without diverged runs and in each task. Returns the first row.
 
-        test: a function of Scores, gives the Tested of the configurations; not called where they cannot be compared.
+        test: a function of Scores, gives the Tested of the configurations; not called where they cannot be compared. A
+        row whose test misses scores says which.
         tasks: those of the claim; None: all. by_task: whether the numbers of each task follow, if not as for all
         claims. family: if neither PRIMARY nor SECONDARY. more: as for `row`, and `pairs`, as for Scores.improvement.
         """
@@ -120,7 +122,11 @@ class Claims(list):
         margin = view.margin(side, column)
         configs = [*configs, view.base] if margin else configs
         more |= {"family": family, "side": side, "column": column, "margin": margin}
-        self.row(text, test(view), configs, view, improvement=view.improvement(pairs) if pairs else NO_ESTIMATE, **more)
+        try:
+            tested = test(view)
+        except NoScores as hole:
+            tested, configs, pairs = judge(nothing(f"no scores of {hole}"), "more"), (), ()
+        self.row(text, tested, configs, view, improvement=view.improvement(pairs) if pairs else NO_ESTIMATE, **more)
 
     def row(self, text, tested, configs, view=None, *, column="score", **more):
         """Adds one row. tested: its Tested. configs: those whose scores the number rests on; it has no interval if they
@@ -189,23 +195,26 @@ class Claims(list):
         return self.row(text, tested, configs, quantity=quantity, side=side, **more)
 
     def diagnostics(self):
-        """Adds P1's six claims on N-scaling, each on the native batch and on the probe."""
+        """Adds P1's six claims on N-scaling, each on the full batch and on the probe."""
         for row in correlations(self.scores):
-            if not np.isfinite(row.tau.value):
+            if len(row.levels) < 2:
                 continue
             place, name = row.tag.split("/")
             label, sign = DIAGNOSTICS[name]
-            rows = "native batch" if place == "diagnostics" else "probe, equal rows"
-            shown = [[as_shown(name, x) for x in group] for group in row.groups]
-            moved = effect(row.levels, shown).estimate
-            ends = f"N = {min(row.levels)} to {max(row.levels)}"
+            rows = "full batch" if place == "diagnostics" else "probe, equal rows"
+            tau, quantity = nothing("in no task do all settings have it"), "Kendall's τ with N"
+            if row.groups:
+                shown = [[as_shown(name, x) for x in group] for group in row.groups]
+                ends = f"N = {min(row.levels)} to {max(row.levels)}"
+                tau = row.tau
+                quantity += f"; {SHOWN[name]} from {ends}: {in_words(effect(row.levels, shown).estimate)}"
             self.trend(
                 f"{label} {'rises' if sign > 0 else 'falls'} with N ({rows})",
-                row.tau,
+                tau,
                 row.levels,
                 row.groups,
                 "more" if sign > 0 else "less",
-                quantity=f"Kendall's τ with N; {SHOWN[name]} from {ends}: {in_words(moved)}",
+                quantity=quantity,
                 diagnostic=True,
             )
 
@@ -296,7 +305,7 @@ class Correlations:
 
 @lru_cache(maxsize=None)
 def correlations(suite):
-    """The Correlations of each diagnostic that the base has, native and probe.
+    """The Correlations of each diagnostic that the base has, of the full batch and the probe.
 
     With N and with T: over the base and the configurations that scale that one of them. At the same factors T has the
     batches and gradient steps of N. With N at one batch: over all of these and the others of the base's batch, each

@@ -18,6 +18,7 @@ from scipy.stats import binomtest, rankdata
 from analysis.estimates import (
     ALPHA,
     CONTRADICTED,
+    LACKING,
     SEED,
     SEEDS_OF_A_TASK,
     SUPPORTED,
@@ -26,7 +27,6 @@ from analysis.estimates import (
     Estimate,
     Evidence,
     distribution,
-    enough_seeds,
     evidence,
     kendall,
     mean,
@@ -86,6 +86,11 @@ def judge(found, side, margin=0.0):
     return Tested(estimate, word, tuple(map(float, p_values(found.draws, side, margin))), found.why, found=found)
 
 
+def estimated(found):
+    """The Tested of an Evidence about which nothing is claimed."""
+    return Tested(found.estimate, why=found.why, found=found)
+
+
 def judge_each(found, side, margin=0.0):
     """The Tested of a claim that holds if it holds of each of several numbers, from the list of their Evidence.
 
@@ -120,8 +125,9 @@ def judge_maxima(first, second, side="more", margin=0.0, unit=None):
     """`judge_best` of lists of samples, wherever their best ones are. unit: as for estimates.distribution."""
     samples, differences = [*first, *second], table_of(len(first))
     value = differences(*samples).max(0).min()
-    if not enough_seeds(samples):
-        return Tested(Estimate(float(value), np.nan, np.nan), why=too_few_seeds(samples))
+    why = LACKING if np.isnan(value) else too_few_seeds(samples)
+    if why:
+        return Tested(Estimate(float(value), np.nan, np.nan), why=why)
     return _judge_table(value, distribution(differences, samples, unit=unit)[1], side, margin)
 
 
@@ -287,6 +293,8 @@ def partial_correlation(first, second, given):
     all cases. Average ranks are taken once, of all runs. first, second, given:
     of the same runs, one list per task of C arrays (seeds,), one per configuration.
     """
+    if not all(np.isfinite(x).all() for sample in (first, second, given) for of_task in sample for x in of_task):
+        return nothing(LACKING)
     ranked = []
     for of_task in zip(first, second, given, strict=True):
         ends = np.cumsum([len(x) for x in of_task[0]])[:-1]

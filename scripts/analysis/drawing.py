@@ -417,9 +417,10 @@ def _draw_unfinished(sheet, ax, config, task, tag, color):
 
 
 def diagnostics_panels(suite):
-    """Each diagnostic against the factor of N and of T, over the base's in the same task: native above, probe below.
+    """Each diagnostic against the factor of N and of T, over the base's in its task: full batch above, probe below.
 
     Means over tasks. T times k has the batch and the gradient steps of N times k. None if there is nothing to compare.
+    A diagnostic without a multiple has no panels; a note says why.
     """
     names = [tag.split("/")[1] for tag, _ in suite.records(DYNAMICS + POLICY)]
     n_family, n_label = suite.family("num_envs"), "N × factor"
@@ -430,25 +431,28 @@ def diagnostics_panels(suite):
         (suite.family("num_steps"), "num_steps", {**T_LINE, "label": "T × factor"}),
     ]
     families = [family for family in families if len(family[0]) > 1]
+    why = {name: _why_no_multiples(suite, name, [configs for configs, *_ in families]) for name in names}
+    names = [name for name in names if not why[name]]
     if not names or not families:
         return None
     x_label = "factor" if len(families) > 1 else families[0][2]["label"].replace(" at", "\nat")
     factors = sorted({config[arg] / suite.base[arg] for configs, arg, _ in families for config in configs})
     sheet = Sheet(suite, "diagnostics", 2, len(names), 3.2, sharex=True, sharey="col")
-    for row, (place, place_label) in enumerate((("diagnostics", "native batch"), ("probe", "probe"))):
+    for row, (place, place_label) in enumerate((("diagnostics", "full batch"), ("probe", "probe"))):
         for column, name in enumerate(names):
             ax = sheet.axes[row][column]
             for configs, arg, style in families:
                 _draw_relative(sheet, ax, f"{place}/{name}", configs, arg, style)
-            sheet.finish(ax, "0 at\nthe base")
+            sheet.finish(ax, "no\nmultiple")
             if ax.lines:
                 ax.plot(1, 1, "o", color="black", zorder=4)
                 ax.axhline(1, color="black", lw=0.6, ls=":", zorder=1)
             mark_ticks(ax, factors if len(factors) < 4 else factors[:: -(-len(factors) // 3)])
-            label = SHOWN[name].replace(" (%)", "").replace(" ", "\n")
-            ax.set_title("" if row else label)
+            ax.set_title("" if row else textwrap.fill(_plain(name), 10))
             ax.set_xlabel(x_label if row else "")
             ax.set_ylabel("" if column else f"{place_label}\n(base = 1)")
+    notes = "; ".join(f"{_plain(name)}: {words}" for name, words in why.items() if words)
+    sheet.figure.supxlabel(f"not drawn: {notes}" if notes else "", fontsize=6.5)
     sheet.caption = (
         "Each diagnostic, its mean over the second half of a run and over the tasks, as a multiple of the base's, "
         "against the factor by which N or T grows. Above: measured on the run's own batch. Below: on a sample of one "
@@ -457,14 +461,37 @@ def diagnostics_panels(suite):
     return sheet
 
 
+def _plain(name):
+    """A diagnostic as it is drawn, without its unit."""
+    return SHOWN[name].removesuffix(" (%)")
+
+
+def _why_no_multiples(suite, name, families):
+    """Why a diagnostic has no multiples of the base's, native or on the probe, in any of the families; "" if it has."""
+    tags = [f"{place}/{name}" for place in ("diagnostics", "probe")]
+    if any(_of_base(suite, tag, configs) for tag in tags for configs in families):
+        return ""
+    values = [as_shown(tag, suite.second_half_means(suite.base, task, tag)) for tag in tags for task in suite.all_tasks]
+    values = np.concatenate(values)
+    if not values.size:
+        return "not at the base"
+    return "not in all settings" if values.any() else "0 at the base"
+
+
+def _of_base(suite, tag, configs):
+    """{task: the base's mean of a tag} where all of the configurations have it and the base's is not 0."""
+    found = {}
+    for task in suite.all_tasks:
+        of_base = as_shown(tag, suite.second_half_means(suite.base, task, tag))
+        if of_base.any() and all(suite.second_half_means(config, task, tag).size for config in configs):
+            found[task] = abs(of_base.mean())
+    return found
+
+
 def _draw_relative(sheet, ax, tag, configs, arg, style):
     """The mean over tasks of a tag in multiples of the base's, against the factor of one argument."""
-    suite, base_values = sheet.suite, {}
-    for task in suite.all_tasks:
-        measured = all(suite.second_half_means(config, task, tag).size for config in configs)
-        of_base = as_shown(tag, suite.second_half_means(suite.base, task, tag))
-        if measured and of_base.any():  # nothing is a multiple of 0
-            base_values[task] = abs(of_base.mean())
+    suite = sheet.suite
+    base_values = _of_base(suite, tag, configs)
     if not base_values:
         return
     factors, estimates = [config[arg] / suite.base[arg] for config in configs], []

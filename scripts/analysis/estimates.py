@@ -31,6 +31,7 @@ NORMAL = statistics.NormalDist()
 TASKS, SEEDS_OF_A_TASK = 6, 5  # from so many tasks with so many seeds each the tasks are what is sampled
 SEED, TASK = "seed", "task"  # the units of a verdict
 MIN_SEEDS = 3  # seeds per task, on average: below that an interval says too little to be shown
+LACKING = "a run lacks a number"  # why there is none of many runs
 ALPHA = 0.05  # the level of intervals and p-values
 DRAWS = 4000  # points of the distribution that a verdict rests on
 MARGIN = 0.1  # share of the base's score: a smaller difference is "little"
@@ -64,6 +65,11 @@ class Evidence(NamedTuple):
 def nothing(why):
     """The Evidence where there are no numbers."""
     return Evidence(np.nan, np.zeros(0), why)
+
+
+def _known(value, draws, why=""):
+    """The Evidence of a number, or of none: one run without a number leaves the others' mean without one."""
+    return nothing(LACKING) if np.isnan(value) else Evidence(value, draws, why)
 
 
 # ---- statistics of a sample ------------------------------------------------------------------------------------------
@@ -228,9 +234,9 @@ def evidence(statistic, samples, unit=None):
 def several(statistic, samples, unit=None):
     """The Evidence of each number of a statistic that is (K, …): a list of K. unit: as for distribution."""
     if not enough_seeds(samples):
-        return [Evidence(float(value), np.zeros(0), too_few_seeds(samples)) for value in statistic(*samples)]
+        return [_known(float(value), np.zeros(0), too_few_seeds(samples)) for value in statistic(*samples)]
     found = distribution(statistic, samples, unit=unit)
-    return [Evidence(float(value), draws) for value, draws in zip(*found, strict=True)]
+    return [_known(float(value), draws) for value, draws in zip(*found, strict=True)]
 
 
 def resampled(statistic, samples, reps=2000, seed=0, unit=None):
@@ -242,8 +248,8 @@ def resampled(statistic, samples, reps=2000, seed=0, unit=None):
         return evidence(statistic, samples, TASK)
     value = float(statistic(*samples))
     if not enough_seeds(samples):
-        return Evidence(value, np.zeros(0), too_few_seeds(samples))
-    return Evidence(value, bootstrap(statistic, samples, reps, seed, left_out=1))
+        return _known(value, np.zeros(0), too_few_seeds(samples))
+    return _known(value, bootstrap(statistic, samples, reps, seed, left_out=1))
 
 
 def comparable_pairs(levels, control=None):
@@ -284,6 +290,8 @@ def kendall(levels, groups, control=None):
     pairs = comparable_pairs(levels, control)
     if not pairs or not groups:
         return nothing("nothing to compare")
+    if any(np.isnan(values).any() for group in groups for values in group):  # they are neither larger nor smaller
+        return nothing(LACKING)
     return of_groups(pair_correlation(pairs), groups)
 
 

@@ -112,7 +112,11 @@ def collect(code, runs_dir):
         print(line)
     for run in runs:
         given = code.arguments(run, runs) if hasattr(code, "arguments") else run.arguments
-        if not run.evaluated or given is None:
+        if given is None:
+            continue
+        if not run.evaluated:
+            why = f"diverged at step {run.diverged_at:,}" if run.diverged else "no evaluation episodes"
+            print(f"! {run.name}: {why}: left out")
             continue
         for name, value in {**ARGUMENTS, **code.FIXED}.items():
             right = [one or "" for one in allowed(value)]

@@ -24,10 +24,15 @@ def multiple_of(letter, value, base):
     return ""
 
 
+class NoScores(LookupError):
+    """A configuration has no scores in a task."""
+
+
 class Scores:
     """Scores of runs. `tasks`: those of a sample; `configs`: sorted; `base`: the one that others are compared with.
 
-    `by_task`: whether each claim is followed by the same in each task.
+    `by_task`: whether each claim is followed by the same in each task. `lacking`: the runs, rows of a table, without a
+    score that others of their task have: they count as if they were not there.
     """
 
     by_task = True
@@ -40,8 +45,12 @@ class Scores:
         self.table, self.varies, self.folder = table, tuple(varies), folder
         self.tasks = sorted(table["game"].unique())
         names = set(self.varies) - {"num_envs", "num_steps"}
+        lacks = np.zeros(len(table), bool)
+        if "score" in table:
+            lacks = (table["score"].isna() & (table.groupby("game")["score"].transform("count") > 0)).to_numpy()
+        self.lacking = table[lacks]
         self._rows = {}  # {(configuration, task): its rows by seed}
-        for row in table.sort_values("seed", kind="stable").to_dict("records"):
+        for row in table[~lacks].sort_values("seed", kind="stable").to_dict("records"):
             self._rows.setdefault((training_runs.configuration(row, names), row["game"]), []).append(row)
         configs = {config for config, _ in self._rows}
         self.configs = sorted(configs, key=lambda config: [(isinstance(x, str), x) for _, x in config.items])
@@ -49,7 +58,9 @@ class Scores:
 
     # ---- values ------------------------------------------------------------------------------------------------------
     def values(self, config, task, column="score"):
-        """A number of each run of a configuration in a task, (seeds,)."""
+        """A number of each run of a configuration in a task, (seeds,). Raises NoScores."""
+        if not self.count(config, task):
+            raise NoScores(f"{'×'.join(map(str, config.n_by_t))} in {task}")
         return np.array([row[column] for row in self._rows[config, task]], float)
 
     def sample(self, config, column="score"):
@@ -99,8 +110,12 @@ class Scores:
         """The configurations with these values, sorted."""
         return [config for config in self.configs if all(config[name] == value for name, value in values.items())]
 
+    def first(self, **values):
+        """The first configuration with these values; None without one."""
+        return next(iter(self.where(**values)), None)
+
     def one(self, **values):
-        """The only configuration with these values."""
+        """The only configuration with these values. Ends the program with one line without it."""
         found = self.where(**values)
         if len(found) != 1:
             words = " ".join(f"{name}={value}" for name, value in values.items())

@@ -248,7 +248,7 @@ class Sheet:
         plt.close(self.figure)
 
     def lay_out(self):
-        """Puts the legend below the panels and everything into its place, once: all formats are alike."""
+        """Puts the legend beside the panels and everything into its place, once: all formats are alike."""
         if self.figure.get_layout_engine() is None:
             return
         for ax in self.labelled:
@@ -263,7 +263,9 @@ class Sheet:
             widest = max(len(handle.get_label()) for handle in handles)
             most = max(1, int(self.figure.get_figwidth() / max(1.05, 0.06 * widest + 0.3)))  # a letter: 0.06 inches
             rows = -(-len(handles) // most)
-            self.figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // rows))
+            # a legend and words below the panels would cover each other
+            place = "outside upper center" if self.figure.get_supxlabel() else "outside lower center"
+            self.figure.legend(handles=handles, loc=place, ncols=-(-len(handles) // rows))
         for text in self.figure.findobj(plt.Text):
             if "$" in text.get_text() and "mathdefault" not in text.get_text():  # a value, and no power of ten
                 text.set_parse_math(False)

@@ -62,7 +62,7 @@ stop() {{
         kill -0 "$step" 2>/dev/null || {{ kill $scancel 2>/dev/null; return; }}
         sleep 1
     done
-    note "no checkpoint in {grace} s: the task is queued again, and goes on from the one before"
+    note "no checkpoint in {grace} s: the task is queued again, and resumes from the one before"
     again
 }}
 trap stop USR1

@@ -199,7 +199,7 @@ def newest_checkpoint(run_dir: Path) -> Optional[Tuple[Path, Dict[str, Any]]]:
             return path, checkpoint
     if found:
         names = " and ".join(path.name for path in found)
-        fail(f"{run_dir}: {names} cannot be read: expected a copy of one; to begin anew, delete the directory")
+        fail(f"{run_dir}: {names} cannot be read: expected a copy of one; to start over, delete the directory")
     return None
 
 

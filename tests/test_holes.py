@@ -1,0 +1,270 @@
+"""Sweeps and studies with holes, as experiments have them by nature: every figure and every claim says what is there.
+
+A diverged run, a missing seed, a missing setting, a missing curve, a task of one seed.
+"""
+
+import math
+
+import figures
+import numpy as np
+import pytest
+from analysis import experiment, look, statement
+from analysis.drawing import diagnostics_panels
+from analysis.scores import NoScores, Scores
+from analysis.suite import DIAGNOSTICS
+from conftest import study
+from papers import scaling_data
+from planted_runs import write_run
+from test_figures import GRIDS
+
+from support import catalog
+
+SEEDS = (1, 2, 3, 4)
+OTHER = {  # a second task of each script
+    "ppo_procgen": "coinrun",
+    "ppo_envpool": "Acrobot-v1",
+    "ppo_isaacgym": "Mjlab-Cartpole-Swingup",
+}
+CURVES = ("outer/", "diagnostics/", "probe/", "charts/episodic_return", "charts/gradient_steps")
+
+
+def plant(root, sweep, missing, without=()):
+    """The runs of a sweep in two tasks. missing: {(task, setting, seed)}, each counted from 0, that do not exist.
+
+    without: starts of the tags that the last setting's first run lacks. Its second run has diverged.
+    """
+    script, games, grid = GRIDS[sweep]
+    games = [games[0], *games[1:2]] if len(games) > 1 else [games[0], OTHER.get(script, "Seaquest")]
+    for task, game in enumerate(games):
+        for setting, args in enumerate(grid):
+            for seed in SEEDS:
+                if (task, setting, seed) in missing:
+                    continue
+                scalars = {
+                    f"{place}/{name}": setting + seed / 9 for place in ("diagnostics", "probe") for name in DIAGNOSTICS
+                }
+                scalars |= {"outer/ddr": 1000.0 * (setting + 1) * seed}
+                scalars |= {tag: 1.0 for tag, _ in scaling_data.UNSEEN[1:]}
+                scalars |= {f"outer/grad_noise_scale/{part}": float(seed) for part in ("signal", "noise")}
+                last = task == 0 and setting == len(grid) - 1
+                path = write_run(
+                    root / f"{task}_{setting}_{seed}",
+                    1.0 + setting / 5 + seed / 100,
+                    game=game,
+                    script=script,
+                    seed=seed,
+                    scalars=scalars,
+                    done=not (last and seed == 2),
+                    **args,
+                )
+                if last and seed == 2:
+                    (path / "failed.json").write_text('{"tensor": "logits", "global_step": 640}')
+                if last and seed == 1 and without:
+                    rows = [line.split(",") for line in (path / "curves.csv").read_text().splitlines()]
+                    kept = [i for i, tag in enumerate(rows[0]) if not tag.startswith(without)]
+                    (path / "curves.csv").write_text("".join(",".join(row[i] for i in kept) + "\n" for row in rows))
+
+
+def claims_of(sweep, root, out):
+    args = figures.parse_args([sweep, "--runs", str(root), "--out", str(out), "--reps", "20"])
+    (_, runs, unread) = figures.read(args)[sweep]
+    assert not unread
+    return figures.suites_and_claims(sweep, runs, statement.read(args.runs), args)
+
+
+@pytest.mark.parametrize("sweep", sorted(GRIDS))
+def test_a_sweep_with_holes(sweep, tmp_path):
+    """Its claims are made, its tables printed and its images drawn, whichever of its runs are not there."""
+    count = len(GRIDS[sweep][2])
+    last = count - 1
+    holes = {
+        "a seed and curves": ({(0, last, 4)}, CURVES),
+        "a setting in one task": ({(1, last, seed) for seed in SEEDS}, ()),
+        "one seed": ({(1, setting, seed) for setting in range(count) for seed in SEEDS[1:]}, ()),
+    }
+    if last:
+        holes["a setting"] = {(task, last, seed) for task in (0, 1) for seed in SEEDS}, ()
+    for name, (missing, without) in holes.items():
+        plant(tmp_path / name, sweep, missing, without)
+        tested = claims_of(sweep, tmp_path / name, tmp_path)
+        for suite, claims in tested:
+            assert len(list(claims.rows())) == len(claims) and list(figures.report(suite, claims, "", True))
+            for claim in claims:
+                said = claim.tested.why or claim.tested.remark or claim.needs
+                assert np.isfinite(claim.estimate.value) or said, (name, claim.text)
+        if name == "a seed and curves":
+            for _, sheet in figures.sheets_of(sweep, tested, "steps"):
+                sheet.close()
+
+
+def test_diagnostics_that_cannot_be_compared_are_named(tmp_path):
+    """One is 0 at the base, one is not in all settings: rows of the claims say so, and the image has no empty panel."""
+    dormant, rank = "diagnostics/dormant_neurons", "diagnostics/feature_rank"
+    for setting, args in enumerate(({}, {"num_envs": 16, "num_steps": 8})):
+        for seed in SEEDS:
+            scalars = {"diagnostics/ess": 99.0 - setting, "probe/ess": 99.0 - setting, dormant: 0.0}
+            scalars |= {rank: 5.0} if setting == 0 else {}
+            write_run(tmp_path / f"runs/{setting}_{seed}", 1.0, seed=seed, scalars=scalars, **args)
+    ((suite, claims),) = claims_of("fixed_budget", tmp_path / "runs", tmp_path)
+    found = {claim.text: claim.tested for claim in claims}
+    assert found["feature rank rises with N (full batch)"].why == "in no task do all settings have it"
+    assert found["dormant neurons (%) falls with N (full batch)"].estimate.value == 0
+    sheet = diagnostics_panels(suite)
+    assert [axis.get_title() for axis in sheet.axes.flat] == ["100 - ESS", ""] and all(a.lines for a in sheet.axes.flat)
+    note = "not drawn: feature rank: not in all settings; dormant neurons: 0 at the base"
+    assert sheet.figure.get_supxlabel() == note
+    sheet.close()
+
+
+def test_the_outer_loop_without_its_diverged_runs_has_numbers(tmp_path):
+    """Its settings have unequal seeds then: the inverted U, where its top moves, and what the noise scale predicts."""
+    plant(tmp_path / "runs", "outer_loop", set())
+    ((_, claims),) = claims_of("outer_loop", tmp_path / "runs", tmp_path)
+    by_text = {claim.text.strip(): claim for claim in claims if not claim.task}
+    for text in ("the score is an inverted U in log DDR", "the top of the U is at a higher DDR at the end"):
+        whole, without = [claim for words, claim in by_text.items() if words.startswith(text)]
+        assert whole.tested.why == "a run has no outer/ddr" and math.isnan(whole.estimate.value)
+        assert "without the diverged runs" in without.text and np.isfinite(without.estimate.value)
+    assert by_text["the noise scale predicts the best N"].tested.why in ("", "constant")
+
+
+def test_the_noise_of_a_run_without_it_is_no_zero():
+    """A diverged run, or one without the curve, leaves the others' noise scale as it is."""
+    outer, known = study("outer_loop", "claims"), {"signal": 2.0, "noise": 300.0}
+    rows = [
+        {
+            "game": f"Task{i}",
+            "seed": seed,
+            "num_envs": n,
+            "num_steps": 32,
+            "minibatch_size": 64,
+            "learning_rate": 2.5e-4,
+        }
+        | {f"return_{q}": float(n == (8, 32)[i % 2]) for q in outer.QUARTERS}
+        | {
+            f"{part}_{q}": value * (1 + (i % 2) * (part == "noise"))
+            for part, value in known.items()
+            for q in outer.QUARTERS
+        }
+        for i in range(8)
+        for n in (8, 32)
+        for seed in (1, 2, 3)
+    ]
+    table = experiment.pd.DataFrame(rows).assign(score=1.0)
+    whole = outer.noise_predicts(Scores(table, outer.VARIES, base=outer.BASE))
+    holed = table.copy()
+    holed.loc[holed["seed"] == 2, [f"{part}_{q}" for part in known for q in outer.QUARTERS]] = np.nan
+    assert outer.noise_predicts(Scores(holed, outer.VARIES, base=outer.BASE)).estimate == whole.estimate
+    assert whole.verdict == "supported"
+    holed.loc[holed["game"] == "Task1", [f"{part}_{q}" for part in known for q in outer.QUARTERS]] = np.nan
+    nothing = outer.noise_predicts(Scores(holed, outer.VARIES, base=outer.BASE))
+    assert nothing.why == "no run has the noise scale in Task1"
+
+
+# ---- studies ---------------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def dataset():
+    return experiment.read_dataset(experiment.DATASET)
+
+
+def holed(runs, varies):
+    """(name, runs) of a study's runs without some of them, or of their numbers."""
+    names = ["game", *varies]
+    numbers = [name for name in runs if runs[name].dtype.kind == "f" and name not in (*names, "minibatch_size")]
+    place = runs.iloc[len(runs) // 2]
+    here, seed, setting = runs["game"] == place["game"], runs["seed"] == place["seed"], same(runs, place, varies)
+    without = runs.copy()
+    without.loc[setting & here & seed, numbers] = np.nan
+    yield "a seed", runs[~(setting & here & seed)]
+    yield "a setting in one task", runs[~(setting & here)]
+    yield "one seed in a task", runs[~here | seed]
+    yield "a run's numbers", without
+    settings = runs.drop_duplicates(list(varies))
+    few = settings.iloc[::3] if len(settings) <= 12 else settings.iloc[len(settings) // 2 :][:1]
+    for _, other in few.iterrows():
+        yield "a setting", runs[~same(runs, other, varies)]
+
+
+def same(runs, other, varies):
+    """Whether each run has the setting of another."""
+    return np.all(
+        [(runs[name] == other[name]) | (runs[name].isna() & (other[name] != other[name])) for name in varies], 0
+    )
+
+
+SLOW = {"atlas": 3, "diagnostics": 1, "map": 1, "outer_loop": 2, "training": 2}  # tasks that are looked at; else all
+LARGE = {"diagnostics": 3, "training": 4}  # of every so many settings one is looked at; else all
+NEEDED = {  # what a study cannot do without: then it ends with one line
+    "atlas": "every run of its design",
+    "data_reuse": "its base",
+    "lunarlander": "the setting that collapses",
+    "outer_loop": "its base",
+}
+STUDIES = sorted(
+    path.parent.name for path in experiment.RESULTS.glob("*/claims.py") if path.with_name("verdicts.csv").exists()
+)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_with_holes(name, dataset, monkeypatch, capsys):
+    """Each row of verdicts.csv has a number, or why there is none; the picture is drawn."""
+    monkeypatch.setattr(experiment, "REPS", 20)
+    code, made, refused = experiment.load(name), 0, 0
+    runs = experiment.runs_of(code, dataset)
+    few = runs.groupby(["game", *code.VARIES], dropna=False)["seed"].rank(method="first") <= 3
+    runs = runs[few & runs["game"].isin(sorted(runs["game"].unique())[: SLOW.get(name)])]
+    runs = runs[runs.groupby([*code.VARIES], dropna=False).ngroup() % LARGE.get(name, 1) == 0]
+    drawn = set()
+    for what, some in holed(runs, code.VARIES):
+        try:
+            scores = experiment.scores_of(code, some.reset_index(drop=True), experiment.RESULTS / name)
+            rows = list(code.claims(scores).rows())
+            if hasattr(code, "draw") and "setting" in what and what not in drawn:
+                drawn.add(what)
+                code.draw(scores)
+                look.plt.close("all")
+        except SystemExit as end:
+            says, refused = capsys.readouterr().err, refused + 1
+            assert end.code == 2 and says.startswith("error: ") and says.count("\n") == 1
+            assert name == "atlas" or name in NEEDED and what == "a setting", says
+            continue
+        made += 1
+        for row in rows:
+            assert row["value"] != "nan" or row["remark"] or row["family"] in ("by game", "estimate"), (what, row)
+    assert refused <= (made + refused if name == "atlas" else name in NEEDED)
+
+
+def test_the_atlas_names_what_it_lacks(capsys):
+    atlas = study("atlas", "claims")
+    whole = {(*n_by_t, rate): np.ones(3) for n_by_t in atlas.N_BY_TS for rate in atlas.RATES}
+    assert atlas.settings_of(whole).top == 1
+    del whole[32, 32, 2e-3]
+    with pytest.raises(SystemExit):
+        atlas.settings_of(whole, "Acrobot-v1")
+    says = "error: atlas: step 1 of Acrobot-v1 has no runs of (32, 32, 0.002) (N, T, rate): expected"
+    assert capsys.readouterr().err.startswith(says)
+
+
+def test_a_claim_that_misses_scores_says_which():
+    rows = [
+        {"game": game, "num_envs": n, "num_steps": 8, "seed": seed, "score": float(n + seed)}
+        for game in "AB"
+        for n in (1, 2)
+        for seed in range(10)
+    ]
+    table = experiment.pd.DataFrame(rows)
+    scores = Scores(table[~((table["game"] == "B") & (table["num_envs"] == 2))], ("num_envs", "num_steps"))
+    one, two = scores.configs
+    with pytest.raises(NoScores):
+        scores.sample(two)
+    found = experiment_claims(scores, two, one)
+    assert [row["value"] for row in found] == ["nan", "1", "nan"] and found[0]["remark"] == "no scores of 2×8 in B"
+    assert found[1]["verdict"] == "" and catalog.task_name("A") == found[1]["game"]
+
+
+def experiment_claims(scores, better, worse):
+    from analysis.claims import Claims
+
+    claims = Claims(scores)
+    claims.compare("two beats one", better, worse)
+    return list(claims.rows())
