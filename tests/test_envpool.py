@@ -702,7 +702,7 @@ def test_flags_that_no_other_script_has(words, says, capsys):
 
 @pytest.mark.parametrize("activation", ["tanh", "elu"])
 def test_a_saturated_tanh_is_dormant(tmp_path, activation):
-    """A huge rate leaves large weights: tanh units then answer 1 or -1 whatever they see, others follow their inputs."""
+    """A huge rate leaves large weights: tanh units then answer 1 or -1 whatever they see, others do not."""
     run_here(tmp_path, f"--num-steps 32 --total-timesteps 256 --learning-rate 10 --activation {activation}")
     _, dormant = curves(tmp_path / "r")["probe/dormant_neurons"][-1]
     assert dormant > 20 if activation == "tanh" else dormant == 0
