@@ -88,7 +88,9 @@ def test_whole_numbers_in_the_commands_of_a_launch():
 
 # ---- --help ----------------------------------------------------------------------------------------------------------
 def helped(capsys, parse, *words):
-    with pytest.raises(SystemExit) as end:
+    """What --help prints, 120 columns wide."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
+        patch.setenv("COLUMNS", "120")  # the terminal of whoever runs the tests may be narrower
         parse([*words, "--help"])
     out, err = capsys.readouterr()
     assert end.value.code == 0 and err == ""
