@@ -143,9 +143,8 @@ def test_help_comes_before_torch_and_is_the_same(path, capsys, tmp_path):
     for name in ("torch", "numpy", "matplotlib"):
         (tmp_path / f"{name}.py").write_text("raise ImportError")
     words = [sys.executable, str(ROOT / path), "--help"]
-    done = subprocess.run(
-        words, capture_output=True, text=True, env=environment(PYTHONPATH=str(tmp_path)), cwd=tmp_path
-    )
+    env = environment(PYTHONPATH=str(tmp_path), COLUMNS="120")
+    done = subprocess.run(words, capture_output=True, text=True, env=env, cwd=tmp_path)
     assert done.returncode == 0 and done.stderr == ""
     module = importlib.import_module(ROOT.joinpath(path).stem)
     with pytest.MonkeyPatch.context() as patch:
