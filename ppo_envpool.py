@@ -13,8 +13,8 @@ computes for little of it. Parameters are (S, ...), rollouts (T, S, N, ...) and 
 in CleanRL is (S, 1). S is 1 unless `--num-seeds` or `--runs` ask for more. Each agent has its own run directory,
 environments, noise, shuffles, learning rate, coefficients and clipping. No sum crosses the axis, so a run has the same
 bits alone and together with others. What this takes is the one part of the algorithm that is elsewhere, in
-support/layers.py: linear and large_linear, tanh, elu, Convolution and GridConvolution, with their gradients; Maker,
-which gives each agent its first weights; Adam. support/envs/spaces.py makes rows of numbers of a task's observations.
+support/layers.py: Linear, Convolution and GridConvolution, tanh and elu, with their gradients; Maker, which makes
+layers with the first weights of each agent; constant, which prepares the weights once a rollout; joined; Adam.
 
 Departures:
 
@@ -31,8 +31,8 @@ Departures:
    trick, an epoch's minibatches are cut from one shuffled copy, a grid's convolution adds rows of a table.
 7. A batch that the minibatches do not divide is refused. Each environment has its own seed. A run is a directory that
    survives a kill; the same command resumes it.
-8. Observations are flattened as in gymnasium, integers one-hot; MiniGrid's mission is left out. Images and grids go
-   through convolutions. MultiDiscrete and MultiBinary actions are independent categorical ones.
+8. Observations are flattened as in gymnasium, integers one-hot (support/envs/spaces.py); MiniGrid's mission is left
+   out. Images and grids go through convolutions. MultiDiscrete and MultiBinary actions are independent categoricals.
 9. The mean and deviation of real actions are in half-widths of their bounds, from the middle: within -0.1 and 0.3,
    CleanRL's deviation of 1 would have most actions clipped.
 10. Without `--learning-rate` the rate is 4e-3 x sqrt(150,000 / steps) x (16 / 1024) / k, k being Adam's steps per
@@ -172,8 +172,7 @@ class Agent(nn.Module):
         self.values = {"index": observation.values, "grid": 4, "vector": 0}[observation.kind]
         inputs, self.convolutions = self.values or observation.vector, nn.ModuleList()  # of each image, a list
         if observation.kind == "grid":
-            kernels = new(self.num_encoders, sum(GRID_VALUES) * 3 * 3, 16)
-            self.convolution = layers.GridConvolution(kernels, GRID_VALUES)
+            self.convolution = new.grid_convolution(self.num_encoders, GRID_VALUES, 16)
             inputs += 16 * 3 * 3
         for entry in observation.images:
             kernels = NATURE if entry.image.large else MINATAR
@@ -228,11 +227,8 @@ class Agent(nn.Module):
         return torch.cat([*(x.flatten(3).flatten(0, 1) for x in parts), vector], -1) if parts else vector, hiddens
 
     def forward(self, obs):
-        """Maps obs (S, B, width) to logits, or means (S, B, A), to value (S, B) and to the hidden layers.
-
-        Each layer is (S, E, B, units, ...), after its activation: of the actor's encoder and of the critic's. The last
-        is the representation.
-        """
+        """Maps obs (S, B, width) to logits, or means (S, B, A), value (S, B) and the hidden layers of each encoder,
+        (S, E, B, units, ...) after the activation, of which the last is the representation."""
         x, hiddens = self.inputs(obs)
         for layer in self.network:
             x = self.activation(layer(x))
@@ -332,9 +328,8 @@ def normalize_rewards(rewards, ends, valid, discounted, moments, gamma):
         number = valid[t].sum(-1, keepdims=True)
         batch_mean = (discounted * valid[t]).sum(-1, keepdims=True) / np.maximum(number, 1)
         batch_variance = ((discounted - batch_mean) ** 2 * valid[t]).sum(-1, keepdims=True) / np.maximum(number, 1)
-        delta, total = batch_mean - mean, count + number
-        squares = variance * count + batch_variance * number + delta**2 * (count * number / total)
-        mean, variance, count = mean + delta * (number / total), squares / total, total
+        of_batch = (batch_mean, batch_variance, number)
+        mean, variance, count = diagnostics.join_moments((mean, variance, count), of_batch)
         normalized[t] = (rewards[t] / np.sqrt(variance + 1e-8)).clip(-10, 10)
         discounted[ends[t]] = 0.0
     moments[:] = np.concatenate([mean, variance, count], -1)
@@ -451,15 +446,10 @@ def ppo_loss(prox, agent, args, mb):
     return loss, dict(zip(names, means))
 
 
-def joined(tensors):
-    """Tensors (S, ...) as one, (S, P)."""
-    return torch.cat([x.flatten(1) for x in tensors], 1)
-
-
 def gradient(loss_function, agent, args, parameters, mb):
     """The gradients of a minibatch's losses by these parameters of the agents, (S, P), and the parts of the losses."""
     loss, losses = loss_function(agent, args, mb)
-    return joined(torch.autograd.grad(loss.sum(), parameters)), losses
+    return layers.joined(torch.autograd.grad(loss.sum(), parameters)), losses
 
 
 def update(loss_function, agent, optimizer, args, parameters, mb):
@@ -519,12 +509,11 @@ def diagnose(agent, batch, seen, gradients):
         "dormant_neurons": metrics.dormant_neurons(activity, eps=1e-3 if saturates else 1e-5),
         **{f"dormant_neurons/tau_{tau:g}": metrics.dormant_neurons_tau(activity, tau) for tau in (0.0, 0.025, 0.1)},
         "dormant_neurons/zero_fraction": metrics.zero_fraction(activity),
-        "weight_norm": metrics.weight_norm(joined(agent.parameters())),
+        "weight_norm": metrics.weight_norm(layers.joined(agent.parameters())),
         "ess": 100.0 * ess / batch.valid.sum(-1).clamp(min=1),
         "ess/samples": ess,
     }
-    features = hiddens[-1]
-    spectra = metrics.spectrum(features, batch.valid[:, None].expand(features.shape[:3]))  # of both encoders at once
+    spectra = metrics.spectrum(hiddens[-1], batch.valid[:, None])  # of both encoders at once
     for e, name in enumerate(("", "/critic_encoder")[: agent.num_encoders]):
         spectrum = metrics.Spectrum(*(x[:, e] for x in spectra))
         found[f"feature_rank{name}"] = metrics.feature_rank(spectrum)
@@ -533,7 +522,7 @@ def diagnose(agent, batch, seen, gradients):
         found[f"feature_rank{name}/effective_rank"] = metrics.effective_rank(spectrum)
         found[f"feature_rank{name}/rows"] = batch.valid.sum(-1).double()
     for name, parameters in metrics.parameters_by_layer(agent).items():
-        found[f"weight_norm/{name}"] = metrics.weight_norm(joined(parameters))
+        found[f"weight_norm/{name}"] = metrics.weight_norm(layers.joined(parameters))
     if agent.continuous:
         std = agent.actor_logstd.exp()
         variance, share = metrics.gaussian_policy_variance(outputs, std, batch.valid)
@@ -592,7 +581,7 @@ def train(run, device):
     optimizer, parameters = layers.Adam(agent, args.learning_rate), list(agent.parameters())
     rngs = [torch.Generator(device).manual_seed(2**32 - 1 - seed) for seed in run.seeds]  # of all but initial weights
     prox = devices.averaged(agent, args.prox_com)  # the proximal policies; None without --prox-com
-    stats = pack.Stats(len(run.seeds))  # the sums since the last log point, and what the outer loop needs
+    stats = pack.Stats(len(run.seeds), gradient_steps=0)  # the sums since the last log point, and more (pack.py)
     stats.reward_moments = torch.tensor([[0.0, 1.0, 1e-4]]).double().repeat(len(run.seeds), 1)  # for normalize_rewards
     run.restore(agent=agent, optimizer=optimizer, rng=rngs, log=stats, prox=prox)
     devices.begin_average(prox, agent)
@@ -692,8 +681,7 @@ def train(run, device):
                     scalars.update(diagnose(agent, measured, seen, gradients))
                     measured, seen, gradients = batch, look(batch.obs), {}
                 scalars.update(diagnose(agent, measured, seen, {**gradients, "diagnostics": last_gradients}))
-                kl = behavior_kl(agent, measured, seen[0], old_logstd)
-                # adds kl_behavior, ddr and plateau
+                kl = behavior_kl(agent, measured, seen[0], old_logstd)  # for kl_behavior, ddr and plateau
                 run.add_outer(outer, stats.points, batch.valid.sum(-1), kl, scalars["losses/grad_norm"].flatten())
             run.log(scalars, [{f"outer/{name}": x for name, x in of_agent.items()} for of_agent in outer])
         if args.norm_obs:  # last: rollout, update and diagnostics have seen the same normalisation

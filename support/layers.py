@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -32,6 +32,11 @@ ONE, TWICE_LOG2_E = torch.tensor(1.0), torch.tensor(2.0 / math.log(2.0))  # PyTo
 def elu(x: Tensor) -> Tensor:
     """x where it is positive, exp(x) - 1 elsewhere."""
     return torch.where(x > 0, x, torch.expm1(x.clamp(max=0.0)))
+
+
+def joined(tensors: Iterable[Tensor]) -> Tensor:
+    """Tensors (S, ...) as one, (S, P)."""
+    return torch.cat([x.flatten(1) for x in tensors], 1)
 
 
 def _of_two(product: Callable[..., Tensor], *slices: Tensor) -> Tensor:
@@ -271,6 +276,10 @@ class Maker:
             self.states[s] = torch.get_rng_state()
         return Linear(of_agents, large)
 
+    def grid_convolution(self, number: int, values: Sequence[int], outputs: int) -> GridConvolution:
+        """The next layer: a convolution of grids, whose cells have numbers below these values."""
+        return GridConvolution(self(number, 9 * sum(values), outputs), values)
+
     def convolutions(
         self, number: int, image: Sequence[int], kernels: Sequence[Tuple[int, int, int]]
     ) -> Tuple[nn.ModuleList, int]:
@@ -297,7 +306,7 @@ class Adam:
     def __init__(self, module: nn.Module, learning_rate: Tensor, eps: float = 1e-5) -> None:
         self.learning_rate, self.eps = learning_rate, eps
         views = list(module.parameters())
-        self.parameters = torch.cat([view.detach().flatten(1) for view in views], 1)
+        self.parameters = joined(view.detach() for view in views)
         for view, part in zip(views, self.parameters.split([view[0].numel() for view in views], 1)):
             view.data = part.view(view.shape)
         self.steps = torch.zeros(len(self.parameters), 1, dtype=torch.float64)

@@ -130,14 +130,12 @@ def _print_table(lines: Sequence[Line]) -> None:
 class Stats(rundir.Stats):
     """rundir.Stats of S agents: the values are tensors (S, ...).
 
-    Also what checkpoints keep beside the sums. gradient_steps: Adam's so far; noise_due: the step from which the
-    gradient's noise is measured again; points: what metrics.outer_loop gets of each agent; led: of --schedule noise,
-    doublings of the smallest N, and sums of what was measured with this N.
+    noise_due: the step from which the gradient's noise is measured again; points: what metrics.outer_loop gets of each
+    agent; led: of --schedule noise, doublings of the smallest N, and sums of what was measured with this N.
     """
 
-    def __init__(self, num_agents: int) -> None:
-        points: List[List[Any]] = [[] for _ in range(num_agents)]
-        super().__init__(gradient_steps=0, noise_due=0, points=points, led=(0, 0.0, 0.0))
+    def __init__(self, num_agents: int, **kept: Any) -> None:
+        super().__init__(noise_due=0, points=[[] for _ in range(num_agents)], led=(0, 0.0, 0.0), **kept)
 
     def means(self) -> Dict[str, Any]:
         """The mean of each name since the last call, (S, ...)."""
