@@ -104,7 +104,7 @@ def judge(args, code, out):
         return
     rows = pd.DataFrame(code.claims(scores).rows())
     if rows.empty:
-        arguments.fail(f"{code.name}: none of its claims can be made of these runs: expected those of its base")
+        arguments.fail(f"{code.name}: these runs allow none of its claims: expected runs of all its settings")
     for row in rows.itertuples():
         print(line(row))
     for words in holes(scores, rows, out) if not args.first_seed else ():

@@ -151,7 +151,7 @@ def test_one_iteration_of_the_script_is_cleanrls(env_id, options, tmp_path, monk
     monkeypatch.setattr(ppo, "batch_of", record_batch)
     monkeypatch.setattr(ppo, "diagnose", record_diagnose)
     monkeypatch.setattr(torch, "randperm", record_randperm)
-    words = "--no-mask-resets --seed 3 --num-steps 256 --total-timesteps 1024 --update-epochs 2"
+    words = "--no-mask-resets --seed 3 --learning-rate 2.5e-4 --num-steps 256 --total-timesteps 1024 --update-epochs 2"
     args = run_here(tmp_path, f"--env-id {env_id} {words} {options}")
     assert seen["dones"].any(), "an episode end must be among the rows, or the test proves little"
     assert len(permutations) == args.update_epochs and len(seen["obs"]) == 1024

@@ -4,11 +4,14 @@ A diverged run, a missing seed, a missing setting, a missing curve, a task of on
 """
 
 import math
+import types
 
 import figures
+import judge
 import numpy as np
 import pytest
-from analysis import experiment, look, statement
+from analysis import comparisons, estimates, experiment, look, statement, sweeps
+from analysis.claims import Claims
 from analysis.drawing import diagnostics_panels
 from analysis.scores import NoScores, Scores
 from analysis.suite import DIAGNOSTICS
@@ -33,7 +36,7 @@ def plant(root, sweep, missing, without=()):
 
     without: starts of the tags that the last setting's first run lacks. Its second run has diverged.
     """
-    script, games, grid = GRIDS[sweep]
+    script, games, grid = GRIDS.get(sweep, GRIDS["scaling_data"])
     games = [games[0], *games[1:2]] if len(games) > 1 else [games[0], OTHER.get(script, "Seaquest")]
     for task, game in enumerate(games):
         for setting, args in enumerate(grid):
@@ -44,7 +47,7 @@ def plant(root, sweep, missing, without=()):
                     f"{place}/{name}": setting + seed / 9 for place in ("diagnostics", "probe") for name in DIAGNOSTICS
                 }
                 scalars |= {"outer/ddr": 1000.0 * (setting + 1) * seed}
-                scalars |= {tag: 1.0 for tag, _ in scaling_data.UNSEEN[1:]}
+                scalars |= {tag: 1.0 for tag, _ in scaling_data.UNSEEN[1:] if script == "ppo_procgen"}
                 scalars |= {f"outer/grad_noise_scale/{part}": float(seed) for part in ("signal", "noise")}
                 last = task == 0 and setting == len(grid) - 1
                 path = write_run(
@@ -72,10 +75,10 @@ def claims_of(sweep, root, out):
     return figures.suites_and_claims(sweep, runs, statement.read(args.runs), args)
 
 
-@pytest.mark.parametrize("sweep", sorted(GRIDS))
+@pytest.mark.parametrize("sweep", sweeps.names())
 def test_a_sweep_with_holes(sweep, tmp_path):
     """Its claims are made, its tables printed and its images drawn, whichever of its runs are not there."""
-    count = len(GRIDS[sweep][2])
+    count = len(GRIDS.get(sweep, GRIDS["scaling_data"])[2])
     last = count - 1
     holes = {
         "a seed and curves": ({(0, last, 4)}, CURVES),
@@ -93,8 +96,20 @@ def test_a_sweep_with_holes(sweep, tmp_path):
                 said = claim.tested.why or claim.tested.remark or claim.needs
                 assert np.isfinite(claim.estimate.value) or said, (name, claim.text)
         if name == "a seed and curves":
-            for _, sheet in figures.sheets_of(sweep, tested, "steps"):
-                sheet.close()
+            check_images(sweep, figures.sheets_of(sweep, tested, "steps"))
+
+
+def check_images(sweep, sheets):
+    names = set()
+    for name, sheet in sheets:
+        names.add(name)
+        used = [ax for ax in sheet.axes.flat if ax.axison]
+        assert all(ax.lines or ax.collections or ax.texts for ax in used)  # a text says why a panel is empty
+        has_runs = name != "decoupled_games"  # those have separate encoders
+        assert any(ax.lines or ax.images for ax in used) == bool(sheet.rows) == has_runs
+        assert sheet.figure.get_figheight() <= 9
+        sheet.close()
+    assert {sweep, f"{sweep}_profiles"} - {"coverage"} <= names and (f"{sweep}_unseen" in names) == (sweep == "procgen")
 
 
 def test_diagnostics_that_cannot_be_compared_are_named(tmp_path):
@@ -229,6 +244,7 @@ def test_a_study_with_holes(name, dataset, monkeypatch, capsys):
             assert name == "atlas" or name in NEEDED and what == "a setting", says
             continue
         made += 1
+        assert (name, what) != ("advise", "a setting") or {row["value"] for row in rows} == {"nan"}
         for row in rows:
             assert row["value"] != "nan" or row["remark"] or row["family"] in ("by game", "estimate"), (what, row)
     assert refused <= (made + refused if name == "atlas" else name in NEEDED)
@@ -257,14 +273,56 @@ def test_a_claim_that_misses_scores_says_which():
     one, two = scores.configs
     with pytest.raises(NoScores):
         scores.sample(two)
-    found = experiment_claims(scores, two, one)
+    found = list(experiment_claims(scores, two, one).rows())
     assert [row["value"] for row in found] == ["nan", "1", "nan"] and found[0]["remark"] == "no scores of 2×8 in B"
     assert found[1]["verdict"] == "" and catalog.task_name("A") == found[1]["game"]
 
 
-def experiment_claims(scores, better, worse):
-    from analysis.claims import Claims
+def test_judge_says_what_is_missing(tmp_path, monkeypatch, capsys):
+    """A run without a score, fewer runs than at the last call, rows that are gone; and no row at all."""
+    rows = [
+        {"game": "Task", "num_envs": n, "num_steps": 8, "seed": seed, "score": n + seed / 9}
+        for n in (1, 2)
+        for seed in range(10)
+    ]
+    whole = experiment.pd.DataFrame(rows)
+    code = types.SimpleNamespace(name="some", VARIES=("num_envs", "num_steps"))
+    code.claims = lambda scores: two_beats_one(scores)
+    monkeypatch.setattr(experiment, "runs_of", lambda code, table: table)
+    says = {}
+    holed = whole.assign(score=whole["score"].where((whole["seed"] != 3) | (whole["num_envs"] == 1)))
+    for name, table in {"whole": whole, "holed": holed, "half": whole[whole["num_envs"] == 1]}.items():
+        monkeypatch.setattr(judge, "take_in", lambda *_, table=table: table)
+        if name == "half":
+            with pytest.raises(SystemExit):
+                judge.judge(judge.Args("some"), code, tmp_path)
+        else:
+            judge.judge(judge.Args("some"), code, tmp_path)
+        says[name] = [line for line in "".join(capsys.readouterr()).splitlines() if line[:1] == "!" or "error" in line]
+    assert says["whole"] == [] and says["holed"] == [
+        "! without a score, so left out: Task num_envs=2 num_steps=8 seed 3",
+        "! fewer runs than in the last means.csv: 9 of 10 of Task num_envs=2 num_steps=8",
+    ]
+    assert says["half"] == ["error: some: these runs allow none of its claims: expected runs of all its settings"]
 
+
+def two_beats_one(scores):
+    return experiment_claims(scores, *scores.configs[::-1]) if len(scores.configs) == 2 else Claims(scores)
+
+
+def test_a_number_that_is_none_is_no_evidence():
+    """A run without the quantity: no correlation, no best; a comparison with NaN would count as a draw, or decide."""
+    whole, holed = np.arange(10.0), np.array([*np.arange(9.0), np.nan])
+    lacking = estimates.kendall([1, 2], [[whole, holed]]), comparisons.effect([1, 2], [[whole, holed]])
+    assert [found.why for found in lacking] == [estimates.LACKING] * 2
+    rates = [2.5e-4, 5e-4, 1e-3]
+    for first, second in ((holed, whole + 20), (whole + 20, holed)):
+        pair = [(name, dict.fromkeys(rates, [values])) for name, values in (("a", first), ("b", second))]
+        tested = comparisons.judge_best(*pair)
+        assert (tested.verdict, tested.why, tested.remark) == ("undecided", estimates.LACKING, "")
+
+
+def experiment_claims(scores, better, worse):
     claims = Claims(scores)
     claims.compare("two beats one", better, worse)
-    return list(claims.rows())
+    return claims

@@ -177,7 +177,15 @@ def test_runs_are_taken_in_once(tmp_path, capsys):
     for i, (epochs, seed) in enumerate(product((4, 8), (1, 2))):
         small(tmp_path / "runs" / f"x{i}", 50.0 * epochs + seed, update_epochs=epochs, seed=seed)
     small(tmp_path / "runs" / "unfinished", None, update_epochs=4, seed=3)
+    small(tmp_path / "runs" / "wild", None, update_epochs=8, seed=3)
+    (tmp_path / "runs/wild/done.json").unlink()
+    (tmp_path / "runs/wild/failed.json").write_text('{"tensor": "logits", "global_step": 640}')
     table = take_in("data_reuse", tmp_path)
+    left_out = [line for line in capsys.readouterr().out.splitlines() if line.startswith("!")]
+    assert left_out == [
+        "! unfinished: no evaluation episodes: left out",
+        "! wild: diverged at step 640: left out",
+    ]
     content = (tmp_path / "runs.csv.gz").read_bytes()
     assert [*zip(table.update_epochs, table.seed, table.final_return)] == [
         (4, 1, 201.0), (8, 1, 401.0), (4, 2, 202.0), (8, 2, 402.0)

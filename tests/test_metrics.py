@@ -674,3 +674,37 @@ def test_coverage_properties(seed, num_points, num_others, grid):
         assert metrics.coverage(same, grid) == covered
     cells, finer = covered * grid**2, metrics.coverage(points, 2 * grid) * (2 * grid) ** 2
     assert cells - 1e-9 <= finer <= 4 * cells + 1e-9
+
+
+def numbers_of(hidden, logits, other, log_ratio, values, returns, std, valid=None):
+    """What the curves of small tasks have, of rows (..., N, ...) that are valid."""
+    spectrum, activity = metrics.spectrum(hidden, valid), metrics.activity([hidden, logits.abs()], valid)
+    return {
+        "rank": metrics.feature_rank(spectrum),
+        "centered": metrics.feature_rank(spectrum, centered=True),
+        "effective": metrics.effective_rank(spectrum),
+        "dormant": metrics.dormant_neurons(activity, eps=0.35),
+        "deviation": metrics.dormant_neurons(metrics.activity([logits], valid, deviation=True), eps=1.0),
+        "tau": metrics.dormant_neurons_tau(activity, 0.9),
+        "zero": metrics.zero_fraction(activity),
+        "ess": metrics.effective_sample_size(log_ratio, valid),
+        "variance": metrics.policy_variance(logits.softmax(-1), valid),
+        "normalized": metrics.policy_variance_normalized(logits.softmax(-1), valid),
+        "gaussian": metrics.gaussian_policy_variance(logits, std, valid)[1],
+        "kl": metrics.categorical_kl(logits, other, valid),
+        "gaussian_kl": metrics.gaussian_kl(logits, std.log(), other, std.log() + 0.1, valid),
+        "explained": metrics.explained_variance(values, returns, valid),
+    }
+
+
+def test_of_agents_only_the_valid_rows_count():
+    """Each number of S agents is that of each agent's valid rows alone; the other rows hold large numbers."""
+    valid = rand(3, 40, seed=1) < torch.tensor([0.9, 0.5, 0.2])[:, None]
+    columns = [randn(3, 40, 6, seed=2).relu(), *(randn(3, 40, 4, seed=seed) for seed in (3, 4))]
+    columns += [randn(3, 40, seed=seed) for seed in (5, 6, 7)]
+    columns = [torch.where(valid.view(3, 40, *[1] * (x.dim() - 2)), x, 9.0) for x in columns]
+    std = rand(3, 1, 4, seed=8) + 0.5
+    together = numbers_of(*columns, std, valid)
+    for agent, own in enumerate(valid):
+        alone = numbers_of(*(x[agent][own] for x in columns), std[agent])
+        assert {name: x[agent].item() for name, x in together.items()} == approx(alone)

@@ -301,6 +301,16 @@ def test_of_a_damaged_checkpoint_the_one_before_is_taken(tmp_path, capsys):
     assert older > 170  # some bits of the padding between the parts mean nothing
 
 
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    """Also after a power cut the name belongs to a whole file: the new one, or the one before."""
+    done = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *args, name=name, real=real: (done.append(name), real(*args))[1])
+    reading.write_atomically(tmp_path / "done.json", b"{}")
+    assert done[:2] == ["fsync", "replace"] and (tmp_path / "done.json").read_bytes() == b"{}"
+
+
 def test_damaged_arrays_are_none(tmp_path):
     arrays = {"obs": np.arange(300).reshape(100, 3), "value": np.ones(100, np.float32)}
     for write in (np.savez, np.savez_compressed):

@@ -38,7 +38,6 @@ PEERS = {  # repository, commit, script
     "CleanRL": ("https://github.com/vwxyzjn/cleanrl", "fe8d8a0", "cleanrl/ppo_atari_envpool.py"),
     "LeanRL": ("https://github.com/meta-pytorch/LeanRL", "760837e", "leanrl/ppo_atari_envpool_torchcompile.py"),
 }
-
 ENDED, KILLED = 124, 137  # exit codes of the command `timeout` at its limit
 
 
@@ -64,7 +63,9 @@ def plan(cpu):
     """The rows, in the order in which they are measured. On a CPU none has --cuda-graphs, which needs a GPU."""
     narrow, wide = ("2x16", "4x8") if cpu else ("8x128", "128x8")
     plain, graphs, passive = "--no-diagnostics", "--no-diagnostics --cuda-graphs", "OMP_WAIT_POLICY=PASSIVE"
-    rows = [Row("EnvPool alone", x.split("x")[0], f"{n} threads", 5.0) for x in (narrow, wide) for n in (1, 4, 8, 16)]
+    rows = []
+    for shape in (narrow, wide):
+        rows += [Row("EnvPool alone", shape.split("x")[0], f"num_threads {n}", 5.0) for n in (1, 4, 8, 16)]
     for shape in (narrow, wide):
         rows += [Row("CleanRL", shape, ""), Row(PPO, shape, plain), Row("LeanRL", shape, "")]
         rows += [Row(PPO, shape, graphs), Row("LeanRL", shape, "--cudagraphs")]
@@ -108,21 +109,12 @@ def script(row, peers, folder):
 
 
 def arguments(row, cpu, folder):
-    """The words behind a row's script: N and T, its flags, and for ours a log point every 2,048 steps (CPU: 64)."""
+    """The words behind a row's script. Ours logs each 2,048 steps (CPU: 64), with diagnostics each 10,240."""
     num_envs, num_steps = row.shape.split("x")
     words = ["--num-envs", num_envs, "--num-steps", num_steps, *(["--no-cuda"] if cpu else [])]
     if row.program not in PEERS:
-        total, num_logs = 5000 * (64 if cpu else 2048), 5000
-        words += [
-            "--total-timesteps",
-            str(total),
-            "--num-logs",
-            str(num_logs),
-            "--runs-dir",
-            folder,
-            "--run-name",
-            "run",
-        ]
+        total, num_logs = 5000 * (64 if cpu else 2048), 5000 if "--no-diagnostics" in row.flags else 1000
+        words += f"--total-timesteps {total} --num-logs {num_logs} --run-name run --runs-dir".split() + [folder]
     return words + [word for word in row.flags.split() if word.startswith("--")]
 
 
@@ -149,23 +141,27 @@ def measure(row, args):
     """Runs a row. Returns what the JSON file has of it: its points and their median, or what it `says` without any."""
     seconds, found = args.row_seconds or row.seconds, row._asdict()
     if row.program == "EnvPool alone":
-        points = envpool_alone(int(row.shape), int(row.flags.split()[0]), seconds)
+        points = envpool_alone(int(row.shape), int(row.flags.split()[1]), seconds)
     else:
         with tempfile.TemporaryDirectory(prefix="gpu-hour-") as folder:
             path = script(row, args.peers, folder)
             if path is None:
                 return {**found, "says": f"not in {args.peers}"}
-            words = [path, *arguments(row, args.cpu, folder)] if row.shape else ["-m", "pytest", "-q", path]
+            words = (
+                [path, *arguments(row, args.cpu, folder)]
+                if row.shape
+                else ["-m", "pytest", "-q", "-p", "no:cacheprovider", path]
+            )
             variables = [word for word in row.flags.split() if not word.startswith("--")]
             words = [*variables, "PYTHONUNBUFFERED=1", "WANDB_MODE=disabled", sys.executable, *map(str, words)]
             limit = ["timeout", "--foreground", "-k", "10", str(seconds), "env"]
-            done = subprocess.run(
-                [*limit, *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-            )
+            output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+            done = subprocess.run([*limit, *words], cwd=folder, **output)
             in_time = done.returncode in (0, ENDED, KILLED)
             points = points_of(row, done.stdout, folder) if row.shape and in_time else []
-        last_line = next((line.strip() for line in reversed(done.stdout.splitlines()) if line.strip()), "no output")
-        found.update(command=shlex.join(words), exit_code=done.returncode, says=last_line[:200].replace("|", " "))
+        says = next((line.strip() for line in reversed(done.stdout.splitlines()) if line.strip()), "no output")
+        says = f"ended after {seconds:g} s: {says}" if done.returncode in (ENDED, KILLED) else says
+        found.update(command=shlex.join(words), exit_code=done.returncode, says=says[:200].replace("|", " "))
     return {**found, "points": points, **spread(points)}
 
 

@@ -350,6 +350,8 @@ def _edge_of_row(name, scores):
 
 def unless_at_the_edge(tested, grid):
     """The Tested, undecided if a best rate of the grid, {name: {learning rate: sample}}, is at the edge."""
+    if np.isnan(tested.estimate.value):  # nothing is the best
+        return tested
     rows = {name: {rate: float(mean(sample)) for rate, sample in samples.items()} for name, samples in grid.items()}
     at = edge(rows)
     return tested.undecided(f"at the edge: {at}") if at else tested
