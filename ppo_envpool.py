@@ -211,9 +211,9 @@ class Agent(nn.Module):
             cells = obs[..., 1:].unflatten(-1, (7 * 7, len(GRID_VALUES)))
             hiddens.append(self.activation(self.convolution(cells)))
             parts.append(hiddens[-1])
-        for entry, chain in zip(self.observation.images, self.convolutions):
+        for i, entry in enumerate(self.observation.images):
             x = obs[..., entry.start : entry.stop].unflatten(-1, entry.image[:3]).float() / entry.image.scale
-            for layer in chain:
+            for layer in self.convolutions[i]:
                 x = self.activation(layer(x))  # (S, B, E kernels, H, W)
                 hiddens.append(x.unflatten(2, (self.num_encoders, -1)).transpose(1, 2))
             parts.append(hiddens[-1])
