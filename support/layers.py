@@ -163,6 +163,10 @@ class Layer(nn.Module):
         super().__init__()
         self.weight, self.bias = weight, bias
 
+    def __call__(self, x: Tensor) -> Tensor:
+        """Without nn.Module's hooks: they take 8 % of the time of the network in a rollout."""
+        return self.forward(x)
+
     def slices(self) -> Tuple[Tensor, Tensor]:
         """The weight and the bias in the form that forward computes with."""
         raise NotImplementedError
