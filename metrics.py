@@ -72,7 +72,7 @@ def _products(x: Tensor) -> Tensor:
 
 
 def spectrum(features: Tensor, valid: Any = None) -> Spectrum:
-    """The singular values of the valid rows of features (..., N, D), in one pass over the rows.
+    """The singular values of the valid rows of features (..., N, D), in one pass over the rows. valid is broadcast.
 
     Their squares are the eigenvalues of Phi^T Phi, or of the smaller Phi Phi^T if N < D and all rows are valid. This is
     faster than an SVD, and its memory does not grow with N. It squares the condition number. float64 has room for that;
@@ -82,6 +82,7 @@ def spectrum(features: Tensor, valid: Any = None) -> Spectrum:
     undefined = torch.full((*leading, 1), math.nan, dtype=torch.float64)
     if features.numel() == 0:
         return Spectrum(undefined, undefined)
+    valid = valid if valid is None else valid.expand(features.shape[:-1])
     features = masked(features.detach(), valid)
     tall = num_rows >= num_columns or valid is not None
     gram: Any = 0.0

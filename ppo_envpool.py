@@ -13,8 +13,8 @@ computes for little of it. Parameters are (S, ...), rollouts (T, S, N, ...) and 
 in CleanRL is (S, 1). S is 1 unless `--num-seeds` or `--runs` ask for more. Each agent has its own run directory,
 environments, noise, shuffles, learning rate, coefficients and clipping. No sum crosses the axis, so a run has the same
 bits alone and together with others. What this takes is the one part of the algorithm that is elsewhere, in
-support/layers.py: linear and large_linear, tanh, elu, Convolution and GridConvolution, with their gradients; Maker,
-which gives each agent its first weights; Adam. support/envs/spaces.py makes rows of numbers of a task's observations.
+support/layers.py: Linear, Convolution and GridConvolution, tanh and elu, with their gradients; Maker, which makes
+layers with the first weights of each agent; constant, which prepares the weights once a rollout; joined; Adam.
 
 Departures:
 
@@ -31,8 +31,8 @@ Departures:
    trick, an epoch's minibatches are cut from one shuffled copy, a grid's convolution adds rows of a table.
 7. A batch that the minibatches do not divide is refused. Each environment has its own seed. A run is a directory that
    survives a kill; the same command resumes it.
-8. Observations are flattened as in gymnasium, integers one-hot; MiniGrid's mission is left out. Images and grids go
-   through convolutions. MultiDiscrete and MultiBinary actions are independent categorical ones.
+8. Observations are flattened as in gymnasium, integers one-hot (support/envs/spaces.py); MiniGrid's mission is left
+   out. Images and grids go through convolutions. MultiDiscrete and MultiBinary actions are independent categoricals.
 9. The mean and deviation of real actions are in half-widths of their bounds, from the middle: within -0.1 and 0.3,
    CleanRL's deviation of 1 would have most actions clipped.
 10. Without `--learning-rate` the rate is 4e-3 x sqrt(150,000 / steps) x (16 / 1024) / k, k being Adam's steps per
@@ -41,7 +41,6 @@ Departures:
 """
 
 import support.early_help  # noqa: F401 isort: skip - answers --help before torch is imported
-import itertools
 import math
 import os
 import sys
@@ -149,19 +148,6 @@ class Rollout(NamedTuple):
     truncations: np.ndarray  # (T, S, N) bool
 
 
-def empty_rollout(shape, agent):
-    """A rollout of zeros. shape: (T, S, N)."""
-    return Rollout(
-        obs=np.zeros((*shape, agent.observation.width), agent.observation.dtype),
-        actions=np.zeros((*shape, *agent.actions.shape), agent.actions.dtype),
-        outputs=np.zeros((*shape, agent.actions.outputs), np.float32),
-        values=np.zeros(shape, np.float32),
-        rewards=np.zeros(shape, np.float32),
-        terminations=np.zeros(shape, bool),
-        truncations=np.zeros(shape, bool),
-    )
-
-
 # ---- network ---------------------------------------------------------------------------------------------------------
 def layer_init(layer, std=2**0.5, bias_const=0.0):
     torch.nn.init.orthogonal_(layer.weight, std)
@@ -180,28 +166,22 @@ class Agent(nn.Module):
         self.observation, self.actions, self.continuous = observation, actions, actions.continuous
         self.norm_obs, self.num_encoders = args.norm_obs, 1 if args.shared_encoder else 2
         self.activation = {"tanh": layers.tanh, "elu": layers.elu, "relu": F.relu}[args.activation]
-        self.linear = layers.large_linear if observation.images else layers.linear
-        self.convolution, self.convolutions = None, nn.ModuleList()  # of a grid; of each image, a list
         new = layers.Maker(seeds, layer_init)  # new(E, inputs, outputs) makes one more layer of all agents
 
+        # how many values the first number has where it is one-hot: an index, or the direction beside a grid
+        self.values = {"index": observation.values, "grid": 4, "vector": 0}[observation.kind]
+        inputs, self.convolutions = self.values or observation.vector, nn.ModuleList()  # of each image, a list
         if observation.kind == "grid":
-            kernels = new(self.num_encoders, sum(GRID_VALUES) * 3 * 3, 16)
-            self.convolution = layers.GridConvolution(kernels, GRID_VALUES)
-            inputs = 16 * 3 * 3 + 4  # and the direction
-        elif observation.kind == "index":
-            inputs = observation.values
-        elif observation.images:
-            inputs = observation.vector
-            for entry in observation.images:
-                chain, outputs = layers.Convolution.chain(entry.image, NATURE if entry.image.large else MINATAR)
-                chain = [layers.Convolution(new(self.num_encoders, *layer[:2]), *layer[2:]) for layer in chain]
-                self.convolutions.append(nn.ModuleList(chain))
-                inputs += outputs
-        else:
-            inputs = observation.vector
+            self.convolution = new.grid_convolution(self.num_encoders, GRID_VALUES, 16)
+            inputs += 16 * 3 * 3
+        for entry in observation.images:
+            kernels = NATURE if entry.image.large else MINATAR
+            chain, outputs = new.convolutions(self.num_encoders, entry.image, kernels)
+            self.convolutions.append(chain)
+            inputs += outputs
 
-        sizes = (inputs, *args.hidden_sizes)
-        network = [new(self.num_encoders, *pair) for pair in zip(sizes, sizes[1:])]
+        sizes, large = (inputs, *args.hidden_sizes), bool(observation.images)
+        network = [new(self.num_encoders, *pair, large=large) for pair in zip(sizes, sizes[1:])]
         self.actor = new(1, sizes[-1], actions.outputs, std=0.01)
         self.critic = new(1, sizes[-1], 1, std=1.0)
         self.network = nn.ModuleList(network)  # the last, as in the optimiser's state of earlier checkpoints
@@ -224,52 +204,40 @@ class Agent(nn.Module):
         self.obs_mean.copy_(torch.where(self.real, mean, 0.0))
         self.obs_std.copy_(torch.where(self.real, std, 1.0))
 
-    def slices(self):
-        """The weights of all layers as forward takes them: made once for many calls between two updates."""
-        convolutions = [self.convolution] if self.convolution else itertools.chain(*self.convolutions)
-        return [x.slices() for x in convolutions], [x.slices() for x in (*self.network, self.actor, self.critic)]
-
-    def inputs(self, obs, convolutions):
+    def inputs(self, obs):
         """What the hidden layers get, (S E, B, inputs), and a list of the layers before them."""
+        hiddens, parts = [], []  # parts: the last layer of each image
         if self.observation.kind == "grid":
             cells = obs[..., 1:].unflatten(-1, (7 * 7, len(GRID_VALUES)))
-            x = self.activation(self.convolution(cells, *convolutions))
-            direction = F.one_hot(obs[..., 0].long(), 4).float()[:, None].expand(-1, self.num_encoders, -1, -1)
-            return torch.cat([x.flatten(3), direction], -1).flatten(0, 1), [x]
-        if self.observation.kind == "index":
-            one_hot = F.one_hot(obs[..., 0].long(), self.observation.values).float()
-            return one_hot.repeat_interleave(self.num_encoders, 0), []
-        vector = obs[..., : self.observation.vector].float() if self.observation.images else obs
+            hiddens.append(self.activation(self.convolution(cells)))
+            parts.append(hiddens[-1])
+        for i, entry in enumerate(self.observation.images):
+            x = obs[..., entry.start : entry.stop].unflatten(-1, entry.image[:3]).float() / entry.image.scale
+            for layer in self.convolutions[i]:
+                x = self.activation(layer(x))  # (S, B, E kernels, H, W)
+                hiddens.append(x.unflatten(2, (self.num_encoders, -1)).transpose(1, 2))
+            parts.append(hiddens[-1])
+        if self.values:
+            vector = F.one_hot(obs[..., 0].long(), self.values).float()
+        else:
+            vector = obs[..., : self.observation.vector].float() if parts else obs
         if self.norm_obs:
             vector = ((vector - self.obs_mean) / self.obs_std).clamp(-10.0, 10.0)
         vector = vector.repeat_interleave(self.num_encoders, 0)
-        if not self.observation.images:
-            return vector, []
-        images, hiddens, slices = [], [], iter(convolutions)
-        for entry, chain in zip(self.observation.images, self.convolutions):
-            x = obs[..., entry.start : entry.stop].unflatten(-1, entry.image[:3]).float() / entry.image.scale
-            for layer in chain:
-                x = self.activation(layer(x, next(slices)))  # (S, B, E kernels, H, W)
-                hiddens.append(x.unflatten(2, (self.num_encoders, -1)).transpose(1, 2))
-            images.append(hiddens[-1].flatten(3).flatten(0, 1))
-        return torch.cat([*images, vector], -1), hiddens
+        return torch.cat([*(x.flatten(3).flatten(0, 1) for x in parts), vector], -1) if parts else vector, hiddens
 
-    def forward(self, obs, slices=None):
-        """Maps obs (S, B, width) to logits, or means (S, B, A), to value (S, B) and to the hidden layers.
-
-        Each layer is (S, E, B, units, ...), after its activation: of the actor's encoder and of the critic's. The last
-        is the representation. slices: what slices() returns.
-        """
-        convolutions, (*network, actor, critic) = slices or self.slices()
-        x, hiddens = self.inputs(obs, convolutions)
-        for layer in network:
-            x = self.activation(self.linear(x, *layer))
+    def forward(self, obs):
+        """Maps obs (S, B, width) to logits, or means (S, B, A), value (S, B) and the hidden layers of each encoder,
+        (S, E, B, units, ...) after the activation, of which the last is the representation."""
+        x, hiddens = self.inputs(obs)
+        for layer in self.network:
+            x = self.activation(layer(x))
             hiddens.append(x.view(len(obs), -1, *x.shape[1:]))
-        encoded = x.unflatten(0, (-1, self.num_encoders)).unbind(1)
-        outputs = layers.linear(encoded[0], *actor)
+        encoded = hiddens[-1].unbind(1)
+        outputs = self.actor(encoded[0])
         if self.continuous:
             outputs = torch.addcmul(*self.action_range, outputs)
-        return outputs, layers.linear(encoded[-1], *critic).squeeze(-1), hiddens
+        return outputs, self.critic(encoded[-1]).squeeze(-1), hiddens
 
     def logits(self, outputs):
         """Those of each of K categorical policies, (S, B, ...); K is 1 but for MultiDiscrete and MultiBinary."""
@@ -334,14 +302,15 @@ def collect_steps(agent, rollout, noise, next_obs, envs, run):
 
     Returns the last next_obs and its values.
     """
-    std, slices, sizes = action_std(agent), agent.slices(), agent.actions.parts
-    for t in range(len(noise)):
-        rollout.obs[t] = next_obs
-        outputs, values, _ = agent(torch.from_numpy(rollout.obs[t]), slices)
-        rollout.outputs[t], rollout.values[t] = outputs.numpy(), values.numpy()
-        rollout.actions[t] = action = sample(rollout.outputs[t], noise[t], std, sizes)
-        next_obs, rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], _ = envs.step(action)
-        run.tick((t + 1) * rollout.rewards.shape[2])
+    std, sizes = action_std(agent), agent.actions.parts
+    with layers.constant(agent):
+        for t in range(len(noise)):
+            rollout.obs[t] = next_obs
+            outputs, values, _ = agent(torch.from_numpy(rollout.obs[t]))
+            rollout.outputs[t], rollout.values[t] = outputs.numpy(), values.numpy()
+            rollout.actions[t] = action = sample(rollout.outputs[t], noise[t], std, sizes)
+            next_obs, rollout.rewards[t], rollout.terminations[t], rollout.truncations[t], _ = envs.step(action)
+            run.tick((t + 1) * rollout.rewards.shape[2])
     return next_obs, agent(torch.from_numpy(next_obs.astype(rollout.obs.dtype)))[1].numpy()
 
 
@@ -359,9 +328,8 @@ def normalize_rewards(rewards, ends, valid, discounted, moments, gamma):
         number = valid[t].sum(-1, keepdims=True)
         batch_mean = (discounted * valid[t]).sum(-1, keepdims=True) / np.maximum(number, 1)
         batch_variance = ((discounted - batch_mean) ** 2 * valid[t]).sum(-1, keepdims=True) / np.maximum(number, 1)
-        delta, total = batch_mean - mean, count + number
-        squares = variance * count + batch_variance * number + delta**2 * (count * number / total)
-        mean, variance, count = mean + delta * (number / total), squares / total, total
+        of_batch = (batch_mean, batch_variance, number)
+        mean, variance, count = diagnostics.join_moments((mean, variance, count), of_batch)
         normalized[t] = (rewards[t] / np.sqrt(variance + 1e-8)).clip(-10, 10)
         discounted[ends[t]] = 0.0
     moments[:] = np.concatenate([mean, variance, count], -1)
@@ -397,8 +365,8 @@ class Batch(NamedTuple):
     weights: Optional[torch.Tensor] = None  # (S, B) float32, in a minibatch: of each row in a mean over the valid rows
 
     def rows(self, inds):
-        """Those of the rows inds (S, M), other ones for each agent."""
-        places = inds + self.valid.shape[1] * torch.arange(len(inds), device=inds.device)[:, None]
+        """Those of the rows inds (S, M), other ones for each agent; or (S, K, M), as K minibatches of M rows."""
+        places = inds.flatten(1) + self.valid.shape[1] * torch.arange(len(inds), device=inds.device)[:, None]
         columns = (x.flatten(0, 1).index_select(0, places.flatten()) for x in self[:-1])
         return Batch(*(x.unflatten(0, inds.shape) for x in columns))
 
@@ -428,12 +396,6 @@ def weighted(batch, norm_adv):
     return batch._replace(weights=batch.valid / batch.valid.sum(-1, keepdim=True).clamp(min=1))
 
 
-def minibatches(batch, inds, size, norm_adv):
-    """The rows inds (S, M) of a batch as a list of minibatches of this size, `weighted`."""
-    shuffled = Batch(*(x.unflatten(1, (-1, size)) for x in batch.rows(inds)[:-1]))  # (S, M / size, size, ...)
-    return [Batch(*columns) for columns in zip(*(x.unbind(1) for x in weighted(shuffled, norm_adv)))]
-
-
 def ewma_surrogate(logratio, prox_logratio, advantages, clip_coef):
     """PPO-EWMA's policy loss of each row, clipped around the proximal policy (Hilton et al. 2022, arXiv 2110.00641).
 
@@ -447,7 +409,7 @@ def ewma_surrogate(logratio, prox_logratio, advantages, clip_coef):
     return torch.max(-advantages * (logratio + cap).exp(), -advantages * (clipped + cap).exp())
 
 
-def ppo_loss(agent, prox, args, mb):
+def ppo_loss(prox, agent, args, mb):
     """The clipped surrogate losses (Schulman et al. 2017, eq. 7 and 9), (S, 1), and their parts without gradient.
 
     mb: a Batch with weights. With prox, the proximal policies, the policy loss is PPO-EWMA's.
@@ -484,50 +446,40 @@ def ppo_loss(agent, prox, args, mb):
     return loss, dict(zip(names, means))
 
 
-def joined(tensors):
-    """Tensors (S, ...) as one, (S, P)."""
-    return torch.cat([x.flatten(1) for x in tensors], 1)
-
-
-def gradient(loss_function, agent, prox, args, parameters, mb):
+def gradient(loss_function, agent, args, parameters, mb):
     """The gradients of a minibatch's losses by these parameters of the agents, (S, P), and the parts of the losses."""
-    loss, losses = loss_function(agent, prox, args, mb)
-    gradients = torch.autograd.grad(loss.sum(), parameters)
-    return joined(gradients), losses
+    loss, losses = loss_function(agent, args, mb)
+    return layers.joined(torch.autograd.grad(loss.sum(), parameters)), losses
 
 
-def update(loss_function, agent, prox, args, parameters, optimizer, mb):
-    """One step of the optimiser on a minibatch.
-
-    Returns the parts of the loss and the gradient's norm, (S, 1) each, and the gradients (S, P), unclipped.
-    """
-    gradients, losses = gradient(loss_function, agent, prox, args, parameters, mb)
+def update(loss_function, agent, optimizer, args, parameters, mb):
+    """One step of the optimiser on a minibatch. Returns the parts of the loss and the gradient's norm, (S, 1) each, and
+    the gradients (S, P), unclipped."""
+    gradients, losses = gradient(loss_function, agent, args, parameters, mb)
     grad_norm = losses["grad_norm"] = gradients.norm(dim=1, keepdim=True)
     optimizer.step(gradients * (args.max_grad_norm / (grad_norm + 1e-6)).clamp(max=1.0))  # as clip_grad_norm_ does
-    if prox is not None:
-        prox.update_parameters(agent)
     return losses, gradients
 
 
 # ---- the outer loop --------------------------------------------------------------------------------------------------
-def policy_gradient(agent, prox, args, parameters, batch, rows):
+def policy_gradient(prox, agent, args, parameters, batch, rows):
     """The gradients (S, P) of the policies' mean losses over some rows of a batch, added minibatch by minibatch."""
     of_policy = replace(args, vf_coef=0.0 * args.vf_coef)  # the values' gradient would hide the policy's
     count, total = batch.valid[:, rows].sum(-1, keepdim=True).clamp(min=1), 0.0
     for inds in rows.split(args.minibatch_size):
         mb = Batch(*(x[:, inds] for x in batch[:-1]), weights=batch.valid[:, inds] / count)
-        total = total + gradient(ppo_loss, agent, prox, of_policy, parameters, mb)[0]
+        total = total + gradient(partial(ppo_loss, prox), agent, of_policy, parameters, mb)[0]
     return total
 
 
-def gradient_noise(agent, prox, args, parameters, batch, num_steps, seed):
+def gradient_noise(prox, agent, args, parameters, batch, num_steps, seed):
     """P3's noise of the outer loop, between environments, and of the inner one, between shuffled rows of the same.
 
     Returns S dicts: grad_noise_scale, and its /envs, /inner, /dominated, /signal and /noise (metrics.noise_scales).
     """
     if args.norm_adv:
         batch = batch._replace(advantages=normalize_advantages(batch.advantages, batch.valid))
-    of_group = partial(policy_gradient, agent, prox, args, parameters, batch)
+    of_group = partial(policy_gradient, prox, agent, args, parameters, batch)
     return diagnostics.gradient_noise_scales(of_group, batch.valid, num_steps, seed)
 
 
@@ -548,21 +500,20 @@ def diagnose(agent, batch, seen, gradients):
     (S, P), by the part of the curves to which its kurtosis belongs. Returns these parts, by tag.
     """
     outputs, _, hiddens = seen
-    encoders = [[layer[:, e] for layer in hiddens] for e in range(agent.num_encoders)]
+    units = [layer[:, e] for e in range(agent.num_encoders) for layer in hiddens]  # by encoder
     saturates = agent.activation is layers.tanh  # its unit is dormant where it does not vary
-    activity = metrics.activity(sum(encoders, []), batch.valid, deviation=saturates)
+    activity = metrics.activity(units, batch.valid, deviation=saturates)
     log_ratio = agent.distribution(outputs, batch.actions)[0] - batch.logprobs
     ess = metrics.effective_sample_size(log_ratio, batch.valid)
     found = {
         "dormant_neurons": metrics.dormant_neurons(activity, eps=1e-3 if saturates else 1e-5),
         **{f"dormant_neurons/tau_{tau:g}": metrics.dormant_neurons_tau(activity, tau) for tau in (0.0, 0.025, 0.1)},
         "dormant_neurons/zero_fraction": metrics.zero_fraction(activity),
-        "weight_norm": metrics.weight_norm(joined(agent.parameters())),
+        "weight_norm": metrics.weight_norm(layers.joined(agent.parameters())),
         "ess": 100.0 * ess / batch.valid.sum(-1).clamp(min=1),
         "ess/samples": ess,
     }
-    features = hiddens[-1]
-    spectra = metrics.spectrum(features, batch.valid[:, None].expand(features.shape[:3]))  # of both encoders at once
+    spectra = metrics.spectrum(hiddens[-1], batch.valid[:, None])  # of both encoders at once
     for e, name in enumerate(("", "/critic_encoder")[: agent.num_encoders]):
         spectrum = metrics.Spectrum(*(x[:, e] for x in spectra))
         found[f"feature_rank{name}"] = metrics.feature_rank(spectrum)
@@ -571,7 +522,7 @@ def diagnose(agent, batch, seen, gradients):
         found[f"feature_rank{name}/effective_rank"] = metrics.effective_rank(spectrum)
         found[f"feature_rank{name}/rows"] = batch.valid.sum(-1).double()
     for name, parameters in metrics.parameters_by_layer(agent).items():
-        found[f"weight_norm/{name}"] = metrics.weight_norm(joined(parameters))
+        found[f"weight_norm/{name}"] = metrics.weight_norm(layers.joined(parameters))
     if agent.continuous:
         std = agent.actor_logstd.exp()
         variance, share = metrics.gaussian_policy_variance(outputs, std, batch.valid)
@@ -581,9 +532,8 @@ def diagnose(agent, batch, seen, gradients):
         variance = metrics.policy_variance(probs, batch.valid)
         share = metrics.policy_variance_normalized(probs, batch.valid)
     found["policy_variance"], found["policy_variance/normalized"] = variance, share
-    scalars = {}
+    scalars = {f"{part}/{name}": value for part in gradients for name, value in found.items()}
     for part, of_part in gradients.items():
-        scalars.update({f"{part}/{name}": value for name, value in found.items()})
         scalars[f"{part}/gradient_kurtosis"] = metrics.gradient_kurtosis(of_part)
         scalars[f"{part}/gradient_kurtosis/nonzero"] = metrics.gradient_kurtosis_nonzero(of_part)
         scalars[f"{part}/gradient_kurtosis/zero_fraction"] = metrics.gradient_zero_fraction(of_part)
@@ -631,28 +581,36 @@ def train(run, device):
     optimizer, parameters = layers.Adam(agent, args.learning_rate), list(agent.parameters())
     rngs = [torch.Generator(device).manual_seed(2**32 - 1 - seed) for seed in run.seeds]  # of all but initial weights
     prox = devices.averaged(agent, args.prox_com)  # the proximal policies; None without --prox-com
-    # noise_due: when the gradient's noise is measured again; points: what metrics.outer_loop gets of each agent;
-    # led: of --schedule noise, doublings of the smallest N, and sums of what was measured with this N
-    stats = pack.Stats(gradient_steps=0, noise_due=0, points=[[] for _ in run.seeds], led=(0, 0.0, 0.0))
+    stats = pack.Stats(len(run.seeds), gradient_steps=0)  # the sums since the last log point, and more (pack.py)
     stats.reward_moments = torch.tensor([[0.0, 1.0, 1e-4]]).double().repeat(len(run.seeds), 1)  # for normalize_rewards
     run.restore(agent=agent, optimizer=optimizer, rng=rngs, log=stats, prox=prox)
     devices.begin_average(prox, agent)
     look = torch.no_grad()(agent.forward)
-    learn = partial(update, devices.compiled(ppo_loss, args.compile), agent, prox, args, parameters, optimizer)
+    loss_function = partial(devices.compiled(ppo_loss, args.compile), prox)
+    learn = partial(update, loss_function, agent, optimizer, args, parameters)
 
     T, N, envs = 0, 0, None
     while not run.ended:
-        if (N, T) != run.schedule.n_by_t(run.global_step, stats.led[0]):
-            # also at the start. With the same seeds the environments would repeat their first episodes
-            N, T = run.schedule.n_by_t(run.global_step, stats.led[0])
-            tasks.close(envs)
+        n_by_t = run.schedule.n_by_t(run.global_step, stats.led[0])
+        if (N, T) != n_by_t:  # at the start, too
+            N, T = n_by_t
+            tasks.close(envs)  # with the same seeds the next ones would repeat their first episodes
             envs = make_envs(args, [env_seeds(seed, "train", run.global_step, range(N)) for seed in run.seeds])
             envs.retired = run.diverged
             episodes = Episodes(envs.shape)
-            rollout = empty_rollout((T, *envs.shape), agent)
             next_obs = envs.reset()[0].astype(agent.observation.dtype)  # (S, N, width)
             next_done = np.zeros(envs.shape, dtype=bool)
             discounted = np.zeros(envs.shape)  # for normalize_rewards
+            shape = (T, *envs.shape)
+            rollout = Rollout(
+                obs=np.zeros((*shape, agent.observation.width), agent.observation.dtype),
+                actions=np.zeros((*shape, *agent.actions.shape), agent.actions.dtype),
+                outputs=np.zeros((*shape, agent.actions.outputs), np.float32),
+                values=np.zeros(shape, np.float32),
+                rewards=np.zeros(shape, np.float32),
+                terminations=np.zeros(shape, bool),
+                truncations=np.zeros(shape, bool),
+            )
         if args.anneal_lr:
             optimizer.learning_rate = (1.0 - run.global_step / run.total_steps) * args.learning_rate
 
@@ -682,12 +640,15 @@ def train(run, device):
         # ---- update --------------------------------------------------------------------------------------------------
         outer = [{} for _ in run.seeds]  # of each agent: Beukman et al.'s numbers of the outer loop
         if run.noise_is_due(stats, N * T):
-            outer = gradient_noise(agent, prox, args, parameters, batch, T, run.global_step)
+            outer = gradient_noise(prox, agent, args, parameters, batch, T, run.global_step)
             run.follow_noise(stats, outer, N * T)
         for _epoch in range(args.update_epochs):
             order = torch.stack([torch.randperm(N * T, generator=rng, device=device) for rng in rngs])
-            for mb in minibatches(batch, order, args.minibatch_size, args.norm_adv):
-                losses, last_gradients = learn(mb)
+            shuffled = weighted(batch.rows(order.unflatten(1, (-1, args.minibatch_size))), args.norm_adv)
+            for columns in zip(*(x.unbind(1) for x in shuffled)):
+                losses, last_gradients = learn(Batch(*columns))
+                if prox is not None:
+                    prox.update_parameters(agent)
                 stats.add(losses)
                 stats.gradient_steps += 1
                 run.tick()
@@ -704,8 +665,7 @@ def train(run, device):
 
         # ---- log -----------------------------------------------------------------------------------------------------
         if run.at_log_point(N * T):
-            means = stats.means()
-            scalars = {f"losses/{name}": mean for name, mean in means.items()}
+            scalars = {f"losses/{name}": mean for name, mean in stats.means().items()}
             scalars["charts/learning_rate"] = optimizer.learning_rate
             scalars["charts/gradient_steps"] = stats.gradient_steps
             if args.schedule:
@@ -715,15 +675,14 @@ def train(run, device):
             _, values, hiddens = seen = look(probe.obs)
             run.add_coverage(counted, obs=probe.obs, feature=hiddens[-1][:, 0].half(), value=values)
             if args.diagnostics:  # of the whole batch, as Mayor et al.; and of equally many rows at any N x T
-                of_probe, _ = gradient(ppo_loss, agent, prox, args, parameters, weighted(probe, args.norm_adv))
+                of_probe, _ = gradient(partial(ppo_loss, prox), agent, args, parameters, weighted(probe, args.norm_adv))
                 measured, gradients = probe, {"probe": of_probe}
                 if args.probe_size < N * T:  # else the probe is the batch
                     scalars.update(diagnose(agent, measured, seen, gradients))
                     measured, seen, gradients = batch, look(batch.obs), {}
                 scalars.update(diagnose(agent, measured, seen, {**gradients, "diagnostics": last_gradients}))
-                kl = behavior_kl(agent, measured, seen[0], old_logstd)
-                # adds kl_behavior, ddr and plateau
-                run.add_outer(outer, stats.points, batch.valid.sum(-1), kl, means["grad_norm"].flatten())
+                kl = behavior_kl(agent, measured, seen[0], old_logstd)  # for kl_behavior, ddr and plateau
+                run.add_outer(outer, stats.points, batch.valid.sum(-1), kl, scalars["losses/grad_norm"].flatten())
             run.log(scalars, [{f"outer/{name}": x for name, x in of_agent.items()} for of_agent in outer])
         if args.norm_obs:  # last: rollout, update and diagnostics have seen the same normalisation
             agent.add_obs(batch.obs, batch.valid)

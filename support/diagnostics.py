@@ -27,11 +27,14 @@ def merge_moments(moments: Tuple[Any, Any, float], batch: Any) -> Tuple[Any, Any
     return join_moments(moments, (batch_mean, ((batch - batch_mean) ** 2).mean(0), len(batch)))
 
 
-def join_moments(first: Tuple[Any, Any, float], second: Tuple[Any, Any, float]) -> Tuple[Any, Any, float]:
+def join_moments(first: Tuple[Any, Any, Any], second: Tuple[Any, Any, Any]) -> Tuple[Any, Any, Any]:
     """The moments (mean, variance, count) of two sets of rows together, from those of each (Chan, Golub and LeVeque
-    1979). Variances divide by the count. A count of 0 in the second changes nothing."""
+    1979). Variances divide by the count. A count of 0 in the second changes nothing.
+
+    Counts may be arrays, as moments of several agents have; then that of the first is above 0.
+    """
     (mean, var, count), (other_mean, other_var, other_count) = first, second
-    if other_count == 0:
+    if isinstance(other_count, (int, float)) and other_count == 0:
         return first
     delta, total = other_mean - mean, count + other_count
     squares = var * count + other_var * other_count + delta**2 * (count * other_count / total)

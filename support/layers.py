@@ -11,9 +11,10 @@ What an agent computes has the same bits whatever the others are, and whether th
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -31,6 +32,11 @@ ONE, TWICE_LOG2_E = torch.tensor(1.0), torch.tensor(2.0 / math.log(2.0))  # PyTo
 def elu(x: Tensor) -> Tensor:
     """x where it is positive, exp(x) - 1 elsewhere."""
     return torch.where(x > 0, x, torch.expm1(x.clamp(max=0.0)))
+
+
+def joined(tensors: Iterable[Tensor]) -> Tensor:
+    """Tensors (S, ...) as one, (S, P)."""
+    return torch.cat([x.flatten(1) for x in tensors], 1)
 
 
 def _of_two(product: Callable[..., Tensor], *slices: Tensor) -> Tensor:
@@ -148,24 +154,57 @@ def sum_of_rows(table: Tensor, rows: Tensor) -> Tensor:
     return _SumOfRows.apply(table, rows)
 
 
-class Linear(nn.Module):
-    """The weights of a linear layer of each of E encoders of S agents.
+class Layer(nn.Module):
+    """A layer of each of E encoders of S agents. weight: (S, E, inputs, outputs), bias: (S, E, 1, outputs)."""
 
-    layers: S lists of E nn.Linear, which give the first. weight: (S, E, inputs, outputs), bias: (S, E, 1, outputs).
-    """
+    kept: Optional[Tuple[Tensor, Tensor]] = None  # what slices() returns, within `constant`
 
-    def __init__(self, layers: Sequence[Sequence[nn.Linear]]) -> None:
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter) -> None:
         super().__init__()
-        weights = [torch.stack([layer.weight.detach().t() for layer in agent]) for agent in layers]
-        biases = [torch.stack([layer.bias.detach()[None] for layer in agent]) for agent in layers]
-        self.weight, self.bias = nn.Parameter(torch.stack(weights)), nn.Parameter(torch.stack(biases))
+        self.weight, self.bias = weight, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Without nn.Module's hooks: they take 8 % of the time of the network in a rollout."""
+        return self.forward(x)
 
     def slices(self) -> Tuple[Tensor, Tensor]:
-        """Both as `linear` takes them: (S E, inputs, outputs), (S E, 1, outputs)."""
+        """The weight and the bias in the form that forward computes with."""
+        raise NotImplementedError
+
+
+@contextlib.contextmanager
+def constant(module: nn.Module) -> Iterator[None]:
+    """In this context no weight of the module changes: its layers make their slices once, for many calls."""
+    layers = [layer for layer in module.modules() if isinstance(layer, Layer)]
+    for layer in layers:
+        layer.kept = layer.slices()
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.kept = None
+
+
+class Linear(Layer):
+    """`linear` or, for a large layer, `large_linear`. layers: S lists of E nn.Linear, which give the first weights."""
+
+    def __init__(self, layers: Sequence[Sequence[nn.Linear]], large: bool) -> None:
+        weights = [torch.stack([layer.weight.detach().t() for layer in agent]) for agent in layers]
+        biases = [torch.stack([layer.bias.detach()[None] for layer in agent]) for agent in layers]
+        super().__init__(nn.Parameter(torch.stack(weights)), nn.Parameter(torch.stack(biases)))
+        self.function = large_linear if large else linear
+
+    def slices(self) -> Tuple[Tensor, Tensor]:
+        """(S E, inputs, outputs), (S E, 1, outputs)."""
         return self.weight.flatten(0, 1), self.bias.flatten(0, 1)
 
+    def forward(self, x: Tensor) -> Tensor:
+        """(S E, B, inputs) -> (S E, B, outputs)."""
+        weight, bias = self.kept or self.slices()
+        return self.function(x, weight, bias)
 
-class GridConvolution(nn.Module):
+
+class GridConvolution(Layer):
     """F.conv2d with kernels of 3 x 3 cells and a stride of 2 over grids of 7 x 7 one-hot cells, for S agents at once.
 
     layer: a Linear of E encoders with 9 inputs for each of the values; values: how many each of a cell's numbers has.
@@ -174,8 +213,8 @@ class GridConvolution(nn.Module):
     """
 
     def __init__(self, layer: Linear, values: Sequence[int]) -> None:
-        super().__init__()
-        self.weight, self.bias, self.values = layer.weight, layer.bias, tuple(values)
+        super().__init__(layer.weight, layer.bias)
+        self.values = tuple(values)
         cells = torch.arange(7 * 7).view(7, 7).unfold(0, 3, 2).unfold(1, 3, 2)  # those of each patch
         self.register_buffer("cells", cells.flatten(), persistent=False)
         self.register_buffer("places", torch.arange(9, dtype=torch.int32), persistent=False)  # in a patch
@@ -186,9 +225,9 @@ class GridConvolution(nn.Module):
         objects, colors, states = weight.unflatten(1, (-1, 9)).split(self.values, 1)  # (S, values, 9, E outputs)
         return (objects[:, :, None, None] + colors[:, None, :, None] + states[:, None, None]).flatten(0, 4), bias
 
-    def forward(self, grids: Tensor, slices: Tuple[Tensor, Tensor]) -> Tensor:
-        """grids: (S, B, 49, 3) whole numbers -> (S, E, B, outputs, 9). slices: what slices() returns."""
-        table, bias = slices
+    def forward(self, grids: Tensor) -> Tensor:
+        """grids: (S, B, 49, 3) whole numbers -> (S, E, B, outputs, 9)."""
+        table, bias = self.kept or self.slices()
         objects, colors, states = grids.int().unbind(-1)
         agents = torch.arange(len(grids), dtype=torch.int32, device=grids.device)[:, None, None]
         cells = ((agents * self.values[0] + objects) * self.values[1] + colors) * self.values[2] + states
@@ -199,7 +238,7 @@ class GridConvolution(nn.Module):
         )
 
 
-class Convolution(nn.Module):
+class Convolution(Layer):
     """F.conv2d for S agents at once, with E encoders each. A call for each agent takes a third of the time of a product
     of matrices that are cut from the images.
 
@@ -207,32 +246,17 @@ class Convolution(nn.Module):
     """
 
     def __init__(self, layer: Linear, size: int, stride: int) -> None:
-        super().__init__()
-        self.weight, self.bias, self.size, self.stride = layer.weight, layer.bias, size, stride
-
-    @staticmethod
-    def chain(image: Sequence[int], kernels: Sequence[Tuple[int, int, int]]) -> Tuple[List[Tuple[int, ...]], int]:
-        """Convolutions of (number of kernels, size, stride) each, one after the other, of an image: C, H, W, ….
-
-        Returns (inputs of a kernel, number, size, stride) of each, and how many numbers leave the last.
-        """
-        channels, *sides = image[:3]
-        found: List[Tuple[int, ...]] = []
-        for number, size, stride in kernels:
-            found.append((channels * size * size, number, size, stride))
-            channels, sides = number, [(side - size) // stride + 1 for side in sides]
-        return found, channels * math.prod(sides)
+        super().__init__(layer.weight, layer.bias)
+        self.size, self.stride = size, stride
 
     def slices(self) -> Tuple[Tensor, Tensor]:
         """The kernels (S, E outputs, C, size, size), and the biases (S, E outputs)."""
         kernels = self.weight.transpose(2, 3).flatten(1, 2).unflatten(2, (-1, self.size, self.size))
         return kernels.contiguous(), self.bias.flatten(1)
 
-    def forward(self, images: Tensor, slices: Tuple[Tensor, Tensor]) -> Tensor:
-        """images: (S, B, C, H, W), which all encoders see, or (S, B, E C, H, W) -> (S, B, E outputs, H', W').
-
-        slices: what slices() returns.
-        """
+    def forward(self, images: Tensor) -> Tensor:
+        """images: (S, B, C, H, W), which all encoders see, or (S, B, E C, H, W) -> (S, B, E outputs, H', W')."""
+        slices = self.kept or self.slices()
         groups = images.shape[2] // slices[0].shape[2]
         of_agents = zip(images, *slices)
         return torch.stack([F.conv2d(x, kernels, bias, self.stride, groups=groups) for x, kernels, bias in of_agents])
@@ -247,14 +271,32 @@ class Maker:
     def __init__(self, seeds: Sequence[int], init: Callable[[nn.Linear, float], nn.Linear]) -> None:
         self.init, self.states = init, [torch.manual_seed(seed).get_state() for seed in seeds]
 
-    def __call__(self, number: int, inputs: int, outputs: int, std: float = 2**0.5) -> Linear:
+    def __call__(self, number: int, inputs: int, outputs: int, std: float = 2**0.5, large: bool = False) -> Linear:
         """The next layer, with these inputs and outputs, of a number of encoders of each agent."""
         of_agents = []
         for s, state in enumerate(self.states):
             torch.set_rng_state(state)
             of_agents.append([self.init(nn.Linear(inputs, outputs), std) for _ in range(number)])
             self.states[s] = torch.get_rng_state()
-        return Linear(of_agents)
+        return Linear(of_agents, large)
+
+    def grid_convolution(self, number: int, values: Sequence[int], outputs: int) -> GridConvolution:
+        """The next layer: a convolution of grids, whose cells have numbers below these values."""
+        return GridConvolution(self(number, 9 * sum(values), outputs), values)
+
+    def convolutions(
+        self, number: int, image: Sequence[int], kernels: Sequence[Tuple[int, int, int]]
+    ) -> Tuple[nn.ModuleList, int]:
+        """The next layers: convolutions of an image (C, H, W, ...), one after the other.
+
+        kernels: their number, size and stride in each layer. Returns the layers, and how many numbers leave the last.
+        """
+        channels, *sides = image[:3]
+        layers = nn.ModuleList()
+        for outputs, size, stride in kernels:
+            layers.append(Convolution(self(number, channels * size * size, outputs), size, stride))
+            channels, sides = outputs, [(side - size) // stride + 1 for side in sides]
+        return layers, channels * math.prod(sides)
 
 
 class Adam:
@@ -268,7 +310,7 @@ class Adam:
     def __init__(self, module: nn.Module, learning_rate: Tensor, eps: float = 1e-5) -> None:
         self.learning_rate, self.eps = learning_rate, eps
         views = list(module.parameters())
-        self.parameters = torch.cat([view.detach().flatten(1) for view in views], 1)
+        self.parameters = joined(view.detach() for view in views)
         for view, part in zip(views, self.parameters.split([view[0].numel() for view in views], 1)):
             view.data = part.view(view.shape)
         self.steps = torch.zeros(len(self.parameters), 1, dtype=torch.float64)

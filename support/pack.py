@@ -128,7 +128,14 @@ def _print_table(lines: Sequence[Line]) -> None:
 
 
 class Stats(rundir.Stats):
-    """rundir.Stats of S agents: the values are tensors (S, ...)."""
+    """rundir.Stats of S agents: the values are tensors (S, ...).
+
+    noise_due: the step from which the gradient's noise is measured again; points: what metrics.outer_loop gets of each
+    agent; led: of --schedule noise, doublings of the smallest N, and sums of what was measured with this N.
+    """
+
+    def __init__(self, num_agents: int, **kept: Any) -> None:
+        super().__init__(noise_due=0, points=[[] for _ in range(num_agents)], led=(0, 0.0, 0.0), **kept)
 
     def means(self) -> Dict[str, Any]:
         """The mean of each name since the last call, (S, ...)."""

@@ -200,7 +200,7 @@ def loss_of(newlogprob, entropy, newvalue, mb, clip_vloss=True):
             return None, newvalue, None
 
     args = SimpleNamespace(clip_coef=0.2, ent_coef=0.01, vf_coef=0.5, clip_vloss=clip_vloss)
-    return ppo.ppo_loss(Agents(), None, args, ppo.weighted(mb, norm_adv=True))
+    return ppo.ppo_loss(None, Agents(), args, ppo.weighted(mb, norm_adv=True))
 
 
 def test_rows_that_are_not_valid_weigh_nothing():
@@ -245,16 +245,14 @@ def test_grids_and_integers_are_one_hot():
     with torch.no_grad():
         kernels = agent.convolution.weight[0, 0].zero_().view(20, 3, 3, 16)  # (values, rows, columns, outputs)
         kernels[8, 0, 1, 4] = kernels[11 + 1, 0, 1, 5] = kernels[17 + 2, 0, 1, 6] = 0.5
-        x, (layer,) = agent.inputs(
-            torch.cat([torch.tensor([[[3]]], dtype=torch.uint8), image.flatten(1)[None]], 2), agent.slices()[0]
-        )
+        x, (layer,) = agent.inputs(torch.cat([torch.tensor([[[3]]], dtype=torch.uint8), image.flatten(1)[None]], 2))
     assert layer.shape == (1, 1, 1, 16, 9)
     channels = layer[0, 0, 0].amax(1)
     assert channels[4:7].tolist() == pytest.approx([np.tanh(0.5)] * 3) and channels.count_nonzero() == 3
     assert layer[0, 0, 0, 4].nonzero().tolist() == [[4]]  # place (1, 1): row 2 = 2 * 1 + 0, column 3 = 2 * 1 + 1
     assert x[0, 0, -4:].tolist() == [0, 0, 0, 1]
     lake = make_agent("FrozenLake-v1")
-    x, _ = lake.inputs(torch.tensor([[[0], [15]]], dtype=torch.int32), [])
+    x, _ = lake.inputs(torch.tensor([[[0], [15]]], dtype=torch.int32))
     assert torch.equal(x[0], torch.eye(16)[[0, 15]])
 
 
@@ -264,7 +262,7 @@ def test_the_convolution_is_pytorchs():
     agent = make_agent("MiniGrid-DoorKey-5x5-v0", "--activation", "relu", seeds=[1, 2, 3])
     obs = torch.from_numpy(tasks.make("MiniGrid-DoorKey-5x5-v0", [[1, 2], [3, 4], [5, 6]], 1).reset()[0])
     convolution = agent.convolution
-    _, (layer,) = agent.inputs(obs, agent.slices()[0])
+    _, (layer,) = agent.inputs(obs)
     cells = obs[..., 1:].long().unflatten(-1, (7, 7, 3)) + torch.tensor([0, 11, 17])
     cells = torch.nn.functional.one_hot(cells, 20).sum(4).permute(0, 1, 4, 2, 3).float()  # (S, B, values, 7, 7)
     for s, i in itertools.product(range(3), range(2)):

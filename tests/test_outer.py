@@ -158,7 +158,7 @@ def test_three_losses_of_the_proximal_policy():
     assert losses["clipfrac"] == outside.float().mean() != ((new - logprobs).exp() - 1.0).abs().gt(0.2).float().mean()
     of_agents = SimpleNamespace(**{**vars(args), "clip_coef": torch.tensor([0.2])})  # one for each agent
     mb = ppo_envpool.Batch(None, logits, actions, logprobs, values, returns, advantages, valid, valid / count)
-    _, losses = ppo_envpool.ppo_loss(agent, prox, of_agents, mb)
+    _, losses = ppo_envpool.ppo_loss(prox, agent, of_agents, mb)
     torch.testing.assert_close(losses["policy_loss"].squeeze(), expected)
     (mean, proximal_mean, chosen), logstds = torch.randn(3, 6, 2), (torch.zeros(1, 2), torch.full((1, 2), 0.3))
     agent, prox = Network(mean, logstds[0]), Network(proximal_mean, logstds[1])
@@ -169,7 +169,7 @@ def test_three_losses_of_the_proximal_policy():
     torch.testing.assert_close(losses["policy_loss"], expected)
     columns = (x[None] for x in (mean, chosen, logprobs, values, returns, advantages, valid, valid / count))
     agent.outputs, prox.outputs = mean[None], proximal_mean[None]  # of one agent (S, B, A)
-    _, losses = ppo_envpool.ppo_loss(agent, prox, of_agents, ppo_envpool.Batch(None, *columns))
+    _, losses = ppo_envpool.ppo_loss(prox, agent, of_agents, ppo_envpool.Batch(None, *columns))
     torch.testing.assert_close(losses["policy_loss"].squeeze(), expected)  # its own deviation, not the agent's
 
 

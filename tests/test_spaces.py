@@ -272,13 +272,15 @@ def test_an_images_convolutions_are_pytorchs():
     """For each encoder of two agents, and so are their gradients."""
     torch.manual_seed(0)
     new = layers.Maker([1, 2], lambda layer, std: layer)
-    linears = [new(2, 3 * 9, 5), new(2, 5 * 4, 4)]
-    convolutions = [layers.Convolution(linears[0], 3, 2), layers.Convolution(linears[1], 2, 1)]
+    convolutions, numbers = new.convolutions(2, (3, 9, 11), ((5, 3, 2), (4, 2, 1)))
     images = torch.randn(2, 7, 3, 9, 11)
+    with torch.no_grad(), layers.constant(convolutions):  # nothing of it may stay
+        convolutions[0].weight.neg_()
     x = images
     for layer in convolutions:
-        x = layer(x, layer.slices()).relu()
+        x = layer(x).relu()
     x = x.unflatten(2, (2, -1))
+    assert numbers == x[0, 0, 0].numel()
     for s in range(2):
         for e in range(2):
             expected = images[s]
@@ -287,12 +289,10 @@ def test_an_images_convolutions_are_pytorchs():
                 expected = torch.nn.functional.conv2d(expected, kernels, layer.bias[s, e, 0], layer.stride).relu()
             torch.testing.assert_close(x[s, :, e], expected)
             ours, theirs = (
-                torch.autograd.grad(y.square().sum(), linears[0].weight, retain_graph=True)[0]
+                torch.autograd.grad(y.square().sum(), convolutions[0].weight, retain_graph=True)[0]
                 for y in (x[s, :, e], expected)
             )
             torch.testing.assert_close(ours, theirs)
-    found, numbers = layers.Convolution.chain((3, 9, 11), ((5, 3, 2), (4, 2, 1)))
-    assert found == [(27, 5, 3, 2), (20, 4, 2, 1)] and numbers == x[0, 0, 0].numel()
 
 
 @pytest.mark.parametrize(("name", "units"), [("SmallBits", [16, 128]), ("LargeBytes", [32, 64, 64, 512])])
