@@ -11,6 +11,7 @@ import pandas as pd
 from analysis.claims import ESTIMATE, PRIMARY, SECONDARY, Claims
 from analysis.comparisons import Tested, judge
 from analysis.estimates import ALPHA, CONTRADICTED, SUPPORTED, UNDECIDED, Estimate, evidence, holm, mean, verdict
+from analysis.look import BLUE, PAGE, VERMILLION, plt
 from scipy import stats
 
 from results.second_look import design
@@ -24,6 +25,7 @@ LOWEST = -1.0  # of a score in E4
 ERRORS = 3  # standard errors above random play from which a setting has learned something
 NEAR = 0.1  # L4: a rate within this score of the best one belongs to the top
 WITHIN = 0.35  # L4: the margin around the slope of -1
+REACH = 1.2  # of the picture, in scores
 DIAGNOSTICS = {  # name: column, its words, P1's direction with more environments
     "L7": ("feature_rank", "the feature rank rises", 1),
     "L8": ("dormant_neurons", "dormant neurons fall", -1),
@@ -170,11 +172,12 @@ def sign_test(effects, direction):
 
 
 def after_holm(found):
-    """Tested with the p-values corrected for their number, and verdicts by them."""
+    """Tested with verdicts by the p-values corrected for their number, which the remark has."""
     sides = [holm([one.chances[side] for one in found]) for side in (0, 1)]
     for one, holds, fails in zip(found, *sides, strict=True):
         word = SUPPORTED if holds < ALPHA else CONTRADICTED if fails < ALPHA else UNDECIDED
-        yield one._replace(verdict=word, chances=(holds, fails))
+        remark = f"{one.remark}; p {min(holds, fails):.2g} after Holm over {len(found)}"
+        yield one._replace(verdict=word, remark=remark)
 
 
 def effect(few, many):
@@ -260,7 +263,8 @@ def claims(scores):
     e1 = means(runs, "E1", tasks=counted)
 
     def add(name, text, tested, family=SECONDARY, quantity="score"):
-        own = runs[runs["arm"].isin(("E4",) if name == "L1" else ("E3",) if name.startswith("L4") else ("E1",))]
+        arm = {"L1": "E4", "L4": "E3", "L4b": "E3", "L15": "E5", "L17": "E7"}.get(name, "E1")
+        own = runs[(runs["arm"] == arm) & ((runs["name"] != "sb3") | (name == "L14"))]
         seeds = int(own.groupby(["env_id", "name", "total_timesteps"]).size().min())
         claim = {"name": name, "family": family, "quantity": quantity, "seeds": seeds, "needs": "", "by_task": False}
         found.add(text, lambda view: tested, scores.configs, **claim)
@@ -371,3 +375,65 @@ def rank_correlations(runs, column):
                 rhos.append(own.rank().corr().iloc[0, 1])
         found += [np.mean(rhos)] if rhos else []
     return found
+
+
+# ---- the picture -----------------------------------------------------------------------------------------------------
+def gains(runs):
+    """{label: a number per task} of what each step gains at 8 x 128, and of few environments instead of many."""
+    counts, tasks = set(runs["arm"]), design.counted()
+    steps, n_by_t = {}, {}
+    if "E4" in counts:
+        fresh = runs[runs["arm"] == "E4"]
+        good = [task for task, own in fresh.groupby("env_id", sort=False) if learned(own)]
+        e4 = means(runs, "E4").loc[good]
+        steps["the law's rate, new tasks"] = e4["law"] - e4["default"]
+        n_by_t["at 2e-3, new tasks"] = e4["2e-3"] - e4["many, 2e-3"]
+    if "E1" in counts:
+        e1 = means(runs, "E1", tasks=tasks)
+        steps["2e-3 in place of 2.5e-4"] = e1["2e-3"] - e1["default"]
+        steps["the law's rate in place of 2.5e-4"] = e1["law"] - e1["default"]
+        steps["the law's rate: the best of three seeds"] = best_of_threes(runs)[e1.index] - e1["law"]
+        n_by_t["at 2e-3"] = e1["2e-3"] - e1["many, 2e-3"]
+        n_by_t["at the law's rate"] = e1["law"] - e1["many, law"]
+        if "E2" in counts:
+            longer = means(runs, "E2", tasks=tasks)["law"]
+            steps["the law's rate: three times the steps"] = longer - e1["law"][longer.index]
+        if "sb3" in e1:
+            steps["the law in place of SB3's default"] = e1["law"] - e1["sb3"]
+    return steps, n_by_t
+
+
+def draw(scores):
+    """Means with intervals over tasks, and a dot a task; then on how many tasks each diagnostic moves as P1 says."""
+    steps, n_by_t = gains(scores.table)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(PAGE, 3.4), width_ratios=(1.9, 1))
+    bars = {**steps, " ": None, **{f"8×128 minus 128×8 {label}": values for label, values in n_by_t.items()}}
+    for place, (label, values) in enumerate(bars.items()):
+        if values is None:
+            continue
+        one, color = over_tasks(values).estimate, BLUE if label in steps else VERMILLION
+        left.barh(place, one.value, height=0.55, color=color, alpha=0.85)
+        heights = place + np.linspace(0.3, -0.3, len(values))
+        left.plot(np.clip(sorted(values), -REACH, REACH), heights, ".", ms=2, color="0.5")
+        left.plot([one.low, one.high], [place, place], color="black", lw=1.2)
+        left.text(REACH + 0.05, place, f"{one.value:+.2f}", va="center", fontsize=7)
+    left.axvline(0, color="0.4", lw=0.6)
+    left.set_yticks(range(len(bars)), bars)
+    left.tick_params(axis="y", length=0)
+    left.set(xlim=(-REACH - 0.05, REACH + 0.3), xlabel="gain of score", ylim=(len(bars) - 0.4, -0.6))
+    left.set_title("What each step gains, PPO at 8×128", loc="left")
+    few, many = AXES["8x128 to 128x8 at 2e-3"]
+    for place, (column, _, sign) in enumerate(DIAGNOSTICS.values()):
+        values = sign * np.array(effects(scores.table, few, many, column))
+        right.barh(place, (values > 0).sum(), height=0.55, color=BLUE)
+        right.barh(place, -(values < 0).sum(), height=0.55, color="0.75")
+    right.axvline(0, color="0.4", lw=0.6)
+    right.set_yticks(range(len(DIAGNOSTICS)), [words for _, words, _ in DIAGNOSTICS.values()])
+    right.tick_params(axis="y", length=0)
+    ticks = (-40, -20, 0, 20, 40)
+    right.set(ylim=(len(DIAGNOSTICS) - 0.4, -0.6), xlim=(-40, 40), xlabel="tasks (gray: against P1)")
+    right.set_xticks(ticks, map(abs, ticks))
+    right.set_title("At 128×8, beside 8×128", loc="right")
+    text = f"Black: 95 % interval of the mean over tasks. A dot is a task; those beyond ±{REACH} are at the edge."
+    figure.supxlabel(text, fontsize=7, color="0.3")
+    return figure

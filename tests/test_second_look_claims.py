@@ -1,0 +1,243 @@
+"""results/second_look: L1 to L4 computed again with NumPy and SciPy alone, from planted runs and from the real ones."""
+
+import csv
+import gzip
+
+import numpy as np
+import pandas as pd
+import pytest
+from analysis.look import plt
+from analysis.scores import Scores
+from conftest import ROOT, study
+from scipy import stats
+
+from results.second_look import design
+
+ATLAS = ROOT / "results" / "atlas"
+LOOK = ROOT / "results" / "second_look"
+NOT_COUNTED = ("BabyAI-KeyCorridorS3R1-v0", "PointMassEasy-v1", "HopperHop-v1", "LqrLqr21-v1")
+GRID = 1.25e-4 * 2.0 ** np.arange(11)
+
+
+def read(path):
+    opened = gzip.open(path, "rt", newline="") if path.suffix == ".gz" else open(path, newline="")
+    with opened as file:
+        return list(csv.DictReader(line for line in file if not line.startswith("#")))
+
+
+def number(text):
+    return float(text) if text not in ("", None) else np.nan
+
+
+BUDGETS = {row["task"]: int(float(row["budget"])) for row in read(ATLAS / "budgets.csv") if row["rises"] == "True"}
+PLAY = {row["task"]: row for path in (ATLAS, LOOK) for row in read(path / "random.csv")}
+RANDOM = {task: float(row["random"]) for task, row in PLAY.items()}
+
+
+def ends_of_the_scale():
+    """{task: (return of random play, the reference or the highest mean of a setting in the atlas's step 1)}."""
+    references = read(ROOT / "support" / "small_worlds.csv")
+    known = {row["game"]: (float(row["random"]), float(row["best"])) for row in references if row["best"]}
+    found = {}
+    for task in BUDGETS:
+        settings = {}
+        for row in read(ATLAS / "blocks" / f"{task}.csv"):
+            if int(row["seed"]) <= 3:
+                value = RANDOM[task] if row["state"] == "diverged" else float(row["final_return"])
+                key = tuple(row[name] for name in ("num_envs", "num_steps", "learning_rate"))
+                settings.setdefault(key, []).append(value)
+            found[task] = known.get(task) or (RANDOM[task], max(np.mean(values) for values in settings.values()))
+    return found
+
+
+ENDS = ends_of_the_scale()
+
+
+def returns_of(rows, arm):
+    """{task: {(setting, steps): {seed: row}}} of an experiment; a setting is (N, T, rows, epochs, rate, annealed)."""
+    found = {}
+    for row in rows:
+        if row["arm"] == arm:
+            names = ("num_envs", "num_steps", "minibatch_size", "update_epochs", "learning_rate")
+            setting = (*(float(row[name]) for name in names), str(row["anneal_lr"]) == "True")
+            key = (setting, int(float(row["total_timesteps"])))
+            found.setdefault(row["env_id"], {}).setdefault(key, {})[int(float(row["seed"]))] = row
+    return found
+
+
+def final(row):
+    return RANDOM[row["env_id"]] if row["state"] == "diverged" else number(row["final_return"])
+
+
+def score(row):
+    zero, one = ENDS[row["env_id"]]
+    return (final(row) - zero) / (one - zero)
+
+
+def law(steps, rows=256, epochs=4):
+    return float(f"{4e-3 * (150_000 / steps) ** 0.5 * (16 / 1024) / (epochs / rows):.1e}")
+
+
+def at(n, t, rate, rows=256, epochs=4):
+    return (float(n), float(t), float(rows), float(epochs), rate, True)
+
+
+def student(values):
+    """The mean over tasks and its 95 % interval."""
+    values = np.asarray(values, float)
+    error = values.std(ddof=1) / len(values) ** 0.5
+    half = stats.t.ppf(0.975, len(values) - 1) * error
+    return values.mean(), values.mean() - half, values.mean() + half
+
+
+def l1(rows):
+    values = []
+    for task, settings in returns_of(rows, "E4").items():
+        returns = {key: {seed: final(row) for seed, row in own.items()} for key, own in settings.items()}
+        sides = {}
+        for name, rate in (("default", lambda steps: 2.5e-4), ("law", law)):
+            of_name = []
+            for steps in (200_000, 800_000):
+                own = returns[at(8, 128, rate(steps)), steps]
+                for seed, value in own.items():
+                    best = max(np.mean([x for s, x in other.items() if s != seed]) for other in returns.values())
+                    of_name.append(max((value - RANDOM[task]) / (best - RANDOM[task]), -1))
+            sides[name] = np.mean(of_name)
+        learned = False
+        for own in returns.values():
+            x = np.array(list(own.values()))
+            error = np.hypot(x.std(ddof=1) / len(x) ** 0.5, float(PLAY[task]["deviation"]) / 1000**0.5)
+            learned |= x.mean() - RANDOM[task] > 3 * error
+        if learned:
+            values.append(sides["law"] - sides["default"])
+    return student(values)
+
+
+def of_e1(rows, task_settings):
+    """Mean scores of E1's counted tasks: task_settings(steps) gives the settings to compare."""
+    found = []
+    for task, settings in returns_of(rows, "E1").items():
+        if task not in NOT_COUNTED:
+            steps = BUDGETS[task]
+            own = [settings[setting, steps].values() for setting in task_settings(steps)]
+            found.append([np.mean([score(row) for row in of_one]) for of_one in own])
+    return np.array(found)
+
+
+def l2(rows):
+    few, many = of_e1(rows, lambda steps: (at(8, 128, 2e-3), at(128, 8, 2e-3))).T
+    return student(few - many)
+
+
+def l3(rows):
+    values, e1 = [], returns_of(rows, "E1")
+    for task, settings in returns_of(rows, "E2").items():
+        if task in NOT_COUNTED:
+            continue
+        steps = BUDGETS[task]
+        long = [score(row) for row in settings[at(8, 128, law(3 * steps)), 3 * steps].values()]
+        by_seed = sorted(e1[task][at(8, 128, law(steps)), steps].items())
+        threes = [[row for _, row in by_seed[i : i + 3]] for i in range(0, 3 * (len(by_seed) // 3), 3)]
+        in_training = [[number(row["episodic_return"]) for row in three] for three in threes]
+        best = [np.argmax(np.nan_to_num(x, nan=-np.inf)) for x in in_training]
+        values.append(np.mean([score(three[i]) for three, i in zip(threes, best)]) - np.mean(long))
+    return student(values)
+
+
+def l4(rows):
+    values = []
+    for task, settings in returns_of(rows, "E3").items():
+        tops = {}
+        for setting in ((256, 1), (256, 4), (256, 16), (64, 4), (1024, 4)):
+            x = np.array(
+                [
+                    np.mean([score(row) for row in settings[at(8, 128, rate, *setting), BUDGETS[task]].values()])
+                    for rate in GRID
+                ]
+            )
+            tops[setting] = np.log2(GRID)[x >= x.max() - 0.1].mean()
+        epochs, minibatches = tops[256, 16] - tops[256, 1], tops[64, 4] - tops[1024, 4]
+        values.append((epochs / 4 + minibatches / 4) / 2)
+    return student(values)
+
+
+RECOMPUTED = {"L1": l1, "L2": l2, "L3": l3, "L4": l4}
+
+
+# ---- planted runs ----------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def planted():
+    """A row a run of the design, with noise, effects of rate, N and k, a task of E4 that nothing learns, and a NaN."""
+    rng, rows = np.random.default_rng(0), []
+    blind = design.fresh_tasks()[3]
+    for block in design.blocks():
+        zero = RANDOM[block.task]
+        zero, one = ENDS.get(block.task, (zero, zero + 5 * float(PLAY[block.task]["deviation"])))
+        for _, setting, seed in block.runs:
+            k = setting.update_epochs / setting.minibatch_size * 64
+            away = np.log2(setting.learning_rate * k / 4e-3 * (setting.total_timesteps / 150_000) ** 0.5)
+            value = 0.8 - 0.04 * away**2 - 0.1 * (setting.num_envs > 100) + rng.normal(0, 0.15)
+            value = rng.normal(0, 0.01) if block.task == blind else value
+            diverged = rng.random() < 0.01
+            rows.append(
+                {
+                    **setting._asdict(),
+                    **{"arm": block.arm, "env_id": block.task, "game": block.task, "seed": seed},
+                    **{"anneal_lr": not setting.sb3, "state": "diverged" if diverged else "done"},
+                    "final_return": np.nan if diverged else zero + value * (one - zero),
+                    "episodic_return": np.nan if rng.random() < 0.05 else zero + rng.normal(),
+                    "best_final_return": zero + rng.normal(0.8, 0.1) * (one - zero),
+                    **{column: rng.normal(1, 0.3) for column in DIAGNOSTICS},
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+DIAGNOSTICS = (
+    *("feature_rank", "dormant_neurons", "weight_norm", "gradient_kurtosis", "policy_variance", "ess"),
+    "noise_scale",
+)
+
+
+@pytest.fixture(scope="module")
+def judged(planted):
+    """{claim's text: its row of verdicts.csv} of the planted runs."""
+    code = study("second_look", "claims")
+    table = code.table(planted)
+    return {row["claim"]: row for row in code.claims(Scores(table, code.VARIES)).rows() if not row["game"]}
+
+
+TEXTS = {
+    "L1": "on tasks without a pilot 8x128 at the law's rate beats 2.5e-4",
+    "L2": "at one rate, 2e-3, 8x128 beats 128x8",
+    "L3": "the best of three runs beats one three times as long",
+    "L4": "the best rate falls as 1 / k",
+}
+
+
+@pytest.mark.parametrize("name", RECOMPUTED)
+def test_a_primary_claim_of_planted_runs(planted, judged, name):
+    found = RECOMPUTED[name](planted.to_dict("records"))
+    row = judged[TEXTS[name]]
+    assert [float(row[x]) for x in ("value", "low", "high")] == pytest.approx(found, abs=6e-4)
+
+
+def test_a_primary_claim_of_the_runs():
+    """Those whose experiments have run on all tasks: what verdicts.csv says follows from runs.csv.gz."""
+    rows = [row for row in read(ROOT / "results" / "runs.csv.gz") if "second_look" in row["experiment"].split()]
+    path = LOOK / "verdicts.csv"
+    verdicts = [row for row in read(path) if row["family"] == "primary" and not row["game"]] if path.exists() else []
+    for row in verdicts:
+        found = RECOMPUTED[row["name"]](rows)
+        assert [float(row[x]) for x in ("value", "low", "high")] == pytest.approx(found, abs=6e-4), row["name"]
+    assert bool(rows) == bool(verdicts)
+
+
+def test_the_picture_has_a_bar_for_each_gain(planted):
+    code = study("second_look", "claims")
+    first = planted[(planted["arm"] == "E1") & planted["anneal_lr"]]
+    for runs, bars in ((planted, 9), (first, 5)):
+        figure = code.draw(Scores(code.table(runs), code.VARIES))
+        left = figure.axes[0]
+        assert len([text for text in left.texts if text.get_text()[0] in "+-"]) == bars
+        plt.close(figure)
