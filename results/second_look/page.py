@@ -1,0 +1,156 @@
+"""Writes the tables of README.md from the runs, for the experiments that have run on all of their tasks.
+
+    python scripts/judge.py second_look && python results/second_look/page.py
+
+The page has a line `<!-- page.py: NAME -->` before each table and `<!-- end -->` after it, NAME as in TABLES.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
+from launching.root import ROOT  # noqa: F401
+
+import re
+
+import numpy as np
+import pandas as pd
+from analysis import experiment
+from scipy import stats
+
+from results.second_look import claims, design
+from support import arguments
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE / "README.md"
+NAMES = {  # of E1's settings: words of the tables
+    "default": "8 x 128, 2.5e-4",
+    "2e-3": "8 x 128, 2e-3",
+    "law": "8 x 128, law",
+    "many, 2e-3": "128 x 8, 2e-3",
+    "many, law": "128 x 8, law",
+    "middle, 2e-3": "32 x 32, 2e-3",
+    "sb3": "stable-baselines3's default",
+}
+EXPECTED = {  # (claim, beginning of its text): what half_widths.csv calls it
+    ("L1", "on tasks"): "law minus 2.5e-4: 20 new tasks, 3 seeds at 2 budgets",
+    ("L2", "at one rate"): "128 x 8 minus 8 x 128 at 2e-3, 6 seeds",
+    ("L3", "the best of three runs beats"): "two bests of three minus 6 runs, tasks as in 8e-3 minus 4e-3",
+    ("L4", "the best rate falls as 1 / k"): "slope of log rate on log k, 10 tasks",
+    ("L5", "the law beats"): "law minus 2e-3, 6 seeds, tasks as in 4e-3 minus 2e-3",
+    ("L17", "32x128, four"): "two rates of 32 x 128, 5 seeds, tasks as in 8e-3 minus 2e-3",
+}
+
+
+def two(value):
+    return f"{float(value):+.2f}"
+
+
+def claims_table(verdicts, _):
+    widths = pd.read_csv(HERE / "half_widths.csv").set_index("what")["half_width"]
+    yield "| | claim | estimate and 95 % interval | half-width, and as expected | seeds | verdict | |"
+    yield "|---|---|---|---|---|---|---|"
+    for row in verdicts.itertuples():
+        interval, half = "", ""
+        if np.isfinite(row.low):
+            interval, half = f" [{two(row.low)}, {two(row.high)}]", f"{(row.high - row.low) / 2:.2f}"
+        expected = [what for (name, text), what in EXPECTED.items() if row.name == name and row.claim.startswith(text)]
+        if expected and row.family != "estimate":
+            half += f", {widths[expected[0]]:.2f}"
+        name = f"{row.name}*" if row.family == "primary" else row.name
+        verdict = row.verdict if row.family != "estimate" else "estimate"
+        corrected = f"; p {float(row.p_holm):.2g} after Holm" if row.family == "primary" and row.verdict else ""
+        cells = [name, row.claim, f"{two(row.value)}{interval}", half, row.seeds, verdict, f"{row.remark}{corrected}"]
+        yield f"| {' | '.join(map(str, cells))} |"
+
+
+def settings_table(_, runs):
+    """The mean score of each of E1's settings over the tasks that count, and what it gains on the default."""
+    means = claims.means(runs, "E1", tasks=design.counted())
+    yield "| setting | score, mean of the tasks | minus 8 x 128 at 2.5e-4 | better on |"
+    yield "|---|---|---|---|"
+    for name, words in NAMES.items():
+        if name not in means:
+            continue
+        gain = (means[name] - means["default"]).to_numpy()
+        low, high = stats.t.interval(0.95, len(gain) - 1, gain.mean(), stats.sem(gain))
+        cells = "" if name == "default" else f"{two(gain.mean())} [{two(low)}, {two(high)}]"
+        better = "" if name == "default" else f"{(gain > 0).sum()} of {len(gain)}"
+        yield f"| {words} | {means[name].mean():.2f} | {cells} | {better} |"
+
+
+def tasks_table(_, runs):
+    """The mean score of each task of E1 and its 95 % interval over the seeds."""
+    own = runs[runs["arm"] == "E1"]
+    names = [name for name in NAMES if name in set(own["name"])]
+    yield f"| task | steps | {' | '.join(NAMES[name] for name in names)} |"
+    yield "|---|---|" + "---|" * len(names)
+    for task, steps in design.budgets().items():
+        cells = []
+        for name in names:
+            scores = own[(own["env_id"] == task) & (own["name"] == name)]["score"].to_numpy()
+            half = stats.t.ppf(0.975, len(scores) - 1) * stats.sem(scores)
+            cells.append(f"{scores.mean():.2f} ± {half:.2f}")
+        word = "" if task in design.counted() else " (not counted)"
+        yield f"| {task}{word} | {steps:,} | {' | '.join(cells)} |"
+
+
+def diagnostics_table(_, runs):
+    """On how many tasks of E1 a diagnostic moves, from 8 x 128 to 128 x 8 at 2e-3, and its rank correlation."""
+    few, many = claims.AXES["8x128 to 128x8 at 2e-3"]
+    yield "| diagnostic | higher at 128 x 8 | lower | median effect, standard deviations over seeds | Spearman's rho |"
+    yield "|---|---|---|---|---|"
+    for column in (*(column for column, _, _ in claims.DIAGNOSTICS.values()), "noise_scale"):
+        effects = np.array(claims.effects(runs, few, many, column))
+        one = claims.over_tasks(claims.rank_correlations(runs, column), margin=0.0).estimate
+        rho = f"{two(one.value)} [{two(one.low)}, {two(one.high)}]"
+        cells = [column.replace("_", " "), (effects > 0).sum(), (effects < 0).sum(), two(np.nanmedian(effects)), rho]
+        yield f"| {' | '.join(map(str, cells))} |"
+
+
+def cost_table(_, runs):
+    """Runs, steps and core-hours of each experiment: runs of a process start within seconds and end together."""
+    yield "| experiment | tasks | runs | million steps | core-hours | diverged |"
+    yield "|---|---|---|---|---|---|"
+    for arm, own in runs.groupby("arm"):
+        of = ["env_id", "num_envs", "num_steps", "minibatch_size", "update_epochs", "total_timesteps"]
+        hours = 0.0
+        for _, together in own.groupby(of):
+            together = together.sort_values("start")
+            later = pd.to_datetime(together["start"]).diff().dt.total_seconds()
+            hours += together["wall_seconds"].groupby((~(later <= 10)).cumsum()).max().sum() / 3600
+        numbers = [own["env_id"].nunique(), f"{len(own):,}", f"{own['global_step'].sum() / 1e6:,.0f}", f"{hours:.1f}"]
+        yield f"| {arm} | {' | '.join(map(str, [*numbers, (own['state'] == 'diverged').sum()]))} |"
+
+
+TABLES = {
+    "claims": claims_table,
+    "settings": settings_table,
+    "diagnostics": diagnostics_table,
+    "tasks": tasks_table,
+    "cost": cost_table,
+}
+
+
+def filled(text, verdicts, runs):
+    """The text of the page with its tables. runs: of claims.table."""
+    for name, table in TABLES.items():
+        place = re.compile(rf"(<!-- page\.py: {name} -->\n).*?(<!-- end -->\n)", re.S)
+        if len(place.findall(text)) != 1:
+            arguments.fail(f"{PAGE}: expected one line <!-- page.py: {name} --> and <!-- end --> after it")
+        rows = "\n".join(table(verdicts, runs))
+        text = place.sub(rf"\1\n{rows}\n\n\2", text)
+    return text
+
+
+def main():
+    if not (HERE / "verdicts.csv").exists():
+        arguments.fail("no experiment has run on all of its tasks yet: expected `plan.py status` to have one")
+    verdicts = pd.read_csv(HERE / "verdicts.csv", keep_default_na=False, na_values={"low": "nan", "high": "nan"})
+    code = experiment.load("second_look")
+    runs = experiment.runs_of(code, experiment.read_dataset(experiment.DATASET))
+    PAGE.write_text(filled(PAGE.read_text(), verdicts[verdicts["game"] == ""], runs))
+
+
+if __name__ == "__main__":
+    main()
