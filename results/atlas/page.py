@@ -4,7 +4,6 @@
 
 The page has a line `<!-- page.py: NAME -->` before each table, and `<!-- end -->` after it. NAME:
 
-    tasks      the scores of the judged settings of each task
     after      what was looked for after the runs (after.py)
     equal      the score of each N x T at each rate of step 1
     claims     A1 to A5, with the half-widths that came out and those that were registered
@@ -12,8 +11,12 @@ The page has a line `<!-- page.py: NAME -->` before each table, and `<!-- end --
     counts     tasks that do not count, rates at the edge
     rates      the tuned rates of each N x T, and how far seeds are apart there
     budgets    what tuning buys at each budget
-    repeats    five tasks again, with fresh seeds
     cost       runs, steps and hours
+
+Two tables are too long for the page and become files:
+
+    tasks      by_task.csv: the scores of the judged settings of each task
+    repeats    repeats.csv: five tasks again, with fresh seeds
 """
 
 import sys
@@ -72,7 +75,7 @@ def interval(one, sign="+"):
 
 def tasks_table(every, _):
     tuned = " | ".join(f"{n} x {t}, tuned" for n, t in atlas.N_BY_TS)
-    yield f"| task | steps | default | {tuned} | 128 x 8 at 2.5e-4 | 32 x 32 at 2e-3 | |"
+    yield f"| task | steps | default | {tuned} | 128 x 8 at 2.5e-4 | 32 x 32 at 2e-3 | remark |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for task in every:
         tuned = [f"{score(task.tuned(x))}, {rate(task.settings.tuned[x][2])}" for x in atlas.N_BY_TS]
@@ -220,12 +223,15 @@ TABLES = {
     "repeats": repeats_table,
     "cost": cost_table,
 }
+FILES = {"tasks": "by_task.csv", "repeats": "repeats.csv"}  # of tables that the page does not show
 
 
 def filled(text, runs):
     """The text of the page with its tables, all of them made of the runs of the atlas."""
     every = atlas.atlas(runs)[0]
     for name, table in TABLES.items():
+        if name in FILES and f"<!-- page.py: {name} -->" not in text:
+            continue
         place = re.compile(rf"(<!-- page\.py: {name} -->\n).*?(<!-- end -->\n)", re.S)
         if len(place.findall(text)) != 1:
             arguments.fail(f"{PAGE}: expected one line <!-- page.py: {name} --> and <!-- end --> after it")
@@ -234,13 +240,22 @@ def filled(text, runs):
     return text
 
 
+def write_file(path, lines):
+    """A table of the page as a CSV file, without the line below its header."""
+    header, _, *rows = (line[2:-2].split(" | ") for line in lines)
+    pd.DataFrame(rows, columns=header).to_csv(path, index=False, lineterminator="\n")
+
+
 def main():
     if not atlas.all_have_run():
         arguments.fail("the atlas has not ended: expected `STAGE=tasks bash sweeps/atlas.sh` to have nothing left")
     table = reading.load(experiment.DATASET)
     runs = table[table["experiment"].str.split().map(lambda words: "atlas" in words)]
     PAGE.write_text(filled(PAGE.read_text(), runs))
-    by_budget = pd.DataFrame(after.by_budget(atlas.atlas(runs)[0], runs))
+    every = atlas.atlas(runs)[0]
+    for name, file in FILES.items():
+        write_file(atlas.HERE / file, TABLES[name](every, runs))
+    by_budget = pd.DataFrame(after.by_budget(every, runs))
     by_budget.to_csv(atlas.HERE / "by_budget.csv", index=False, lineterminator="\n")
 
 
