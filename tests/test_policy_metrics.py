@@ -44,9 +44,6 @@ def test_effective_sample_size_properties(values, seed, copies, shift):
     weights = torch.softmax(log_ratio, 0)
     assert 1 <= ess <= n
     assert ess == approx(1 / weights.square().sum().item())  # the paper's form
-    assert ess == approx(torch.exp(2 * log_ratio.logsumexp(0) - (2 * log_ratio).logsumexp(0)).item())
-    assert ess <= math.exp(torch.special.entr(weights).sum().item()) * (1 + 1e-9)
-    assert ess >= 1 / weights.max().item() * (1 - 1e-9)
     assert metrics.effective_sample_size(log_ratio + shift) == approx(ess, rel=1e-8)
     assert metrics.effective_sample_size(shuffled(log_ratio, seed)) == approx(ess)
     assert metrics.effective_sample_size(log_ratio.repeat(copies)) == approx(copies * ess)
@@ -54,38 +51,24 @@ def test_effective_sample_size_properties(values, seed, copies, shift):
     assert metrics.effective_sample_size(padded) == approx(ess)
 
 
-@given(seeds, st.integers(2, 60), st.floats(0.01, 0.9))
-def test_effective_sample_size_of_ratios_inside_the_clip_range(seed, n, clip):
-    low, high = 1 - clip, 1 + clip
-    ratio = low + (high - low) * rand(n, seed=seed).round(decimals=seed % 3)  # decimals=0: only the two ends
-    bound = 4 * low * high / (low + high) ** 2  # Kantorovich: 99 % for a clip of .1, 96 % for .2
-    assert metrics.effective_sample_size(ratio.log()) >= n * bound - 1e-9
-    half = torch.tensor([low] * n + [high] * n, dtype=torch.float64)
-    worst = torch.cat([half[:n].repeat(round(1e4 * high / low)), half[n:].repeat(10**4)])
-    if n < 10:
-        assert metrics.effective_sample_size(worst.log()) == approx(len(worst) * bound, rel=1e-4)
+def test_kl_of_categoricals():
+    """KL(p || q), not KL(q || p)."""
+    logits, new_logits = 3 * rand(5, 3), 6 * rand(5, 3, seed=1)
+    old, new = (torch.distributions.Categorical(logits=x) for x in (logits, new_logits))
+    expected = torch.distributions.kl_divergence(old, new).mean().item()
+    assert metrics.categorical_kl(logits, new_logits) == approx(expected)
+    assert metrics.categorical_kl(logits, logits + 1.0) < 1e-15
 
 
-@pytest.mark.parametrize("continuous", [False, True])
-def test_kl_against_monte_carlo(continuous):
-    """The mean of ln p - ln q over actions of p: KL(p || q) and not KL(q || p), which differ widely here."""
-    torch.manual_seed(0)
-    if continuous:
-        mean, logstd, new_mean, new_logstd = rand(5, 2), rand(1, 2) - 1.0, rand(5, 2, seed=1), rand(1, 2, seed=2)
-        old, new = (torch.distributions.Normal(m, s.exp()) for m, s in ((mean, logstd), (new_mean, new_logstd)))
-        kl = metrics.gaussian_kl(mean, logstd, new_mean, new_logstd)
-        back = metrics.gaussian_kl(new_mean, new_logstd, mean, logstd)
-        assert metrics.gaussian_kl(*[mean] * 4) == 0.0
-    else:
-        logits, new_logits = 3 * rand(5, 3), 6 * rand(5, 3, seed=1)
-        old, new = (torch.distributions.Categorical(logits=x) for x in (logits, new_logits))
-        kl = metrics.categorical_kl(logits, new_logits)
-        back = metrics.categorical_kl(new_logits, logits)
-        assert metrics.categorical_kl(logits, logits + 1.0) < 1e-15
-    actions = old.sample((200_000,))
-    terms = old.log_prob(actions) - new.log_prob(actions)
-    sampled = (terms.sum(-1) if continuous else terms).mean().item()
-    assert kl == approx(sampled, rel=0.02) and abs(back - kl) > 0.05 * kl
+def test_kl_of_gaussians():
+    mean, logstd, new_mean, new_logstd = rand(5, 2), rand(1, 2) - 1.0, rand(5, 2, seed=1), rand(1, 2, seed=2)
+    old, new = (
+        torch.distributions.Normal(m, s.exp().expand(5, 2)) for m, s in ((mean, logstd), (new_mean, new_logstd))
+    )
+    expected = torch.distributions.kl_divergence(old, new).sum(-1)
+    torch.testing.assert_close(metrics.gaussian_kls(mean, logstd, new_mean, new_logstd), expected)
+    assert metrics.gaussian_kl(mean, logstd, new_mean, new_logstd) == approx(expected.mean().item())
+    assert not metrics.gaussian_kls(mean, logstd, mean, logstd).any()  # exactly 0
 
 
 def test_kl_at_the_edges():
@@ -103,12 +86,6 @@ def test_ddr():
     assert metrics.ddr(2048, 0.25) == 2 * metrics.ddr(1024, 0.25) and type(metrics.ddr(1, 1)) is float
     assert math.isfinite(metrics.ddr(1024, 0.0)) and metrics.ddr(1024, 0.0) == metrics.ddr(1024, -1e-15) > 1e12
     assert math.isnan(metrics.ddr(1024, math.nan)) and math.isnan(metrics.ddr(1024, math.inf))
-
-
-@given(st.integers(1, 10**9), st.floats(1e-9, 1e3), st.floats(1e-9, 1e3))
-def test_ddr_falls_with_divergence(num_samples, a, b):
-    assert (metrics.ddr(num_samples, a) <= metrics.ddr(num_samples, b)) or a < b
-    assert metrics.ddr(num_samples, a) * a == approx(num_samples)
 
 
 def test_the_outer_loop_over_a_window():

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from analysis import statement
-from conftest import ROOT, curves, load_checkpoint, refusal
+from conftest import ROOT, curves, load_checkpoint, refusal, train_here
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -358,49 +358,21 @@ def test_the_same_bits_alone_and_in_company(words, tmp_path):
     check_same(tmp_path / "alone/2", tmp_path / "four/2")
 
 
-BAD = """
-import gymnasium, numpy
-class Task(gymnasium.Env):
-    observation_space = gymnasium.spaces.Dict(
-        a=gymnasium.spaces.Box(-1, 1, (2,)),
-        image=gymnasium.spaces.Box(0, 1, (10, 10, 3)),
-        k=gymnasium.spaces.Discrete(3),
-    )
-    action_space = gymnasium.spaces.MultiDiscrete([2, 3])
-    def __init__(self, what=""):
-        self.what = what
+class Broken(matching_tasks.Match):
     def look(self):
-        obs = {"a": numpy.zeros(2, numpy.float32), "image": numpy.zeros((10, 10, 3), numpy.float32), "k": 1}
-        if self.what == "nan":
-            obs["a"][1] = numpy.nan
+        obs = super().look()
+        obs["x"][1] = np.nan
         return obs
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.look(), {}
-    def step(self, action):
-        return self.look(), 1.0, False, False, {}
-gymnasium.register("Bad-v0", Task, max_episode_steps=8)
-"""
 
 
-@pytest.fixture
-def bad_task(tmp_path, monkeypatch):
-    (tmp_path / "bad_task.py").write_text(BAD)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "bad_task", raising=False)
-    monkeypatch.chdir(tmp_path)
-    tasks.gymnasium.declared.cache_clear(), tasks.gymnasium.probe.cache_clear()
-    return "--env-id gymnasium:bad_task:Bad-v0"
-
-
-def test_a_number_that_is_not_finite_is_named(bad_task, tmp_path, capsys):
-    words = f"{bad_task} --num-envs 2 --num-steps 8 --total-timesteps 16 --num-minibatches 1 --runs-dir {tmp_path}"
-    with pytest.raises(SystemExit) as end, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["ppo_envpool.py"])
-        ppo.main(ppo.parse_args([*words.split(), "--run-name", "nan", "--env-kwargs", '{"what": "nan"}']))
-    assert end.value.code == 3 and json.loads((tmp_path / "nan/failed.json").read_text())["tensor"] == 'obs["a"]'
+def test_a_number_that_is_not_finite_is_named(tmp_path, capsys):
+    gymnasium.register("Broken-v0", Broken, kwargs={"observation": "MixedDict"})
+    words = f"--env-id {task('Broken-v0')} --num-envs 2 --num-steps 8 --total-timesteps 16 --num-minibatches 1"
+    words += f" --runs-dir {tmp_path} --run-name nan --env-workers 1"
+    train_here(ppo, ppo.parse_args(words.split()), code=3)
+    assert json.loads((tmp_path / "nan/failed.json").read_text())["tensor"] == 'obs["x"]'
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and 'obs["a"] is not finite' in error
+    assert error.count("\n") == 1 and 'obs["x"] is not finite' in error
 
 
 # ---- --env-kwargs ----------------------------------------------------------------------------------------------------
@@ -433,10 +405,7 @@ def test_options_reach_the_task_and_the_manifest(tmp_path, capsys):
     assert tasks.make("FrozenLake-v1", [1], 1, env_kwargs=args.env_kwargs).observation.values == 64
     words = f"{SIZE} --env-id gymnasium::FrozenLake-v1 --runs-dir {tmp_path}".split()
     for text, code in (('{"map_name": "8x8"}', 0), ('{"map_name":"8x8"}', 0), ('{"map_name": "4x4"}', 2)):
-        with pytest.raises(SystemExit) as end, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", ["ppo_envpool.py"])
-            ppo.main(ppo.parse_args([*words, "--env-kwargs", text]))
-        assert end.value.code == code, text
+        train_here(ppo, ppo.parse_args([*words, "--env-kwargs", text]), code)
     assert "has run with --env-kwargs" in capsys.readouterr().err
     manifest = json.loads((tmp_path / "r/manifest.json").read_text())
     assert manifest["arguments"]["env_kwargs"] == '{"map_name": "8x8"}'
