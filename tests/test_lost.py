@@ -528,10 +528,7 @@ def test_a_directory_that_cannot_be_written_to(number, begun, tmp_path, monkeypa
         raise OSError(number, os.strerror(number), str(path))
 
     monkeypatch.setattr(events, "write_atomically", refused)
-    with pytest.raises(SystemExit) as end:
-        begun()
-    error = capsys.readouterr().err
-    assert end.value.code == 2 and error.startswith(f"error: {tmp_path}/run/events") and error.count("\n") == 1
+    assert refusal(capsys, begun).startswith(f"error: {tmp_path}/run/events")
     assert raw_steps(tmp_path / "run") == [128]
 
 

@@ -7,22 +7,9 @@ import pytest
 import torch
 import torch.nn as nn
 from conftest import Recorder, train_here
-from tensors import sequences
 
 import pqn_atari_envpool as pqn
 from support import progress
-
-
-def test_q_lambda_by_hand():
-    s = sequences()
-    given = (s[name] for name in ("rewards", "terminations", "truncations", "next_values"))
-    returns = pqn.q_lambda_returns(*given, gamma=0.5, q_lambda=0.5)
-    # the last row bootstraps: 4 + 60 / 2 = 34; the row before it mixes: 3 + (34 + 50) / 4 = 24
-    assert returns[3:, :3].tolist() == [[24.0] * 3, [34.0] * 3]
-    assert returns[:2, 0].tolist() == [1 + (2 + 20) / 4, 2.0]  # the terminated step has its reward alone
-    assert returns[:2, 1].tolist() == [1 + (17 + 20) / 4, 2 + 30 / 2]  # the truncated one bootstraps in full
-    assert returns[:3, 2].tolist() == [1 + (13.5 + 20) / 4, 2 + (16 + 30) / 4, (24 + 40) / 4]
-    assert returns[3:, 3].tolist() == [3 + (4 + 50) / 4, 4.0]
 
 
 @pytest.mark.parametrize("steps,envs", [(1, 3), (9, 2), (128, 8)])

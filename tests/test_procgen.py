@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import ROOT, Recorder, command, curves, environment, run, train_here
+from conftest import ROOT, Recorder, command, curves, environment, refusal, run, train_here
 from gymnasium.wrappers.utils import RunningMeanStd
 from test_evaluate import play, refused
 
@@ -191,10 +191,7 @@ def test_ids(tmp_path):
     ],
 )
 def test_bad_levels_and_games(words, says, tmp_path, capsys):
-    with pytest.raises(SystemExit) as end:
-        arguments(tmp_path / "runs", *words.split())
-    stderr = capsys.readouterr().err
-    assert end.value.code == 2 and stderr.startswith("error: ") and stderr.count("\n") == 1 and says in stderr, stderr
+    assert says in refusal(capsys, arguments, tmp_path / "runs", *words.split())
     assert not list(tmp_path.iterdir())
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn as nn
 from conftest import Recorder, command, curves, load_checkpoint, run, train_here
-from tensors import columns
+from tensors import nature
 
 import ppo_rnd_envpool as rnd
 
@@ -14,8 +14,8 @@ import ppo_rnd_envpool as rnd
 # ---- the unit of the intrinsic reward --------------------------------------------------------------------------------
 def test_discounted_sums_by_hand():
     """gamma 1/2. Game 0 dies at t=1 and resets in row 2, game 1 plays on: the sums run over time, through the death."""
-    rewards = columns([1.0, 2.0, 100.0, 4.0], [1.0, 2.0, 3.0, 4.0])
-    valid = columns([True, True, False, True], [True] * 4)
+    rewards = torch.tensor([[1.0, 2.0, 100.0, 4.0], [1.0, 2.0, 3.0, 4.0]]).t()
+    valid = torch.tensor([[True, True, False, True], [True] * 4]).t()
     sums, running = rnd.discounted_sums(rewards, valid, torch.tensor([2.0, 0.0]), 0.5)
     assert sums[:, 0].tolist() == [2.0, 3.0, 3.0, 5.5]  # 1 + 2/2, 2 + 2/2, no time in the autoreset step, 4 + 3/2
     assert sums[:, 1].tolist() == [1.0, 2.5, 4.25, 6.125]
@@ -186,23 +186,12 @@ def test_the_networks_are_cleanrls():
     torch.manual_seed(0)
     agent, model = rnd.Agent(18), rnd.RNDModel()
 
-    def trunk(channels, activation, *rest):
-        return nn.Sequential(
-            nn.Conv2d(channels, 32, 8, stride=4),
-            activation(),
-            nn.Conv2d(32, 64, 4, stride=2),
-            activation(),
-            nn.Conv2d(64, 64, 3, stride=1),
-            activation(),
-            nn.Flatten(),
-            *rest,
-        )
-
     def load(network, module, prefix):
         network.load_state_dict(getattr(module, prefix).state_dict())
         return network
 
-    network = load(trunk(4, nn.ReLU, nn.Linear(3136, 256), nn.ReLU(), nn.Linear(256, 448), nn.ReLU()), agent, "network")
+    head = nn.Linear(3136, 256), nn.ReLU(), nn.Linear(256, 448), nn.ReLU()
+    network = load(nature(4, nn.ReLU, *head), agent, "network")
     obs = torch.randint(0, 256, (5, 84, 84, 4), dtype=torch.uint8)
     with torch.no_grad():
         hidden = network(obs.permute(0, 3, 1, 2).float().contiguous() / 255)
@@ -214,14 +203,9 @@ def test_the_networks_are_cleanrls():
         torch.testing.assert_close(hiddens[0][-1], hidden, rtol=1e-4, atol=1e-5)
         assert [layer.shape[1] for layer in hiddens[0]] == [32, 64, 64, 256, 448, 448, 448]
         assert [len(layers) for layers in rnd.Agent(18, shared_encoder=False)(obs)[3]] == [6, 6]
-        predictor = load(
-            trunk(
-                1, nn.LeakyReLU, nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512)
-            ),
-            model,
-            "predictor",
-        )
-        target = load(trunk(1, nn.LeakyReLU, nn.Linear(3136, 512)), model, "target")
+        head = nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512)
+        predictor = load(nature(1, nn.LeakyReLU, *head), model, "predictor")
+        target = load(nature(1, nn.LeakyReLU, nn.Linear(3136, 512)), model, "target")
         mean, var = torch.full((84, 84), 100.0), torch.full((84, 84), 400.0)
         x = ((obs[:, None, :, :, 0].float() - 100) / 20).clamp(-5, 5)
         assert (x.abs() == 5).any(), "nothing is clipped: the test proves less"

@@ -20,6 +20,7 @@ from conftest import (
     curves_csv,
     load_checkpoint,
     raw_steps,
+    refusal,
     run,
     start,
     wait_for,
@@ -201,10 +202,7 @@ def test_a_checkpoint_of_another_format(reopen, tmp_path, capsys):
     def age(copy):
         torch.save({**load_checkpoint(copy), "format": 1}, copy / "checkpoint.pt")
 
-    with pytest.raises(SystemExit) as end:
-        reopen("old", age)
-    error = capsys.readouterr().err
-    assert end.value.code == 2 and error.count("\n") == 1
+    error = refusal(capsys, reopen, "old", age)
     assert "has format 1, this version reads 3: continue it with the code that began it (commit " in error
     assert raw_steps(tmp_path / "old/run") == STEPS
 
