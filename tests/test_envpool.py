@@ -7,18 +7,15 @@ import os
 import signal
 import sys
 import time
-from types import SimpleNamespace
 
 import evaluate
 import gymnasium
 import numpy as np
 import pytest
 import torch
-import torch.nn as nn
 from analysis import training_runs
 from conftest import ROOT, Recorder, curves, load_checkpoint, refusal, train_here
 from launching import jobs
-from test_targets import policy_of, reference_loss
 
 import ppo_atari_envpool
 import ppo_envpool as ppo
@@ -55,94 +52,7 @@ def make_agent(env_id, *words, seeds=(3,)):
     return ppo.make_agent(ppo.parse_args(["--env-id", env_id, *words]), seeds)
 
 
-# ---- CleanRL's update ------------------------------------------------------------------------------------------------
-class Reference(nn.Module):
-    """CleanRL's two networks of 64-64 Tanh units, with the weights of one of our Agents."""
-
-    def __init__(self, weights):
-        super().__init__()
-        self.networks = nn.ModuleList()
-        for i, head in enumerate(("actor", "critic")):
-            layers = []
-            for name in ("network.0", "network.1"):
-                layers += [self.linear(weights[f"{name}.weight"][0, i], weights[f"{name}.bias"][0, i]), nn.Tanh()]
-            layers.append(self.linear(weights[f"{head}.weight"][0, 0], weights[f"{head}.bias"][0, 0]))
-            self.networks.append(nn.Sequential(*layers))
-        if "actor_logstd" in weights:
-            self.actor_logstd = nn.Parameter(weights["actor_logstd"][0].clone())
-
-    @staticmethod
-    def linear(weight, bias):
-        layer = nn.Linear(*weight.shape)
-        layer.weight.data.copy_(weight.t())
-        layer.bias.data.copy_(bias[0])
-        return layer
-
-    def forward(self, obs):
-        return self.networks[0](obs), self.networks[1](obs)[:, 0]
-
-
-LANDER = "LunarLanderContinuous-v3"  # its actions lie within -1 and 1: departure 10 changes nothing
-
-
-@pytest.mark.parametrize("env_id,options", [("CartPole-v1", ""), (LANDER, ""), (LANDER, "--no-norm-adv --vf-coef 0.8")])
-def test_one_iteration_of_the_script_is_cleanrls(env_id, options, tmp_path, monkeypatch):
-    """The script runs one iteration on a real task; its batch and permutations go through CleanRL's update."""
-    rows, permutations, ends, learned = {}, [], [], {}
-    gae, batch_of, diagnose, randperm = ppo.gae, ppo.batch_of, ppo.diagnose, torch.randperm
-
-    def record_gae(rewards, values, terminations, truncations, next_values, valid, *rest):
-        assert valid.all() and not truncations.any()
-        ends.append(terminations.any())
-        return gae(rewards, values, terminations, truncations, next_values, valid, *rest)
-
-    def record_batch(*inputs):
-        batch = batch_of(*inputs)
-        for name in ("obs", "actions", "logprobs", "values", "returns", "advantages"):
-            rows[name] = getattr(batch, name)[0].clone()
-        return batch
-
-    def record_diagnose(agent, *rest):
-        learned.update({name: tensor.clone() for name, tensor in agent.state_dict().items()})
-        return diagnose(agent, *rest)
-
-    def record_randperm(*args, **kwargs):
-        drawn = randperm(*args, **kwargs)
-        if "device" in kwargs:  # not the shuffling of the noise scale
-            permutations.append(drawn)
-        return drawn
-
-    monkeypatch.setattr(ppo, "gae", record_gae)
-    monkeypatch.setattr(ppo, "batch_of", record_batch)
-    monkeypatch.setattr(ppo, "diagnose", record_diagnose)
-    monkeypatch.setattr(torch, "randperm", record_randperm)
-    words = "--no-mask-resets --seed 3 --learning-rate 2.5e-4 --num-steps 256 --total-timesteps 1024 --update-epochs 2"
-    args = run_here(tmp_path, f"--env-id {env_id} {words} {options}")
-    assert ends == [True], "an episode end must be among the rows, or the test proves little"
-    assert len(permutations) == args.update_epochs and len(rows["obs"]) == 1024
-
-    initial = make_agent(env_id).state_dict()
-    reference = Reference(initial)
-    with torch.no_grad():
-        outputs, values = reference(rows["obs"])
-        logprobs = policy_of(reference, outputs).log_prob(rows["actions"])
-    torch.testing.assert_close(values, rows["values"], rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(logprobs, rows["logprobs"], rtol=1e-4, atol=1e-5)
-    optimizer = torch.optim.Adam(reference.parameters(), lr=args.learning_rate, eps=1e-5)
-    for permutation in permutations:
-        for inds in permutation.split(args.minibatch_size):
-            mb = SimpleNamespace(**{name: x[inds] for name, x in rows.items()})
-            loss, _ = reference_loss(reference, None, None, mb, args)
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(reference.parameters(), args.max_grad_norm)
-            optimizer.step()
-    ours, expected = Reference(learned).state_dict(), reference.state_dict()
-    torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
-    assert (learned["network.0.weight"] - initial["network.0.weight"]).abs().max() > 1e-3, "nothing was learnt"
-    assert ("actor_logstd" in ours) == (env_id == LANDER)
-
-
+# ---- targets: test_targets.py has CleanRL's update -------------------------------------------------------------------
 def test_gae_has_the_bits_of_the_other_scripts():
     rng = np.random.default_rng(0)
     rewards, values, next_values = rng.normal(size=(3, 50, 4)).astype(np.float32)

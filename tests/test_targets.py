@@ -183,6 +183,35 @@ class ReferenceAgent(nn.Module):
         return self.actor(hidden), self.critic(hidden).squeeze(-1)
 
 
+class ReferenceOfTwo(nn.Module):
+    """CleanRL's two networks of 64-64 Tanh units, with the weights of an Agent of ppo_envpool.py."""
+
+    def __init__(self, weights):
+        super().__init__()
+        self.networks = nn.ModuleList()
+        for i, head in enumerate(("actor", "critic")):
+            layers = []
+            for name in ("network.0", "network.1"):
+                layers += [self.linear(weights[f"{name}.weight"][0, i], weights[f"{name}.bias"][0, i]), nn.Tanh()]
+            layers.append(self.linear(weights[f"{head}.weight"][0, 0], weights[f"{head}.bias"][0, 0]))
+            self.networks.append(nn.Sequential(*layers))
+        if "actor_logstd" in weights:
+            self.actor_logstd = nn.Parameter(weights["actor_logstd"][0].clone())
+
+    @staticmethod
+    def linear(weight, bias):
+        layer = nn.Linear(*weight.shape)
+        layer.weight.data.copy_(weight.t())
+        layer.bias.data.copy_(bias[0])
+        return layer
+
+    def forward(self, obs):
+        return self.networks[0](obs), self.networks[1](obs)[:, 0]
+
+
+REFERENCES = {ppo: ReferenceAgent, ppo_envpool: ReferenceOfTwo}  # of the others see test_the_network_is_cleanrls
+
+
 def policy_of(agent, outputs):
     """PyTorch's distribution of the actions of a network with these outputs."""
     if hasattr(agent, "actor_logstd"):
@@ -215,6 +244,7 @@ ITERATION = "--num-envs 4 --num-steps 32 --total-timesteps 128 --num-minibatches
 ITERATION += "--learning-rate 1e-3 --clip-coef 0.02 --ent-coef 0.02 --max-grad-norm 0.3 --no-diagnostics "
 ITERATION += "--num-threads 1 --run-name r"
 RND = "--env-id Breakout-v5 --num-iterations-obs-norm-init 1 --update-proportion 1 "
+LANDER = "--env-id LunarLanderContinuous-v3 "  # its actions lie within -1 and 1: departure 10 changes nothing
 CASES = [
     (ppo, "--no-mask-resets --num-steps 64 --total-timesteps 256"),
     (ppo, "--no-norm-adv --no-clip-vloss --vf-coef 0.8"),
@@ -222,6 +252,9 @@ CASES = [
     (procgen, "--clip-coef 0.002 --no-norm-adv --no-clip-vloss --vf-coef 0.8"),
     (rnd, RND),
     (rnd, RND + "--no-norm-adv --vf-coef 0.8 --clip-coef 0.0005"),
+    (ppo_envpool, "--no-mask-resets --num-steps 64 --total-timesteps 256 --clip-coef 0.005"),
+    (ppo_envpool, LANDER + "--clip-coef 0.005"),
+    (ppo_envpool, LANDER + "--no-norm-adv --no-clip-vloss --vf-coef 0.8 --clip-coef 0.005"),
     (isaac, "--env-id Ant --clip-vloss"),
     (isaac, "--env-id Ant --no-norm-adv --vf-coef 0.8"),
 ]
@@ -235,7 +268,7 @@ def test_one_iteration_of_the_script_is_cleanrls(module, words, isaacgym, tmp_pa
     randperm, gae, cut, gradient = torch.randperm, module.gae, module.Batch.rows, module.gradient
 
     def record_gae(*inputs):
-        targets.append([x.clone() for x in inputs[:6]])
+        targets.append([torch.as_tensor(x).clone() for x in inputs[:6]])
         return gae(*inputs)
 
     def record_minibatch(batch, *inputs):
@@ -273,14 +306,16 @@ def test_one_iteration_of_the_script_is_cleanrls(module, words, isaacgym, tmp_pa
     train_here(module, args)
     permutations = permutations[:2]  # not what is drawn for the log
     batch, initial = batches[0], networks["make_agent"]
+    if module is ppo_envpool:  # of its only agent
+        batch = ppo_envpool.Batch(*(x[0] for x in batch[:-1]))
     reference, rnd_model = initial, networks.get("RNDModel")
-    if module is ppo:
-        reference = ReferenceAgent(initial.state_dict())
-        with torch.no_grad():
-            outputs, values = reference(batch.obs)
-        torch.testing.assert_close(values, batch.values, rtol=1e-4, atol=1e-5)
-        logprobs = Categorical(logits=outputs).log_prob(batch.actions)
-        torch.testing.assert_close(logprobs, batch.logprobs, rtol=1e-4, atol=1e-5)
+    if module in REFERENCES:
+        reference = REFERENCES[module](initial.state_dict())
+    with torch.no_grad():
+        outputs, values, *_ = reference(batch.obs)
+        logprobs = policy_of(reference, outputs).log_prob(batch.actions)
+    torch.testing.assert_close(values, batch.values, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(logprobs, batch.logprobs, rtol=1e-4, atol=1e-5)
     if not args.mask_resets:  # every end is a death, and every row is trained on
         _, _, terminations, truncations, _, valid = targets[0]
         assert terminations.any() and not truncations.any() and valid.all() and batch.valid.all()
@@ -290,7 +325,7 @@ def test_one_iteration_of_the_script_is_cleanrls(module, words, isaacgym, tmp_pa
     norms, outside = [], []
     for permutation in permutations:
         for inds in permutation.chunk(4):
-            mb = module.Batch(*(x[inds][batch.valid[inds]] for x in batch))
+            mb = module.Batch(*(x if x is None else x[inds][batch.valid[inds]] for x in batch))
             loss, fraction = reference_loss(reference, rnd_model, moments[0], mb, args)
             optimizer.zero_grad()
             loss.backward()
@@ -299,6 +334,8 @@ def test_one_iteration_of_the_script_is_cleanrls(module, words, isaacgym, tmp_pa
             optimizer.step()
     assert max(norms) > args.max_grad_norm and max(outside) > 0.1, "nothing is clipped: the test proves less"
     checkpoint = reading.load_checkpoint(tmp_path / "r/checkpoint.pt", "cpu")
+    if module is ppo_envpool:
+        checkpoint["agent"] = ReferenceOfTwo(checkpoint["agent"]).state_dict()
     for part, network in (("agent", reference), ("rnd_model", rnd_model)):
         for name, expected in network.state_dict().items() if network is not None else ():
             moved = (expected - before[part][name]).norm()
