@@ -66,8 +66,6 @@ def breakout():
 
 
 # ---- frames ----------------------------------------------------------------------------------------------------------
-
-
 def test_envpool_is_imported_without_matplotlib_and_makes_its_jumanji_tasks_afterwards():
     program = """
 import sys
@@ -124,8 +122,6 @@ def test_the_step_after_done_ignores_its_action():
 
 
 # ---- the time limit --------------------------------------------------------------------------------------------------
-
-
 def test_returns_of_whole_games_are_the_scores_on_the_screen():
     """The scripts' account, sums of info["reward"] up to info["terminated"] or truncated, against the console's own
     score: over lost lives, games that end, and games that the time limit cuts."""

@@ -1,4 +1,4 @@
-"""ppo_envpool.py and support/envs: CleanRL's updates, what is observed, one's own task, names, normalisers."""
+"""ppo_envpool.py and support/envs: targets, what is observed, rates, names, normalisers, a run of each family."""
 
 import gc
 import itertools

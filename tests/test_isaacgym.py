@@ -58,8 +58,6 @@ def run_here(monkeypatch, tmp_path, words):
 
 
 # ---- resets ----------------------------------------------------------------------------------------------------------
-
-
 def test_late_resets_in_a_run(isaacgym, monkeypatch, tmp_path):
     """What the loop makes of late resets: rows, returns and bootstraps, all known in advance."""
     words = "--env-id Ant --num-envs 2 --num-steps 16 --total-timesteps 64 --learning-rate 0 --reward-scaler 0.5 "

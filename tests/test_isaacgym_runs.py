@@ -55,8 +55,6 @@ def run(runs_dir, words, code=0):
 
 
 # ---- several processes -----------------------------------------------------------------------------------------------
-
-
 def test_torchrun(tmp_path):
     """Two processes write one directory and print once; the episodes of both count."""
     words = "--env-id Ant --num-envs 4 --num-steps 16 --total-timesteps 128 --norm-obs --probe-size 8 "

@@ -207,35 +207,6 @@ def test_an_eigensolver_that_fails_costs_a_point_not_a_run(monkeypatch):
         assert all(math.isnan(value) for value in ranks_of(features).values())
 
 
-@st.composite
-def features_of_any_rank(draw):
-    seed, rows, columns = draw(seeds), draw(st.integers(1, 24)), draw(st.integers(1, 24))
-    rank = draw(st.integers(1, min(rows, columns)))
-    decay = torch.exp(-draw(st.floats(0, 2)) * torch.arange(rank, dtype=torch.float64))
-    offset = draw(st.sampled_from([0.0, 1.0]))
-    return randn(rows, rank, seed=seed) * decay @ randn(rank, columns, seed=seed + 1) + offset
-
-
-def same_ranks(a, b, centered=True):
-    return all(a[key] == approx(b[key], rel=1e-6) for key in b if centered or key != "feature_rank/centered")
-
-
-@given(features_of_any_rank(), seeds, factors)
-def test_rank_invariances(features, seed, factor):
-    ranks = ranks_of(features)
-    rows, columns = features.shape
-    assert same_ranks(ranks_of(features @ orthogonal(columns, seed)), ranks)
-    assert same_ranks(ranks_of(orthogonal(rows, seed) @ features), ranks, centered=False)
-    assert same_ranks(ranks_of(shuffled(features, seed)), ranks)
-    assert same_ranks(ranks_of(shuffled(features.t(), seed).t()), ranks)
-    assert same_ranks(ranks_of(-factor * features), ranks)
-    assert same_ranks(ranks_of(features.repeat(3, 1)), ranks)  # may turn a wide matrix into a tall one
-    padding = torch.zeros(rows, 20, dtype=torch.float64)
-    assert same_ranks(ranks_of(torch.cat([features, padding], 1)), ranks)  # may turn tall into wide
-    moved = features + randn(1, columns, seed=seed)
-    assert metrics.feature_rank(moved, centered=True) == ranks["feature_rank/centered"]
-
-
 # ---- dormant neurons -------------------------------------------------------------------------------------------------
 def test_dormant_neurons_by_hand():
     # Mean |h| of the units: 0, 8e-6, 1, 3 and, in the second layer, 0, 2.
@@ -294,19 +265,8 @@ def test_dormant_properties(seed, rows, units, threshold, space):
     by_tau = [metrics.dormant_neurons_tau(layers, tau) for tau in taus]
     by_eps = [metrics.dormant_neurons(layers, eps) for eps in epss]
     assert by_tau == sorted(by_tau) and by_eps == sorted(by_eps) and by_eps[-1] == 100.0
-    assert by_tau[0] <= 100 * metrics.zero_fraction(layers) + 1e-9  # a unit at zero on all rows is so on each
-
-    # tau: each layer has its own scale; rows, their order and their multiplicity; units in any order
-    for same in (
-        [4 * layers[0], layers[1] / 64],
-        [layers[1], h],
-        [shuffled(x, seed) for x in layers],
-        [torch.cat([x, x]) for x in layers],
-        [shuffled(h.transpose(0, 1), seed).transpose(0, 1), layers[1]],
-    ):
-        assert [metrics.dormant_neurons_tau(same, tau) for tau in taus] == approx(by_tau)
-    # more rows can only wake a unit up
-    assert metrics.dormant_neurons_tau([x[: rows // 2 + 1] for x in layers], 0.0) >= by_tau[0]
+    scaled = [4 * layers[0], layers[1] / 64]  # each layer has its own scale
+    assert [metrics.dormant_neurons_tau(scaled, tau) for tau in taus] == approx(by_tau)
     # parts of the rows
     parts = metrics.joined(metrics.activity([x[i : i + 7] for x in layers]) for i in range(0, rows, 7))
     assert [metrics.dormant_neurons_tau(parts, tau) for tau in taus] == approx(by_tau)
@@ -319,8 +279,6 @@ def test_dormant_properties(seed, rows, units, threshold, space):
 
 
 # ---- weight norm -----------------------------------------------------------------------------------------------------
-
-
 def test_the_weight_norm_of_ppos_network_at_initialisation():
     # An orthogonal matrix with gain g and k rows (k <= columns) has squared norm g^2 k.
     layers = {

@@ -2,10 +2,7 @@
 
 rlax (google-deepmind/rlax @4c5d25b, rlax/_src/multistep_test.py and policy_gradients_test.py): the inputs and the
 expected values of its tests of truncated GAE, lambda-returns and the clipped surrogate loss.
-stable-baselines3 (DLR-RM/stable-baselines3 @06ad5a8, tests/test_gae.py): the cases of its test, whose answers have a
-closed form. rsl_rl (leggedrobotics/rsl_rl @446aba7, rsl_rl/storage/rollout_storage.py): its recursion, by hand.
-Plasticine (RLE-Foundation/Plasticine @2b7d399, metrics.py) and Sokar et al. (google/dopamine @9f616b9,
-labs/redo/weight_recyclers.py): their definitions of ranks and of dormant neurons, by singular values and by loops.
+Sokar et al. (google/dopamine @9f616b9, labs/redo/weight_recyclers.py): their definition of dormant neurons, by loops.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Tasks of one's own: what they have to return, and those that can be made once or are slow to reset."""
+"""Tasks of one's own: what they have to return, processes, and those that can be made once or are slow to reset."""
 
 import json
 import signal
@@ -38,12 +38,14 @@ class Task(gymnasium.Env):
             time.sleep(self.seconds)
         self.t = 0
         return numpy.zeros(2, numpy.float32), {"action_mask": 1} if self.wrong == "mask" else {}
+    def fall(self):
+        raise RuntimeError("the robot has fallen over")
     def step(self, action):
         self.t, self.steps = self.t + 1, self.steps + 1
         if self.wrong == "four" and self.steps > self.after:
             return numpy.zeros(2, numpy.float32), 1.0, False, {}
         if self.wrong == "raises" and self.steps > self.after:
-            raise RuntimeError("the robot has fallen over")
+            self.fall()
         return numpy.zeros(2, numpy.float32), float(action), self.t >= self.length, False, {"reward": -5.0}
 gymnasium.register("Own-v0", Task, max_episode_steps=10_000)
 gymnasium.register("Endless-v0", Task, kwargs={"length": 10**9})
@@ -157,11 +159,11 @@ def test_where_a_task_is_wrong(wrong, after, workers, own_task, capsys):
         ppo.main(ppo.parse_args([*words, "--total-timesteps", "2048", *options(wrong=wrong, after=after)]))
     error = capsys.readouterr().err if end.value.code == 2 else f"{end.value.code}\n"
     raised = TASKS[: TASKS.index('raise RuntimeError("the robot')].count("\n") + 1
-    place = f"step, {own_task}/own_task.py line"
+    place = f"{own_task}/own_task.py line"
     if wrong == "raises":
-        says = f" raised RuntimeError: the robot has fallen over in {place} {raised}"
+        says = f" raised RuntimeError: the robot has fallen over in fall, {place} {raised}"
     else:
-        says = f": step returns 4 values: {STEP} ({place} {TASKS[: TASKS.index('def step')].count(chr(10)) + 1})"
+        says = f": step returns 4 values: {STEP} (step, {place} {TASKS[: TASKS.index('def step')].count(chr(10)) + 1})"
     assert error.startswith(f"error: --env-id gymnasium:own_task:Own-v0{says}") and error.count("\n") == 1
     assert (own_task / "runs").exists() == bool(after)
 

@@ -166,8 +166,6 @@ def test_refused_actions(space, says):
 
 
 # ---- actions ---------------------------------------------------------------------------------------------------------
-
-
 def test_an_action_reaches_the_environment_in_its_range_or_is_one_line():
     """test_export.py compares it with the exported network's in each space; matching_tasks.py checks what it gets."""
     envs = Envs((spaces.Discrete(2), spaces.MultiDiscrete([3, 2], start=[1, 0], dtype=np.int32)), [1, 2])

@@ -33,8 +33,6 @@ def batch_of(module, **columns):
 
 
 # ---- gae: test_outside.py has numbers that others publish ------------------------------------------------------------
-
-
 @MODULES
 @pytest.mark.parametrize("within", [False, True])
 @pytest.mark.parametrize("steps,envs", [(1, 3), (7, 2), (128, 8)])
