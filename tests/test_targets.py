@@ -89,10 +89,11 @@ def loss_of(module, logits, newvalue, mb, clip_coef, ent_coef, vf_coef, clip_vlo
         assert losses.pop("int_value_loss") == losses.pop("fwd_loss") == 0
         return loss, losses
     network = lambda obs: (logits, newvalue, None)  # noqa: E731
-    if module is ppo_envpool:  # of one agent, (S, B, ...)
-        network = lambda obs: (logits[None], newvalue[None], None)  # noqa: E731
+    if module is ppo_envpool:  # of two agents, (S, B, ...), of which the other has one valid row
+        network = lambda obs: (torch.stack([logits] * 2), torch.stack([newvalue] * 2), None)  # noqa: E731
         network.distribution = ppo_envpool.categorical
-        mb = ppo_envpool.Batch(*(x if x is None else x[None] for x in mb))
+        mb = ppo_envpool.Batch(*(x if x is None else torch.stack([x] * 2) for x in mb))
+        mb.valid[1, 1:] = False
         loss, losses = ppo_envpool.ppo_loss(None, network, args, ppo_envpool.weighted(mb, norm_adv=False))
         return loss[0, 0], {name: x[0, 0] for name, x in losses.items()}
     if module is isaac:  # whose actions are continuous: its loss gets the log-probabilities of discrete ones
