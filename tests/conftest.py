@@ -194,6 +194,15 @@ def run(script, runs_dir, *extra, code=0, **env):
     return done
 
 
+def train_here(module, args, code=0):
+    """Runs a script in this process, whose handlers of signals stay, to its end, and checks the exit code."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
+        patch.setattr(sys, "argv", [module.__file__])  # as the manifest's command
+        patch.setattr(signal, "signal", lambda *handler: None)
+        module.main(args)
+    assert end.value.code == code
+
+
 def two_ranks():
     """What torchrun would put into the environments of two processes on this machine."""
     with socket.socket() as free:

@@ -1,10 +1,11 @@
-"""Tensors that the tests of metrics.py and support/diagnostics.py share, and how often Hypothesis tries."""
+"""Tensors and a network that the tests of metrics.py and of the scripts share, and how often Hypothesis tries."""
 
 import math
 
 import hypothesis.strategies as st
 import pytest
 import torch
+import torch.nn as nn
 from hypothesis import settings
 
 settings.register_profile("metrics", deadline=None, derandomize=True, database=None, max_examples=200)
@@ -33,3 +34,9 @@ def orthogonal(size, seed):
 
 def approx(value, rel=1e-9, abs=1e-12):
     return pytest.approx(value, rel=rel, abs=abs, nan_ok=True)
+
+
+def nature(channels, activation, *rest):
+    """The trunk of Mnih et al. 2015 as CleanRL writes it, NCHW; its flat output has 3136 numbers of 84 x 84 frames."""
+    layers = [nn.Conv2d(channels, 32, 8, stride=4), nn.Conv2d(32, 64, 4, stride=2), nn.Conv2d(64, 64, 3, stride=1)]
+    return nn.Sequential(*[part for layer in layers for part in (layer, activation())], nn.Flatten(), *rest)

@@ -10,12 +10,11 @@ import figures
 import judge
 import numpy as np
 import pytest
-from analysis import comparisons, estimates, experiment, look, statement, sweeps
+from analysis import comparisons, estimates, experiment, statement, sweeps
 from analysis.claims import Claims
 from analysis.drawing import diagnostics_panels
 from analysis.scores import NoScores, Scores
 from analysis.suite import DIAGNOSTICS
-from conftest import study
 from papers import scaling_data
 from planted_runs import write_run
 from test_figures import GRIDS
@@ -143,124 +142,7 @@ def test_the_outer_loop_without_its_diverged_runs_has_numbers(tmp_path):
     assert by_text["the noise scale predicts the best N"].tested.why in ("", "constant")
 
 
-def test_the_noise_of_a_run_without_it_is_no_zero():
-    """A diverged run, or one without the curve, leaves the others' noise scale as it is."""
-    outer, known = study("outer_loop", "claims"), {"signal": 2.0, "noise": 300.0}
-    rows = [
-        {
-            "game": f"Task{i}",
-            "seed": seed,
-            "num_envs": n,
-            "num_steps": 32,
-            "minibatch_size": 64,
-            "learning_rate": 2.5e-4,
-        }
-        | {f"return_{q}": float(n == (8, 32)[i % 2]) for q in outer.QUARTERS}
-        | {
-            f"{part}_{q}": value * (1 + (i % 2) * (part == "noise"))
-            for part, value in known.items()
-            for q in outer.QUARTERS
-        }
-        for i in range(8)
-        for n in (8, 32)
-        for seed in (1, 2, 3)
-    ]
-    table = experiment.pd.DataFrame(rows).assign(score=1.0)
-    whole = outer.noise_predicts(Scores(table, outer.VARIES, base=outer.BASE))
-    holed = table.copy()
-    holed.loc[holed["seed"] == 2, [f"{part}_{q}" for part in known for q in outer.QUARTERS]] = np.nan
-    assert outer.noise_predicts(Scores(holed, outer.VARIES, base=outer.BASE)).estimate == whole.estimate
-    assert whole.verdict == "supported"
-    holed.loc[holed["game"] == "Task1", [f"{part}_{q}" for part in known for q in outer.QUARTERS]] = np.nan
-    nothing = outer.noise_predicts(Scores(holed, outer.VARIES, base=outer.BASE))
-    assert nothing.why == "no run has the noise scale in Task1"
-
-
-# ---- studies ---------------------------------------------------------------------------------------------------------
-@pytest.fixture(scope="module")
-def dataset():
-    return experiment.read_dataset(experiment.DATASET)
-
-
-def holed(runs, varies):
-    """(name, runs) of a study's runs without some of them, or of their numbers."""
-    names = ["game", *varies]
-    numbers = [name for name in runs if runs[name].dtype.kind == "f" and name not in (*names, "minibatch_size")]
-    place = runs.iloc[len(runs) // 2]
-    here, seed, setting = runs["game"] == place["game"], runs["seed"] == place["seed"], same(runs, place, varies)
-    without = runs.copy()
-    without.loc[setting & here & seed, numbers] = np.nan
-    yield "a seed", runs[~(setting & here & seed)]
-    yield "a setting in one task", runs[~(setting & here)]
-    yield "one seed in a task", runs[~here | seed]
-    yield "a run's numbers", without
-    settings = runs.drop_duplicates(list(varies))
-    few = settings.iloc[::3] if len(settings) <= 12 else settings.iloc[len(settings) // 2 :][:1]
-    for _, other in few.iterrows():
-        yield "a setting", runs[~same(runs, other, varies)]
-
-
-def same(runs, other, varies):
-    """Whether each run has the setting of another."""
-    return np.all(
-        [(runs[name] == other[name]) | (runs[name].isna() & (other[name] != other[name])) for name in varies], 0
-    )
-
-
-SLOW = {"atlas": 3, "diagnostics": 1, "map": 1, "outer_loop": 2, "training": 2}  # tasks that are looked at; else all
-LARGE = {"diagnostics": 3, "training": 4}  # of every so many settings one is looked at; else all
-NEEDED = {  # what a study cannot do without: then it ends with one line
-    "atlas": "every run of its design",
-    "data_reuse": "its base",
-    "lunarlander": "the setting that collapses",
-    "outer_loop": "its base",
-}
-STUDIES = sorted(
-    path.parent.name for path in experiment.RESULTS.glob("*/claims.py") if path.with_name("verdicts.csv").exists()
-)
-
-
-@pytest.mark.parametrize("name", STUDIES)
-def test_a_study_with_holes(name, dataset, monkeypatch, capsys):
-    """Each row of verdicts.csv has a number, or why there is none; the picture is drawn."""
-    monkeypatch.setattr(experiment, "REPS", 20)
-    code, made, refused = experiment.load(name), 0, 0
-    runs = experiment.runs_of(code, dataset)
-    few = runs.groupby(["game", *code.VARIES], dropna=False)["seed"].rank(method="first") <= 3
-    runs = runs[few & runs["game"].isin(sorted(runs["game"].unique())[: SLOW.get(name)])]
-    runs = runs[runs.groupby([*code.VARIES], dropna=False).ngroup() % LARGE.get(name, 1) == 0]
-    drawn = set()
-    for what, some in holed(runs, code.VARIES):
-        try:
-            scores = experiment.scores_of(code, some.reset_index(drop=True), experiment.RESULTS / name)
-            rows = list(code.claims(scores).rows())
-            if hasattr(code, "draw") and "setting" in what and what not in drawn:
-                drawn.add(what)
-                code.draw(scores)
-                look.plt.close("all")
-        except SystemExit as end:
-            says, refused = capsys.readouterr().err, refused + 1
-            assert end.code == 2 and says.startswith("error: ") and says.count("\n") == 1
-            assert name == "atlas" or name in NEEDED and what == "a setting", says
-            continue
-        made += 1
-        assert (name, what) != ("advise", "a setting") or {row["value"] for row in rows} == {"nan"}
-        for row in rows:
-            assert row["value"] != "nan" or row["remark"] or row["family"] in ("by game", "estimate"), (what, row)
-    assert refused <= (made + refused if name == "atlas" else name in NEEDED)
-
-
-def test_the_atlas_names_what_it_lacks(capsys):
-    atlas = study("atlas", "claims")
-    whole = {(*n_by_t, rate): np.ones(3) for n_by_t in atlas.N_BY_TS for rate in atlas.RATES}
-    assert atlas.settings_of(whole).top == 1
-    del whole[32, 32, 2e-3]
-    with pytest.raises(SystemExit):
-        atlas.settings_of(whole, "Acrobot-v1")
-    says = "error: atlas: step 1 of Acrobot-v1 has no runs of (32, 32, 0.002) (N, T, rate): expected"
-    assert capsys.readouterr().err.startswith(says)
-
-
+# ---- tables ----------------------------------------------------------------------------------------------------------
 def test_a_claim_that_misses_scores_says_which():
     rows = [
         {"game": game, "num_envs": n, "num_steps": 8, "seed": seed, "score": float(n + seed)}

@@ -3,11 +3,7 @@
 The hand-worked inputs are chosen where the definitions disagree, so that a test of one cannot pass with another.
 """
 
-import ast
-import inspect
 import math
-import sys
-from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
@@ -18,6 +14,8 @@ from hypothesis import assume, given
 from tensors import NAN, approx, factors, orthogonal, rand, randn, seeds, shuffled
 
 import metrics
+import ppo_atari_envpool
+import pqn_atari_envpool
 
 
 def ranks_of(features, tau=0.99, delta=0.01):
@@ -50,12 +48,7 @@ def activity_of_units(layer):
     return units.tolist()
 
 
-# ---- the module ------------------------------------------------------------------------------------------------------
-def test_is_python_3_8_and_imports_only_torch_and_the_standard_library():
-    tree = ast.parse(Path(metrics.__file__).read_text(), feature_version=(3, 8))
-    imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
-    modules = {getattr(node, "module", None) or alias.name for node in imports for alias in node.names}
-    assert {name for name in modules if name not in sys.stdlib_module_names} == {"torch"}
+# ---- inputs ----------------------------------------------------------------------------------------------------------
 
 
 # name -> (call on one float tensor of shape (6, 3), does zeros((6, 3)) have an answer)
@@ -121,11 +114,6 @@ def test_no_tensor_at_all_gives_nan():
     assert math.isnan(metrics.gradient_kurtosis([None]))
 
 
-def test_every_public_function_is_documented():
-    functions = [f for name, f in inspect.getmembers(metrics, inspect.isfunction) if not name.startswith("_")]
-    assert len(functions) > 20 and all(f.__doc__ for f in functions)
-
-
 # ---- feature rank ----------------------------------------------------------------------------------------------------
 HADAMARD = torch.tensor(scipy.linalg.hadamard(8), dtype=torch.float64) / math.sqrt(8)  # column 0 is constant
 
@@ -144,31 +132,20 @@ def by_svd(features, tau=0.99, delta=0.01):
     }
 
 
-def test_a_spectrum_on_which_all_four_ranks_differ():
+@pytest.mark.parametrize("columns", [5, 20])
+def test_a_spectrum_on_which_all_four_ranks_differ(columns):
+    """With more rows than features, and with fewer."""
     # Squares 400, 9, 4, 1, 1 of 415: 400, 409, 413 pass 410.85 at 3. Unsquared 20, 3, 2, 1, 1 of 27: 26.73 needs all 5.
     # Column 0 of the Hadamard matrix is constant, so that centring removes the 20: 9, 4, 1, 1 of 15 pass 14.85 at 4.
     singular_values = torch.tensor([20.0, 3, 2, 1, 1], dtype=torch.float64)
-    features = HADAMARD[:, :5] * singular_values
+    features = (HADAMARD[:, :5] * singular_values) @ orthogonal(columns, 0)[:5]
     entropy = 20 / 27 * math.log(27 / 20) + 1 / 9 * math.log(9) + 2 / 27 * math.log(27 / 2) + 2 / 27 * math.log(27)
     expected = {"feature_rank": 3.0, "feature_rank/centered": 4.0, "feature_rank/srank": 5.0}
     expected["feature_rank/effective_rank"] = approx(math.exp(entropy))  # 2.468; of the squares it would be 1.20
     assert ranks_of(features) == expected
-    assert metrics.feature_rank(features) == 3.0
-    assert metrics.feature_rank(features, centered=True) == 4.0
-    assert metrics.feature_rank(torch.ones(1, 4), centered=True) == 0.0  # one row has no variance
-    assert metrics.srank(features) == 5.0
-    assert metrics.effective_rank(features) == approx(math.exp(entropy))
     # 20 of 27 is 74 %, 400 of 415 is 96 %, 409 is 98.6 %
     assert [metrics.feature_rank(features, tau) for tau in (0.96, 0.98, 0.99, 1.0)] == [1, 2, 3, 5]
     assert [metrics.srank(features, delta) for delta in (0.3, 0.2, 0.1, 0.05)] == [1, 2, 3, 4]
-    assert ranks_of(features, tau=0.96, delta=0.2)["feature_rank"] == 1.0
-    assert ranks_of(features, tau=0.96, delta=0.2)["feature_rank/srank"] == 2.0
-
-
-def test_the_same_with_more_features_than_rows():
-    features = (HADAMARD[:, :5] * torch.tensor([20.0, 3, 2, 1, 1], dtype=torch.float64)) @ orthogonal(20, 0)[:5]
-    ranks = ranks_of(features)  # (8, 20)
-    assert [ranks["feature_rank" + key] for key in ("", "/centered", "/srank")] == [3, 4, 5]
 
 
 @pytest.mark.parametrize("shape", [(300, 40), (40, 300), (64, 64), (1, 5), (5, 1), (1, 1), (2, 2)])
@@ -201,12 +178,6 @@ def test_float32_features_are_not_multiplied_in_float32():
         assert ranks_of(features) == {key: approx(value, rel=1e-3) for key, value in expected.items()}
 
 
-def test_large_offset_hides_the_rest_unless_centred():
-    features = randn(400, 6, seed=0) @ randn(6, 20, seed=1) + 1e3
-    assert metrics.feature_rank(features) == 1.0
-    assert metrics.feature_rank(features, centered=True) == by_svd(features)["feature_rank/centered"] == 6.0
-
-
 def test_equal_directions_count_exactly():
     identities = [c * torch.eye(size, dtype=torch.float64) for size in (100, 200, 500) for c in (0.1, 0.3, 0.7, 3.3)]
     for q in identities + [orthogonal(10, 5), orthogonal(512, 5)]:  # .99 * 100 is a tie: rounding would say 99 or 100
@@ -216,86 +187,24 @@ def test_equal_directions_count_exactly():
         assert ranks["feature_rank/effective_rank"] == approx(size)
 
 
-def test_the_eigensolver_never_sees_a_nan(monkeypatch):
-    monkeypatch.setattr(torch.linalg, "eigvalsh", lambda _: pytest.fail("some LAPACKs raise, some hang"))
-    assert math.isnan(metrics.effective_rank(torch.full((9, 4), NAN)))
-
-
 def test_degenerate_features():
-    ranks = ranks_of(torch.zeros(9, 4))
-    assert set(ranks.values()) == {0}
+    assert set(ranks_of(torch.zeros(9, 4)).values()) == {0}
     for shape in ((200, 16), (16, 200)):  # identical rows: centring leaves only rounding, which is not a rank
-        constant = (1e3 * randn(1, shape[1])).expand(shape)
-        ranks = ranks_of(constant)
-        assert ranks["feature_rank/centered"] == metrics.feature_rank(constant, centered=True) == 0.0
+        ranks = ranks_of((1e3 * randn(1, shape[1])).expand(shape))
+        assert ranks["feature_rank/centered"] == 0.0
         assert ranks["feature_rank"] == ranks["feature_rank/srank"] == 1.0
         assert ranks["feature_rank/effective_rank"] == approx(1.0)
-    for bad in (math.nan, math.inf, -math.inf):
-        features = randn(9, 4)
-        features[3, 2] = bad
-        ranks = ranks_of(features)
-        assert all(math.isnan(value) for value in ranks.values())
     assert math.isnan(metrics.feature_rank(torch.full((3, 3), 1e200, dtype=torch.float64)))  # overflows when squared
 
 
 def test_an_eigensolver_that_fails_costs_a_point_not_a_run(monkeypatch):
-    def fail(_):
+    def fail(matrix):
+        assert matrix.isfinite().all(), "some LAPACKs raise, some hang"
         raise torch.linalg.LinAlgError("did not converge")
 
     monkeypatch.setattr(torch.linalg, "eigvalsh", fail)
-    ranks = ranks_of(randn(9, 4))
-    assert all(math.isnan(value) for value in ranks.values())
-
-
-@st.composite
-def features_of_any_rank(draw):
-    seed, rows, columns = draw(seeds), draw(st.integers(1, 24)), draw(st.integers(1, 24))
-    rank = draw(st.integers(1, min(rows, columns)))
-    decay = torch.exp(-draw(st.floats(0, 2)) * torch.arange(rank, dtype=torch.float64))
-    offset = draw(st.sampled_from([0.0, 1.0]))
-    return randn(rows, rank, seed=seed) * decay @ randn(rank, columns, seed=seed + 1) + offset
-
-
-def same_ranks(a, b, centered=True):
-    return all(a[key] == approx(b[key], rel=1e-6) for key in b if centered or key != "feature_rank/centered")
-
-
-@given(features_of_any_rank(), seeds, factors)
-def test_rank_invariances(features, seed, factor):
-    ranks = ranks_of(features)
-    rows, columns = features.shape
-    assert same_ranks(ranks_of(features @ orthogonal(columns, seed)), ranks)
-    assert same_ranks(ranks_of(orthogonal(rows, seed) @ features), ranks, centered=False)
-    assert same_ranks(ranks_of(shuffled(features, seed)), ranks)
-    assert same_ranks(ranks_of(shuffled(features.t(), seed).t()), ranks)
-    assert same_ranks(ranks_of(-factor * features), ranks)
-    assert same_ranks(ranks_of(features.repeat(3, 1)), ranks)  # may turn a wide matrix into a tall one
-    padding = torch.zeros(rows, 20, dtype=torch.float64)
-    assert same_ranks(ranks_of(torch.cat([features, padding], 1)), ranks)  # may turn tall into wide
-    moved = features + randn(1, columns, seed=seed)
-    assert metrics.feature_rank(moved, centered=True) == ranks["feature_rank/centered"]
-
-
-@given(features_of_any_rank())
-def test_rank_bounds_and_order(features):
-    ranks = ranks_of(features)
-    smaller = min(features.shape)
-    assert 1 <= ranks["feature_rank"] <= ranks["feature_rank/srank"] <= smaller
-    assert 1 - 1e-9 <= ranks["feature_rank/effective_rank"] <= smaller + 1e-9
-    assert ranks["feature_rank/centered"] <= min(smaller, len(features) - 1)  # one degree of freedom goes to the mean
-    taus = (0.1, 0.5, 0.9, 0.99, 0.999, 1.0)
-    by_tau = [metrics.feature_rank(features, tau) for tau in taus]
-    assert by_tau == sorted(by_tau) and by_tau[3] == ranks["feature_rank"]
-    sranks = [metrics.srank(features, delta) for delta in (0.5, 0.1, 0.01, 0.001)]
-    assert sranks == sorted(sranks) and sranks[2] == ranks["feature_rank/srank"]
-    assert metrics.effective_rank(features) == ranks["feature_rank/effective_rank"]
-
-
-@given(seeds, st.integers(1, 12), st.integers(1, 12))
-def test_rank_one_is_one_by_every_definition(seed, rows, columns):
-    ranks = ranks_of(randn(rows, 1, seed=seed) @ randn(1, columns, seed=seed + 1))
-    assert ranks["feature_rank"] == ranks["feature_rank/srank"] == 1
-    assert ranks["feature_rank/effective_rank"] == approx(1.0, rel=1e-6)
+    for features in (randn(9, 4), torch.full((9, 4), NAN)):
+        assert all(math.isnan(value) for value in ranks_of(features).values())
 
 
 # ---- dormant neurons -------------------------------------------------------------------------------------------------
@@ -314,28 +223,12 @@ def test_dormant_neurons_by_hand():
     assert metrics.zero_fraction(layers) == approx((4 * 4 / 8 + 2 * 2 / 4) / 6)
 
 
-def test_units_of_all_layers_count_the_same():
-    layers = [torch.zeros(5, 30), torch.ones(5, 10)]
-    assert metrics.dormant_neurons(layers) == metrics.dormant_neurons_tau(layers, 0.1) == approx(75.0)
-    assert metrics.zero_fraction(layers) == approx(0.75)
-    conv = [torch.zeros(5, 30, 9, 9), torch.ones(5, 10)]  # a unit is a channel, however many positions it has
-    assert metrics.dormant_neurons(conv) == metrics.dormant_neurons_tau(conv, 0.1) == approx(75.0)
-    assert metrics.zero_fraction(conv) == approx(0.75)
-
-
 def test_conv_channel_with_one_live_position_is_alive():
     h = torch.zeros(4, 3, 5, 5)
     h[2, 1, 4, 0] = 1.0
     assert activity_of_units(h) == approx([0, 1 / 100, 0], rel=1e-6)
     assert metrics.dormant_neurons([h]) == metrics.dormant_neurons_tau([h], 0.0) == approx(200 / 3)
     assert metrics.zero_fraction([h]) == approx(299 / 300)
-
-
-def test_planted_dead_units():
-    h = torch.relu(randn(64, 40)) + 0.01
-    h[:, [3, 5, 8, 13]] = 0.0
-    percents = metrics.dormant_neurons([h]), metrics.dormant_neurons_tau([h], 0.0), 100 * metrics.zero_fraction([h])
-    assert percents == approx((10.0, 10.0, 10.0))
 
 
 def test_an_all_dead_layer_is_wholly_dormant():
@@ -355,11 +248,6 @@ def test_thresholds_eps_is_strict_and_tau_is_not():
     assert metrics.dormant_neurons_tau([h], math.nextafter(0.5, 0)) == 0.0
 
 
-def test_signs_do_not_cancel():
-    h = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
-    assert metrics.dormant_neurons([h]) == metrics.dormant_neurons_tau([h], 0.1) == 50.0
-
-
 def test_low_precision_activations_are_averaged_in_more():
     h = torch.zeros(4096, 2, dtype=torch.bfloat16)
     h[:, 0], h[0, 1] = 1.0, 1.0
@@ -377,19 +265,8 @@ def test_dormant_properties(seed, rows, units, threshold, space):
     by_tau = [metrics.dormant_neurons_tau(layers, tau) for tau in taus]
     by_eps = [metrics.dormant_neurons(layers, eps) for eps in epss]
     assert by_tau == sorted(by_tau) and by_eps == sorted(by_eps) and by_eps[-1] == 100.0
-    assert by_tau[0] <= 100 * metrics.zero_fraction(layers) + 1e-9  # a unit at zero on all rows is so on each
-
-    # tau: each layer has its own scale; rows, their order and their multiplicity; units in any order
-    for same in (
-        [4 * layers[0], layers[1] / 64],
-        [layers[1], h],
-        [shuffled(x, seed) for x in layers],
-        [torch.cat([x, x]) for x in layers],
-        [shuffled(h.transpose(0, 1), seed).transpose(0, 1), layers[1]],
-    ):
-        assert [metrics.dormant_neurons_tau(same, tau) for tau in taus] == approx(by_tau)
-    # more rows can only wake a unit up
-    assert metrics.dormant_neurons_tau([x[: rows // 2 + 1] for x in layers], 0.0) >= by_tau[0]
+    scaled = [4 * layers[0], layers[1] / 64]  # each layer has its own scale
+    assert [metrics.dormant_neurons_tau(scaled, tau) for tau in taus] == approx(by_tau)
     # parts of the rows
     parts = metrics.joined(metrics.activity([x[i : i + 7] for x in layers]) for i in range(0, rows, 7))
     assert [metrics.dormant_neurons_tau(parts, tau) for tau in taus] == approx(by_tau)
@@ -401,56 +278,9 @@ def test_dormant_properties(seed, rows, units, threshold, space):
     assert deviations.of_units()[0].tolist() == approx(by_row.std(1, unbiased=False).tolist(), abs=1e-7)
 
 
-@given(seeds, st.integers(1, 9))
-def test_zeroed_units_are_found_and_no_others(seed, dead):
-    h = rand(16, 10, seed=seed) + 0.5
-    h[:, torch.randperm(10, generator=torch.Generator().manual_seed(seed))[:dead]] = 0.0
-    assert metrics.dormant_neurons_tau([h], 0.0) == metrics.dormant_neurons_tau([h], 0.025) == approx(10.0 * dead)
-    assert metrics.dormant_neurons([h]) == approx(10.0 * dead)
-    assert metrics.dormant_neurons([1e-6 * h]) == 100.0  # eps knows the scale, tau does not
-    assert metrics.dormant_neurons_tau([1e-6 * h], 0.025) == approx(10.0 * dead)
-
-
 # ---- weight norm -----------------------------------------------------------------------------------------------------
-SQRT_2 = math.sqrt(2)
-
-
-def layer_init(layer, std=SQRT_2):
-    nn.init.orthogonal_(layer.weight, std)
-    nn.init.zeros_(layer.bias)
-    return layer
-
-
-def nature_cnn(normalization):
-    """CleanRL's Atari trunk: (64 - 8) / 4 ... on 84 x 84 frames the layers are 20, 9 and 7 wide."""
-    layers = []
-    for layer, shape in (
-        (nn.Conv2d(4, 32, 8, 4), (32, 20, 20)),
-        (nn.Conv2d(32, 64, 4, 2), (64, 9, 9)),
-        (nn.Conv2d(64, 64, 3, 1), (64, 7, 7)),
-        (nn.Linear(3136, 512), (512,)),
-    ):
-        layers += [nn.Flatten()] * (len(shape) == 1) + [layer_init(layer)]
-        layers += [nn.LayerNorm(shape)] * normalization + [nn.ReLU()]
-    return nn.Sequential(*layers)
-
-
-class PPOAgent(nn.Module):
-    def __init__(self, num_actions):
-        super().__init__()
-        self.network = nature_cnn(normalization=False)
-        self.actor = layer_init(nn.Linear(512, num_actions), 0.01)
-        self.critic = layer_init(nn.Linear(512, 1), 1.0)
-
-
-def test_weight_norm_of_the_ppo_atari_network_at_initialisation():
+def test_the_weight_norm_of_ppos_network_at_initialisation():
     # An orthogonal matrix with gain g and k rows (k <= columns) has squared norm g^2 k.
-    agent = PPOAgent(num_actions=6)
-    norms = norms_of(agent)
-    expected = math.sqrt(2 * (32 + 64 + 64 + 512) + 1e-4 * 6 + 1)
-    assert expected == approx(36.67, abs=0.005)
-    assert norms["weight_norm"] == approx(expected, rel=1e-5)
-    assert metrics.weight_norm(agent.parameters()) == approx(norms["weight_norm"])
     layers = {
         "network_0": 8,
         "network_2": math.sqrt(128),
@@ -459,21 +289,20 @@ def test_weight_norm_of_the_ppo_atari_network_at_initialisation():
         "actor": 0.01 * math.sqrt(6),
         "critic": 1,
     }
-    assert norms == {
-        "weight_norm": approx(expected, rel=1e-5),
+    assert norms_of(ppo_atari_envpool.Agent(6)) == {
+        "weight_norm": approx(math.sqrt(2 * (32 + 64 + 64 + 512) + 1e-4 * 6 + 1), rel=1e-5),  # 36.67
         **{"weight_norm/" + name: approx(value, rel=1e-5) for name, value in layers.items()},
     }
 
 
 def test_layer_norm_gains_are_told_apart():
-    q_network = nn.Sequential(nature_cnn(normalization=True), layer_init(nn.Linear(512, 6)))
-    norms = norms_of(q_network)
+    norms = norms_of(pqn_atari_envpool.QNetwork(6))
     gains = 32 * 20 * 20 + 64 * 9 * 9 + 64 * 7 * 7 + 512
     weights = 2 * (32 + 64 + 64 + 512 + 6)
     assert gains == 21632 and norms["weight_norm/normalization"] == approx(math.sqrt(gains), rel=1e-5)  # 147.1
     assert norms["weight_norm/without_normalization"] == approx(math.sqrt(weights), rel=1e-5)  # 36.8
     assert norms["weight_norm"] == approx(math.sqrt(gains + weights), rel=1e-5)  # 151.6
-    assert norms["weight_norm/0_1"] == approx(math.sqrt(32 * 20 * 20), rel=1e-5)
+    assert norms["weight_norm/network_1"] == approx(math.sqrt(32 * 20 * 20), rel=1e-5)
 
 
 @pytest.mark.parametrize("layer", [nn.LayerNorm(4), nn.GroupNorm(2, 4), nn.BatchNorm1d(4), nn.BatchNorm2d(4)])
@@ -506,28 +335,6 @@ def test_weight_norm_is_summed_in_float64():
     assert metrics.weight_norm([torch.full((100,), 1e30)]) == approx(1e31, rel=1e-6)
     assert metrics.weight_norm([torch.full((4096,), 300.0, dtype=torch.float16)]) == approx(300 * 64)
     assert metrics.weight_norm([torch.tensor([3.0, 0.0]), torch.tensor([[-4.0]]), torch.tensor(12.0)]) == approx(13.0)
-
-
-@given(seeds, st.lists(st.integers(1, 20), min_size=1, max_size=5), st.floats(-1e3, 1e3))
-def test_weight_norm_properties(seed, sizes, factor):
-    parameters = [randn(size, seed=seed + i) for i, size in enumerate(sizes)]
-    norm = metrics.weight_norm(parameters)
-    assert norm == approx(torch.cat(parameters).norm().item())
-    assert norm**2 == approx(sum(metrics.weight_norm([p]) ** 2 for p in parameters))
-    assert metrics.weight_norm([-shuffled(p, seed) for p in parameters[::-1]]) == approx(norm)
-    assert metrics.weight_norm([factor * p for p in parameters]) == approx(abs(factor) * norm)
-
-
-@given(seeds)
-def test_layers_add_up_to_the_total(seed):
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 2)))
-    norms = norms_of(model)
-    total = norms.pop("weight_norm")
-    kinds = [norms.pop("weight_norm/normalization"), norms.pop("weight_norm/without_normalization")]
-    assert sorted(norms) == ["weight_norm/0", "weight_norm/1_0", "weight_norm/1_1"]
-    assert total**2 == approx(sum(value**2 for value in norms.values())) == approx(sum(value**2 for value in kinds))
-    assert total == approx(metrics.weight_norm(model.parameters()))
 
 
 # ---- gradient kurtosis -----------------------------------------------------------------------------------------------
@@ -570,21 +377,6 @@ def test_zeros_bend_the_kurtosis_both_ways():
     assert values == approx([6.6, 16.0, 1.09, 8.7], rel=0.1)  # up, down, up
 
 
-def test_known_distributions_as_eps_vanishes():
-    # "Heavy-tailed" here means a lower number: the Cauchy distribution is below the Gaussian.
-    n, generator = 400000, torch.Generator().manual_seed(0)
-    u = (torch.rand(n, generator=generator, dtype=torch.float64) - 0.5) * math.pi
-    assert metrics.gradient_kurtosis([randn(n)], eps=1e-30) == approx(7.0, rel=0.05)
-    assert metrics.gradient_kurtosis([torch.tan(u)], eps=1e-30) == approx(5.0, rel=0.05)
-    assert metrics.gradient_kurtosis([torch.exp(randn(n))], eps=1e-30) == approx(3.0, rel=0.05)
-
-
-def test_the_default_eps_depends_on_the_scale():
-    g = randn(400000)
-    by_scale = [metrics.gradient_kurtosis([scale * g]) for scale in (1e-1, 1e-4, 1e-6, 1e-8)]
-    assert by_scale == approx([6.96, 6.62, 4.1, 2.4], rel=0.03)
-
-
 def test_degenerate_gradients():
     zeros = torch.zeros(50)
     assert math.isnan(metrics.gradient_kurtosis([zeros])) and math.isnan(metrics.gradient_kurtosis_nonzero([zeros]))
@@ -594,16 +386,6 @@ def test_degenerate_gradients():
     assert math.isnan(metrics.gradient_kurtosis([torch.tensor([0.3])]))
     assert math.isnan(metrics.gradient_kurtosis([torch.tensor([0.0, 1.0])], eps=0.0))  # ln 0
     assert metrics.gradient_zero_fraction([torch.tensor([-0.0, 1e-45, 1.0, 0.0])]) == 0.5  # subnormals are not zero
-
-
-def test_entries_are_pooled_not_averaged_over_tensors():
-    a, b = randn(1000, seed=1), 1e-3 * randn(50, 4, seed=2)
-    pooled = metrics.gradient_kurtosis([a, b])
-    flat = torch.cat([a, b.flatten()])
-    assert pooled == approx(metrics.gradient_kurtosis([flat]))
-    separate = [metrics.gradient_kurtosis([a]), metrics.gradient_kurtosis([b])]
-    assert abs(pooled - sum(separate) / 2) > 0.5
-    assert metrics.gradient_kurtosis(x for x in [a, None, b]) == approx(pooled)  # a generator will do
 
 
 def test_real_gradients_as_tensors_or_as_one_vector():
@@ -654,26 +436,6 @@ def test_coverage_by_hand():
     assert metrics.coverage(torch.tensor([[-0.1, 1.1], [0.1, 0.9]]), 4) == 1 / 16  # outside: the nearest cell
     assert metrics.coverage(torch.zeros(0, 2), 8) == metrics.coverage(torch.tensor([]), 8) == 0.0
     assert math.isnan(metrics.coverage(torch.tensor([[0.5, NAN]]), 8))
-
-
-def test_coverage_of_a_full_lattice_and_of_uniform_points():
-    for grid in (1, 3, 8, 50):
-        centres = (torch.arange(grid, dtype=torch.float64) + 0.5) / grid
-        assert metrics.coverage(torch.cartesian_prod(centres, centres), grid) == 1.0
-        assert metrics.coverage(torch.stack([centres, centres], 1), grid) == approx(1 / grid)
-    assert metrics.coverage(rand(10000, 2), 100) == approx(1 - (1 - 1e-4) ** 10000, rel=0.02)  # .63
-
-
-@given(seeds, st.integers(1, 60), st.integers(1, 60), st.integers(1, 12))
-def test_coverage_properties(seed, num_points, num_others, grid):
-    points, others = rand(num_points, 2, seed=seed), rand(num_others, 2, seed=seed + 1).square()
-    covered, union = metrics.coverage(points, grid), metrics.coverage(torch.cat([points, others]), grid)
-    assert 1 / grid**2 <= covered <= min(1, num_points / grid**2)
-    assert max(covered, metrics.coverage(others, grid)) <= union <= covered + metrics.coverage(others, grid) + 1e-12
-    for same in (shuffled(points, seed), points.repeat(2, 1), points.flip(1)):
-        assert metrics.coverage(same, grid) == covered
-    cells, finer = covered * grid**2, metrics.coverage(points, 2 * grid) * (2 * grid) ** 2
-    assert cells - 1e-9 <= finer <= 4 * cells + 1e-9
 
 
 def numbers_of(hidden, logits, other, log_ratio, values, returns, std, valid=None):

@@ -5,7 +5,6 @@ import importlib
 import json
 import math
 import os
-import sys
 from fractions import Fraction
 from functools import partial
 from types import SimpleNamespace
@@ -13,13 +12,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn as nn
-from conftest import ROOT, Forked, curves, environment, load_checkpoint, refusal, run_forked, wait_for
+from conftest import curves, load_checkpoint, refusal, train_here
 from test_envpool import SIZE, run_here
+from test_targets import batch_of
 
 import ppo_envpool
 import ppo_ewma_atari_envpool as ewma
 import ppo_isaacgym
-from support import devices, layers, reading, recipe, rundir
+from support import devices, layers, recipe, rundir
 
 
 # ---- the recipe ------------------------------------------------------------------------------------------------------
@@ -125,52 +125,48 @@ def test_the_surrogate_is_hiltons():
     torch.testing.assert_close(on_behaviour[keep], ppo[keep], rtol=1e-4, atol=1e-5)
 
 
-def test_three_losses_of_the_proximal_policy():
-    """Each script's loss has the surrogate of its own log-probabilities; without it nothing has changed."""
-    torch.manual_seed(0)
-    logits, proximal_logits = torch.randn(2, 6, 3)
-    actions, advantages, values, returns = torch.arange(6) % 3, *torch.randn(3, 6)
-    logprobs, valid, count = torch.randn(6) - 1, torch.ones(6, dtype=torch.bool), torch.tensor(6)
-    new, proximal = (x.log_softmax(-1).gather(-1, actions[:, None]).squeeze(-1) for x in (logits, proximal_logits))
+class Network:
+    """What the scripts ask of an agent, or of its average: known outputs, values and a deviation."""
 
-    class Network:
-        """What the scripts ask of an agent, or of its average: known outputs, values and a deviation."""
+    def __init__(self, outputs, values, logstd=None):
+        self.outputs, self.values, self.actor_logstd, self.module = outputs, values, logstd, self
 
-        def __init__(self, outputs, logstd=None):
-            self.outputs, self.actor_logstd, self.module = outputs, logstd, self
+    def distribution(self, outputs, actions):
+        if self.actor_logstd is None:
+            return ppo_envpool.categorical(outputs, actions)
+        return ppo_envpool.gaussian(outputs, self.actor_logstd, actions)
 
-        def distribution(self, outputs, actions):
-            if self.actor_logstd is None:
-                return ppo_envpool.categorical(outputs, actions)
-            return ppo_envpool.gaussian(outputs, self.actor_logstd, actions)
+    def __call__(self, obs):
+        return self.outputs, self.values, None
 
-        def __call__(self, obs):
-            return self.outputs, values, None
 
-    agent, prox = Network(logits), Network(proximal_logits)
-    args = SimpleNamespace(clip_coef=0.2, ent_coef=0.0, vf_coef=0.5, clip_vloss=True)
-    expected = ppo_envpool.ewma_surrogate(new - logprobs, proximal - logprobs, advantages, torch.tensor(0.2)).mean()
-    mb = ewma.Batch(None, logits, actions, logprobs, values, returns, advantages, valid)
-    _, losses = ewma.ppo_loss(prox, agent, args, mb, count)
-    torch.testing.assert_close(losses["policy_loss"], expected)
-    assert ewma.ppo_loss(None, agent, args, mb, count)[1]["policy_loss"] != expected
+@pytest.mark.parametrize(
+    "module,continuous", [(ewma, False), (ppo_isaacgym, True), (ppo_envpool, False), (ppo_envpool, True)]
+)
+def test_the_loss_with_a_proximal_policy(module, continuous):
+    """The surrogate is of the script's own log-probabilities and, of the average, of its own deviation."""
+    generator = torch.Generator().manual_seed(0)
+    outputs, others = torch.randn(2, 6, 3, generator=generator)
+    proximal_outputs = outputs.lerp(others, 0.4)
+    actions = torch.randn(6, 3, generator=generator) if continuous else torch.arange(6) % 3
+    logprobs, values, returns, advantages = torch.randn(4, 6, generator=generator) - 1
+    logstds = (torch.zeros(1, 3), torch.full((1, 3), 0.05)) if continuous else (None, None)
+    agent, prox = Network(outputs, values, logstds[0]), Network(proximal_outputs, values, logstds[1])
+    new, proximal = (x.distribution(x.outputs, actions)[0] for x in (agent, prox))
+    expected = ewma.ewma_surrogate(new - logprobs, proximal - logprobs, advantages, 0.2).mean().item()
+    rows = {"logprobs": logprobs, "values": values, "returns": returns, "advantages": advantages, "actions": actions}
+    rows |= {"valid": torch.ones(6, dtype=torch.bool), "weights": torch.full((6,), 1 / 6), "means": outputs}
+    args, count = SimpleNamespace(clip_coef=0.2, ent_coef=0.0, vf_coef=0.5, clip_vloss=True), [torch.tensor(6)]
+    if module is ppo_envpool:  # one agent, (S, B, ...)
+        rows, count = {name: x[None] for name, x in rows.items()}, []
+        agent.outputs, prox.outputs, args.clip_coef = outputs[None], proximal_outputs[None], torch.tensor([0.2])
+    mb = batch_of(module, **rows, logstds=logstds[0])
+    _, losses = module.ppo_loss(prox, agent, args, mb, *count)
+    assert losses["policy_loss"].item() == pytest.approx(expected, rel=1e-5)
+    _, without = module.ppo_loss(None, agent, args, mb, *count)
+    assert without["policy_loss"].item() != pytest.approx(expected, rel=1e-5)
     outside = ((new - proximal).exp() - 1.0).abs() > 0.2  # where the ratio is clipped
-    assert losses["clipfrac"] == outside.float().mean() != ((new - logprobs).exp() - 1.0).abs().gt(0.2).float().mean()
-    of_agents = SimpleNamespace(**{**vars(args), "clip_coef": torch.tensor([0.2])})  # one for each agent
-    mb = ppo_envpool.Batch(None, logits, actions, logprobs, values, returns, advantages, valid, valid / count)
-    _, losses = ppo_envpool.ppo_loss(prox, agent, of_agents, mb)
-    torch.testing.assert_close(losses["policy_loss"].squeeze(), expected)
-    (mean, proximal_mean, chosen), logstds = torch.randn(3, 6, 2), (torch.zeros(1, 2), torch.full((1, 2), 0.3))
-    agent, prox = Network(mean, logstds[0]), Network(proximal_mean, logstds[1])
-    new, proximal = (ppo_isaacgym.gaussian(x.outputs, x.actor_logstd, chosen)[0] for x in (agent, prox))
-    expected = ppo_isaacgym.ewma_surrogate(new - logprobs, proximal - logprobs, advantages, 0.2).mean()
-    mb = ppo_isaacgym.Batch(None, mean, logstds[0], chosen, logprobs, values, returns, advantages, valid)
-    _, losses = ppo_isaacgym.ppo_loss(prox, agent, args, mb, count)
-    torch.testing.assert_close(losses["policy_loss"], expected)
-    columns = (x[None] for x in (mean, chosen, logprobs, values, returns, advantages, valid, valid / count))
-    agent.outputs, prox.outputs = mean[None], proximal_mean[None]  # of one agent (S, B, A)
-    _, losses = ppo_envpool.ppo_loss(prox, agent, of_agents, ppo_envpool.Batch(None, *columns))
-    torch.testing.assert_close(losses["policy_loss"].squeeze(), expected)  # its own deviation, not the agent's
+    assert losses["clipfrac"].item() == pytest.approx(outside.float().mean().item()) != without["clipfrac"].item()
 
 
 @pytest.mark.parametrize("module", [ewma, ppo_isaacgym, ppo_envpool])
@@ -196,31 +192,17 @@ def test_the_proximal_policy_is_the_average_after_each_step(module, isaacgym, tm
 
     monkeypatch.setattr(module, "make_agent", keep_agent)
     monkeypatch.setattr(adam, "step", keep_step)
-    monkeypatch.setattr(sys, "argv", [module.__file__])
     words = "--num-envs 4 --num-steps 16 --total-timesteps 128 --num-minibatches 4 --update-epochs 1 --prox-com 3 "
     words += f"--no-diagnostics --num-threads 1 --learning-rate 1e-3 --no-anneal-lr --run-name r --runs-dir {tmp_path}"
     args = module.parse_args([*words.split(), *(["--env-id", "Ant"] if module is ppo_isaacgym else [])])
-    with pytest.raises(SystemExit) as end:
-        module.main(args)
-    assert end.value.code == 0 and len(found) == 1 + 8
+    train_here(module, args)
+    assert len(found) == 1 + 8
     weights = [(3 / 4) ** (8 - k) for k in range(9)]
     prox = load_checkpoint(tmp_path / "r")["prox"]
     for name, parameters in zip(names[0], zip(*found)):
         average = sum(w * x.double() for w, x in zip(weights, parameters)) / sum(weights)
         distance = (prox[f"module.{name}"] - average).norm()
         assert distance <= 0.01 * (parameters[-1] - parameters[0]).norm(), name
-
-
-def test_a_run_keeps_its_proximal_policy(tmp_path):
-    """Its parameters are in the checkpoint, lag behind the agent's, and share the moments of the observations."""
-    words = "--env-id Pendulum-v1 --num-minibatches 4 --update-epochs 1 --total-timesteps 512"
-    run_here(tmp_path, f"{words} --prox-com 4 --learning-rate 3e-4")
-    checkpoint = load_checkpoint(tmp_path / "r")
-    prox, agent = checkpoint["prox"], checkpoint["agent"]
-    assert prox["n_averaged"] == 1 + 8 and prox.keys() == {f"module.{name}" for name in agent} | {"n_averaged"}
-    assert torch.equal(prox["module.obs_mean"], agent["obs_mean"]) and agent["obs_sums"][0, 0, 0] == 513
-    distance = (prox["module.network.0.weight"] - agent["network.0.weight"]).norm()
-    assert 1e-6 < distance < 0.1
 
 
 # ---- the switch ------------------------------------------------------------------------------------------------------
@@ -319,11 +301,9 @@ def test_the_noise_is_that_of_the_loss_before_the_update(script, tmp_path, monke
             return policy_gradient(*others, module.Batch(*batch), workers, rows)
 
         monkeypatch.setattr(module, "policy_gradient", record_first)
-    monkeypatch.setattr(sys, "argv", [f"{script}.py"])
     words = f"--num-envs 4 --num-steps 16 --total-timesteps 128 --update-epochs 1 --num-threads 1 --runs-dir {tmp_path}"
     args = module.parse_args([*words.split(), "--run-name", "r"])
-    with pytest.raises(SystemExit):
-        module.main(args)
+    train_here(module, args)
     ((batch, of_some, of_all),) = seen  # the second iteration comes too soon for another measurement
     if script == "ppo_envpool":
         obs, _, actions, logprobs, values, returns, advantages, valid = (x[0] for x in batch)
@@ -407,17 +387,19 @@ def test_what_a_schedule_refuses(words, says, capsys):
     assert says in refusal(capsys, ppo_envpool.parse_args, words.split())
 
 
-def test_the_noise_is_measured_whatever_is_logged(tmp_path):
-    """With one log point N changes at the same steps as with a thousand."""
+def test_a_run_led_by_noise(tmp_path):
+    """It ends at its last step. With one log point N changes at the same steps as with a thousand."""
     led = {}
     for num_logs in (1, 1000):
-        words = f"--schedule noise:2-16x16 --total-timesteps 1000 --num-logs {num_logs} --runs-dir {tmp_path}"
-        args = ppo_envpool.parse_args(f"{words} --run-name logs{num_logs} --env-id CartPole-v1".split())
-        with pytest.raises(SystemExit), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", ["ppo_envpool.py"])
-            ppo_envpool.main(args)
-        led[num_logs] = torch.load(tmp_path / f"logs{num_logs}/checkpoint.pt", weights_only=True)["log"]["led"]
-    assert led[1] == led[1000] and led[1] != (0, 0.0, 0.0)
+        words = "--env-id CartPole-v1 --schedule noise:2-16x8 --total-timesteps 2000 --num-minibatches 1"
+        words += f" --update-epochs 1 --num-logs {num_logs} --runs-dir {tmp_path} --run-name logs{num_logs}"
+        train_here(ppo_envpool, ppo_envpool.parse_args(words.split()))
+        led[num_logs] = load_checkpoint(tmp_path / f"logs{num_logs}")["log"]["led"]
+    assert led[1] == led[1000] and led[1][0] > 0
+    points = curves(tmp_path / "logs1000")["charts/num_envs"]
+    numbers = [n for _, n in points]
+    assert [step for step, _ in points] == [8 * int(sum(numbers[: i + 1])) for i in range(len(points))]
+    assert points[-1][0] == 2000 and max(numbers) > 2 and set(numbers) <= {2, 4, 8, 16}
 
 
 SCHEDULED = "--schedule 0:4x16,0.3:8x16,0.7:2x64 --total-timesteps 2200 --update-epochs 1 --num-logs 1000 "
@@ -434,16 +416,13 @@ def test_a_scheduled_run(tmp_path, monkeypatch):
         saved[run.global_step] = (run.path / "checkpoint.pt").read_bytes()
 
     monkeypatch.setattr(rundir.Run, "_save", keep)
-    monkeypatch.setattr(sys, "argv", ["ppo_envpool.py"])
 
     def train():
         gc.collect()  # the lock of the run before
         args = ppo_envpool.parse_args(
             [*SCHEDULED.format(tmp_path).split(), "--run-name", "r", "--checkpoint-minutes=0"]
         )
-        with pytest.raises(SystemExit) as end:
-            ppo_envpool.main(args)
-        assert end.value.code == 0
+        train_here(ppo_envpool, args)
         return {tag: points for tag, points in curves(tmp_path / "r").items() if tag != "charts/SPS"}
 
     whole = train()
@@ -460,32 +439,3 @@ def test_a_scheduled_run(tmp_path, monkeypatch):
         (tmp_path / "r/done.json").unlink()
         (tmp_path / "r/checkpoint.pt").write_bytes(saved[edge])
         assert train() == whole, f"resumed at step {edge}"
-
-
-def test_a_scheduled_run_that_is_killed(tmp_path):
-    """kill -9 in any phase: the points of the curves are those of a run that was not killed."""
-    words = [sys.executable, str(ROOT / "ppo_envpool.py"), *SCHEDULED.format(tmp_path).split(), "--run-name", "r"]
-    words += ["--no-diagnostics", "--checkpoint-minutes", "0"]
-    for edge in EDGES:
-        process = Forked(words, tmp_path, environment())
-        wait_for(lambda edge=edge: reading.progress(tmp_path / "r")[0] > edge - 300, process)
-        process.kill()
-        process.wait()
-    assert run_forked(words, tmp_path, environment()).returncode == 0
-    scalars = curves(tmp_path / "r")
-    steps = [*range(64, 705, 64), *range(832, 1601, 128), *range(1728, 2113, 128)]
-    assert scalars["charts/gradient_steps"] == [(step, step // 16) for step in steps]
-
-
-def test_a_run_led_by_noise_ends_at_its_last_step(tmp_path):
-    words = "--env-id CartPole-v1 --schedule noise:2-16x8 --total-timesteps 2000 --num-minibatches 1 --update-epochs 1"
-    words += " --num-logs 1000"
-    args = ppo_envpool.parse_args([*words.split(), "--runs-dir", str(tmp_path), "--run-name", "r"])
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
-        patch.setattr(sys, "argv", ["ppo_envpool.py"])
-        ppo_envpool.main(args)
-    points = curves(tmp_path / "r")["charts/num_envs"]
-    numbers = [n for _, n in points]
-    assert [step for step, _ in points] == [8 * int(sum(numbers[: i + 1])) for i in range(len(points))]
-    assert points[-1][0] == 2000 and max(numbers) > 2 and set(numbers) <= {2, 4, 8, 16}
-    assert load_checkpoint(tmp_path / "r")["log"]["led"][0] > 0

@@ -2,13 +2,8 @@
 
 rlax (google-deepmind/rlax @4c5d25b, rlax/_src/multistep_test.py and policy_gradients_test.py): the inputs and the
 expected values of its tests of truncated GAE, lambda-returns and the clipped surrogate loss.
-stable-baselines3 (DLR-RM/stable-baselines3 @06ad5a8, tests/test_gae.py): the cases of its test, whose answers have a
-closed form. rsl_rl (leggedrobotics/rsl_rl @446aba7, rsl_rl/storage/rollout_storage.py): its recursion, by hand.
-Plasticine (RLE-Foundation/Plasticine @2b7d399, metrics.py) and Sokar et al. (google/dopamine @9f616b9,
-labs/redo/weight_recyclers.py): their definitions of ranks and of dormant neurons, by singular values and by loops.
+Sokar et al. (google/dopamine @9f616b9, labs/redo/weight_recyclers.py): their definition of dormant neurons, by loops.
 """
-
-import itertools
 
 import numpy as np
 import pytest
@@ -60,33 +55,6 @@ def test_truncated_gae(module, gae_lambda):
         assert advantages == pytest.approx(expected, abs=1e-3)
 
 
-@ALL_PPO
-def test_gae_of_episodes_that_pay_at_their_end(module):
-    """Sixteen cases: episodes of 64 steps with a reward of 1 at the last one, a constant value, one episode or three.
-
-    With k steps to the end and g = gamma lambda the advantage is g^k (1 - v) + (gamma - 1) v (1 + g + ... + g^(k - 1)).
-    """
-    left = np.arange(63, -1, -1)
-    for episodes, value, gamma, gae_lambda in itertools.product((1, 3), (0.0, 1.0), (1.0, 0.99), (1.0, 0.9)):
-        powers = (gamma * gae_lambda) ** np.arange(64)
-        expected = powers[left] * (1 - value) + (gamma - 1) * value * (np.cumsum(powers) - powers)[left]
-        ends = np.tile(left == 0, episodes)
-        found = advantages_of(module, ends.astype(float), [value] * (64 * episodes + 1), ends, gamma, gae_lambda)
-        assert found == pytest.approx(np.tile(expected, episodes), abs=1e-5)
-
-
-@ALL_PPO
-def test_gae_of_a_robot_that_falls(module):
-    """Two steps, a fall at the second, and two more: worked out with gamma .5 and lambda .5.
-
-    delta = (1 + 1 - 2, 3 - 2, 0 + 3 - 4, 2 + 4 - 6); the trace is halved twice and is not passed on over the fall.
-    """
-    advantages = advantages_of(
-        module, [1.0, 3.0, 0.0, 2.0], [2.0, 2.0, 4.0, 6.0, 8.0], [False, True, False, False], 0.5, 0.5
-    )
-    assert advantages == pytest.approx([0.25, 1.0, -1.0, 0.0])
-
-
 @PPO_SCRIPTS
 def test_clipped_surrogate_loss(module):
     logits = torch.tensor([[1.0, 1.0, 1.0], [2.0, 0.0, 0.0], [-1.0, -2.0, -3.0]])
@@ -118,17 +86,6 @@ def test_lambda_returns():
             assert following == pytest.approx(returns[t], rel=1e-5)
 
 
-def test_ranks_by_singular_values():
-    """Plasticine's compute_stable_rank, which is Kumar's srank, and its compute_effective_rank."""
-    features = torch.randn(60, 12, generator=torch.Generator().manual_seed(1)).relu() @ torch.diag(
-        0.5 ** torch.arange(12)
-    )
-    share = torch.linalg.svdvals(features.double())
-    share = share / share.sum()
-    assert metrics.srank(features) == int((share.cumsum(0) < 0.99).sum()) + 1 < 12
-    assert metrics.effective_rank(features) == pytest.approx(float((-(share * share.log()).sum()).exp()), rel=1e-5)
-
-
 def test_dormant_neurons_unit_by_unit():
     """Sokar et al.: mean |h| of a unit (of a convolution: a channel) over the mean of its layer; all layers count."""
     generator = torch.Generator().manual_seed(2)
@@ -140,9 +97,3 @@ def test_dormant_neurons_unit_by_unit():
             scores = [float(layer[:, unit].abs().mean()) for unit in range(layer.shape[1])]
             dormant += sum(score / (sum(scores) / len(scores) + 1e-9) <= tau for score in scores)
         assert metrics.dormant_neurons_tau([wide, image], tau) == pytest.approx(100 * dormant / 12)
-
-
-def test_share_of_zeros():
-    """Plasticine's compute_dormant_units of ReLU features: the mean of h == 0 over rows and units."""
-    features = torch.randn(40, 6, generator=torch.Generator().manual_seed(3)).relu()
-    assert metrics.zero_fraction([features]) == pytest.approx(float((features == 0).float().mean()))

@@ -1,6 +1,7 @@
-"""Tasks of one's own: what they have to return, and those that can be made once or are slow to reset."""
+"""Tasks of one's own: what they have to return, processes, and those that can be made once or are slow to reset."""
 
 import json
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -9,12 +10,13 @@ import evaluate
 import gymnasium
 import numpy as np
 import pytest
-from conftest import ROOT, environment, refusal
+from conftest import ROOT, environment, refusal, train_here
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, OneOf, Tuple
 from test_envpool import arguments, run_here
 
 import ppo_envpool as ppo
 from support.envs import contract, processes, tasks
+from support.envs.gymnasium import GymnasiumEnvs
 from support.envs.spaces import observation_of
 
 TASKS = """
@@ -36,12 +38,17 @@ class Task(gymnasium.Env):
             time.sleep(self.seconds)
         self.t = 0
         return numpy.zeros(2, numpy.float32), {"action_mask": 1} if self.wrong == "mask" else {}
+    def fall(self):
+        raise RuntimeError("the robot has fallen over")
     def step(self, action):
         self.t, self.steps = self.t + 1, self.steps + 1
         if self.wrong == "four" and self.steps > self.after:
             return numpy.zeros(2, numpy.float32), 1.0, False, {}
-        return numpy.zeros(2, numpy.float32), float(action), self.t >= self.length, False, {}
+        if self.wrong == "raises" and self.steps > self.after:
+            self.fall()
+        return numpy.zeros(2, numpy.float32), float(action), self.t >= self.length, False, {"reward": -5.0}
 gymnasium.register("Own-v0", Task, max_episode_steps=10_000)
+gymnasium.register("Endless-v0", Task, kwargs={"length": 10**9})
 """
 SMALL = "--num-minibatches 1 --no-diagnostics"
 OWN = f"--env-id gymnasium:own_task:Own-v0 {SMALL}"
@@ -49,8 +56,10 @@ OWN = f"--env-id gymnasium:own_task:Own-v0 {SMALL}"
 
 @pytest.fixture
 def own_task(tmp_path, monkeypatch):
-    """The working directory with the module own_task."""
+    """The working directory with the modules own_task, and my_task of the docs."""
     (tmp_path / "own_task.py").write_text(TASKS)
+    page = (ROOT / "docs/running.md").read_text()
+    (tmp_path / "my_task.py").write_text(page.split("```python\n")[1].split("```")[0])
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "own_task", raising=False)
     monkeypatch.delitem(gymnasium.registry, "Own-v0", raising=False)
@@ -142,17 +151,57 @@ def test_an_error_is_not_taken_for_what_was_returned_before():
 
 
 @pytest.mark.parametrize(("after", "workers"), [(0, 1), (200, 1), (200, 2)])
-def test_where_a_task_returns_it(after, workers, own_task, capsys):
+@pytest.mark.parametrize("wrong", ["four", "raises"])
+def test_where_a_task_is_wrong(wrong, after, workers, own_task, capsys):
     """Before the training, in it, and in a process of its own: one line, with the file and the line."""
     words = f"{OWN} --env-workers {workers} --run-name x --runs-dir runs".split()
     with pytest.raises(SystemExit) as end:
-        ppo.main(ppo.parse_args([*words, "--total-timesteps", "2048", *options(wrong="four", after=after)]))
-    place = f"(step, {own_task}/own_task.py line {TASKS[: TASKS.index('def step')].count(chr(10)) + 1})"
-    line = f"error: --env-id gymnasium:own_task:Own-v0: step returns 4 values: {STEP} {place}"
-    if after:
-        assert end.value.code == line
+        ppo.main(ppo.parse_args([*words, "--total-timesteps", "2048", *options(wrong=wrong, after=after)]))
+    error = capsys.readouterr().err if end.value.code == 2 else f"{end.value.code}\n"
+    raised = TASKS[: TASKS.index('raise RuntimeError("the robot')].count("\n") + 1
+    place = f"{own_task}/own_task.py line"
+    if wrong == "raises":
+        says = f" raised RuntimeError: the robot has fallen over in fall, {place} {raised}"
     else:
-        assert end.value.code == 2 and capsys.readouterr().err == f"{line}\n" and not (own_task / "runs").exists()
+        says = f": step returns 4 values: {STEP} (step, {place} {TASKS[: TASKS.index('def step')].count(chr(10)) + 1})"
+    assert error.startswith(f"error: --env-id gymnasium:own_task:Own-v0{says}") and error.count("\n") == 1
+    assert (own_task / "runs").exists() == bool(after)
+
+
+def test_evaluation_episodes_of_a_task_without_a_time_limit_are_cut(own_task, capsys):
+    task = f"--env-id gymnasium:own_task:Endless-v0 {SMALL} --total-timesteps 512 --eval-episodes 2"
+    run_here(own_task, task + " --eval-max-steps 70")
+    assert "note: 2 evaluation episodes have not ended and are cut at 70 steps" in capsys.readouterr().out
+    final = json.loads((own_task / "r/done.json").read_text())["final_return"]
+    assert 0 < final <= 70, "the sum of its rewards, not of its info's"
+    for task, limit in (("gymnasium:own_task:Endless-v0", 27000), ("CliffWalking-v1", 27000), ("CartPole-v1", None)):
+        assert tasks.eval_max_steps(ppo.parse_args(["--env-id", task])) == limit
+
+
+def test_environments_in_several_processes_are_the_same(own_task):
+    """…bit for bit, over resets; signals that stop a run leave the processes alone; the end of one is one line."""
+    seeds, task = [[1, 2, 3], [4, 5, 6]], "gymnasium:my_task:Reach-v0"
+    alone, several = tasks.make(task, seeds, 1), tasks.make(task, seeds, 1, env_workers=4)
+    assert [type(alone), type(several)] == [GymnasiumEnvs, processes.EnvsInProcesses]
+    assert np.array_equal(alone.reset()[0], several.reset()[0])
+    for process in several.processes:
+        process.send_signal(signal.SIGTERM)
+    alone.retired = several.retired = [1]
+    for action in np.random.default_rng(1).normal(size=(120, 2, 3, 1)).astype(np.float32):
+        steps = [envs.step(action.copy())[:4] for envs in (alone, several)]
+        assert all(one.dtype == other.dtype and np.array_equal(one, other) for one, other in zip(*steps))
+    several.processes[1].kill()
+    with pytest.raises(SystemExit, match="error: .* a process that steps its environments has ended"):
+        several.step(action)
+    several.close()
+    assert [process.returncode for process in several.processes] == [0, -signal.SIGKILL, 0, 0]
+
+
+def test_the_task_of_the_docs_is_learnt(own_task):
+    """A policy that stays where it begins gets -25 on average in 50 steps; one that goes straight to 0 gets -3."""
+    words = "--num-envs 8 --num-steps 128 --total-timesteps 8192 --num-minibatches 4 --no-diagnostics"
+    run_here(own_task, f"--env-id gymnasium:my_task:Reach-v0 --eval-episodes 20 {words}")
+    assert json.loads((own_task / "r/done.json").read_text())["final_return"] > -12
 
 
 def test_action_masks_are_said_not_to_be_supported(own_task, capsys):
@@ -171,12 +220,9 @@ def test_a_run_without_a_return_says_why(seeds, own_task, capsys):
         ("{}", ""),
         ('{"length":9}', "no episode has ended in 16 steps of 2 environments, so there is no return"),
     ):
-        with pytest.raises(SystemExit) as end, pytest.MonkeyPatch.context() as patch:
-            argv = [*words.split(), "--runs-dir", task, "--env-kwargs", task]
-            patch.setattr(sys, "argv", ["ppo_envpool.py", *argv])
-            ppo.main(ppo.parse_args(argv))
+        train_here(ppo, ppo.parse_args([*words.split(), "--runs-dir", task, "--env-kwargs", task]))
         notes = [line for line in capsys.readouterr().out.splitlines() if "so there is no return" in line]
-        assert end.value.code == 0 and len(notes) == bool(says)
+        assert len(notes) == bool(says)
         assert not notes or notes[0].startswith("note: ") and says in notes[0]
 
 

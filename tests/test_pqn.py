@@ -1,63 +1,15 @@
 """PQN: its mathematics, its two LayerNorms, and what its loop does with real games."""
 
-import signal
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import torch.nn as nn
-from conftest import Recorder
+from conftest import Recorder, train_here
 
 import pqn_atari_envpool as pqn
 from support import progress
-
-
-def columns(*rows):
-    """One list for each environment, to a (T, N) tensor."""
-    return torch.tensor(rows).t().contiguous()
-
-
-def sequences():
-    """Five steps in four environments; gamma = lambda = 0.5, so that each number below can be checked in the head.
-
-    0: terminated at t=1, autoreset t=2.  1: truncated at t=1, autoreset t=2.  2: no end.  3: terminated at t=4.
-    """
-    F, T = False, True
-    return dict(
-        rewards=columns(*[[1.0, 2.0, 0.0, 3.0, 4.0]] * 4),
-        next_values=columns(*[[20.0, 30.0, 40.0, 50.0, 60.0]] * 4),
-        terminations=columns([F, T, F, F, F], [F] * 5, [F] * 5, [F, F, F, F, T]),
-        truncations=columns([F] * 5, [F, T, F, F, F], [F] * 5, [F] * 5),
-    )
-
-
-def test_q_lambda_by_hand():
-    returns = pqn.q_lambda_returns(**sequences(), gamma=0.5, q_lambda=0.5)
-    # the last row bootstraps: 4 + 60 / 2 = 34; the row before it mixes: 3 + (34 + 50) / 4 = 24
-    assert returns[3:, :3].tolist() == [[24.0] * 3, [34.0] * 3]
-    assert returns[:2, 0].tolist() == [1 + (2 + 20) / 4, 2.0]  # the terminated step has its reward alone
-    assert returns[:2, 1].tolist() == [1 + (17 + 20) / 4, 2 + 30 / 2]  # the truncated one bootstraps in full
-    assert returns[:3, 2].tolist() == [1 + (13.5 + 20) / 4, 2 + (16 + 30) / 4, (24 + 40) / 4]
-    assert returns[3:, 3].tolist() == [3 + (4 + 50) / 4, 4.0]
-
-
-def test_q_lambda_0_and_1():
-    s = sequences()
-    one_step = pqn.q_lambda_returns(**s, gamma=0.5, q_lambda=0.0)
-    torch.testing.assert_close(one_step, s["rewards"] + 0.5 * s["next_values"] * ~s["terminations"])
-    monte_carlo = pqn.q_lambda_returns(**s, gamma=0.5, q_lambda=1.0)
-    whole = 1 + 2 / 2 + 0 / 4 + 3 / 8 + 4 / 16
-    assert monte_carlo[0].tolist() == [1 + 2 / 2, 1 + 2 / 2 + 30 / 4, whole + 60 / 32, whole]
-
-
-def test_an_autoreset_step_reaches_no_other_row():
-    s = sequences()
-    before = pqn.q_lambda_returns(**s, gamma=0.99, q_lambda=0.65)
-    s["rewards"][2, :2] = 1e6
-    s["next_values"][2, :2] = -1e6
-    after = pqn.q_lambda_returns(**s, gamma=0.99, q_lambda=0.65)
-    torch.testing.assert_close(before[[0, 1, 3, 4]], after[[0, 1, 3, 4]], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("steps,envs", [(1, 3), (9, 2), (128, 8)])
@@ -187,17 +139,14 @@ def iterations(tmp_path_factory):
         found[-1].pieces.append((mb.actions, mb.valid, int(count)))
         return td_loss(agent, args, mb, count)
 
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pqn, "make_envs", envs)
         patch.setattr(pqn, "QNetwork", lambda *words: keep("agent", network(*words)))
         patch.setattr(pqn, "q_lambda_returns", keep_targets)
         patch.setattr(pqn, "td_loss", keep_loss)
         patch.setattr(torch, "randperm", lambda n, **_: torch.arange(n))  # the minibatch is the batch, in order
-        pqn.main(args)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-    assert end.value.code == 0 and len(found) == 2
+        train_here(pqn, args)
+    assert len(found) == 2
     for x in found:  # the pieces of the one minibatch, in their order
         actions, valid, counts = zip(*x.pieces)
         assert len(set(counts)) == 1 < len(counts)

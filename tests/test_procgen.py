@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import ROOT, Recorder, command, curves, environment, run
+from conftest import ROOT, Recorder, command, curves, environment, refusal, run, train_here
+from gymnasium.wrappers.utils import RunningMeanStd
 from test_evaluate import play, refused
 
 import ppo_procgen as procgen
-from support import diagnostics, reading
+from support import diagnostics
 
 GAMES = (
     "bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper maze miner ninja "
@@ -42,30 +42,22 @@ def test_normalize_rewards_by_hand():
 
 
 def test_normalize_rewards_is_gyms():
-    """Against gym's NormalizeReward, written as it is: a running mean and variance, an epsilon, a step at a time."""
+    """Against gym's NormalizeReward, with its running mean and variance, an epsilon, a step at a time."""
     generator = np.random.default_rng(0)
     rewards = generator.normal(size=(50, 4)).astype(np.float32)
     ends = generator.random((50, 4)) < 0.1
-    mean, var, count, sums, expected = 0.0, 1.0, 1e-4, np.zeros(4), []
+    found, sums, expected = RunningMeanStd(), np.zeros(4), []
     for reward, end in zip(rewards, ends):
         sums = sums * 0.9 + reward
-        delta, total = sums.mean() - mean, count + 4
-        mean, var = mean + delta * 4 / total, (var * count + sums.var() * 4 + delta**2 * count * 4 / total) / total
-        count = total
-        expected.append(np.clip(reward / np.sqrt(var + 1e-8), -10, 10))
+        found.update(sums)
+        expected.append(np.clip(reward / np.sqrt(found.var + 1e-8), -10, 10))
         sums[end] = 0.0
     whole, discounted, moments = procgen.normalize_rewards(
         rewards, ends, np.ones_like(ends), np.zeros(4), (0.0, 1.0, 1e-4), 0.9
     )
     np.testing.assert_allclose(whole, expected, rtol=1e-5)
     np.testing.assert_allclose(discounted, sums)
-    assert moments == pytest.approx((mean, var, count))
-    # and in two rollouts as in one
-    first, *carried = procgen.normalize_rewards(
-        rewards[:20], ends[:20], np.ones((20, 4), bool), np.zeros(4), (0.0, 1.0, 1e-4), 0.9
-    )
-    second, *_ = procgen.normalize_rewards(rewards[20:], ends[20:], np.ones((30, 4), bool), *carried, 0.9)
-    np.testing.assert_allclose(np.concatenate([first, second]), whole)
+    assert moments == pytest.approx((found.mean, found.var, found.count))
 
 
 def test_merge_moments_is_that_of_the_whole():
@@ -120,74 +112,14 @@ def arguments(tmp_path, *words):
     return procgen.parse_args(command("ppo_procgen.py", tmp_path, *words)[2:])
 
 
-@pytest.fixture
-def signals():
-    """Gives the handlers of signals back, which a run in this process replaces."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
-    yield
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-
-
-def test_rollout(tmp_path, monkeypatch, signals):
-    """The real loop with a policy that is known: actions follow it, and each row of the batch is what the games did."""
-    words = "--num-envs 8 --num-steps 48 --total-timesteps 768 --num-minibatches 1 --num-levels 0 --num-threads 1 "
-    words += "--update-epochs 1"
-    # in FruitBot rewards are frequent: games under way at the end of a rollout have earned some
-    args = arguments(tmp_path, "--env-id", "fruitbot", *words.split(), "--learning-rate", 0, "--no-diagnostics")
-    agent_class, gae, recorder, seen = procgen.Agent, procgen.gae, Recorder(procgen.make_envs), []
-
-    class KnownPolicy(agent_class):
-        """The first of the 15 actions with probability 1/2, the others with equal probability."""
-
-        def __init__(self, num_actions, *options):
-            super().__init__(num_actions, *options)
-            with torch.no_grad():
-                self.actor.weight.zero_()
-                self.actor.bias.copy_(torch.log(torch.tensor([0.5] + [0.5 / 14] * 14)))
-
-    def record_gae(*inputs):
-        seen.append([x.clone() for x in inputs[:6]])
-        return gae(*inputs)
-
-    for name, double in (("Agent", KnownPolicy), ("make_envs", recorder), ("gae", record_gae)):
-        monkeypatch.setattr(procgen, name, double)
-    with pytest.raises(SystemExit) as end:
-        procgen.main(args)
-    assert end.value.code == 0 and len(seen) == 2
-    rewards, values, terminations, truncations, next_values, valid = (torch.cat(parts).numpy() for parts in zip(*seen))
-    games = recorder.played()
-    actions, paid, next_obs = games.actions.numpy(), games.rewards.numpy(), games.obs
-    assert np.array_equal(terminations, games.terminated) and np.array_equal(truncations, games.truncated)
-    done = (games.terminated | games.truncated).numpy()
-    assert valid[0].all() and np.array_equal(valid[1:], ~done[:-1]) and done[:-1].any()
-    # one normaliser for the whole run: its sums and moments pass from one rollout to the next
-    expected, _, moments = procgen.normalize_rewards(paid, done, valid, np.zeros(8), (0.0, 1.0, 1e-4), args.gamma)
-    np.testing.assert_allclose(rewards, expected, rtol=1e-6)
-    checkpoint = reading.load_checkpoint(tmp_path / "run/checkpoint.pt", "cpu")
-    assert paid.any() and checkpoint["log"]["reward_moments"] == pytest.approx(moments)
-    # V of what each step led to: the next row's value within a rollout, and a value of its own at the end of each
-    agent = agent_class(15)
-    agent.load_state_dict(checkpoint["agent"])
-    with torch.no_grad():
-        expected = np.stack([agent(frames)[1] for frames in next_obs])
-    np.testing.assert_allclose(next_values, expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(values[1:], expected[:-1], rtol=1e-4, atol=1e-5)
-    # 0.5 +- 0.018; with the sign of the Gumbel noise flipped it would be 0.8
-    assert (actions == 0).mean() == pytest.approx(0.5, abs=0.08)
-    assert len(np.unique(actions)) == 15
-
-
 # ---- games and levels ------------------------------------------------------------------------------------------------
-def test_the_gap_is_of_whole_games_on_both_level_sets(tmp_path, monkeypatch, signals):
+def test_the_gap_is_of_whole_games_on_both_level_sets(tmp_path, monkeypatch):
     """Rollouts are far shorter than a game: each point still has the mean of 3 whole games on each level set."""
     words = "--env-id fruitbot --num-envs 2 --num-steps 4 --total-timesteps 16 --num-minibatches 1 --num-threads 1"
     args = arguments(tmp_path, *words.split(), "--num-levels", 2, "--eval-envs", 3, "--no-diagnostics")
     recorder = Recorder(procgen.make_envs)
     monkeypatch.setattr(procgen, "make_envs", recorder)
-    with pytest.raises(SystemExit) as end:
-        procgen.main(args)
-    assert end.value.code == 0
+    train_here(procgen, args)
     means, seeds = {0: [], 2: []}, []
     training, evaluations = recorder.pools[:2], recorder.pools[2:]  # two pieces of one game each; 3 games in two pieces
     assert [len(pool.seeds) for pool in training + evaluations] == [1, 1] + [1, 2] * 4
@@ -259,10 +191,7 @@ def test_ids(tmp_path):
     ],
 )
 def test_bad_levels_and_games(words, says, tmp_path, capsys):
-    with pytest.raises(SystemExit) as end:
-        arguments(tmp_path / "runs", *words.split())
-    stderr = capsys.readouterr().err
-    assert end.value.code == 2 and stderr.startswith("error: ") and stderr.count("\n") == 1 and says in stderr, stderr
+    assert says in refusal(capsys, arguments, tmp_path / "runs", *words.split())
     assert not list(tmp_path.iterdir())
 
 

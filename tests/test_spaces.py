@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from analysis import statement
-from conftest import ROOT, curves, load_checkpoint, refusal
+from conftest import ROOT, curves, load_checkpoint, refusal, train_here
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +26,6 @@ import metrics
 import ppo_envpool as ppo
 from support import layers
 from support.envs import tasks
-from support.envs.gymnasium import GymnasiumEnvs
 from support.envs.spaces import Envs, Unplayable, actions_of, observation_of
 
 OBSERVE = [f"Observe-{name}-v0" for name in matching_tasks.OBSERVATIONS]
@@ -167,54 +166,14 @@ def test_refused_actions(space, says):
 
 
 # ---- actions ---------------------------------------------------------------------------------------------------------
-class Mirror(gymnasium.Env):
-    """Keeps the actions that it gets; the last one is what it observes."""
-
-    observation_space = spaces.Box(-99, 99, (1,))
-
-    def __init__(self, action_space):
-        self.action_space, self.got = action_space, []
-
-    def reset(self, seed=None, options=None):
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self.got.append(action)
-        return np.zeros(1, np.float32), 0.0, False, False, {}
-
-
-def mirrors(space):
-    """GymnasiumEnvs of two Mirrors, and these."""
-    name = f"Mirror{len(gymnasium.registry)}-v0"
-    gymnasium.register(name, Mirror, kwargs={"action_space": space}, disable_env_checker=True)
-    envs = GymnasiumEnvs(f"gymnasium::{name}", "{}", [1, 2])
-    envs.reset()
-    return envs, [env.unwrapped for env in envs.envs.envs]
-
-
-@pytest.mark.parametrize("name", matching_tasks.ACTIONS)
-def test_actions_reach_the_environment_in_its_own_dtype_shape_and_range(name):
-    space = matching_tasks.ACTIONS[name]
-    (envs, played), acts = mirrors(space), actions_of(space)
-    rng, seen = np.random.default_rng(0), []
-    for _ in range(40):
-        outputs = 3 * rng.normal(size=(2, acts.outputs)).astype(np.float32)
-        action = ppo.sample(outputs, 0.0, np.float32(0) if acts.continuous else None, acts.parts)
-        envs.step(action)
-        seen.append(action)
-    for i, env in enumerate(played):
-        for action, got in zip(seen, env.got):
-            assert got.dtype == space.dtype and got.shape == space.shape and np.shape(got) == space.shape
-            assert space.contains(got if got.shape or acts.continuous is False else np.asarray(got))
-            if acts.continuous:
-                expected = action[i].clip(space.low.ravel(), space.high.ravel()).astype(space.dtype)
-            else:
-                expected = action[i] + np.ravel(getattr(space, "start", 0))
-            assert np.array_equal(np.ravel(got), np.ravel(expected))
-    values = np.stack([np.ravel(x) for x in played[0].got])
-    if not acts.continuous:  # each value of each part has come
-        sizes = [len(set(column)) for column in values.T]
-        assert sizes == list(acts.sizes) and (values.min(0) == np.ravel(getattr(space, "start", 0))).all()
+def test_an_action_reaches_the_environment_in_its_range_or_is_one_line():
+    """test_export.py compares it with the exported network's in each space; matching_tasks.py checks what it gets."""
+    envs = Envs((spaces.Discrete(2), spaces.MultiDiscrete([3, 2], start=[1, 0], dtype=np.int32)), [1, 2])
+    taken = envs.taken(np.array([[0, 1], [2, 0]]))
+    assert taken.tolist() == [[1, 1], [3, 0]] and taken.dtype == np.int32
+    for wrong in ([[0, 2], [0, 0]], [[0, 0], [-1, 0]]):
+        with pytest.raises(SystemExit, match=r"^error: an action is \[.*, which MultiDiscrete.* does not have$"):
+            envs.taken(np.array(wrong))
 
 
 @pytest.mark.filterwarnings("error")
@@ -233,14 +192,6 @@ def test_a_policy_counts_in_half_widths_of_the_bounds_of_an_action(capsys):
     assert ppo.parse_args(["--env-id", "Pendulum-v1"]).init_std == 1.0
     said = refusal(capsys, ppo.parse_args, ["--env-id", "CartPole-v1", "--init-std", "2"])
     assert said == "error: --init-std 2: CartPole-v1 has no real actions: expected no such flag\n"
-
-
-def test_an_action_outside_its_range_is_one_line():
-    envs, _ = mirrors(spaces.MultiDiscrete([3, 2], start=[1, 0]))
-    envs.step(np.array([[0, 1], [2, 0]]))
-    for wrong in ([[0, 2], [0, 0]], [[0, 0], [-1, 0]]):
-        with pytest.raises(SystemExit, match=r"^error: an action is \[.*, which MultiDiscrete.* does not have$"):
-            envs.step(np.array(wrong))
 
 
 def test_log_probabilities_of_independent_parts_add_up():
@@ -358,49 +309,21 @@ def test_the_same_bits_alone_and_in_company(words, tmp_path):
     check_same(tmp_path / "alone/2", tmp_path / "four/2")
 
 
-BAD = """
-import gymnasium, numpy
-class Task(gymnasium.Env):
-    observation_space = gymnasium.spaces.Dict(
-        a=gymnasium.spaces.Box(-1, 1, (2,)),
-        image=gymnasium.spaces.Box(0, 1, (10, 10, 3)),
-        k=gymnasium.spaces.Discrete(3),
-    )
-    action_space = gymnasium.spaces.MultiDiscrete([2, 3])
-    def __init__(self, what=""):
-        self.what = what
+class Broken(matching_tasks.Match):
     def look(self):
-        obs = {"a": numpy.zeros(2, numpy.float32), "image": numpy.zeros((10, 10, 3), numpy.float32), "k": 1}
-        if self.what == "nan":
-            obs["a"][1] = numpy.nan
+        obs = super().look()
+        obs["x"][1] = np.nan
         return obs
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.look(), {}
-    def step(self, action):
-        return self.look(), 1.0, False, False, {}
-gymnasium.register("Bad-v0", Task, max_episode_steps=8)
-"""
 
 
-@pytest.fixture
-def bad_task(tmp_path, monkeypatch):
-    (tmp_path / "bad_task.py").write_text(BAD)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "bad_task", raising=False)
-    monkeypatch.chdir(tmp_path)
-    tasks.gymnasium.declared.cache_clear(), tasks.gymnasium.probe.cache_clear()
-    return "--env-id gymnasium:bad_task:Bad-v0"
-
-
-def test_a_number_that_is_not_finite_is_named(bad_task, tmp_path, capsys):
-    words = f"{bad_task} --num-envs 2 --num-steps 8 --total-timesteps 16 --num-minibatches 1 --runs-dir {tmp_path}"
-    with pytest.raises(SystemExit) as end, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["ppo_envpool.py"])
-        ppo.main(ppo.parse_args([*words.split(), "--run-name", "nan", "--env-kwargs", '{"what": "nan"}']))
-    assert end.value.code == 3 and json.loads((tmp_path / "nan/failed.json").read_text())["tensor"] == 'obs["a"]'
+def test_a_number_that_is_not_finite_is_named(tmp_path, capsys):
+    gymnasium.register("Broken-v0", Broken, kwargs={"observation": "MixedDict"})
+    words = f"--env-id {task('Broken-v0')} --num-envs 2 --num-steps 8 --total-timesteps 16 --num-minibatches 1"
+    words += f" --runs-dir {tmp_path} --run-name nan --env-workers 1"
+    train_here(ppo, ppo.parse_args(words.split()), code=3)
+    assert json.loads((tmp_path / "nan/failed.json").read_text())["tensor"] == 'obs["x"]'
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and 'obs["a"] is not finite' in error
+    assert error.count("\n") == 1 and 'obs["x"] is not finite' in error
 
 
 # ---- --env-kwargs ----------------------------------------------------------------------------------------------------
@@ -433,10 +356,7 @@ def test_options_reach_the_task_and_the_manifest(tmp_path, capsys):
     assert tasks.make("FrozenLake-v1", [1], 1, env_kwargs=args.env_kwargs).observation.values == 64
     words = f"{SIZE} --env-id gymnasium::FrozenLake-v1 --runs-dir {tmp_path}".split()
     for text, code in (('{"map_name": "8x8"}', 0), ('{"map_name":"8x8"}', 0), ('{"map_name": "4x4"}', 2)):
-        with pytest.raises(SystemExit) as end, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", ["ppo_envpool.py"])
-            ppo.main(ppo.parse_args([*words, "--env-kwargs", text]))
-        assert end.value.code == code, text
+        train_here(ppo, ppo.parse_args([*words, "--env-kwargs", text]), code)
     assert "has run with --env-kwargs" in capsys.readouterr().err
     manifest = json.loads((tmp_path / "r/manifest.json").read_text())
     assert manifest["arguments"]["env_kwargs"] == '{"map_name": "8x8"}'

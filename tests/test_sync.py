@@ -14,15 +14,6 @@ from conftest import FIRST, ROOT, SMALL
 
 SCRIPTS = {name: (ROOT / name).read_text() for name in [*SMALL, "ppo_isaacgym.py"]}
 AXIS = "ppo_envpool.py"
-REWRITTEN = [  # the scripts on the pattern of the first; in the end all
-    "ppo_atari_envpool.py",
-    "ppo_ewma_atari_envpool.py",
-    "pqn_atari_envpool.py",
-    "ppo_procgen.py",
-    "ppo_rnd_envpool.py",
-    AXIS,
-    "ppo_isaacgym.py",
-]
 BANNERS = (
     "Args, environments, network, advantages and loss, the six diagnostics, evaluation, "
     "setup, rollout, advantages, update, log, close"
@@ -274,7 +265,7 @@ def test_reading_imports_no_simulator():
 def test_same_name_same_text():
     """A name has one text wherever it stands, but for EXCEPT; what stands in OWN or EXCEPT without need fails too."""
     texts = {}
-    for script in REWRITTEN:
+    for script in SCRIPTS:
         for name, source in definitions(SCRIPTS[script]).items():
             texts.setdefault(name, {})[script] = source
     shared = {name: sources for name, sources in texts.items() if len(sources) > 1}
@@ -282,16 +273,15 @@ def test_same_name_same_text():
         common = {source for script, source in sources.items() if (name, script) not in EXCEPT}
         assert name in OWN or len(common) == 1, name
         assert len({sources[script] for script in sources if EXCEPT.get((name, script)) == RANKS}) < 2, name
-        assert len(common) > 1 or name not in OWN or len(REWRITTEN) < len(SCRIPTS), name
+        assert len(common) > 1 or name not in OWN, name
         for script in sources:
             assert (name, script) not in EXCEPT or sources[script] not in common, (name, script)
-    if len(REWRITTEN) == len(SCRIPTS):
-        assert OWN.keys() <= shared.keys() and {name for name, _ in EXCEPT} <= shared.keys() - OWN.keys()
+    assert OWN.keys() <= shared.keys() and {name for name, _ in EXCEPT} <= shared.keys() - OWN.keys()
 
 
 @pytest.mark.parametrize("name", [*LOSS, *PASSAGES])
 def test_shared_passages(name):
-    scripts = [x for x in REWRITTEN if (x != AXIS if name in PASSAGES else x.startswith("ppo_"))]  # main has no axis
+    scripts = [x for x in SCRIPTS if (x != AXIS if name in PASSAGES else x.startswith("ppo_"))]  # main has no axis
     lines = {**LOSS, **PASSAGES}[name]
     passages = {x: passage(SCRIPTS[x], *lines) for x in scripts if (name, x) not in PASSAGE_EXCEPT}
     first = next(iter(passages.values()))
@@ -318,7 +308,7 @@ def test_arguments_agree():
     assert not {name for name, fields in texts.items() if len(fields) > 1} - own
 
 
-@pytest.mark.parametrize("script", REWRITTEN)
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_form(script):
     text = SCRIPTS[script]
     assert len(text.splitlines()) <= LINES[script]

@@ -1,6 +1,6 @@
 """The mathematics of the PPO scripts: advantages, losses, networks, and one whole update against CleanRL's.
 
-Every function is tried in every script that has it; test_envpool.py has those of ppo_envpool.py.
+Every function is tried in every script that has it; test_envpool.py has the targets of ppo_envpool.py.
 """
 
 import copy
@@ -8,20 +8,23 @@ import math
 from types import SimpleNamespace
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 import torch.nn as nn
-from conftest import Recorder, curves
+from conftest import Recorder, curves, train_here
+from tensors import nature
 from torch.distributions import Categorical, Independent, Normal
 
 import ppo_atari_envpool as ppo
+import ppo_envpool
 import ppo_isaacgym as isaac
 import ppo_procgen as procgen
 import ppo_rnd_envpool as rnd
 from support import progress, reading
 
 MODULES = pytest.mark.parametrize("module", [ppo, procgen, rnd, isaac])
-DISCRETE = pytest.mark.parametrize("module", [ppo, procgen, rnd])
+DISCRETE = pytest.mark.parametrize("module", [ppo, procgen, rnd, ppo_envpool])
 
 
 def batch_of(module, **columns):
@@ -29,87 +32,22 @@ def batch_of(module, **columns):
     return module.Batch._make(columns.get(name) for name in module.Batch._fields)
 
 
-# ---- gae -------------------------------------------------------------------------------------------------------------
-def columns(*rows):
-    """One list for each environment, to a (T, N) tensor."""
-    return torch.tensor(rows).t().contiguous()
-
-
-def sequences():
-    """Five steps in four environments; gamma = lambda = 0.5, so that each number below can be checked in the head.
-
-    0: terminated at t=1, autoreset t=2.  1: truncated at t=1, autoreset t=2.  2: no end.  3: autoreset t=0, end at t=4.
-    """
-    F, T = False, True
-    return dict(
-        rewards=columns(*[[1.0, 2.0, 0.0, 3.0, 4.0]] * 4),
-        values=columns(*[[10.0, 20.0, 30.0, 40.0, 50.0]] * 4),
-        next_values=columns(*[[20.0, 30.0, 40.0, 50.0, 60.0]] * 4),
-        terminations=columns([F, T, F, F, F], [F] * 5, [F] * 5, [F, F, F, F, T]),
-        truncations=columns([F] * 5, [F, T, F, F, F], [F] * 5, [F] * 5),
-        valid=columns([T, T, F, T, T], [T, T, F, T, T], [T] * 5, [F, T, T, T, T]),
-    )
-
-
+# ---- gae: test_outside.py has numbers that others publish ------------------------------------------------------------
 @MODULES
-def test_gae_by_hand(module):
-    advantages, returns = module.gae(**sequences(), gamma=0.5, gae_lambda=0.5)
-    expected = columns(
-        [-3.5, -18.0, 0.0, -16.0, -16.0],  # the terminated step bootstraps 0
-        [0.25, -3.0, 0.0, -16.0, -16.0],  # the truncated step bootstraps V of the last observation, 30
-        [-0.625, -6.5, -14.0, -16.0, -16.0],
-        [0.0, -6.96875, -15.875, -23.5, -46.0],
-    )
-    torch.testing.assert_close(advantages, expected, rtol=0, atol=0)
-    torch.testing.assert_close(returns, expected + sequences()["values"], rtol=0, atol=0)
-
-
-@MODULES
-def test_gae_lambda_0_is_the_td_error_and_lambda_1_the_return(module):
-    s = sequences()
-    one_step, _ = module.gae(**s, gamma=0.5, gae_lambda=0.0)
-    bootstrap = 0.5 * s["next_values"] * ~s["terminations"]
-    torch.testing.assert_close(one_step, (s["rewards"] + bootstrap - s["values"]) * s["valid"])
-    _, returns = module.gae(**s, gamma=0.5, gae_lambda=1.0)
-    # rewards to the end of the episode or of the rollout, then the bootstrap
-    assert returns[0].tolist() == [1 + 0.5 * 2, 1 + 0.5 * 2 + 0.25 * 30, 1 + 1 + 0 + 3 / 8 + 4 / 16 + 60 / 32, 10]
-    assert returns[3].tolist() == [3 + 0.5 * 4 + 0.25 * 60] * 3 + [3 + 0.5 * 4]
-
-
-@MODULES
-def test_an_autoreset_step_reaches_no_other_row(module):
-    """Value and reward of an autoreset step, and whatever follows it, change nothing in the steps before it."""
-    s = sequences()
-    before, _ = module.gae(**s, gamma=0.99, gae_lambda=0.95)
-    for name in ("rewards", "values"):
-        s[name][2, :2] = 1e6
-    s["next_values"][2, :2] = -1e6
-    after, _ = module.gae(**s, gamma=0.99, gae_lambda=0.95)
-    torch.testing.assert_close(before, after, rtol=0, atol=0)
-    assert (after[2, :2] == 0).all()
-
-
-@MODULES
-def test_an_end_cuts_the_trace_without_an_autoreset_step_too(module):
-    """A simulator that resets within the step: the row after the end is the first of the next episode, and valid."""
-    s = sequences()
-    s["valid"] = torch.ones_like(s["valid"])
-    advantages, _ = module.gae(**s, gamma=0.5, gae_lambda=0.5)
-    assert advantages[:, 0].tolist() == [-3.5, -18.0, -14.0, -16.0, -16.0]
-    assert advantages[:, 1].tolist() == [0.25, -3.0, -14.0, -16.0, -16.0]
-
-
-@MODULES
+@pytest.mark.parametrize("within", [False, True])
 @pytest.mark.parametrize("steps,envs", [(1, 3), (7, 2), (128, 8)])
-def test_gae_is_the_forward_sum(module, steps, envs):
-    """Random ends, time limits and autoreset steps against the definition, sum_k (gamma lambda)^k delta_k."""
+def test_gae_is_the_forward_sum(module, steps, envs, within):
+    """Random ends, time limits and autoreset steps against the definition, sum_k (gamma lambda)^k delta_k.
+
+    within: the environments reset within the step, so the row after an end is the first of the next episode, and valid.
+    """
     generator = torch.Generator().manual_seed(steps)
     rewards, values = torch.randn(2, steps, envs, generator=generator)
     last = torch.randn(1, envs, generator=generator)
     ended = torch.rand(steps, envs, generator=generator) < 0.2
     truncations = ended & (torch.rand(steps, envs, generator=generator) < 0.5)
     terminations = ended & ~truncations
-    valid = torch.cat([torch.ones(1, envs, dtype=torch.bool), ~ended[:-1]])
+    valid = torch.cat([torch.ones(1, envs, dtype=torch.bool), ~ended[:-1] | within])
     ended, terminations, truncations = ended & valid, terminations & valid, truncations & valid
     next_values = torch.cat([values[1:], last])
     advantages, _ = module.gae(rewards, values, terminations, truncations, next_values, valid, 0.97, 0.9)
@@ -151,25 +89,19 @@ def loss_of(module, logits, newvalue, mb, clip_coef, ent_coef, vf_coef, clip_vlo
         assert losses.pop("int_value_loss") == losses.pop("fwd_loss") == 0
         return loss, losses
     network = lambda obs: (logits, newvalue, None)  # noqa: E731
+    if module is ppo_envpool:  # of two agents, (S, B, ...), of which the other has one valid row
+        network = lambda obs: (torch.stack([logits] * 2), torch.stack([newvalue] * 2), None)  # noqa: E731
+        network.distribution = ppo_envpool.categorical
+        mb = ppo_envpool.Batch(*(x if x is None else torch.stack([x] * 2) for x in mb))
+        mb.valid[1, 1:] = False
+        loss, losses = ppo_envpool.ppo_loss(None, network, args, ppo_envpool.weighted(mb, norm_adv=False))
+        return loss[0, 0], {name: x[0, 0] for name, x in losses.items()}
     if module is isaac:  # whose actions are continuous: its loss gets the log-probabilities of discrete ones
         network.actor_logstd = torch.zeros(1, logits.shape[-1])
         mb = mb._replace(means=torch.zeros_like(logits), logstds=torch.zeros_like(logits))
         with mock.patch.object(isaac, "gaussian", lambda means, _, actions: ppo.categorical(means, actions)):
             return isaac.ppo_loss(None, network, args, mb, count)
     return module.ppo_loss(network, args, mb, count)
-
-
-@DISCRETE
-def test_ratio_1(module):
-    logits, newvalue, mb = minibatch(module)
-    loss, losses = loss_of(module, logits, newvalue, mb, 0.1, 0.01, 0.5, clip_vloss=False)
-    pg_loss, v_loss, entropy = (losses[name] for name in ("policy_loss", "value_loss", "entropy"))
-    assert pg_loss.item() == pytest.approx(-mb.advantages.mean().item(), abs=1e-6)
-    assert v_loss.item() == pytest.approx(0.5 * (newvalue - mb.returns).square().mean().item(), abs=1e-6)
-    assert entropy.item() == pytest.approx(Categorical(logits=logits).entropy().mean().item(), abs=1e-6)
-    for name in ("old_approx_kl", "approx_kl", "clipfrac"):
-        assert losses[name].item() == pytest.approx(0, abs=1e-6), name
-    assert loss.item() == pytest.approx((pg_loss - 0.01 * entropy + 0.5 * v_loss).item(), abs=1e-6)
 
 
 @DISCRETE
@@ -234,32 +166,13 @@ def test_normalize_advantages(module):
     assert module.normalize_advantages(x, torch.zeros(4, dtype=torch.bool)).tolist() == [0, 0, 0, 0]
 
 
-@DISCRETE
-def test_log_probabilities(module):
-    """Against torch.distributions; test_isaacgym.py has those of Gaussians."""
-    logits, _, mb = minibatch(module)
-    logprobs, entropy = module.categorical(logits[None], mb.actions[None])
-    torch.testing.assert_close(logprobs[0], mb.logprobs)
-    torch.testing.assert_close(entropy[0], Categorical(logits=logits).entropy())
-
-
 # ---- network and update against CleanRL's ----------------------------------------------------------------------------
 class ReferenceAgent(nn.Module):
     """CleanRL's agent in its plainest form: NCHW, x / 255, torch.distributions."""
 
     def __init__(self, state_dict):
         super().__init__()
-        self.network = nn.Sequential(
-            nn.Conv2d(4, 32, 8, stride=4),
-            nn.ReLU(),
-            nn.Conv2d(32, 64, 4, stride=2),
-            nn.ReLU(),
-            nn.Conv2d(64, 64, 3, stride=1),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Linear(3136, 512),
-            nn.ReLU(),
-        )
+        self.network = nature(4, nn.ReLU, nn.Linear(3136, 512), nn.ReLU())
         self.actor = nn.Linear(512, state_dict["actor.bias"].numel())
         self.critic = nn.Linear(512, 1)
         self.load_state_dict(state_dict)  # strict: the names and shapes of ours are CleanRL's
@@ -269,13 +182,46 @@ class ReferenceAgent(nn.Module):
         return self.actor(hidden), self.critic(hidden).squeeze(-1)
 
 
+class ReferenceOfTwo(nn.Module):
+    """CleanRL's two networks of 64-64 Tanh units, with the weights of an Agent of ppo_envpool.py."""
+
+    def __init__(self, weights):
+        super().__init__()
+        self.networks = nn.ModuleList()
+        for i, head in enumerate(("actor", "critic")):
+            layers = []
+            for name in ("network.0", "network.1"):
+                layers += [self.linear(weights[f"{name}.weight"][0, i], weights[f"{name}.bias"][0, i]), nn.Tanh()]
+            layers.append(self.linear(weights[f"{head}.weight"][0, 0], weights[f"{head}.bias"][0, 0]))
+            self.networks.append(nn.Sequential(*layers))
+        if "actor_logstd" in weights:
+            self.actor_logstd = nn.Parameter(weights["actor_logstd"][0].clone())
+
+    @staticmethod
+    def linear(weight, bias):
+        layer = nn.Linear(*weight.shape)
+        layer.weight.data.copy_(weight.t())
+        layer.bias.data.copy_(bias[0])
+        return layer
+
+    def forward(self, obs):
+        return self.networks[0](obs), self.networks[1](obs)[:, 0]
+
+
+REFERENCES = {ppo: ReferenceAgent, ppo_envpool: ReferenceOfTwo}  # of the others see test_the_network_is_cleanrls
+
+
+def policy_of(agent, outputs):
+    """PyTorch's distribution of the actions of a network with these outputs."""
+    if hasattr(agent, "actor_logstd"):
+        return Independent(Normal(outputs, agent.actor_logstd.exp().expand_as(outputs)), 1)
+    return Categorical(logits=outputs)
+
+
 def reference_loss(agent, rnd_model, moments, mb, args):
     """CleanRL's loss, written anew from its definition, of valid rows; and the share of ratios outside of the clip."""
     outputs, newvalue, int_value, *_ = (*agent(mb.obs), None)
-    if hasattr(agent, "actor_logstd"):
-        policy = Independent(Normal(outputs, agent.actor_logstd.exp().expand_as(outputs)), 1)
-    else:
-        policy = Categorical(logits=outputs)
+    policy = policy_of(agent, outputs)
     ratio = (policy.log_prob(mb.actions) - mb.logprobs).exp()
     adv = mb.advantages
     if args.norm_adv:
@@ -297,6 +243,7 @@ ITERATION = "--num-envs 4 --num-steps 32 --total-timesteps 128 --num-minibatches
 ITERATION += "--learning-rate 1e-3 --clip-coef 0.02 --ent-coef 0.02 --max-grad-norm 0.3 --no-diagnostics "
 ITERATION += "--num-threads 1 --run-name r"
 RND = "--env-id Breakout-v5 --num-iterations-obs-norm-init 1 --update-proportion 1 "
+LANDER = "--env-id LunarLanderContinuous-v3 "  # its actions lie within -1 and 1: departure 10 changes nothing
 CASES = [
     (ppo, "--no-mask-resets --num-steps 64 --total-timesteps 256"),
     (ppo, "--no-norm-adv --no-clip-vloss --vf-coef 0.8"),
@@ -304,6 +251,9 @@ CASES = [
     (procgen, "--clip-coef 0.002 --no-norm-adv --no-clip-vloss --vf-coef 0.8"),
     (rnd, RND),
     (rnd, RND + "--no-norm-adv --vf-coef 0.8 --clip-coef 0.0005"),
+    (ppo_envpool, "--no-mask-resets --num-steps 64 --total-timesteps 256 --clip-coef 0.005"),
+    (ppo_envpool, LANDER + "--clip-coef 0.005"),
+    (ppo_envpool, LANDER + "--no-norm-adv --no-clip-vloss --vf-coef 0.8 --clip-coef 0.005"),
     (isaac, "--env-id Ant --clip-vloss"),
     (isaac, "--env-id Ant --no-norm-adv --vf-coef 0.8"),
 ]
@@ -314,11 +264,10 @@ def test_one_iteration_of_the_script_is_cleanrls(module, words, isaacgym, tmp_pa
     """The script itself runs one iteration; its batch and permutations go through CleanRL's update, with its Adam."""
     args = module.parse_args([*ITERATION.split(), "--runs-dir", str(tmp_path), *words.split()])
     batches, moments, permutations, targets, networks = [], [], [], [], {}
-    randperm, gae, old = torch.randperm, module.gae, hasattr(module, "minibatch")  # old: the pattern before Batch.rows
-    cut, gradient = module.minibatch if old else module.Batch.rows, module.gradient
+    randperm, gae, cut, gradient = torch.randperm, module.gae, module.Batch.rows, module.gradient
 
     def record_gae(*inputs):
-        targets.append([x.clone() for x in inputs[:6]])
+        targets.append([torch.as_tensor(x).clone() for x in inputs[:6]])
         return gae(*inputs)
 
     def record_minibatch(batch, *inputs):
@@ -346,26 +295,26 @@ def test_one_iteration_of_the_script_is_cleanrls(module, words, isaacgym, tmp_pa
         return call
 
     monkeypatch.setattr(module, "gae", record_gae)
-    monkeypatch.setattr(*(module, "minibatch") if old else (module.Batch, "rows"), record_minibatch)
+    monkeypatch.setattr(module.Batch, "rows", record_minibatch)
     if module is rnd:
         monkeypatch.setattr(module, "gradient", record_frame_moments)
     monkeypatch.setattr(torch, "randperm", record_randperm)
     for name in ("make_agent", "RNDModel"):
         if hasattr(module, name):
             monkeypatch.setattr(module, name, kept(name))
-    with pytest.raises(SystemExit) as end:
-        module.main(args)
-    assert end.value.code == 0
+    train_here(module, args)
     permutations = permutations[:2]  # not what is drawn for the log
     batch, initial = batches[0], networks["make_agent"]
+    if module is ppo_envpool:  # of its only agent
+        batch = ppo_envpool.Batch(*(x[0] for x in batch[:-1]))
     reference, rnd_model = initial, networks.get("RNDModel")
-    if module is ppo:
-        reference = ReferenceAgent(initial.state_dict())
-        with torch.no_grad():
-            outputs, values = reference(batch.obs)
-        torch.testing.assert_close(values, batch.values, rtol=1e-4, atol=1e-5)
-        logprobs = Categorical(logits=outputs).log_prob(batch.actions)
-        torch.testing.assert_close(logprobs, batch.logprobs, rtol=1e-4, atol=1e-5)
+    if module in REFERENCES:
+        reference = REFERENCES[module](initial.state_dict())
+    with torch.no_grad():
+        outputs, values, *_ = reference(batch.obs)
+        logprobs = policy_of(reference, outputs).log_prob(batch.actions)
+    torch.testing.assert_close(values, batch.values, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(logprobs, batch.logprobs, rtol=1e-4, atol=1e-5)
     if not args.mask_resets:  # every end is a death, and every row is trained on
         _, _, terminations, truncations, _, valid = targets[0]
         assert terminations.any() and not truncations.any() and valid.all() and batch.valid.all()
@@ -375,7 +324,7 @@ def test_one_iteration_of_the_script_is_cleanrls(module, words, isaacgym, tmp_pa
     norms, outside = [], []
     for permutation in permutations:
         for inds in permutation.chunk(4):
-            mb = module.Batch(*(x[inds][batch.valid[inds]] for x in batch))
+            mb = module.Batch(*(x if x is None else x[inds][batch.valid[inds]] for x in batch))
             loss, fraction = reference_loss(reference, rnd_model, moments[0], mb, args)
             optimizer.zero_grad()
             loss.backward()
@@ -384,6 +333,8 @@ def test_one_iteration_of_the_script_is_cleanrls(module, words, isaacgym, tmp_pa
             optimizer.step()
     assert max(norms) > args.max_grad_norm and max(outside) > 0.1, "nothing is clipped: the test proves less"
     checkpoint = reading.load_checkpoint(tmp_path / "r/checkpoint.pt", "cpu")
+    if module is ppo_envpool:
+        checkpoint["agent"] = ReferenceOfTwo(checkpoint["agent"]).state_dict()
     for part, network in (("agent", reference), ("rnd_model", rnd_model)):
         for name, expected in network.state_dict().items() if network is not None else ():
             moved = (expected - before[part][name]).norm()
@@ -421,46 +372,63 @@ def test_separate_encoders_share_nothing():
 
 
 # ---- what the rollout hands to the targets ---------------------------------------------------------------------------
-def test_rollout(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "module,num_actions,words",
+    [
+        (ppo, 18, "--env-id Berzerk-v5 --num-steps 128 --total-timesteps 2048"),
+        # in FruitBot rewards are frequent: games under way at the end of a rollout have earned some
+        (procgen, 15, "--env-id fruitbot --num-steps 48 --total-timesteps 768 --num-minibatches 1"),
+    ],
+)
+def test_rollout(module, num_actions, words, tmp_path, monkeypatch):
     """The real loop with a policy that is known: actions follow it, and each row of the batch is what the games did."""
-    words = "--env-id Berzerk-v5 --num-envs 8 --num-steps 128 --total-timesteps 2048 --learning-rate 0 --run-name r "
-    words += "--update-epochs 1"
-    args = ppo.parse_args([*words.split(), "--runs-dir", str(tmp_path), "--num-threads", "1", "--no-diagnostics"])
-    agent_class, gae, recorder, seen = ppo.Agent, ppo.gae, Recorder(ppo.make_envs), []
+    words += f" --num-envs 8 --learning-rate 0 --update-epochs 1 --no-diagnostics --num-threads 1 --runs-dir {tmp_path}"
+    args = module.parse_args([*words.split(), "--run-name", "r"])
+    agent_class, gae, recorder, seen = module.Agent, module.gae, Recorder(module.make_envs), []
 
     class KnownPolicy(agent_class):
-        """The first of the 18 actions with probability 1/2, the others with equal probability."""
+        """The first action with probability 1/2, the others with equal probability."""
 
         def __init__(self, num_actions, *options):
             super().__init__(num_actions, *options)
-            assert num_actions == 18
+            others = num_actions - 1
             with torch.no_grad():
                 self.actor.weight.zero_()
-                self.actor.bias.copy_(torch.log(torch.tensor([0.5] + [0.5 / 17] * 17)))
+                self.actor.bias.copy_(torch.log(torch.tensor([0.5] + [0.5 / others] * others)))
 
     def record_gae(*inputs):
         seen.append([x.clone() for x in inputs[:6]])
         return gae(*inputs)
 
     for name, double in (("Agent", KnownPolicy), ("make_envs", recorder), ("gae", record_gae)):
-        monkeypatch.setattr(ppo, name, double)
-    with pytest.raises(SystemExit) as end:
-        ppo.main(args)
-    assert end.value.code == 0 and len(seen) == 2
+        monkeypatch.setattr(module, name, double)
+    train_here(module, args)
+    assert len(seen) == 2
     rewards, values, terminations, truncations, next_values, valid = (torch.cat(parts) for parts in zip(*seen))
     assert len(recorder.pools) == 2  # pieces of four games
     games = recorder.played()
-    assert torch.equal(rewards, games.rewards)
     assert torch.equal(terminations, games.terminated) and torch.equal(truncations, games.truncated)
     done = games.terminated | games.truncated
     assert valid[0].all() and torch.equal(valid[1:], ~done[:-1]) and done.any()
     # V of what each step led to: the next row's value within a rollout, and a value of its own at the end of each
-    agent = agent_class(18)
-    agent.load_state_dict(reading.load_checkpoint(tmp_path / "r/checkpoint.pt", "cpu")["agent"])
+    checkpoint = reading.load_checkpoint(tmp_path / "r/checkpoint.pt", "cpu")
+    agent = agent_class(num_actions)
+    agent.load_state_dict(checkpoint["agent"])
+    next_obs = games.obs.permute(0, 1, 3, 4, 2) if module is ppo else games.obs
     with torch.no_grad():
-        expected = torch.stack([agent(frames.permute(0, 2, 3, 1))[1] for frames in games.obs])
+        expected = torch.stack([agent(frames)[1] for frames in next_obs])
     torch.testing.assert_close(next_values, expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(values[1:], expected[:-1], rtol=1e-4, atol=1e-5)
+    # 0.5 +- 0.011, and 0.018 of Procgen; with the sign of the Gumbel noise flipped it would be 0.8
+    assert (games.actions == 0).float().mean().item() == pytest.approx(0.5, abs=0.08)
+    assert len(games.actions.unique()) == num_actions
+    if module is procgen:  # one normaliser for the whole run: its sums and moments pass from one rollout to the next
+        paid = games.rewards.numpy(), done.numpy(), valid.numpy()
+        expected, _, moments = procgen.normalize_rewards(*paid, np.zeros(8), (0.0, 1.0, 1e-4), args.gamma)
+        np.testing.assert_allclose(rewards, expected, rtol=1e-6)
+        assert games.rewards.any() and checkpoint["log"]["reward_moments"] == pytest.approx(moments)
+        return
+    assert torch.equal(rewards, games.rewards)
     # what the curves say of the games
     scalars = {tag: [value for _, value in points] for tag, points in curves(tmp_path / "r").items()}
     assert games.raw.max() > games.rewards.max(), "no raw reward differs from its clipped one"
@@ -477,9 +445,6 @@ def test_rollout(tmp_path, monkeypatch):
         returns += running[over].tolist()
         running[over] = 0.0
     assert returns and scalars["charts/episodic_return"][-1] == pytest.approx(sum(returns) / len(returns))
-    # 0.5 +- 0.011; with the sign of the Gumbel noise flipped it would be 0.82
-    assert (games.actions == 0).float().mean().item() == pytest.approx(0.5, abs=0.08)
-    assert len(games.actions.unique()) == 18
 
 
 @pytest.mark.parametrize("module", [ppo, rnd])

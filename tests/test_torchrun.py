@@ -27,44 +27,64 @@ from conftest import (
 from support import devices, rundir
 
 LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
 UPDATE = """
+import copy
+import importlib
 import sys
 from functools import partial
 import torch
 import torch.distributed as dist
 sys.path.insert(0, {root!r})
-from support import devices, rundir
-import ppo_ewma_atari_envpool as ppo
+from support import devices
+ppo = importlib.import_module({name!r})
 torch.set_num_threads(1)
-if devices.NUM_RANKS > 1:
+rank, num_ranks = devices.RANK, devices.NUM_RANKS
+if num_ranks > 1:
     dist.init_process_group("gloo")
 torch.manual_seed(1)
-agent = ppo.Agent(4)
-optimizer = torch.optim.Adam(agent.parameters(), lr=2.5e-4, eps=1e-5, fused=True)
-workers = devices.Workers(ppo.Args(num_threads=1), torch.device("cpu"))
+args = ppo.Args(num_threads=1, **{options})
+agent, workers = ppo.make_agent(args, *{sizes}), devices.Workers(args, torch.device("cpu"))
+before = copy.deepcopy(agent.state_dict())
+optimizer = torch.optim.Adam(agent.parameters(), lr={learning_rate}, eps=1e-5)
 for minibatch in torch.load({path!r}):
-    mb = ppo.Batch(*(x[devices.RANK :: devices.NUM_RANKS] for x in minibatch))
-    losses = ppo.update(partial(ppo.ppo_loss, None), agent, optimizer, ppo.Args(), workers, mb)
-torch.save((agent.state_dict(), losses), {path!r} + f".{{devices.NUM_RANKS}}.{{devices.RANK}}")
-if devices.NUM_RANKS > 1:
+    mb = ppo.Batch(*(x[rank::num_ranks] for x in minibatch))
+    losses = ppo.update(partial(ppo.ppo_loss, None), agent, optimizer, args, workers, mb)
+assert any((x - before[name]).abs().max() > 1e-4 for name, x in agent.state_dict().items())
+torch.save((agent.state_dict(), losses), {path!r} + f".{{num_ranks}}.{{rank}}")
+if num_ranks > 1:
     dist.destroy_process_group()
 """
 
 
-def test_two_processes_update_as_one(tmp_path):
-    """The same rows, whole or split over two processes, uneven numbers of which are valid: the same network."""
-    generator, data = torch.Generator().manual_seed(0), []
-    for _ in range(4):
-        logprobs, values, returns, advantages = torch.randn(4, 24, generator=generator)
-        logits = torch.zeros(24, 4)
+def minibatch_of(name, generator):
+    """24 random rows, in the order of the Batch of a script; 12 of the first process count, and 2 of the second."""
+    logprobs, values, returns, advantages = torch.randn(4, 24, generator=generator)
+    valid = (torch.arange(24) % 2 == 0) | (torch.arange(24) < 5)
+    if name == "ppo_isaacgym":
+        obs, actions = torch.randn(24, 3, generator=generator), torch.randn(24, 2, generator=generator)
+        first = (obs, *torch.zeros(2, 24, 2), actions, logprobs - 3.0)
+    else:
         obs = torch.randint(0, 256, (24, 84, 84, 4), generator=generator, dtype=torch.uint8)
         actions = torch.randint(0, 4, (24,), generator=generator)
-        valid = (torch.arange(24) % 2 == 0) | (torch.arange(24) < 5)  # 12 of the first process, 2 of the second
-        data.append((obs, logits, actions, 0.1 * logprobs - 1.4, values, returns, advantages, valid))
-    path = str(tmp_path / "data.pt")
-    torch.save(data, path)
-    program = tmp_path / "update.py"
-    program.write_text(UPDATE.format(root=str(ROOT), path=path))
+        first = (obs, torch.zeros(24, 4), actions, 0.1 * logprobs - 1.4)
+    return (*first, values, returns, advantages, valid)
+
+
+@pytest.mark.parametrize(
+    "name,sizes,learning_rate,options",
+    [
+        ("ppo_ewma_atari_envpool", (), 2.5e-4, {}),
+        ("ppo_isaacgym", ((3, 0, 2),), 0.01, {"hidden_sizes": (16, 16), "ent_coef": 0.01}),
+    ],
+)
+def test_two_processes_update_as_one(name, sizes, learning_rate, options, tmp_path):
+    """The same rows, whole or split over two processes, uneven numbers of which are valid: the same network."""
+    generator, path = torch.Generator().manual_seed(0), str(tmp_path / "data.pt")
+    torch.save([minibatch_of(name, generator) for _ in range(4)], path)
+    program, words = tmp_path / "update.py", {"sizes": sizes, "learning_rate": learning_rate, "options": options}
+    program.write_text(UPDATE.format(root=str(ROOT), path=path, name=name, **words))
     processes = [Forked([sys.executable, str(program)], tmp_path, environment(**rank)) for rank in ({}, *two_ranks())]
     for process in processes:
         out, err = process.communicate(timeout=300)
@@ -72,10 +92,6 @@ def test_two_processes_update_as_one(tmp_path):
     alone, first, second = (torch.load(f"{path}.{end}") for end in ("1.0", "2.0", "2.1"))
     torch.testing.assert_close(first, alone, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(second, first, rtol=0, atol=0)
-    torch.manual_seed(1)
-    import ppo_ewma_atari_envpool as ppo
-
-    assert (ppo.Agent(4).state_dict()["network.0.weight"] - alone[0]["network.0.weight"]).abs().max() > 1e-4
 
 
 class Begun(Exception):

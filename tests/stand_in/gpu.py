@@ -268,15 +268,6 @@ def install():
     torch.save, torch.load = save_numbers, load_onto
 
 
-def install_warp():
-    """Has Warp, and mjlab on it, say that its arrays lie on the GPU."""
-    import warp
-
-    get_device, to_torch = warp.get_device, warp.to_torch
-    warp.get_device = lambda ident=None: get_device("cpu" if str(ident).startswith("cuda") else ident)
-    warp.to_torch = lambda *args, **kwargs: OnGPU(to_torch(*args, **kwargs))
-
-
 def watch(rundir):
     """Keeps the waits of each iteration in `iterations`."""
     log, end_iteration = rundir.Run.log, rundir.Run.end_iteration
@@ -302,8 +293,6 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
     sys.modules["isaacgym"] = types.ModuleType("isaacgym")  # it refuses to be imported after torch, as Isaac Gym does
     install()
-    if any("Mjlab-" in word for word in sys.argv):
-        install_warp()
     from support import rundir
 
     watch(rundir)
