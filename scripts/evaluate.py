@@ -106,7 +106,10 @@ def load(folder, best=False, trust=False):
         fail(f"{run_dir} has no manifest.json of a run: expected a run directory")
     if script not in catalog.SCRIPTS:
         fail(f"{run_dir} is a run of {script}.py: expected one of {' '.join(catalog.SCRIPTS)}")
-    path, checkpoint = best_network(run_dir) if best else newest_network(run_dir)
+    found = best_network(run_dir) if best else reading.newest_checkpoint(run_dir)
+    if not found:
+        fail(f"{run_dir} has no checkpoint.pt: expected a run directory with a checkpoint")
+    path, checkpoint = found
     try:
         if not trust:
             check_trusted(str(arguments["env_id"]), run_dir)
@@ -136,14 +139,6 @@ def best_seed(folder):
     return member.path, says
 
 
-def newest_network(run_dir):
-    """The path and the content of the newest readable checkpoint."""
-    found = reading.newest_checkpoint(run_dir)
-    if not found:
-        fail(f"{run_dir} has no checkpoint.pt: expected a run directory with a checkpoint")
-    return found
-
-
 def best_network(run_dir):
     """The path and the content of best.pt."""
     path = run_dir / BEST
@@ -169,20 +164,13 @@ def prints_on_stderr():
         os.close(kept)
 
 
-@contextlib.contextmanager
-def mismatch_in_one_line(script):
-    """Ends the program with one line if the weights do not fit the network that is built inside."""
-    try:
-        yield
-    except (RuntimeError, AttributeError, KeyError, StopIteration) as error:
-        fail(f"the checkpoint does not fit the network of this version's {script}.py ({error})")
-
-
 def trained_agent(weights, script, args, *sizes):
     """The network of a run on the CPU, with its weights. sizes: of a simulator, where make_agent asks for them."""
-    with mismatch_in_one_line(script):
+    try:
         agent = importlib.import_module(script).make_agent(args, *sizes)
         agent.load_state_dict(weights)
+    except (RuntimeError, AttributeError, KeyError, StopIteration) as error:
+        fail(f"the checkpoint does not fit the network of this version's {script}.py ({error})")
     return agent
 
 

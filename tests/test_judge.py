@@ -269,15 +269,3 @@ def test_bad_input_ends_in_one_line(words, message, tmp_path, monkeypatch, capsy
     with pytest.raises(SystemExit) as end:
         judge.main(arguments.parse(judge.Args, words, ""))
     assert end.value.code == 2 and message in capsys.readouterr().err
-
-
-def test_the_plan_of_the_map_has_the_same_rates_for_every_n_by_t_and_runs_nothing_twice():
-    code, columns = experiment.load("map"), ["num_envs", "num_steps", "learning_rate", "seed"]
-    nothing = pd.DataFrame(columns=["game", "seed", *code.VARIES])
-    settings = code.missing(nothing, "Catch", 100_000)
-    assert len(settings) == len(set(settings)) == 6 * 8 * 10 and not code.missing(nothing, "Catch", 900_000)
-    table = pd.DataFrame(settings, columns=columns).assign(game="Catch", total_timesteps=100_000)
-    assert not code.missing(table, "Catch", 100_000) and len(code.missing(table, "Catch", 300_000)) == 480
-    one = (table.seed == 3) & (table.learning_rate == 1e-3) & (table.num_envs == 32)
-    assert code.missing(table[~one], "Catch", 100_000) == [(32, 32, 1e-3, 3)]
-    assert code.missing(table[~one], "Catch", 100_000, seeds=[1, 2]) == []

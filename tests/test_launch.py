@@ -54,26 +54,8 @@ LONG = 1024  # steps of a run that is interrupted
 
 def line(runs_dir, name, *extra, steps=256, script="ppo_atari_envpool.py"):
     """A command for stdin: a small run with a checkpoint after each of its iterations of 128 steps."""
-    words = [
-        "python",
-        script,
-        "--num-envs",
-        4,
-        "--num-steps",
-        32,
-        "--update-epochs",
-        1,
-        "--total-timesteps",
-        steps,
-        "--no-diagnostics",
-        "--checkpoint-minutes",
-        0,
-        "--runs-dir",
-        runs_dir,
-        "--run-name",
-        name,
-        *extra,
-    ]
+    size = "--num-envs 4 --num-steps 32 --update-epochs 1 --no-diagnostics --checkpoint-minutes 0".split()
+    words = ["python", script, *size, "--total-timesteps", steps, "--runs-dir", runs_dir, "--run-name", name, *extra]
     return shlex.join(map(str, words))
 
 
@@ -248,11 +230,8 @@ def test_the_last_step_is_that_of_the_schedule(tmp_path):
     "seconds, words",
     [
         (0.4, "less than a second"),
-        (19, "19 seconds"),
         (100, "1.7 minutes"),
-        (5399, "90 minutes"),
         (5400, "1.5 hours"),
-        (86400, "24 hours"),
         (242 * 86400, "242 days"),
         (1e8, "1,157 days"),
     ],
@@ -312,12 +291,9 @@ def test_evaluation_episodes_are_asked_for_and_counted(tmp_path):
         ([line("x", "a")], ("--workers", 1, "--gpus", 0), "--workers and --gpus exclude each other"),
         ([line("/proc/x", "a")], (), "--runs-dir /proc/x"),
         ([line("x", "../a")], (), "--run-name ../a is not a directory below --runs-dir"),
-        ([line("x", "s/.a")], (), "--run-name s/.a is hidden"),
         ([line("x", "a" * 300)], (), "expected a name of at most 200 bytes"),
         ([line("x", "a", "--num-minibatches", "x")], (), "--num-minibatches x of a: expected a whole number"),
-        ([line("x", "a", "--eval-episodes", "x")], (), "--eval-episodes x of a: expected a whole number of at least 0"),
         ([line("x", "a") + " 'quoted"], (), "cannot be parsed"),
-        ([line("x", "a")], ("--workers", 1.5), "--workers 1.5: expected a whole number"),
         ([line("x", "a")], ("--gpus", "0,,1"), "--gpus 0,,1: expected the numbers of GPUs, such as 0,1"),
         ([line("x", "a")], ("stat",), "invalid choice 'stat' for argument 'action'"),
         ([], ("status", "--runs-dir", "x"), "--runs-dir x: expected a directory with runs in it"),

@@ -1,14 +1,12 @@
 """The texts: links lead somewhere, commands exist, and the table of sweeps has their headers."""
 
 import ast
-import csv
 import re
 import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import study
 from launching import sweep_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,20 +24,6 @@ def test_the_table_of_sweeps_is_that_of_their_headers(tmp_path):
     assert page.read_text() != text
     sweep_table.write(page)
     assert page.read_text() == text, "run `python scripts/launching/sweep_table.py`"
-
-
-def test_the_table_of_the_rollout_is_that_of_its_file():
-    """rollout.csv, once it has been measured. Where threads step the environments, the calling thread has no ratio."""
-    benchmark = study("benchmark", "benchmark_rollout")
-    folder = ROOT / "results" / "benchmark"
-    (table,) = benchmark.PLACE.findall((folder / "README.md").read_text())
-    if (folder / "rollout.csv").exists():
-        with (folder / "rollout.csv").open() as file:
-            assert table == benchmark.render(csv.DictReader(file)), "run benchmark_rollout.py"
-    ratios = {f"wall_{name}": number for name, number in (("ratio", 1.1), ("lowest", 1), ("highest", 1.25))}
-    row = {"num_envs": 8, "arrangement": "a", "wall_rollout": 1210.0, "wall_envpool": "1100", **ratios, "cpu_ratio": ""}
-    line = "| 8 | a | 1,210 | 1,100 | 1.10 (1.00 to 1.25) |  |  |\n"
-    assert benchmark.render([row]).endswith(f"|---|---|---|---|---|---|---|\n{line}")
 
 
 # ---- links -----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Over forty tasks: what does tuning the learning rate buy, and what does tuning N x T buy beside it? A1 to A6.
 
-The design, its constants, and what step 1 has chosen are here too: plan.py makes the runs from them. The unit of every
+The design, its constants, and what step 1 has chosen are here too: the runs were made from them. The unit of every
 test is the task: a task's number is made of means over the seeds of step 2.
 """
 

@@ -25,13 +25,12 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT  # noqa: F401
 
+import random
 import re
 
 import claims as atlas
-import new_task
 import numpy as np
 import pandas as pd
-import plan
 from analysis import experiment
 from analysis.comparisons import difference
 from analysis.estimates import Estimate, evidence, mean
@@ -41,6 +40,9 @@ from results.atlas import after
 from support import arguments, reading
 
 PAGE = atlas.HERE / "README.md"
+REPEATED = 5  # tasks whose tested settings ran again
+METHODS = {"DerSimonian and Laird": atlas.dersimonian_laird, "Paule and Mandel": atlas.paule_mandel}
+SPREADS = ("the same on all tasks", "proportional to the noise")  # of new_task.csv
 REGISTERED = {"A1": 0.10, "A2": 0.055, "A4": 0.09}  # half-widths (CLAIMS.md)
 NUMBERS = {
     "A1": (
@@ -131,13 +133,13 @@ def new_table(every, _):
     counted = [task for task in every if task.learned and not task.solved]
     values, variances = map(np.array, zip(*(atlas.many_gain(task) for task in counted)))
     columns = ["deviation over tasks", "128 x 8 minus 8 x 128 on a new task", "tasks within the interval of the others"]
-    yield f"| | {' | '.join(columns)} | {' | '.join(f'holds, spread {x}' for x in new_task.SPREADS)} |"
+    yield f"| | {' | '.join(columns)} | {' | '.join(f'holds, spread {x}' for x in SPREADS)} |"
     yield "|---|---|---|---|---|---|"
-    for name, method in new_task.METHODS.items():
+    for name, method in METHODS.items():
         one = atlas.heterogeneity(values, variances, method)
         inside = f"{atlas.inside_when_left_out(values, variances, method)} of {len(counted)}"
         cells = [f"{one.tau2**0.5:.2f}", interval(Estimate(one.mean, one.low, one.high)), inside]
-        cells += ["{:.0f} to {:.0f} %".format(*100 * covered.loc[name, spread]) for spread in new_task.SPREADS]
+        cells += ["{:.0f} to {:.0f} %".format(*100 * covered.loc[name, spread]) for spread in SPREADS]
         yield f"| {name} | {' | '.join(cells)} |"
 
 
@@ -184,7 +186,7 @@ def repeats_table(every, runs):
     yield "| task | N x T, rate | step 2 | seeds 201 to 210 | difference |"
     yield "|---|---|---|---|---|"
     for task in every:
-        if task.name not in plan.repeated():
+        if task.name not in random.Random(0).sample(sorted(atlas.tasks()), REPEATED):
             continue
         again = atlas.measure(runs, task.name, task.budget, seeds=atlas.REPEATING).scores
         for setting in task.settings.tested:
@@ -248,7 +250,7 @@ def write_file(path, lines):
 
 def main():
     if not atlas.all_have_run():
-        arguments.fail("the atlas has not ended: expected `STAGE=tasks bash sweeps/atlas.sh` to have nothing left")
+        arguments.fail("the atlas has not ended: expected the runs of all tasks in blocks/")
     table = reading.load(experiment.DATASET)
     runs = table[table["experiment"].str.split().map(lambda words: "atlas" in words)]
     PAGE.write_text(filled(PAGE.read_text(), runs))

@@ -24,7 +24,6 @@ from launching.root import ROOT
 
 import contextlib
 import importlib
-import importlib.metadata
 import inspect
 import itertools
 import json
@@ -32,6 +31,7 @@ import os
 import platform
 import re
 import shlex
+import shutil
 import signal
 import statistics
 import subprocess
@@ -50,6 +50,7 @@ from tyro.conf import UseAppendAction
 from support import catalog, reading
 from support.arguments import Count, NByTs, NonNegative, Pattern, Range, Threads, fail, parse, writable
 from support.envs.episodes import env_seeds
+from support.versions import commit_and_versions
 
 SISTER = "ppo_ewma_atari_envpool.py"  # by default as fast as ATARI
 SCRIPTS = tuple(f"{name}.py" for name, script in catalog.SCRIPTS.items() if script.envpool and f"{name}.py" != SISTER)
@@ -61,7 +62,7 @@ EXTRA_ARGUMENTS = {
 }
 SPEED = re.compile(r"(?:SPS|sps|steps/s)\W{1,3}([\d,]+(?:\.\d+)?)|([\d,]+(?:\.\d+)?) ?(?:SPS|sps|steps/s)\b")
 GPU = torch.cuda.is_available()
-INTERRUPTS = []  # the signals noted by noted_interrupts
+INTERRUPTS = []  # the signals that have come: an exception inside Popen would leave its child alive
 ALONE = "EnvPool alone"
 
 
@@ -149,26 +150,13 @@ def load(script, setting, *flags):
 
 
 # ---- processes -------------------------------------------------------------------------------------------------------
-def descendants(pid):
-    """The process and its living descendants."""
-    found = [pid]
-    for parent in found:
-        with contextlib.suppress(OSError):
-            found += map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
-    return found
-
-
-@contextlib.contextmanager
-def noted_interrupts():
-    """Notes SIGINT and SIGTERM for raise_if_interrupted. An exception inside Popen would leave its child alive."""
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(signum, lambda signum, frame: INTERRUPTS.append(signum)) for signum in signals]
-    try:
-        yield
-    finally:
-        INTERRUPTS.clear()
-        for signum, handler in zip(signals, before):
-            signal.signal(signum, handler)
+def peak_bytes(pid):
+    """The peak resident size of a process and its living children, theirs included."""
+    with contextlib.suppress(OSError, TypeError):  # it has ended
+        status = Path(f"/proc/{pid}/status").read_text()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return 1024 * int(re.search(r"VmHWM:\s*(\d+) kB", status)[1]) + sum(map(peak_bytes, children))
+    return 0
 
 
 def raise_if_interrupted():
@@ -176,30 +164,23 @@ def raise_if_interrupted():
         raise KeyboardInterrupt
 
 
-def run_process(words, seconds, num_threads=0):
+def run_process(words, seconds, num_threads=0, folder=None):
     """Runs a command for at most `seconds`, then ends all of its processes. num_threads: 0 takes the program's default.
 
     Returns {"code": exit code, or None if it had to be ended, "output": stdout and stderr, "peak_bytes", "gpu_bytes"}.
     """
-    env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    env = {**os.environ, "PYTHONUNBUFFERED": "1", "WANDB_MODE": "disabled"}
     if num_threads:
         env["OMP_NUM_THREADS"] = str(num_threads)
-    # VmHWM and not ru_maxrss, which counts the size of this process until the child executes its program
-    peaks, num_polls, gpu_bytes = {}, {}, 0
-    gpu_free = torch.cuda.mem_get_info()[0] if GPU else 0
+    peak, gpu_bytes, gpu_free = 0, 0, torch.cuda.mem_get_info()[0] if GPU else 0
     with tempfile.TemporaryFile("w+") as output:
-        child = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=env, start_new_session=True
-        )
+        streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+        child = subprocess.Popen(list(map(str, words)), env=env, cwd=folder, start_new_session=True, **streams)
         try:
             deadline = time.monotonic() + seconds
             while child.poll() is None and time.monotonic() < deadline:
                 raise_if_interrupted()
-                for pid in descendants(child.pid):
-                    with contextlib.suppress(OSError, TypeError):  # it has ended
-                        status = Path(f"/proc/{pid}/status").read_text()
-                        peaks[pid] = 1024 * int(re.search(r"VmHWM:\s*(\d+) kB", status)[1])
-                        num_polls[pid] = num_polls.get(pid, 0) + 1
+                peak = max(peak, peak_bytes(child.pid))
                 if GPU:
                     gpu_bytes = max(gpu_bytes, gpu_free - torch.cuda.mem_get_info()[0])
                 time.sleep(0.1)
@@ -210,14 +191,7 @@ def run_process(words, seconds, num_threads=0):
             child.wait()
         output.seek(0)
         text = output.read()
-    # until a child executes its own program it reports the memory of its parent: leave out short-lived processes
-    lasting = [peak for pid, peak in peaks.items() if num_polls[pid] >= 10]
-    return {
-        "code": code,
-        "output": text,
-        "gpu_bytes": gpu_bytes if GPU else None,
-        "peak_bytes": sum(lasting) or max(peaks.values(), default=0),
-    }
+    return {"code": code, "output": text, "peak_bytes": peak, "gpu_bytes": gpu_bytes if GPU else None}
 
 
 def last_line(text):
@@ -230,10 +204,10 @@ def why_it_failed(ended, seconds):
 
 
 # ---- measurements ----------------------------------------------------------------------------------------------------
-def measure_envpool(script, setting, seconds):
-    """Steps/s of the script's environments alone, in as many threads as PyTorch has."""
+def envpool_alone(script, setting, seconds, num_threads, num_points=1):
+    """Steps/s of the script's environments alone, with random actions, in equal parts of the time."""
     module, args = load(script, setting)
-    threads = {"num_threads": torch.get_num_threads()}
+    threads = {"num_threads": num_threads}
     takes = inspect.signature(module.make_envs).parameters.keys() & threads  # those of ppo_envpool.py are in args
     seeds = env_seeds(args.seed, "train", 0, range(setting.num_envs))
     envs = module.make_envs(args, seeds, **(threads if takes else {}))
@@ -241,13 +215,20 @@ def measure_envpool(script, setting, seconds):
     size = (1000, setting.num_envs)
     actions = np.random.default_rng(0).integers(envs.action_space.n, size=size, dtype=np.int32)
     envs.step(actions[0])
-    start, steps = time.perf_counter(), 0
-    while steps == 0 or time.perf_counter() - start < seconds:
-        envs.step(actions[steps % len(actions)])
-        steps += 1
-    sps = steps * setting.num_envs / (time.perf_counter() - start)
+    points = []
+    for _ in range(num_points):
+        start, steps = time.perf_counter(), 0
+        while steps == 0 or time.perf_counter() - start < seconds / num_points:
+            envs.step(actions[steps % len(actions)])
+            steps += 1
+        points.append(steps * setting.num_envs / (time.perf_counter() - start))
     envs.close()
-    return {"sps": sps}
+    return points
+
+
+def measure_envpool(script, setting, seconds):
+    """The same in as many threads as PyTorch has."""
+    return {"sps": envpool_alone(script, setting, seconds, torch.get_num_threads())[0]}
 
 
 def measure_script(script, setting, iterations, seconds, num_threads=0, flags=()):
@@ -257,7 +238,7 @@ def measure_script(script, setting, iterations, seconds, num_threads=0, flags=()
         words += ["--total-timesteps", iterations * setting.batch_size, "--num-logs", min(2, iterations)]
         words += ["--runs-dir", runs_dir, "--run-name", "measured", *EXTRA_ARGUMENTS.get(script, []), *flags]
         words += ["--num-threads", num_threads] if num_threads else []
-        ended = run_process([str(word) for word in words], seconds, num_threads)
+        ended = run_process(words, seconds, num_threads)
         curves = reading.read_curves(Path(runs_dir, "measured"))
     if ended["code"] != 0:
         return {"error": why_it_failed(ended, seconds)}
@@ -346,7 +327,7 @@ def spread(values, form=",.0f"):
 
 def render(records, machine):
     """The tables as Markdown: one for each N x T and script."""
-    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
     where = f"{machine['cpu']}, {machine['cores']} cores, {machine['gpu'] or 'no GPU'}; {versions}; "
     where += f"commit {str(machine['commit'])[:10]}{' and changes' if machine['dirty'] else ''}, {machine['start']}"
     parts = [where, "Medians over the rounds, and in brackets their range."]
@@ -374,19 +355,19 @@ def render(records, machine):
 
 
 def describe_machine():
-    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    commit, dirty, _ = subprocess.run(git, capture_output=True, text=True).stdout.strip().partition("-dirty")
+    """The GPU and its driver, the CPU and its cores, the commit and versions."""
+    commit, versions = commit_and_versions()
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    versions = {name: importlib.metadata.version(name) for name in ("torch", "envpool", "numpy")}
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    gpu = subprocess.run(query, capture_output=True, text=True).stdout.strip() if shutil.which(query[0]) else None
     return {
         "cpu": cpu[1] if cpu else platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "threads": torch.get_num_threads(),
-        "gpu": torch.cuda.get_device_name() if GPU else None,
+        "gpu": gpu,
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        "commit": commit or None,
-        "dirty": bool(dirty),
-        "versions": {"python": platform.python_version(), **versions},
+        **commit,
+        "versions": {name: versions.get(name) for name in ("python", "torch", "envpool", "numpy", "tensordict")},
         "start": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "load": os.getloadavg()[0],
         "environment": {name: os.environ[name] for name in os.environ if re.match("OMP_|GOMP_|MKL_|KMP_", name)},
@@ -403,8 +384,7 @@ def main(args):
     with writable("out", args.out.parent):
         pass
     try:
-        with noted_interrupts():
-            measure(args, records)
+        measure(args, records)
     except KeyboardInterrupt:
         print("interrupted: the results so far follow", flush=True)
         code = 130
@@ -416,4 +396,6 @@ def main(args):
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: INTERRUPTS.append(number))
     sys.exit(main(parse_args(sys.argv[1:])))

@@ -18,27 +18,24 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT
 
 import json
-import os
 import re
 import shlex
-import shutil
 import statistics
 import subprocess
 import tempfile
-import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from benchmark import Setting, describe_machine, envpool_alone, last_line, run_process
+
 from support.arguments import NonNegative, fail, parse, writable
 from support.reading import read_curves
-from support.versions import commit_and_versions
 
 PPO, PQN = "ppo_atari_envpool.py", "pqn_atari_envpool.py"
 PEERS = {  # repository, commit, script
     "CleanRL": ("https://github.com/vwxyzjn/cleanrl", "fe8d8a0", "cleanrl/ppo_atari_envpool.py"),
     "LeanRL": ("https://github.com/meta-pytorch/LeanRL", "760837e", "leanrl/ppo_atari_envpool_torchcompile.py"),
 }
-ENDED, KILLED = 124, 137  # exit codes of the command `timeout` at its limit
 
 
 @dataclass
@@ -76,25 +73,6 @@ def plan(cpu):
 
 
 # ---- one row ---------------------------------------------------------------------------------------------------------
-def envpool_alone(num_envs, num_threads, seconds):
-    """Steps/s of Breakout with random actions, in each sixth of the time."""
-    import envpool
-    import numpy as np
-
-    options = {"num_threads": num_threads, "seed": 1, "episodic_life": True, "reward_clip": True}
-    envs = envpool.make("Breakout-v5", env_type="gymnasium", num_envs=num_envs, **options)
-    envs.reset()
-    actions = np.random.default_rng(1).integers(0, envs.action_space.n, (1000, num_envs), dtype=np.int32)
-    points = []
-    for _ in range(6):
-        start, steps = time.perf_counter(), 0
-        while time.perf_counter() < start + seconds / 6:
-            envs.step(actions[steps % 1000])
-            steps += 1
-        points.append(steps * num_envs / (time.perf_counter() - start))
-    return points
-
-
 def script(row, peers, folder):
     """The path of a row's script; a peer's is written to the folder. None if the peer's repository is not there."""
     if row.program not in PEERS:
@@ -141,27 +119,19 @@ def measure(row, args):
     """Runs a row. Returns what the JSON file has of it: its points and their median, or what it `says` without any."""
     seconds, found = args.row_seconds or row.seconds, row._asdict()
     if row.program == "EnvPool alone":
-        points = envpool_alone(int(row.shape), int(row.flags.split()[1]), seconds)
-    else:
-        with tempfile.TemporaryDirectory(prefix="gpu-hour-") as folder:
-            path = script(row, args.peers, folder)
-            if path is None:
-                return {**found, "says": f"not in {args.peers}"}
-            words = (
-                [path, *arguments(row, args.cpu, folder)]
-                if row.shape
-                else ["-m", "pytest", "-q", "-p", "no:cacheprovider", path]
-            )
-            variables = [word for word in row.flags.split() if not word.startswith("--")]
-            words = [*variables, "PYTHONUNBUFFERED=1", "WANDB_MODE=disabled", sys.executable, *map(str, words)]
-            limit = ["timeout", "--foreground", "-k", "10", str(seconds), "env"]
-            output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-            done = subprocess.run([*limit, *words], cwd=folder, **output)
-            in_time = done.returncode in (0, ENDED, KILLED)
-            points = points_of(row, done.stdout, folder) if row.shape and in_time else []
-        says = next((line.strip() for line in reversed(done.stdout.splitlines()) if line.strip()), "no output")
-        says = f"ended after {seconds:g} s: {says}" if done.returncode in (ENDED, KILLED) else says
-        found.update(command=shlex.join(words), exit_code=done.returncode, says=says[:200].replace("|", " "))
+        points = envpool_alone(PPO, Setting(int(row.shape), 8), seconds, int(row.flags.split()[1]), 6)
+        return {**found, "points": points, **spread(points)}
+    with tempfile.TemporaryDirectory(prefix="gpu-hour-") as folder:
+        path = script(row, args.peers, folder)
+        if path is None:
+            return {**found, "says": f"not in {args.peers}"}
+        variables = [word for word in row.flags.split() if not word.startswith("--")]
+        words = arguments(row, args.cpu, folder) if row.shape else ["-q", "-p", "no:cacheprovider"]
+        words = [sys.executable, *([] if row.shape else ["-m", "pytest"]), str(path), *words]
+        ended = run_process(["env", *variables, *words], seconds, folder=folder)
+        points = points_of(row, ended["output"], folder) if row.shape and not ended["code"] else []
+    says = ("" if ended["code"] is not None else f"ended after {seconds:g} s: ") + last_line(ended["output"])
+    found.update(command=shlex.join(words), exit_code=ended["code"], says=says.replace("|", " "))
     return {**found, "points": points, **spread(points)}
 
 
@@ -179,23 +149,8 @@ def render(rows):
     return "\n".join(lines)
 
 
-def machine():
-    """The GPU and its driver, the CPU and its cores, the commit and versions."""
-    commit, versions = commit_and_versions()
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    return {
-        "gpu": subprocess.run(query, capture_output=True, text=True).stdout.strip() if shutil.which(query[0]) else None,
-        "cpu": "".join(re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[:1]),
-        "cores": len(os.sched_getaffinity(0)),
-        "load": os.getloadavg()[0],
-        "start": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        **commit,
-        "versions": {name: versions.get(name) for name in ("python", "torch", "envpool", "numpy", "tensordict")},
-    }
-
-
 def main(args):
-    found_on, rows = machine(), []
+    found_on, rows = describe_machine(), []
     if not (found_on["gpu"] or args.cpu):
         fail("here is no NVIDIA GPU: --cpu tries the program on a CPU")
     chosen = [row for row in plan(args.cpu) if args.only in " ".join(row[:3])]

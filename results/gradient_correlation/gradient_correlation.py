@@ -28,7 +28,7 @@ gradient has the other sign, which changes no cosine and no variance. The post l
 6. The true gradient uses the same states and actions, and advantages that sum the rewards that follow. The simulation
    continues past step 200 until gamma^k < 0.01; from there V of the last state stands in for the rest.
 
-gradient_measures.py trains and measures, gradient_claims.py tests the post's claims, gradient_figures.py draws.
+gradient_measures.py trains and measures, gradient_figures.py draws.
 """
 
 import sys
@@ -37,32 +37,14 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT  # noqa: F401
 
-import contextlib
-import io
-import multiprocessing
-import os
-import signal
-import tempfile
-import time
-from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Annotated, Tuple
 
 import pandas as pd
 from analysis import look
-from gradient_claims import as_text, find
 from gradient_figures import draw_all
-from gradient_measures import (
-    BATCH,
-    SETTINGS,
-    checkpoint_iterations,
-    focus_iterations,
-    fresh_iterations,
-    init_worker,
-    measure,
-    train,
-)
-from tqdm import tqdm
+from gradient_measures import BATCH, SETTINGS, focus_iterations, train
+from joblib import Parallel, delayed
 
 from support import arguments
 from support.arguments import Count, Fraction, NonNegative, Positive, Range, fail, writable
@@ -81,7 +63,7 @@ class Args:
     groups: Annotated[int, Range(5, 1024)] = 16  # fresh rollouts there, in groups of 4 batches of 1024 steps
     lags: Tuple[int, ...] = (1, 3, 5, 7, 10, 40)  # steps between the two gradients of a pair
     lambdas: Tuple[float, ...] = (0.0, 0.5, 0.95, 1.0)  # values of GAE's lambda to measure
-    main_lambda: Fraction = 0.95  # GAE's lambda in training, and in figures and claims that name no other
+    main_lambda: Fraction = 0.95  # GAE's lambda in training, and in figures that name no other
     gamma: Annotated[float, Range(0, 0.9999)] = 0.99  # the discount factor
     learning_rate: NonNegative = 3e-4  # the learning rate of Adam, falling linearly to 0
     update_epochs: Count = 10  # passes over each batch
@@ -89,8 +71,8 @@ class Args:
     clip_coef: NonNegative = 0.2  # the clipping coefficient of the policy ratio
     vf_coef: NonNegative = 0.5  # the coefficient of the value loss
     max_grad_norm: Positive = 0.5  # the gradient's norm is clipped to this
-    workers: Annotated[int, Range(1, 1024)] = 2  # processes, of one thread each
-    redraw: bool = False  # makes findings and figures from the tables in --out, without training
+    workers: Annotated[int, Range(1, 2)] = 2  # processes, of one thread each: one for each setting
+    redraw: bool = False  # draws the figures from the tables in --out, without training
 
 
 def parse_args(argv):
@@ -110,129 +92,38 @@ def parse_args(argv):
     if not different or args.main_lambda not in args.lambdas or not all(0 <= x <= 1 for x in args.lambdas):
         expected = f"two or more different numbers from 0 to 1, --main-lambda {args.main_lambda} among them"
         fail(f"--lambdas {given(args.lambdas)}: expected {expected}")
-    if os.path.exists(args.out) and not os.path.isdir(args.out):  # Path.exists raises OSError on too long a name
-        fail(f"--out {args.out} is a file: expected a directory")
     return args
 
 
-# ---- training and measuring, on several processes --------------------------------------------------------------------
+# ---- main ------------------------------------------------------------------------------------------------------------
 def run_all(args):
-    """Trains and measures on `workers` processes. Returns {name: DataFrame}, the same for any number of workers."""
-    context = multiprocessing.get_context("spawn")
-    queue, stopped = context.Queue(), context.Event()
-    measured, fresh = checkpoint_iterations(args), fresh_iterations(args)
-    units = {"train": len(SETTINGS) * (args.steps // BATCH), "measure": len(SETTINGS) * len(args.seeds) * len(measured)}
-    pool = ProcessPoolExecutor(args.workers, context, init_worker, (queue, stopped))
-    # Ctrl-C is noted here and raised in collect: raised inside the pool's locks, it could leave one locked for ever
-    interrupts = []
-    handler = signal.signal(signal.SIGINT, lambda *_: interrupts.append(True))
-    try:
-        futures = [pool.submit(train, args, *setting) for setting in SETTINGS]
-        trained = collect(futures, queue, units["train"], "train", interrupts)
-        checkpoints = [checkpoint for of_setting, _ in trained for checkpoint in of_setting]
-        with_fresh = [checkpoint["step"] // BATCH in fresh for checkpoint in checkpoints]
-        futures = [pool.submit(measure, args, *job) for job in zip(checkpoints, with_fresh)]
-        results = collect(futures, queue, units["measure"], "measure", interrupts)
-    finally:
-        stopped.set()
-        pool.shutdown(cancel_futures=True)
-        signal.signal(signal.SIGINT, handler)
-    tables = {"returns": returns_table([episodes for _, episodes in trained])}
-    for name in ("lag_curve", "mean_cosine", "batch_cosines", "variance", "bias"):
-        tables[name] = pd.DataFrame([row for result in results for row in result.get(name, [])])
+    """Trains and measures both settings. Returns {name: DataFrame}."""
+    results = Parallel(args.workers)(delayed(train)(args, N, T) for N, T in SETTINGS)
+    tables = {name: pd.DataFrame([row for result in results for row in result.get(name, ())]) for name in TABLES}
     focus = [i * BATCH for i in focus_iterations(args)]
     for name, columns in (("lag_density", ["lambda", "lag", "kind"]), ("mean_density", ["lambda"])):
-        rows = pd.DataFrame([row for result in results for row in result[name] if row["step"] in focus])
+        rows = tables[name][tables[name]["step"].isin(focus)]
         tables[name] = rows.groupby(["setting", "step", *columns, "cosine"], as_index=False)["count"].sum()
     return tables
 
 
-def returns_table(episodes):
-    """A table with one row per episode. episodes: for each setting a list of (seed, step, return)."""
-    return pd.DataFrame(
-        [
-            {"setting": f"{N}x{T}", "seed": seed, "step": step, "return": value}
-            for (N, T), of_setting in zip(SETTINGS, episodes)
-            for seed, step, value in of_setting
-        ]
-    )
-
-
-def collect(futures, queue, num_units, phase, interrupts):
-    """The results of the futures in their order. Shows progress: a bar on a terminal, ten lines elsewhere.
-
-    Raises KeyboardInterrupt once `interrupts` is not empty.
-    """
-    terminal = sys.stderr.isatty()
-    bar = tqdm(total=num_units, desc=phase, disable=not terminal, smoothing=0.1)
-    start, begun = time.time(), 0
-    while True:
-        finished, running = wait(futures, timeout=0.5, return_when=FIRST_EXCEPTION)
-        if interrupts:
-            raise KeyboardInterrupt
-        while not queue.empty():
-            queue.get()
-            bar.update()
-            begun += 1
-            if not terminal and begun % max(1, num_units // 10) == 0:
-                print(f"{phase}: {begun}/{num_units}, {time.time() - start:.0f} s", file=sys.stderr, flush=True)
-        for future in finished:
-            future.result()  # raises what it raised
-        if not running:
-            bar.close()
-            return [future.result() for future in futures]
-
-
-# ---- main ------------------------------------------------------------------------------------------------------------
-def csv(table):
-    """The text of a table's file."""
-    return table.to_csv(index=False, float_format="%.6g")
-
-
-def write(out, texts, figures):
-    """Writes {file name: text} and {name: figure}: all into a hidden directory first, then each into its place."""
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".gradient_correlation-", dir=out) as partial:
-        for name, text in texts.items():
-            Path(partial, name).write_text(text)
-        for name, figure in figures.items():
-            look.save(figure, Path(partial, name))
-        for file in Path(partial).iterdir():
-            os.replace(file, out / file.name)
-
-
-def check_out(out):
-    """Ends the program before the training if the directory cannot be written to. Leaves nothing behind."""
-    made = [folder for folder in (out, *out.parents) if not os.path.exists(folder)]
-    try:
-        with writable("out", out), tempfile.TemporaryFile(dir=out):
-            pass
-    finally:
-        for folder in made:
-            with contextlib.suppress(OSError):  # it was not made
-                folder.rmdir()
-
-
 def main(args):
-    if args.redraw:
-        try:
-            tables = {name: pd.read_csv(args.out / f"{name}.csv") for name in TABLES}
-        except OSError as error:
-            fail(f"--redraw: {error.filename} is missing: expected --out with all tables of an earlier run")
-    else:
-        check_out(args.out)
-        texts = {f"{name}.csv": csv(table) for name, table in run_all(args).items()}
-        write(args.out, texts, {})  # first, so that --redraw can go on from here if a figure fails
-        tables = {name: pd.read_csv(io.StringIO(texts[f"{name}.csv"])) for name in TABLES}
-    findings = find(args, tables)
-    text = as_text(args, findings)
-    write(args.out, {"findings.csv": csv(findings), "findings.txt": text}, draw_all(args, tables))
-    print(text, end="")
+    if not args.redraw:
+        with writable("out", args.out):  # before the training
+            pass
+        for name, table in run_all(args).items():
+            table.to_csv(args.out / f"{name}.csv", index=False, float_format="%.6g")
+    try:
+        tables = {name: pd.read_csv(args.out / f"{name}.csv") for name in TABLES}
+    except OSError as error:
+        fail(f"--redraw: {error.filename} is missing: expected --out with all tables of an earlier run")
+    for name, figure in draw_all(args, tables).items():
+        look.save(figure, args.out / f"{name}.png")
 
 
 if __name__ == "__main__":
     try:
         main(parse_args(sys.argv[1:]))
     except KeyboardInterrupt:
-        print("interrupted: nothing was written", file=sys.stderr)
+        print("interrupted", file=sys.stderr)
         sys.exit(130)

@@ -3,19 +3,11 @@
 import itertools
 
 import numpy as np
+from analysis.estimates import evidence
 from analysis.look import BLUE, COLUMN, GREEN, ORANGE, PAGE, SKY, VERMILLION, plt
-from gradient_claims import (
-    NAMES,
-    bias_squares,
-    by_policy,
-    by_seed,
-    difference,
-    relative_bias,
-    seed_evidence,
-    select,
-)
-from gradient_measures import BATCH, BIAS_STEPS, focus_iterations
+from gradient_measures import BATCH, BIAS_STEPS, SETTINGS, focus_iterations
 
+NAMES = tuple(f"{N}x{T}" for N, T in SETTINGS)
 # settings also differ in the line, kinds of pairs in the fill of the markers
 SETTING_STYLE = {"4x256": ("black", "-", "o"), "16x64": (VERMILLION, "--", "s")}
 ACROSS_COLOR = {"4x256": "0.55", "16x64": ORANGE}
@@ -29,6 +21,12 @@ LAMBDA_COLORS, LAMBDA_LINES = (SKY, GREEN, ORANGE, "black"), ("-", "--", "-.", "
 
 
 # ---- parts of a figure -----------------------------------------------------------------------------------------------
+def select(table, **fields):
+    """The rows of a table that have all of these fields. lam: its column lambda."""
+    fields = {"lambda" if name == "lam" else name: value for name, value in fields.items()}
+    return table[np.logical_and.reduce([table[name] == value for name, value in fields.items()])]
+
+
 def last_step(args):
     """The environment step of the later checkpoint of the two that the post shows."""
     return focus_iterations(args)[-1] * BATCH
@@ -58,82 +56,42 @@ def share_below(ax, table, color, line, label):
     return x, share
 
 
-def pair_distributions(ax, table):
-    """Draws the share of cosines below x within and across trajectories, and fills the area between."""
-    kinds = (("across", ORANGE, "--"), ("within", BLUE, "-"))
-    found = [share_below(ax, select(table, kind=kind), color, line, kind) for kind, color, line in kinds]
-    ax.fill_between(found[0][0], *(share for _, share in found), color="0.8", linewidth=0)
-    if not table["count"].any():  # 64 rows with an episode's end in the middle
-        ax.text(0, 0.5, "no pairs", ha="center", transform=ax.get_xaxis_transform())
+def draw_pairs(rows, columns, table, title):
+    """A panel for each row and column: the share of cosines below x within and across trajectories.
 
-
-# ---- figures ---------------------------------------------------------------------------------------------------------
-def draw_returns(args, tables):
-    fig, ax = plt.subplots(figsize=(COLUMN, 2.1))
-    table = tables["returns"].assign(bin=lambda x: x["step"] // (args.steps / 25))
-    for setting, group in table.groupby("setting", sort=False):
-        curve = group.groupby(["bin", "seed"])["return"].mean().unstack()
-        x = (curve.index + 0.5) * args.steps / 25 / 1000
-        color, line, _ = SETTING_STYLE[setting]
-        ax.plot(x, curve.mean(1), color=color, linestyle=line, label=f"{setting}, {curve.shape[1]} seeds")
-        ax.fill_between(x, curve.min(1), curve.max(1), color=color, alpha=0.15, linewidth=0)
-    ax.set(xlabel="environment steps (thousands)", ylabel="return of an episode", title="mean and range of the seeds")
-    ax.legend(loc="lower right")
-    return fig
-
-
-def draw_densities(args, tables, setting):
-    table = select(tables["lag_density"], setting=setting, **{"lambda": args.main_lambda})
-    steps, lags = sorted(table["step"].unique()), sorted(table["lag"].unique())
-    size = (PAGE, 1.45 * len(steps) + 0.5)
-    fig, axes = plt.subplots(len(steps), len(lags), figsize=size, sharex=True, sharey="row", squeeze=False)
-    for row, step in zip(axes, steps):
-        for ax, lag in zip(row, lags):
-            pair_distributions(ax, select(table, step=step, lag=lag))
-        row[0].set_ylabel(f"step {step:,}\nshare below")
-    for ax, lag in zip(axes[0], lags):
-        ax.set_title(f"lag {lag}")
-    fig.supxlabel(f"cosine of two centred gradients ({setting})", fontsize=8)
+    rows, columns: {label: the fields that select them in the table}.
+    """
+    size = (PAGE, 1.45 * len(rows) + 0.5)
+    fig, axes = plt.subplots(len(rows), len(columns), figsize=size, sharex=True, sharey=True, squeeze=False)
+    for row, (label, of_row) in zip(axes, rows.items()):
+        for ax, of_column in zip(row, columns.values()):
+            panel = select(table, **of_row, **of_column)
+            kinds = (("across", ORANGE, "--"), ("within", BLUE, "-"))
+            found = [share_below(ax, select(panel, kind=kind), color, line, kind) for kind, color, line in kinds]
+            ax.fill_between(found[0][0], *(share for _, share in found), color="0.8", linewidth=0)
+            if not panel["count"].any():  # 64 rows with an episode's end in the middle
+                ax.text(0, 0.5, "no pairs", ha="center", transform=ax.get_xaxis_transform())
+        row[0].set_ylabel(f"{label}\nshare below")
+    for ax, label in zip(axes[0], columns):
+        ax.set_title(label)
+    fig.supxlabel(f"cosine of two centred gradients, {title}", fontsize=8)
     legend_above(fig, axes[0, 0], 2)
     return fig
 
 
-def draw_lag_curves(args, tables):
-    """Means over all policies, and the middle 80 % of them."""
-    fig, axes = plt.subplots(1, 3, figsize=(PAGE, 2.4))
-    table = select(tables["lag_curve"], **{"lambda": args.main_lambda})
-    labels = {"cosine": "cosine", "absolute": "|cosine|", "covariance": "covariance-based correlation"}
-    for ax, (column, label) in zip(axes, labels.items()):
-        for (setting, kind), group in table.groupby(["setting", "kind"], sort=False):
-            lags = group.groupby("lag")[column]
-            color, line, marker = SETTING_STYLE[setting]
-            color = color if kind == "within" else ACROSS_COLOR[setting]
-            face = color if kind == "within" else "white"
-            style = {"color": color, "linestyle": line, "marker": marker, "markerfacecolor": face}
-            ax.plot(lags.mean(), label=f"{kind}, {setting}", **style)
-            low, high = lags.quantile(0.1), lags.quantile(0.9)
-            ax.fill_between(low.index, low, high, color=color, alpha=0.13, linewidth=0)
-        ax.set(xscale="log", ylabel=label)
-        ax.set_xticks(args.lags, args.lags)
-        ax.minorticks_off()
-        ax.axhline(0, color="0.8", linewidth=0.6, zorder=0)
-    fig.supxlabel("lag (steps); mean and middle 80 % of all policies", fontsize=8)
-    legend_above(fig, axes[0], 4)
-    return fig
-
-
-def draw_heat_maps(args, tables, grid):
-    """5 x 5 maps of the first seed at the last step. grid: {row label: {column label: fields of the map's records}}."""
-    step, seed = last_step(args), args.seeds[0]
-    table = select(tables["batch_cosines"], seed=seed, step=step)
-    num_columns = len(next(iter(grid.values())))
-    size = (1.55 * num_columns + 0.6, 1.5 * len(grid) + 0.2)
-    fig, axes = plt.subplots(len(grid), num_columns, figsize=size, squeeze=False, sharex=True, sharey=True)
-    for row, (row_label, maps) in zip(axes, grid.items()):
-        for ax, fields in zip(row, maps.values()):
-            image = draw_heat_map(ax, select(table, **fields))
-        row[0].set_ylabel(row_label)
-    for ax, label in zip(axes[0], next(iter(grid.values()))):
+def draw_heat_maps(args, table, rows, columns):
+    """5 x 5 maps of the cosines of batch means: the first seed at the last step. rows, columns: as in draw_pairs."""
+    step = last_step(args)
+    table = select(table, seed=args.seeds[0], step=step)
+    size = (1.55 * len(columns) + 0.6, 1.5 * len(rows) + 0.2)
+    fig, axes = plt.subplots(len(rows), len(columns), figsize=size, squeeze=False, sharex=True, sharey=True)
+    for row, (label, of_row) in zip(axes, rows.items()):
+        for ax, of_column in zip(row, columns.values()):
+            found = select(table, **of_row, **of_column)
+            # fresh batches have the N x T of the setting
+            image = draw_heat_map(ax, found[found["shape"].isna() | (found["shape"] == found["setting"])])
+        row[0].set_ylabel(label)
+    for ax, label in zip(axes[0], columns):
         ax.set_title(label)
     fig.colorbar(image, ax=axes, shrink=0.8, label=f"cosine of batch means, step {step:,}", aspect=30)
     return fig
@@ -156,41 +114,42 @@ def draw_heat_map(ax, table):
     return image
 
 
-def batch_fields(setting, kind, lam):
-    """The fields of batch_cosines for the policies of one setting; fresh batches have the N x T of the setting."""
-    fields = {"setting": setting, "kind": kind, "lambda": lam}
-    return fields if kind == "minibatches" else {**fields, "shape": setting}
+# ---- figures ---------------------------------------------------------------------------------------------------------
+def draw_returns(args, tables):
+    fig, ax = plt.subplots(figsize=(COLUMN, 2.1))
+    table = tables["returns"].assign(bin=lambda x: x["step"] // (args.steps / 25))
+    for setting, group in table.groupby("setting", sort=False):
+        curve = group.groupby(["bin", "seed"])["return"].mean().unstack()
+        x = (curve.index + 0.5) * args.steps / 25 / 1000
+        color, line, _ = SETTING_STYLE[setting]
+        ax.plot(x, curve.mean(1), color=color, linestyle=line, label=f"{setting}, {curve.shape[1]} seeds")
+        ax.fill_between(x, curve.min(1), curve.max(1), color=color, alpha=0.15, linewidth=0)
+    ax.set(xlabel="environment steps (thousands)", ylabel="return of an episode", title="mean and range of the seeds")
+    ax.legend(loc="lower right")
+    return fig
 
 
-def draw_heat_maps_by_kind(args, tables):
-    kinds = {"minibatches of\none rollout": "minibatches", "fresh rollouts": "fresh, together"}
-    grid = {
-        label: {setting: batch_fields(setting, kind, args.main_lambda) for setting in NAMES}
-        for label, kind in kinds.items()
-    }
-    return draw_heat_maps(args, tables, grid)
-
-
-def draw_heat_maps_by_lambda(args, tables):
-    grid = {
-        setting: {f"$\\lambda$ = {lam:g}": batch_fields(setting, "fresh, together", lam) for lam in args.lambdas}
-        for setting in NAMES
-    }
-    return draw_heat_maps(args, tables, grid)
-
-
-def draw_lambda_far(args, tables):
-    step, lag = last_step(args), args.lags[-1]
-    fig, axes = plt.subplots(2, len(args.lambdas), figsize=(PAGE, 3.1), sharex=True, squeeze=False)
-    for row, setting in zip(axes, NAMES):
-        table = select(tables["lag_density"], setting=setting, step=step, lag=lag)
-        for ax, lam in zip(row, args.lambdas):
-            pair_distributions(ax, select(table, **{"lambda": lam}))
-        row[0].set_ylabel(f"{setting}\nshare below")
-    for ax, lam in zip(axes[0], args.lambdas):
-        ax.set_title(f"$\\lambda$ = {lam:g}")
-    legend_above(fig, axes[0, 0], 2)
-    fig.supxlabel(f"cosine of two centred gradients, lag {lag}, step {step:,}", fontsize=8)
+def draw_lag_curves(args, tables):
+    """Means over all policies, and the middle 80 % of them."""
+    fig, axes = plt.subplots(1, 3, figsize=(PAGE, 2.4))
+    table = select(tables["lag_curve"], lam=args.main_lambda)
+    labels = {"cosine": "cosine", "absolute": "|cosine|", "covariance": "covariance-based correlation"}
+    for ax, (column, label) in zip(axes, labels.items()):
+        for (setting, kind), group in table.groupby(["setting", "kind"], sort=False):
+            lags = group.groupby("lag")[column]
+            color, line, marker = SETTING_STYLE[setting]
+            color = color if kind == "within" else ACROSS_COLOR[setting]
+            face = color if kind == "within" else "white"
+            style = {"color": color, "linestyle": line, "marker": marker, "markerfacecolor": face}
+            ax.plot(lags.mean(), label=f"{kind}, {setting}", **style)
+            low, high = lags.quantile(0.1), lags.quantile(0.9)
+            ax.fill_between(low.index, low, high, color=color, alpha=0.13, linewidth=0)
+        ax.set(xscale="log", ylabel=label)
+        ax.set_xticks(args.lags, args.lags)
+        ax.minorticks_off()
+        ax.axhline(0, color="0.8", linewidth=0.6, zorder=0)
+    fig.supxlabel("lag (steps); mean and middle 80 % of all policies", fontsize=8)
+    legend_above(fig, axes[0], 4)
     return fig
 
 
@@ -200,7 +159,7 @@ def draw_mean_cosines(args, tables):
     fig, axes = plt.subplots(1, 3, figsize=(PAGE, 2.4))
     for ax, setting in zip(axes, NAMES):
         for lam, color, line in zip(lambdas, itertools.cycle(LAMBDA_COLORS), itertools.cycle(LAMBDA_LINES)):
-            table = select(tables["mean_density"], setting=setting, step=step, **{"lambda": lam})
+            table = select(tables["mean_density"], setting=setting, step=step, lam=lam)
             share_below(ax, table, color, line, f"$\\lambda$ = {lam:g}")
         ax.set(xlabel="cosine to the batch mean", title=f"{setting}, step {step:,}")
     axes[0].set_ylabel("share below")
@@ -238,33 +197,44 @@ def draw_variance(args, tables):
     return fig
 
 
-def direction(moments):
-    """The cosine of E[G] to the true gradient, from their inner product and squared norms (3, …, seeds)."""
-    inner, norm2, truth2 = moments.mean(-1)
-    return inner / np.sqrt(np.maximum(norm2 * truth2, 1e-12))
+def relative_bias(bias2, truth2):
+    """|bias| / |true gradient|, (...,), from unbiased estimates of both squares, (..., seeds): means first.
+
+    Infinite where noise hides the true gradient: its estimated square is not positive.
+    """
+    bias2, truth2 = bias2.mean(-1), truth2.mean(-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(truth2 > 0, np.sqrt(np.maximum(bias2, 0) / truth2), np.inf)
+
+
+def direction(inner, norm2, truth2):
+    """The cosine of E[G] to the true gradient, (...,), from their inner product and squared norms, (..., seeds)."""
+    return inner.mean(-1) / np.sqrt(np.maximum(norm2.mean(-1) * truth2.mean(-1), 1e-12))
+
+
+BIAS_PANELS = {  # label: a statistic of columns of the table bias, each the means over the policies of a seed
+    "|bias| / |true gradient|": (relative_bias, ["bias2", "truth2"]),
+    "cosine of E[G] to the truth": (direction, ["inner", "norm2", "truth2"]),
+    "variance of one sample": (lambda variances: variances.mean(-1), ["sample_variance"]),
+}
 
 
 def draw_bias(args, tables):
-    """Bias, direction of E[G] and variance of one sample with their intervals, over the policies of both settings."""
+    """Bias, direction of E[G] and variance of one sample with 95 % intervals, over the policies of both settings."""
     fig, axes = plt.subplots(1, 3, figsize=(PAGE, 2.4))
     lambdas, x = sorted(args.lambdas), np.arange(len(args.lambdas))
-
-    def moments(lam, T, *columns):
-        return np.stack([by_seed(by_policy(tables["bias"], column, T=T, **{"lambda": lam})) for column in columns])
-
     for k, (T, color, marker) in enumerate(zip(BIAS_STEPS, LAMBDA_COLORS, "osD^")):
-        panels = (
-            (relative_bias, [bias_squares(tables["bias"], (lam, T)) for lam in lambdas]),
-            (direction, [moments(lam, T, "inner", "norm2", "truth2") for lam in lambdas]),
-            (difference, [moments(lam, T, "sample_variance")[0] for lam in lambdas]),
-        )
-        for ax, (statistic, samples) in zip(axes, panels):
-            found = np.array([seed_evidence(statistic, [values]).estimate for values in samples]).T
+        for ax, (label, (statistic, columns)) in zip(axes, BIAS_PANELS.items()):
+            found = []
+            for lam in lambdas:
+                means = select(tables["bias"], T=T, lam=lam).groupby("seed")[columns].mean()
+                of_seeds = evidence(lambda part, of=statistic: of(*part[0]), [[means.to_numpy().T]])
+                found.append(of_seeds.estimate)
+            found = np.array(found).T
             found[~np.isfinite(found)] = np.nan  # noise hides the true gradient: not drawn
             bars, style = np.abs(found[1:] - found[0]), {"color": color, "marker": marker}
             ax.errorbar(x + (k - 1.5) * 0.07, found[0], bars, elinewidth=0.8, label=f"T = {T}", **style)
-    for ax, label in zip(axes, ("|bias| / |true gradient|", "cosine of E[G] to the truth", "variance of one sample")):
-        ax.set_ylabel(label)
+            ax.set_ylabel(label)
     lambda_axis(axes, lambdas)
     axes[0].set_ylim(0, None)
     axes[2].set_yscale("log")
@@ -275,14 +245,28 @@ def draw_bias(args, tables):
 
 def draw_all(args, tables):
     """Returns {name: figure}."""
-    return {
-        "returns": draw_returns(args, tables),
-        **{f"densities_{setting}": draw_densities(args, tables, setting) for setting in NAMES},
-        "lag_curves": draw_lag_curves(args, tables),
-        "heat_maps": draw_heat_maps_by_kind(args, tables),
-        "heat_maps_lambda": draw_heat_maps_by_lambda(args, tables),
-        "lambda_lag": draw_lambda_far(args, tables),
-        "mean_cosines": draw_mean_cosines(args, tables),
-        "variance": draw_variance(args, tables),
-        "bias": draw_bias(args, tables),
-    }
+    pairs, cosines = tables["lag_density"], tables["batch_cosines"]
+    figures = {name: draw(args, tables) for name, draw in FIGURES.items()}
+    steps = {f"step {i * BATCH:,}": {"step": i * BATCH} for i in focus_iterations(args)}
+    lags = {f"lag {lag}": {"lag": lag, "lam": args.main_lambda} for lag in args.lags}
+    for setting in NAMES:
+        figures[f"densities_{setting}"] = draw_pairs(steps, lags, select(pairs, setting=setting), setting)
+    settings = {setting: {"setting": setting} for setting in NAMES}
+    by_lambda = {f"$\\lambda$ = {lam:g}": {"lam": lam} for lam in args.lambdas}
+    step, lag = last_step(args), args.lags[-1]
+    far = select(pairs, step=step, lag=lag)
+    figures["lambda_lag"] = draw_pairs(settings, by_lambda, far, f"lag {lag}, step {step:,}")
+    fresh = {"kind": "fresh, together"}
+    kinds = {"minibatches of\none rollout": {"kind": "minibatches"}, "fresh rollouts": fresh}
+    figures["heat_maps"] = draw_heat_maps(args, select(cosines, lam=args.main_lambda), kinds, settings)
+    figures["heat_maps_lambda"] = draw_heat_maps(args, select(cosines, **fresh), settings, by_lambda)
+    return figures
+
+
+FIGURES = {
+    "returns": draw_returns,
+    "lag_curves": draw_lag_curves,
+    "mean_cosines": draw_mean_cosines,
+    "variance": draw_variance,
+    "bias": draw_bias,
+}

@@ -6,9 +6,6 @@ gradient_correlation.py lists the choices that the blog post leaves open.
 
 import itertools
 import math
-import multiprocessing
-import os
-import signal
 import warnings
 from typing import NamedTuple
 
@@ -17,6 +14,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch.func import grad, vmap
+
+from support.progress import progress_bar
 
 warnings.filterwarnings("ignore", message=".*precision lowered by casting.*")  # gymnasium on the bounds of Pendulum
 
@@ -103,9 +102,7 @@ def seeds_for(count, *names):
 def train(args, num_envs, num_steps):
     """Trains PPO with all seeds at once: the parameters' leading axis S is over seeds, which do not affect each other.
 
-    Returns checkpoints, and (seed, step, return) of each episode. A checkpoint has "seed", "step", "num_envs", "actor",
-    "critic" and the batch that this policy has just collected, before any update: obs (T + 1, N, 3) scaled, actions
-    (T, N), rewards (T, N) scaled, cuts (T, N) bool (the episode ends here), valid (T, N) bool (no autoreset step).
+    Measures each Checkpoint as it comes. Returns {table: records}; the table returns has a row per episode.
     """
     torch.set_num_threads(1)
     S, N, T = len(args.seeds), num_envs, num_steps
@@ -118,12 +115,12 @@ def train(args, num_envs, num_steps):
     envs = make_envs(S * N, env_seeds)
     next_obs, _ = envs.reset()
     next_done, episode_returns = np.zeros(S * N, bool), np.zeros(S * N)
-    episodes, checkpoints = [], []
+    records, setting = {"returns": []}, f"{N}x{T}"
     num_iterations = args.steps // BATCH
-    measured = checkpoint_iterations(args)
+    measured, fresh = checkpoint_iterations(args), fresh_iterations(args)
+    bar = progress_bar(num_iterations, "iteration", setting)
 
     for iteration in range(1, num_iterations + 1):
-        tick("train")
         optimizer.param_groups[0]["lr"] = args.learning_rate * (1 - (iteration - 1) / num_iterations)
         obs = torch.empty(S, T + 1, N, 3)
         actions, rewards = torch.empty(S, T, N), torch.empty(S, T, N)
@@ -141,7 +138,8 @@ def train(args, num_envs, num_steps):
                 episode_returns += reward
                 for i in np.flatnonzero(next_done):
                     step = (iteration - 1) * BATCH + (t + 1) * N
-                    episodes.append((args.seeds[i // N], step, episode_returns[i]))
+                    row = {"setting": setting, "seed": args.seeds[i // N], "step": step, "return": episode_returns[i]}
+                    records["returns"].append(row)
                     episode_returns[i] = 0.0
             obs[:, T] = torch.from_numpy(next_obs).view(S, N, 3) * OBS_SCALE
             values = mlp(critic, obs.flatten(1, 2)).view(S, T + 1, N)
@@ -152,18 +150,12 @@ def train(args, num_envs, num_steps):
             b_adv, b_returns = adv.flatten(1), (adv + values[:, :-1]).flatten(1)
             b_logprobs = log_prob(actor, b_obs, b_actions)
         if iteration in measured:
-            batch = {"obs": obs, "actions": actions, "rewards": rewards, "cuts": cuts, "valid": valid}
             for i, seed in enumerate(args.seeds):
-                checkpoints.append(
-                    {
-                        "seed": seed,
-                        "step": iteration * BATCH,
-                        "num_envs": N,
-                        "actor": to_numpy(actor, i),
-                        "critic": to_numpy(critic, i),
-                        **to_numpy(batch, i),
-                    }
-                )
+                networks = ({name: x[i].detach() for name, x in network.items()} for network in (actor, critic))
+                batch = (x[i] for x in (obs, actions, rewards, cuts, valid))
+                found = measure(args, Checkpoint(seed, iteration * BATCH, N, *networks, *batch), iteration in fresh)
+                for name, rows in found.items():
+                    records.setdefault(name, []).extend(rows)
 
         rows = valid[0].flatten().nonzero()[:, 0]  # environments start together, so all seeds share autoreset steps
         for _epoch in range(args.update_epochs):
@@ -184,17 +176,39 @@ def train(args, num_envs, num_steps):
                 for p, g in zip(parameters, grads):
                     p.grad = g * shrink.view(S, *[1] * (g.ndim - 1))
                 optimizer.step()
-    return checkpoints, episodes
+        bar.update()
+    bar.close()
+    return records
 
 
-def to_numpy(tensors, i):
-    """Arrays with copies of the i-th entries of a dict of tensors."""
-    return {name: x[i].detach().numpy().copy() for name, x in tensors.items()}
+class Checkpoint(NamedTuple):
+    """A policy of one seed, and the batch that it has just collected in training, before any update."""
+
+    seed: int
+    step: int  # environment steps
+    num_envs: int
+    actor: dict  # {name: parameter}
+    critic: dict
+    obs: torch.Tensor  # (T + 1, N, 3), scaled
+    actions: torch.Tensor  # (T, N)
+    rewards: torch.Tensor  # (T, N), scaled
+    cuts: torch.Tensor  # (T, N) bool: the episode ends here
+    valid: torch.Tensor  # (T, N) bool: no autoreset step
+
+    def labels(self):
+        """The first columns of every table."""
+        setting = f"{self.num_envs}x{BATCH // self.num_envs}"
+        return {"setting": setting, "seed": self.seed, "step": self.step}
 
 
-def to_torch(x):
-    """An array, or a dict of arrays, as tensors."""
-    return {name: torch.from_numpy(array) for name, array in x.items()} if isinstance(x, dict) else torch.from_numpy(x)
+@torch.no_grad()
+def measure(args, checkpoint, fresh):
+    """All measurements at one checkpoint, {table: records}. fresh: with fresh rollouts."""
+    records = batch_correlations(args, checkpoint)
+    if fresh:
+        for name, rows in fresh_rollouts(args, checkpoint).items():
+            records[name] = records.get(name, []) + rows
+    return records
 
 
 def checkpoint_iterations(args):
@@ -259,24 +273,20 @@ def batch_correlations(args, checkpoint):
 
     Returns records of the tables lag_curve, lag_density, batch_cosines, mean_cosine and mean_density.
     """
-    actor, critic, obs, actions, rewards = (
-        to_torch(checkpoint[x]) for x in ("actor", "critic", "obs", "actions", "rewards")
-    )
-    cuts, valid = checkpoint["cuts"], checkpoint["valid"]
-    values = mlp(critic, obs.flatten(0, 1)).view(obs.shape[:2])
-    deltas = rewards + args.gamma * values[1:] - values[:-1]
-    rows = torch.from_numpy(valid.ravel())
-    scores = score_gradients(actor, obs[:-1].flatten(0, 1)[rows], actions.flatten()[rows])
+    obs, cuts, rows = checkpoint.obs, checkpoint.cuts, checkpoint.valid.flatten()
+    values = mlp(checkpoint.critic, obs.flatten(0, 1)).view(obs.shape[:2])
+    deltas = checkpoint.rewards + args.gamma * values[1:] - values[:-1]
+    scores = score_gradients(checkpoint.actor, obs[:-1].flatten(0, 1)[rows], checkpoint.actions.flatten()[rows])
     score_gram = (scores @ scores.T).double()
-    lag_pairs = {lag: pairs(valid, cuts, lag) for lag in args.lags}
-    shuffled = np.random.default_rng(seeds_for(1, checkpoint["seed"], checkpoint["step"], 3)).permutation(len(scores))
+    lag_pairs = {lag: pairs(checkpoint.valid.numpy(), cuts.numpy(), lag) for lag in args.lags}
+    shuffled = np.random.default_rng(seeds_for(1, checkpoint.seed, checkpoint.step, 3)).permutation(len(scores))
     minibatches = torch.zeros(5, len(scores), dtype=torch.float64)  # 1 for the rows in the minibatch
     for minibatch, inds in zip(minibatches, shuffled[: len(scores) // 5 * 5].reshape(5, -1)):
         minibatch[inds] = 1.0
     records = {name: [] for name in ("lag_curve", "lag_density", "batch_cosines", "mean_cosine", "mean_density")}
     for lam in args.lambdas:
-        labels = {**labels_of(checkpoint), "lambda": lam}
-        adv = advantages(deltas, torch.from_numpy(cuts), args.gamma * lam).flatten()[rows].double()
+        labels = {**checkpoint.labels(), "lambda": lam}
+        adv = advantages(deltas, cuts, args.gamma * lam).flatten()[rows].double()
         gram = score_gram * adv[:, None] * adv[None, :]
         for name, found in lag_records(gram, lag_pairs, labels).items():
             records[name] += found
@@ -312,15 +322,6 @@ def lag_records(gram, lag_pairs, labels):
                 }
                 records["lag_curve"].append({**pair_labels, **statistics})
     return records
-
-
-def labels_of(checkpoint):
-    """The first columns of every table."""
-    return {
-        "setting": f"{checkpoint['num_envs']}x{BATCH // checkpoint['num_envs']}",
-        "seed": checkpoint["seed"],
-        "step": checkpoint["step"],
-    }
 
 
 def histogram(x, labels, bins=50):
@@ -481,11 +482,10 @@ def fresh_rollouts(args, checkpoint):
     Strips of STRIP rows are laid over fresh episodes. Four strips are a batch of 4 x 256. Sixteen quarters of strips
     are a batch of 16 x 64: the same rows of the same policy, only N x T differs.
     """
-    actor, critic = to_torch(checkpoint["actor"]), to_torch(checkpoint["critic"])
-    seed, labels = (checkpoint["seed"], checkpoint["num_envs"], checkpoint["step"]), labels_of(checkpoint)
+    seed, labels = (checkpoint.seed, checkpoint.num_envs, checkpoint.step), checkpoint.labels()
     num_strips = args.groups * GROUP
     horizon = math.ceil(math.log(0.01) / math.log(args.gamma)) if 0 < args.gamma < 1 else 1
-    episodes = simulate(actor, critic, 3 * num_strips, horizon, seed, args.gamma)
+    episodes = simulate(checkpoint.actor, checkpoint.critic, 3 * num_strips, horizon, seed, args.gamma)
     records = {"variance": [], "bias": [], "batch_cosines": []}
     rng = np.random.default_rng(seeds_for(1, *seed, 6))
     for start in ("staggered", "together"):
@@ -496,7 +496,7 @@ def fresh_rollouts(args, checkpoint):
         lengths = BIAS_STEPS if start == "staggered" else tuple(T for _, T in SETTINGS)
         factors = strip_advantages(args, episodes, strips, lengths)
         columns = {T: slice(w * len(args.lambdas), (w + 1) * len(args.lambdas)) for w, T in enumerate(lengths)}
-        sums = sum_gradients(actor, episodes, strips, factors, columns)
+        sums = sum_gradients(checkpoint.actor, episodes, strips, factors, columns)
         for name, found in variance_records(args, sums, strips, columns, start, labels).items():
             records[name] += found
         if start == "staggered":
@@ -546,33 +546,4 @@ def bias_records(args, sums, strips, columns, explained, labels):
                     "explained": explained,
                 }
             )
-    return records
-
-
-# ---- in a worker process ---------------------------------------------------------------------------------------------
-def init_worker(queue, stopped):
-    """Sets up a worker. Ctrl-C reaches every process of a terminal: workers ignore it and check `stopped` instead."""
-    global ticks, stop
-    ticks, stop = queue, stopped
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(1)
-
-
-def tick(phase):
-    """Tells the first process that a unit of work begins. Raises if that has stopped; ends this one if that is gone."""
-    if not multiprocessing.parent_process().is_alive():
-        os._exit(1)  # the pool catches SystemExit, and would wait for its next unit for ever
-    if stop.is_set():
-        raise RuntimeError("the first process has stopped")
-    ticks.put(phase)
-
-
-def measure(args, checkpoint, fresh):
-    """All measurements at one checkpoint, {table: records}. fresh: with fresh rollouts."""
-    tick("measure")
-    with torch.no_grad():
-        records = batch_correlations(args, checkpoint)
-        if fresh:
-            for name, rows in fresh_rollouts(args, checkpoint).items():
-                records[name] = records.get(name, []) + rows
     return records

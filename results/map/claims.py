@@ -1,7 +1,4 @@
-"""Where do many environments win, where do long rollouts, and does it depend on the budget?
-
-The plan of the runs is here too (`missing`): results/map/map_rates.py prints it for sweeps/map.sh.
-"""
+"""Where do many environments win, where do long rollouts, and does it depend on the budget?"""
 
 import itertools
 import re
@@ -36,7 +33,6 @@ BATCH_1024 = ((8, 128), (32, 32), (128, 8))
 BUDGETS = SHORT, MIDDLE, LONG = 100_000, 300_000, 900_000
 RATES = tuple(2.5e-4 * 2.0**k for k in range(-1, 4))  # of the claims at equal rates
 COMMON = tuple(2.5e-4 * 2.0**k for k in range(-1, 7))  # of every N x T at the two smaller budgets
-SEEDS = range(1, 11)
 OPEN = (
     "CartPole-v1",
     "Acrobot-v1",
@@ -48,20 +44,6 @@ OPEN = (
 SATURATED = 0.95
 CLOSE = 0.10  # difference of scores
 TASKS_WITH_A_SIGN = 5  # the least for K5
-
-
-# ---- the plan --------------------------------------------------------------------------------------------------------
-def missing(table, task, budget, seeds=SEEDS):
-    """The runs that a task still needs at a budget: (N, T, learning rate, seed), of what has no row in the table.
-
-    COMMON rates for every N x T, so that none is searched more widely than another. LONG was searched until 25 November
-    2026 by another plan, around the best rates of MIDDLE, and gets no further runs.
-    """
-    rows = table[(table["game"] == task) & (table["total_timesteps"] == budget)]
-    there = {tuple(map(float, row)) for row in rows[["num_envs", "num_steps", "learning_rate", "seed"]].to_numpy()}
-    rates = COMMON if budget != LONG else ()
-    planned = [(*n_by_t, rate, seed) for n_by_t, rate, seed in itertools.product(N_BY_TS, rates, seeds)]
-    return [run for run in planned if tuple(map(float, run)) not in there]
 
 
 # ---- claims ----------------------------------------------------------------------------------------------------------
