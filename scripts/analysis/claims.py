@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from analysis.comparisons import Tested, effect, gain_difference, judge, judge_each, needed, with_reversals
+from analysis.comparisons import Tested, effect, gain_difference, judge, judge_each, judge_trend, needed
 from analysis.estimates import (
     ALPHA,
     CONTRADICTED,
@@ -189,7 +189,7 @@ class Claims(list):
 
         tau: as estimates.kendall gives it for levels and groups.
         """
-        tested = with_reversals(judge(tau, side), levels, groups, side)
+        tested = judge_trend(tau, levels, groups, side)
         seeds = min((len(x) for group in groups for x in group), default=0)
         more |= {"needs": needed(len(groups), seeds), "seeds": seeds}
         return self.row(text, tested, configs, quantity=quantity, side=side, **more)
