@@ -5,8 +5,8 @@
 #        plan. Minibatches of 256 rows, 4 epochs (10 for continuous actions, the script's default). Our choice.
 # Cost:  7000 runs, 2.3 billion steps, in blocks of a task and a budget: some fifteen hours of two cores.
 # Draws: `python scripts/judge.py map`.
-# Each block adds its rows to results/map/scores.csv and results/runs.csv.gz. Runs that have a row in the first are not
-# made again, so another machine can go on where the table ends. BUDGETS: some of the three.
+# Each block adds its rows to results/runs.csv.gz. Runs that have a row there are not made again, so another machine can
+# go on where the table ends. BUDGETS: some of the three.
 SEEDS=${SEEDS:-1 2 3 4 5 6 7 8 9 10} EVAL_EPISODES=${EVAL_EPISODES:-50} FLAGS=${FLAGS:---num-logs 20}
 GAMES=${GAMES:-CartPole-v1 Acrobot-v1 MiniGrid-DoorKey-5x5-v0 PendulumSwingup-v1 CartpoleSwingup-v1 LunarLander-v3}
 . "$(dirname "$0")/lib.sh"

@@ -168,7 +168,7 @@ def test_a_diverged_run_of_a_task_without_a_table_of_scores(tmp_path):
     runs, _ = training_runs.read_runs(tmp_path / "runs")
     suite = Suite("any", "ppo_atari_envpool", runs)
     assert suite.random == {"Pendulum-v1": -800.0}
-    assert suite.finals(suite.configs[1], "Pendulum-v1").tolist() == [-8.0, -8.0, -1.0, -1.0, -1.0]
+    assert suite.values(suite.configs[1], "Pendulum-v1").tolist() == [-8.0, -8.0, -1.0, -1.0, -1.0]
 
 
 def test_runs_that_end_at_different_steps_are_compared_at_the_last_common_one(tmp_path, capsys):

@@ -29,7 +29,6 @@ from support.arguments import fail
 
 VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps")
 FIXED = {"minibatch_size": 256, "update_epochs": (4, 10)}  # 10: of the tasks with continuous actions
-GROWS = True  # in scores.csv, block by block
 N_BY_TS = ((8, 32), (8, 128), (128, 32), (128, 128), (32, 32), (128, 8))  # the core, and the batch of 1024 beside it
 ORDERED = tuple(n_by_t for n_by_t in N_BY_TS if n_by_t != (128, 128))  # it makes six iterations at the smallest budget
 BATCH_1024 = ((8, 128), (32, 32), (128, 8))

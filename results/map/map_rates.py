@@ -1,4 +1,4 @@
-"""The runs that results/map still needs, of what results/map/scores.csv has.
+"""The runs that results/map still needs, by the table of all runs.
 
     python results/map/map_rates.py --games CartPole-v1 --steps 100000    # GAME N T RATE SEED of each run
     python results/map/map_rates.py --games CartPole-v1 --steps 100000 --seeds 1 2
@@ -28,7 +28,7 @@ class Args:
     games: Tuple[str, ...]  # the tasks, as of --env-id
     steps: Literal[100_000, 300_000, 900_000] = 100_000  # the budget of a run
     seeds: Tuple[Seed, ...] = tuple(range(1, 11))  # those of the runs to print
-    table: Path = experiment.RESULTS / "map" / "scores.csv"  # what has run
+    table: Path = experiment.DATASET  # what has run
 
 
 def parse_args(argv):
@@ -38,8 +38,10 @@ def parse_args(argv):
 
 def main(args):
     code = experiment.load("map")
-    nothing = pd.DataFrame(columns=["game", "seed", "score", *code.VARIES])
-    table = experiment.read(code, args.table) if args.table.exists() else nothing
+    table = pd.DataFrame(columns=["game", "seed", *code.VARIES])
+    if args.table.exists():
+        table = experiment.read_dataset(args.table)
+        table = table[["map" in names.split() for names in table["experiment"]]]
     for task in args.games:
         name = catalog.task_name(task)
         for setting in code.missing(table, name, args.steps, args.seeds):
