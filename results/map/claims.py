@@ -350,7 +350,7 @@ def bars(scores):
     for place, values in enumerate(found.values()):
         one = evidence(mean, [[values]]).estimate
         axis.bar(place, one.value, width=0.55, color=BLUE, alpha=0.25 + 0.25 * place, zorder=2)
-        axis.errorbar(place, one.value, yerr=[[one.value - one.low], [one.high - one.value]], color="black", lw=1)
+        axis.errorbar(place, one.value, yerr=one.ends, color="black", lw=1)
         axis.plot(place + np.linspace(-0.2, 0.2, len(values)), values, "o", ms=3, color="0.35", zorder=3)
         axis.text(place + 0.3, one.value, f"{one.value:.2f}", va="center", fontsize=8)
     axis.set_xticks(range(len(found)), list(found))
@@ -382,7 +382,7 @@ def summary(scores, n_by_ts=N_BY_TS, budgets=BUDGETS, top=1.1):
             below.plot(x, [rate for _, rate, *_ in found], lw=1, **look)
             for left, (_, rate, one, enough) in zip(x, found):
                 dot = {"color": look["color"], "marker": "o", "ms": 2.5, "mfc": None if enough else "white"}
-                above.errorbar(left, one.value, yerr=[[one.value - one.low], [one.high - one.value]], lw=0.6, **dot)
+                above.errorbar(left, one.value, yerr=one.ends, lw=0.6, **dot)
                 below.plot(left, rate, **dot)
         above.set_title(re.sub(r"^MiniGrid-|-v\d$", "", task), fontsize=7)
         below.axhline(RATES[1], color="0.6", lw=0.6, zorder=0)  # the default

@@ -116,19 +116,17 @@ def judge_best(first, second, side="more", margin=0.0):
 
 def judge_maxima(first, second, side="more", margin=0.0, unit=None):
     """`judge_best` of lists of samples, wherever their best ones are. unit: as for estimates.distribution."""
-    samples, differences = [*first, *second], table_of(len(first))
+    samples, count = [*first, *second], len(first)
+
+    def differences(*drawn):
+        scores = np.stack([mean(sample) for sample in drawn])
+        return scores[:count, None] - scores[None, count:]
+
     value = differences(*samples).max(0).min()
     why = LACKING if np.isnan(value) else too_few_seeds(samples)
     if why:
         return Tested(Estimate(float(value), np.nan, np.nan), why=why)
     return _judge_table(value, distribution(differences, samples, unit=unit)[1], side, margin)
-
-
-def table_chances(draws, side, margin=0.0):
-    """The p-values of `_judge_table`, each (…,), of draws (rows, columns, …, reps)."""
-    holds, fails = p_values(draws, side, margin)
-    holds, fails = len(holds) * holds.max(1).min(0), holds.shape[1] * fails.max(0).min(0)
-    return np.minimum(1.0, holds), np.minimum(1.0, fails)
 
 
 def _judge_table(value, draws, side, margin):
@@ -137,7 +135,8 @@ def _judge_table(value, draws, side, margin):
     It fails if in one column each number contradicts it. Bonferroni's correction for "one", none for "each".
     """
     rows, columns, _ = draws.shape
-    holds, fails = map(float, table_chances(draws, side, margin))
+    holds, fails = p_values(draws, side, margin)
+    holds, fails = (min(1.0, float(chance)) for chance in (rows * holds.max(1).min(0), columns * fails.max(0).min(0)))
     by_row, by_column = percentile_interval(draws, ALPHA / rows), percentile_interval(draws, ALPHA / columns)
     if side == "little":
         low, high = by_row[0].min(), by_row[1].max()
@@ -180,31 +179,6 @@ def over_each(first, *others):
     return np.stack([mean(first) - mean(other) for other in others])
 
 
-def at_best(counts):
-    """A statistic: the score of the best of each group of configurations, (groups, …). counts: the groups' sizes.
-
-    For pictures: each draw of a bootstrap chooses anew, so that the choice is part of the noise. It flatters groups
-    with several good configurations; a verdict is by `judge_best`.
-    """
-    ends = np.cumsum(counts)[:-1]
-
-    def best(*samples):
-        scores = np.stack([mean(sample) for sample in samples])
-        return np.stack([of_group.max(0) for of_group in np.split(scores, ends)])
-
-    return best
-
-
-def table_of(count):
-    """A statistic: each of the first `count` configurations minus each of the others, (count, others, …)."""
-
-    def differences(*samples):
-        scores = np.stack([mean(sample) for sample in samples])
-        return scores[:count, None] - scores[None, count:]
-
-    return differences
-
-
 def quadratic(scores, places):
     """Least squares of score = a + b x + c x² with x = `places` over configurations, (C, …): (c, place of the top).
 
@@ -227,12 +201,6 @@ def split(samples):
 def curvature(*samples):
     """c of `quadratic`, (…,), of samples as `split` takes them, as scores and log DDR."""
     return quadratic(*split(samples))[0]
-
-
-def best_place(*samples):
-    """The place of the configuration with the highest score, (…,), of samples as `split` takes them."""
-    scores, places = split(samples)
-    return np.take_along_axis(places, scores.argmax(0)[None], 0)[0]
 
 
 def effect(levels, groups):

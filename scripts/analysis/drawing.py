@@ -380,7 +380,5 @@ def points(axis, places, samples, color, line="-"):
     axis.plot(places, [sample.mean() for sample in samples], color=color, ls=line or "none", zorder=2)
     for place, sample in zip(places, samples, strict=True):
         found, few = evidence(mean, [[sample]]).estimate, len(sample) < SEEDS_FOR_A_VERDICT
-        ends = np.abs([[found.value - found.low], [found.high - found.value]])
-        axis.errorbar(
-            place, found.value, ends, color=color, marker="o", ms=4, mfc="white" if few else color, capsize=2, zorder=3
-        )
+        face = "white" if few else color
+        axis.errorbar(place, found.value, found.ends, color=color, marker="o", ms=4, mfc=face, capsize=2, zorder=3)

@@ -31,6 +31,7 @@ from analysis.tables import (
     number,
     scores_table,
 )
+from analysis.training_runs import RETURN
 from support import tags
 
 PACKAGES = ("python", "torch", "numpy", "envpool", "mjlab", "mujoco", "tensorboard")  # whose versions are listed
@@ -96,22 +97,6 @@ def forest(claim):
 
 
 # ---- the table of runs -----------------------------------------------------------------------------------------------
-def speed(run):
-    """Steps per second: of the whole run, or the last on its curve; NaN if none is known."""
-    if run.done.get("sps"):
-        return float(run.done["sps"])
-    _, values = run.curve("charts/SPS")
-    return float(values[-1]) if len(values) else np.nan
-
-
-def last_return(run):
-    """The final score of a finished run, else the last return on its curve; NaN if there is none."""
-    if run.finished:
-        return run.final
-    _, values = run.curve("charts/episodic_return")
-    return float(values[-1]) if len(values) else np.nan
-
-
 def runs_table(suite):
     """The header of the table of runs, and its rows as page.html shows them. A column sorts by the value of a pair."""
     others = [name for name in suite.varies if name not in ("num_envs", "num_steps")]
@@ -120,7 +105,8 @@ def runs_table(suite):
     rows = []
     for (config, _, seed), run in sorted(suite.runs.items(), key=lambda item: (item[0][1], item[1].name)):
         values = [config["num_envs"], config["num_steps"], *(config[name] for name in others), seed]
-        sps, score = speed(run), last_return(run)
+        sps = float(run.done.get("sps") or run.last("charts/SPS"))
+        score = run.final if run.finished else run.last(RETURN)
         rows.append(
             {
                 "run": run,

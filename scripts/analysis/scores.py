@@ -1,6 +1,7 @@
-"""Final scores by setting, task and seed: what claims are tested on, wherever the runs were read from.
+"""The table of runs that claims are tested on, by setting, task and seed, wherever the runs were read from.
 
-`Scores` has them from a table of runs, such as results/runs.csv.gz; suite.py's `Suite` from run directories.
+A row is a run: the columns of docs/data.md, those of its setting, and its score. `Scores` takes a table such as
+results/runs.csv.gz; suite.py's `Suite` makes one of run directories, and draws their curves.
 """
 
 import copy

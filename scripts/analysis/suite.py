@@ -26,6 +26,7 @@ from support import arguments, catalog, reading
 
 POINTS = 100  # points in a drawn curve
 BAND_REPS = 500  # resamples behind the band of a curve, at most
+NO_CURVE = np.zeros(0), Estimate(*[np.zeros(0)] * 3)
 SMALLEST_MARGIN = 0.01  # in scores: a tenth of the base's score says nothing where that is nearly 0
 THRESHOLD = 0.9  # share of the way from the random policy to the base's last score: "steps to the threshold"
 P1_GAMES = ("NameThisGame", "Phoenix", "BattleZone", "Qbert")  # P1 shows four games: it names the first two
@@ -548,18 +549,20 @@ class Suite(Scores):
         runs = {task: self.drawn(config, task) for task in self.tasks}
         all_runs = sum(runs.values(), [])
         if not self.tasks or not all(run.end for run in all_runs):
-            return np.zeros(0), Estimate(*[np.zeros(0)] * 3)
+            return NO_CURVE
         grid = self.grid(all_runs, RETURN, axis)
         sample = [self.score(self.curves(runs[task], RETURN, grid, axis), task) for task in self.tasks]
-        keep = np.all([np.isfinite(x).all(-1) for x in sample], axis=0)
-        return grid[keep], interval(self.pool, [[x[keep] for x in sample]], min(self.reps, BAND_REPS), self.seed)
+        return self._with_band(grid, self.pool, sample)
 
     def mean_curve(self, config, task, tag, axis):
         """x (P,) and the Estimate of the mean over the seeds of one task, in the tag's own unit (as_shown)."""
         runs = [run for run in self.drawn(config, task) if len(run.curve(tag)[0])]
         if not runs:
-            return np.zeros(0), Estimate(*[np.zeros(0)] * 3)
+            return NO_CURVE
         grid = self.grid(runs, tag, axis)
-        values = as_shown(tag, self.curves(runs, tag, grid, axis))
-        keep = np.isfinite(values).all(-1)
-        return grid[keep], interval(mean, [[values[keep]]], min(self.reps, BAND_REPS), self.seed)
+        return self._with_band(grid, mean, [as_shown(tag, self.curves(runs, tag, grid, axis))])
+
+    def _with_band(self, grid, statistic, sample):
+        """The grid, and the Estimate of a statistic of a sample with arrays (P, seeds), where all runs have a value."""
+        keep = np.all([np.isfinite(x).all(-1) for x in sample], axis=0)
+        return grid[keep], interval(statistic, [[x[keep] for x in sample]], min(self.reps, BAND_REPS), self.seed)

@@ -215,6 +215,11 @@ class TrainingRun:
         keep = np.isfinite(values)
         return self.on_axis(steps[keep], axis), values[keep].astype(float)
 
+    def last(self, tag):
+        """The last value of a tag; NaN if there is none."""
+        _, values = self.curve(tag)
+        return float(values[-1]) if len(values) else np.nan
+
     def mean_of_second_half(self, tag):
         """The mean of a tag over the second half of the run; NaN if the tag does not come to the run's end."""
         steps, values = self.curve(tag)

@@ -2,7 +2,7 @@
 
 import numpy as np
 from analysis.claims import Claims
-from analysis.comparisons import at_best, difference, halves, judge, judge_best, judge_maxima, unless_at_the_edge
+from analysis.comparisons import difference, halves, judge, judge_best, judge_maxima, unless_at_the_edge
 from analysis.drawing import curve_panels, diagnostics_panels, sheet_of_tasks
 from analysis.estimates import MARGIN, interval, mean, nothing, resampled, unit_of
 from analysis.look import BLUES, DASHED, VERMILLION, plt
@@ -106,6 +106,21 @@ def sheets(suite):
         suite, [(f"lr {short(suite.base['learning_rate'])}", suite.same_batch(), "n_by_t")], part="curves"
     )
     yield diagnostics_panels(suite)
+
+
+def at_best(counts):
+    """A statistic: the score of the best of each group of configurations, (groups, …). counts: the groups' sizes.
+
+    For pictures: each draw of a bootstrap chooses anew, so that the choice is part of the noise. It flatters groups
+    with several good configurations; a verdict is by `judge_best`.
+    """
+    ends = np.cumsum(counts)[:-1]
+
+    def best(*samples):
+        scores = np.stack([mean(sample) for sample in samples])
+        return np.stack([of_group.max(0) for of_group in np.split(scores, ends)])
+
+    return best
 
 
 def scores_at_own_rates(suite, grid):

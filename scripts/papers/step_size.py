@@ -2,7 +2,7 @@
 
 import numpy as np
 from analysis.claims import NO_FINAL_SCORES, PRIMARY, Claims
-from analysis.comparisons import best_place, curvature, judge, quadratic, split
+from analysis.comparisons import curvature, judge, quadratic, split
 from analysis.drawing import BAND_POINTS, against, curve_panels
 from analysis.estimates import evidence, nothing, resampled
 from analysis.look import BLUES, ramp
@@ -17,6 +17,12 @@ VARIES = ("clip_coef", "update_epochs", "total_timesteps")
 def log_ddr(suite, config):
     """log10 of the DDR (samples per unit of KL) of the runs in the tasks of the aggregates: one array per task."""
     return [np.log10(np.maximum(suite.second_half_means(config, task, "outer/ddr"), 1e-9)) for task in suite.tasks]
+
+
+def best_place(*samples):
+    """The place of the configuration with the highest score, (…,), of samples as `split` takes them."""
+    scores, places = split(samples)
+    return np.take_along_axis(places, scores.argmax(0)[None], 0)[0]
 
 
 def by_budget(suite):
