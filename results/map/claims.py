@@ -36,14 +36,6 @@ BUDGETS = SHORT, MIDDLE, LONG = 100_000, 300_000, 900_000
 RATES = tuple(2.5e-4 * 2.0**k for k in range(-1, 4))  # of the claims at equal rates
 COMMON = tuple(2.5e-4 * 2.0**k for k in range(-1, 7))  # of every N x T at the two smaller budgets
 SEEDS = range(1, 11)
-OPEN = (
-    "CartPole-v1",
-    "Acrobot-v1",
-    "LunarLander-v3",
-    "MiniGrid-DoorKey-5x5",
-    "CartpoleSwingup-v1",
-    "PendulumSwingup-v1",
-)
 SATURATED = 0.95
 CLOSE = 0.10  # difference of scores
 TASKS_WITH_A_SIGN = 5  # the least for K5
