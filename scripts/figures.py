@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Optional, Tuple
 
+import pandas as pd
 from analysis import page, statement, sweeps, training_runs
 from analysis.drawing import profiles
 from analysis.suite import Suite
@@ -160,8 +161,6 @@ def main(args):
             if args.images and hasattr(module, "also"):
                 module.also(folder, args.out)
     if rows:
-        import pandas as pd  # half a second: not for a report
-
         pd.DataFrame(rows).to_csv(args.out / f"{args.sweep}_claims.csv", index=False)
     absent = [sweep for sweep in sweeps.names() if sweep not in found] if args.sweep == ALL else []
     if absent:

@@ -74,11 +74,7 @@ def take_in(args, code, out):
         )
     found = table
     if args.runs:
-        rows = experiment.collect(code, args.runs)
-        if getattr(code, "GROWS", False):
-            experiment.grow(code, rows, out / "scores.csv")
-        else:
-            found = experiment.merge(table, rows, code)
+        found = experiment.merge(table, experiment.collect(code, args.runs), code)
     own = experiment.own_rows(code, out)
     if own:
         found = experiment.merge(table, own, code, replace=True)

@@ -306,7 +306,7 @@ def test_configurations_are_what_differs_within_a_game(tmp_path):
             )
     runs, _ = training_runs.read_runs(tmp_path)
     suite = Suite("data_reuse", "ppo_atari_envpool", runs)
-    assert suite.names == ["num_envs", "num_steps", "update_epochs"] and len(suite.configs) == 2
+    assert suite.varies == ("num_envs", "num_steps", "update_epochs") and len(suite.configs) == 2
     assert suite.base["update_epochs"] == 4
 
 
@@ -344,12 +344,12 @@ def test_scores_of_each_kind_of_script(tmp_path):
     runs, _ = training_runs.read_runs(tmp_path)
     by_task = {task: [run for run in runs if run.task == task] for task in ("Breakout", "bigfish", "CartPole-v1")}
     atari = Suite("any", "ppo_atari_envpool", by_task["Breakout"])
-    assert atari.human and atari.finals(atari.base, "Breakout") == pytest.approx([0.5, 1.5])
+    assert atari.values(atari.base, "Breakout") == pytest.approx([0.5, 1.5])
     procgen = Suite("any", "ppo_procgen", by_task["bigfish"])
-    assert procgen.finals(procgen.base, "bigfish") == pytest.approx([9 / 39, 29 / 39])
+    assert procgen.values(procgen.base, "bigfish") == pytest.approx([9 / 39, 29 / 39])
     cartpole = Suite("any", "ppo_atari_envpool", by_task["CartPole-v1"])
-    assert cartpole.finals(cartpole.configs[1], "CartPole-v1") == pytest.approx([1.0, 3.0])
-    assert not cartpole.human and cartpole.tasks == ["CartPole-v1"]
+    assert cartpole.values(cartpole.configs[1], "CartPole-v1") == pytest.approx([1.0, 3.0])
+    assert cartpole.tasks == ["CartPole-v1"]
 
 
 def test_before_the_first_finished_game_a_run_counts_as_the_random_policy(tmp_path):

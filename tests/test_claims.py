@@ -8,7 +8,7 @@ import pytest
 from planted_runs import GAMES, claim, draw, plant, plant_pair, write_curves, write_run  # puts scripts/ on the path
 
 # isort: split
-from analysis import drawing, statement, training_runs
+from analysis import statement, training_runs
 from analysis.claims import Claim
 from analysis.comparisons import judge
 from analysis.estimates import Estimate, Evidence, improvement
@@ -168,7 +168,7 @@ def test_a_diverged_run_of_a_task_without_a_table_of_scores(tmp_path):
     runs, _ = training_runs.read_runs(tmp_path / "runs")
     suite = Suite("any", "ppo_atari_envpool", runs)
     assert suite.random == {"Pendulum-v1": -800.0}
-    assert suite.finals(suite.configs[1], "Pendulum-v1").tolist() == [-8.0, -8.0, -1.0, -1.0, -1.0]
+    assert suite.values(suite.configs[1], "Pendulum-v1").tolist() == [-8.0, -8.0, -1.0, -1.0, -1.0]
 
 
 def test_runs_that_end_at_different_steps_are_compared_at_the_last_common_one(tmp_path, capsys):
@@ -254,7 +254,7 @@ def test_each_n_by_t_at_its_own_learning_rate(tmp_path):
 
     runs, _ = training_runs.read_runs(tmp_path / "runs")
     suite = Suite("shape_rate", "ppo_atari_envpool", runs, [(8, 16)], reps=100)
-    sheet = drawing.map_of_scores(suite, shape_rate.grid_of_rates(suite))
+    sheet = shape_rate.map_of_scores(suite, shape_rate.grid_of_rates(suite))
     rows = {(row["game"], row["num_envs"], row["x"]): row for row, _ in sheet.rows}
     sheet.close()
     assert {key for key, row in rows.items() if row["best"] and key[0] != "all"} == {

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from analysis import comparisons, estimates
-from analysis.comparisons import judge, judge_best, judge_choice, judge_default, judge_each, judge_ranks, judge_trend
+from analysis.comparisons import judge, judge_best, judge_each
 from analysis.estimates import (
     ALPHA,
     Evidence,
@@ -15,6 +15,8 @@ from analysis.estimates import (
     percentile_interval,
     several,
 )
+from conftest import study
+from papers.shape_rate import judge_default
 from scipy import stats
 
 TASKS = 3
@@ -151,7 +153,7 @@ def test_whether_the_best_n_by_t_at_the_default_rate_stays(other, word):
 def test_what_a_search_picks(place, word):
     settings = [sample(level) for level in (1.0, 0.5, 0.7, 0.6)]
     picks = [np.full(10, place)] * TASKS
-    tested = judge_choice(settings, picks, 0.1, 1000)
+    tested = study("advise", "claims").judge_choice(settings, picks, 0.1, 1000)
     assert tested.verdict == word and tested.estimate.value == pytest.approx(-0.5 * place, abs=0.1)
 
 
@@ -162,12 +164,15 @@ def test_a_trend_its_reversal_and_its_size():
     def groups(*levels):
         return [list(of_task) for of_task in zip(*(sample(level) for level in levels))]
 
-    assert judge_trend(levels, groups(0, 0.2, 0.4, 0.6), "more").verdict == "supported"
-    assert judge_trend(levels, groups(0, 0.2, 0.4, 0.6), "less").verdict == "contradicted"
-    assert judge_trend(levels, groups(0, 0, 0, 0), "less").verdict == "undecided"
-    turned = judge_trend(levels, groups(0, 0.2, 0.9, 0.6), "more")
+    def judge_trend(values, side):
+        return comparisons.judge_trend(estimates.kendall(levels, values), levels, values, side)
+
+    assert judge_trend(groups(0, 0.2, 0.4, 0.6), "more").verdict == "supported"
+    assert judge_trend(groups(0, 0.2, 0.4, 0.6), "less").verdict == "contradicted"
+    assert judge_trend(groups(0, 0, 0, 0), "less").verdict == "undecided"
+    turned = judge_trend(groups(0, 0.2, 0.9, 0.6), "more")
     assert turned.verdict == "contradicted" and turned.remark == "the trend turns back: larger at 4 than at 8"
-    assert judge_trend(levels, groups(0.3, 0.9, 0.9, 0.3), "more").verdict == "undecided"  # no trend that could turn
+    assert judge_trend(groups(0.3, 0.9, 0.9, 0.3), "more").verdict == "undecided"  # no trend that could turn
     base = np.array([0, 0.25, 0.5, 0.75, 1])  # larger at 4 with p = 0.048: a reversal if 4 is the only earlier level
     turns = [base - 3, base - 3, base + 0.5, base]
     assert list(estimates.reversals([4, 8], [turns[2:]])) == [4] and not estimates.reversals(levels, [turns])
@@ -177,31 +182,32 @@ def test_a_trend_its_reversal_and_its_size():
 
 def test_a_diagnostic_that_follows_the_score_alone():
     """Both rise with N; one of them only as the score does, the other falls with N among runs of one score."""
-    rng = np.random.RandomState(0)
+    rng, partial_correlation = np.random.RandomState(0), study("diagnostics", "claims").partial_correlation
     levels = [1, 2, 4, 8, 16]
     scores = [[level / 8 + rng.normal(0, 1, 12) for level in range(5)] for _ in range(TASKS)]
     alike = [[x + rng.normal(0, 0.5, 12) for x in of_task] for of_task in scores]
     own = [[3 * x - place + rng.normal(0, 0.5, 12) for place, x in enumerate(of_task)] for of_task in scores]
     levels = [[np.full(12, level) for level in levels]] * TASKS
-    found = comparisons.partial_correlation(levels, alike, scores).estimate
+    found = partial_correlation(levels, alike, scores).estimate
     assert found.low < 0 < found.high
-    found = comparisons.partial_correlation(levels, own, scores).estimate
+    found = partial_correlation(levels, own, scores).estimate
     assert found.high < -0.3
     # the formula, on one task without ties
     x, y, z = (np.argsort(np.argsort(part)) * 1.0 for part in (np.arange(19), rng.rand(19), rng.rand(19)))
     rest = [part - np.polyval(np.polyfit(z, part, 3), z) for part in (x, y)]
-    value = comparisons.partial_correlation(*([np.split(part, 19)] for part in (x, y, z))).value
+    value = partial_correlation(*([np.split(part, 19)] for part in (x, y, z))).value
     assert value == pytest.approx(np.corrcoef(*rest)[0, 1])
     # what bends with the score is not N's either: a straight line in the ranks would leave part of it
     bent = [[(x - 1) ** 2 + rng.normal(0, 0.2, 12) for x in of_task] for of_task in scores]
-    found = comparisons.partial_correlation(levels, bent, scores).estimate
+    found = partial_correlation(levels, bent, scores).estimate
     assert found.low < 0 < found.high
     flat = [[np.ones(12)] * 5 for _ in range(TASKS)]
-    assert comparisons.partial_correlation(levels, flat, scores).estimate == (0, 0, 0)
+    assert partial_correlation(levels, flat, scores).estimate == (0, 0, 0)
 
 
 def test_ranks_of_tasks_whose_settings_depend_on_each_other():
     """Of twelve settings of three tasks a perfect order proves nothing: the tasks have six orders. Six tasks do."""
+    judge_ranks = study("outer_loop", "claims").judge_ranks
     for tasks, word in ((3, "undecided"), (6, "supported")):
         x = np.arange(tasks)[:, None] + np.linspace(0, 0.5, 4)
         assert judge_ranks(x, x).verdict == word

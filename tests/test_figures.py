@@ -84,8 +84,6 @@ def test_the_claims_of_the_other_sweeps_find_what_is_planted(tmp_path):
             )
         for rate, score in ((1e-4, 1.02), (2.5e-4, 1.0), (1e-3, 0.6)):
             write_run(tmp_path / "l" / f"{rate}{seed}", score + noise, seed=seed, num_envs=16, learning_rate=rate)
-        for N, epochs, score in ((8, 4, 1.0), (8, 8, 0.7), (16, 4, 1.2), (16, 8, 1.1)):
-            write_run(tmp_path / "r" / f"{N}{epochs}{seed}", score + noise, seed=seed, num_envs=N, update_epochs=epochs)
     table = draw("decoupled", tmp_path / "d", tmp_path / "out")
     assert claim(table, "collapse at the base").verdict == "supported"
     assert claim(table, "recover at N × 2").verdict == "supported"
@@ -93,9 +91,6 @@ def test_the_claims_of_the_other_sweeps_find_what_is_planted(tmp_path):
     table = draw("learning_rate", tmp_path / "l", tmp_path / "out")
     assert claim(table, "lr 1e-4 changes little").verdict == "supported"
     assert claim(table, "lr 1e-3 changes little").verdict == "contradicted"
-    table = draw("data_reuse", tmp_path / "r", tmp_path / "out")
-    assert claim(table, "at 8x16 8 epochs are worse than 4").verdict == "supported"
-    assert claim(table, "at 8 epochs 16x16 is better than 8x16").verdict == "supported"
 
 
 # ---- what is missing -------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from analysis.scores import Scores
 from conftest import ROOT, study
 from scipy import stats
 
-from results.second_look import design
+design = study("second_look", "design")
 
 ATLAS = ROOT / "results" / "atlas"
 LOOK = ROOT / "results" / "second_look"

@@ -5,8 +5,9 @@ import itertools
 
 import numpy as np
 from analysis.claims import Claims
-from analysis.comparisons import judge_choice
+from analysis.comparisons import halves, judge
 from analysis.drawing import facets
+from analysis.estimates import SEED, nothing, resampled
 from analysis.experiment import REPS, SMALLEST_EFFECT
 from analysis.scores import NoScores
 
@@ -37,6 +38,30 @@ def regret(view):
             raise NoScores(f"{number}×{STEPS // number} at {rate:g}")
     samples = [view.sample(config) for config in view.configs]
     return judge_choice(samples, picks(view), SMALLEST_EFFECT, REPS)
+
+
+def judge_choice(samples, picks, margin, reps):
+    """The Tested of: what a search picks is less than `margin` below the best setting of the grid, mean over tasks.
+
+    samples: one per setting, a list with one array (seeds,) per task. picks: one array per task, (searches,), of the
+    indices of the settings that were picked; searches are drawn as seeds are. The best setting of a task is chosen by
+    half of the seeds, and the other half test it: the best of many by the same seeds is partly luck.
+    """
+    choosing, testing = halves(samples)
+    if min(x.shape[-1] for sample in choosing for x in sample) < 1:
+        return judge(nothing("half of the seeds choose: expected two or more"), "not less", margin)
+    best = [int(np.argmax([sample[task].mean() for sample in choosing])) for task in range(len(picks))]
+
+    def regret(*drawn):
+        *settings, picked = drawn
+        by_task = []
+        for task, places in enumerate(picked):
+            means = np.stack([setting[task].mean(-1) for setting in settings])
+            found = np.take_along_axis(means, np.moveaxis(places, -1, 0), 0).mean(0)
+            by_task.append(found - means[best[task]])
+        return np.mean(by_task, axis=0)
+
+    return judge(resampled(regret, [*testing, picks], reps, unit=SEED), "not less", margin)
 
 
 def claims(scores):

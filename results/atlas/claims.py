@@ -416,7 +416,7 @@ def draw_steps(every, runs):
         for place, (values, color) in enumerate(bars.values()):
             one = over_tasks(values).estimate
             axes.bar(place, one.value, width=0.6, color=color)
-            axes.errorbar(place, one.value, yerr=[[one.value - one.low], [one.high - one.value]], color="black", lw=1)
+            axes.errorbar(place, one.value, yerr=one.ends, color="black", lw=1)
             axes.text(place, max(one.high, 0) + 0.012, f"{one.value:+.2f}", ha="center", fontsize=8)
         axes.axhline(0, color="0.4", lw=0.6)
         axes.set_xticks(range(len(bars)), bars, fontsize=7)

@@ -7,11 +7,12 @@ matters is how far from 0.
 
 import numpy as np
 from analysis.claims import ESTIMATE, Claims
-from analysis.comparisons import effect, judge, judge_trend, partial_correlation
-from analysis.estimates import evidence, mean
+from analysis.comparisons import effect, judge, judge_trend
+from analysis.estimates import LACKING, evidence, kendall, mean, nothing, of_groups
 from analysis.look import COLORS, PAGE, plt
 from analysis.suite import DIAGNOSTICS
 from matplotlib.ticker import NullFormatter
+from scipy.stats import rankdata
 
 VARIES = ("num_envs", "num_steps", "learning_rate")
 FIXED = {}
@@ -19,6 +20,46 @@ ALSO = ("shape",)
 PROBES = {name: (label, sign) for name, (label, sign) in DIAGNOSTICS.items() if name != "ess"}
 PROBES["ess"] = "100 - ESS (%)", -DIAGNOSTICS["ess"][1]
 UNITS = {"dormant_neurons": "% of the units", "ess": "% of the rows"}
+
+
+def partial_correlation(first, second, given):
+    """Rank correlation of two quantities at an equal third one, the mean over tasks: Evidence.
+
+    The correlation, over all runs of a task, of what is left of the ranks of both after least-squares fits on a cubic
+    in the rank of the third; 0 where nothing is left. A straight line, as in Spearman's partial correlation, leaves
+    part of a curved dependence on the third quantity, and finds a correlation where there is none in up to a fourth of
+    all cases. Average ranks are taken once, of all runs. first, second, given:
+    of the same runs, one list per task of C arrays (seeds,), one per configuration.
+    """
+    if not all(np.isfinite(x).all() for sample in (first, second, given) for of_task in sample for x in of_task):
+        return nothing(LACKING)
+    ranked = []
+    for of_task in zip(first, second, given, strict=True):
+        ends = np.cumsum([len(x) for x in of_task[0]])[:-1]
+        ranks = np.stack([rankdata(np.concatenate(arrays)) for arrays in of_task])
+        ranks = (ranks - ranks.mean(-1, keepdims=True)) / ranks.shape[-1]  # about -0.5 to 0.5
+        ranked.append(np.split(ranks, ends, axis=-1))
+    if not ranked:
+        return nothing("nothing to compare")
+
+    def correlation(*tasks):
+        by_task = []
+        for arrays in tasks:
+            x, y, z = np.concatenate(arrays, axis=-1)  # each (…, runs)
+            powers = np.stack([z**power for power in range(4)], -1)
+            both, across = np.stack([x, y], -1), powers.swapaxes(-1, -2)
+            rest = both - powers @ (np.linalg.pinv(across @ powers, hermitian=True) @ (across @ both))
+            by_task.append(pearson(rest[..., 0], rest[..., 1]))
+        return np.mean(by_task, axis=0)
+
+    return of_groups(correlation, ranked)
+
+
+def pearson(x, y):
+    """Pearson's correlation along the last axis, (…,); 0 where x or y is constant."""
+    x, y = x - x.mean(-1, keepdims=True), y - y.mean(-1, keepdims=True)
+    scale = np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
+    return np.where(scale > 1e-9, (x * y).sum(-1) / np.maximum(scale, 1e-9), 0.0)
 
 
 def rates(scores):
@@ -56,7 +97,8 @@ def add(found, names, configs, words, primary):
             return values, [[np.full(len(x), n) for x, n in zip(task, levels)] for task in values], scores
 
         def trend(view, three=three, side=side):
-            return judge_trend(levels, three(view)[0], side)
+            values = three(view)[0]
+            return judge_trend(kendall(levels, values), levels, values, side)
 
         def size(view, three=three, side=side):
             return judge(effect(levels, three(view)[0]), side)

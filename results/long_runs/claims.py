@@ -1,9 +1,7 @@
 """Does an N x T fall behind, or catch up, in ten million steps? Three N x T of one batch at two rates; no claims."""
 
 import numpy as np
-from analysis.claims import ESTIMATE, Claims
-from analysis.comparisons import estimated
-from analysis.estimates import evidence
+from analysis.claims import Claims
 from analysis.experiment import load
 
 MAP, of_peaks = load("map"), load("lunarlander").of_peaks
@@ -29,13 +27,8 @@ def claims(scores):
 
     def compare(text, first, second):
         """Adds the larger mean of the first configurations minus that of the second."""
-
-        def peaks(view):
-            samples = [view.sample(config) for config in (*first, *second)]
-            return estimated(evidence(of_peaks(len(first)), samples))
-
         if first and second:
-            found.add(text, peaks, [*first, *second], name="long", tasks=[task], family=ESTIMATE)
+            found.estimate(text, of_peaks(len(first)), [*first, *second], name="long", tasks=[task])
 
     for task in scores.tasks:
         view = scores.in_task(task)

@@ -3,8 +3,8 @@
 import copy
 
 import numpy as np
-from analysis.claims import ESTIMATE, Claims
-from analysis.comparisons import estimated
+from analysis.claims import Claims
+from analysis.comparisons import difference
 from analysis.estimates import evidence, mean
 from analysis.experiment import load
 from analysis.look import BLUE, PAGE, plt
@@ -74,19 +74,16 @@ def claims(scores):
     found, settings = Claims(scores), collapse(scores)
     base = settings["128×8"]
 
-    def add(name, text, statistic, configs, quantity=UNIT):
-        def test(view):
-            return estimated(evidence(statistic, [view.sample(config) for config in configs]))
-
-        found.add(text, test, configs, name=name, family=ESTIMATE, quantity=quantity)
+    def add(name, text, statistic, configs):
+        found.estimate(text, statistic, configs, name=name, quantity=UNIT)
 
     for words, config in settings.items():
         add("return", f"{words}, 2e-3, 300,000 steps", mean, [config])
     for words, config in settings.items():
         if config is not base:
-            add("change", f"{words} minus 128×8", lambda a, b: mean(a) - mean(b), [config, base])
+            add("change", f"{words} minus 128×8", difference, [config, base])
     pair = [settings["128×32, λ = 0.8"], settings["128×32"]]
-    add("change", "128×32: λ = 0.8 minus 0.95", lambda a, b: mean(a) - mean(b), pair)
+    add("change", "128×32: λ = 0.8 minus 0.95", difference, pair)
     for budget in MAP.BUDGETS:
         few, many = ([*MAP.rates_of(unchanged(scores), n_by_t, budget).values()] for n_by_t in ((8, 128), (128, 8)))
         add("best", f"128×8 minus 8×128 at the best rates, {budget:,} steps", of_peaks(len(many)), [*many, *few])
@@ -99,7 +96,7 @@ def draw(scores):
     settings = collapse(scores)
     for y, config in enumerate(reversed(settings.values())):
         one = evidence(mean, [scores.sample(config)]).estimate
-        axes[0].errorbar(one.value, y, xerr=[[one.value - one.low], [one.high - one.value]], color=BLUE, marker="o")
+        axes[0].errorbar(one.value, y, xerr=one.ends, color=BLUE, marker="o")
     axes[0].set_yticks(range(len(settings)), list(reversed(settings)))
     axes[0].set(xlabel=UNIT, title="rate 2e-3, 300,000 steps")
     for budget, axis in zip(MAP.BUDGETS, axes[1:], strict=True):

@@ -26,21 +26,12 @@ from support.arguments import fail
 
 VARIES = ("num_envs", "num_steps", "learning_rate", "total_timesteps")
 FIXED = {"minibatch_size": 256, "update_epochs": (4, 10)}  # 10: of the tasks with continuous actions
-GROWS = True  # in scores.csv, block by block
 N_BY_TS = ((8, 32), (8, 128), (128, 32), (128, 128), (32, 32), (128, 8))  # the core, and the batch of 1024 beside it
 ORDERED = tuple(n_by_t for n_by_t in N_BY_TS if n_by_t != (128, 128))  # it makes six iterations at the smallest budget
 BATCH_1024 = ((8, 128), (32, 32), (128, 8))
 BUDGETS = SHORT, MIDDLE, LONG = 100_000, 300_000, 900_000
 RATES = tuple(2.5e-4 * 2.0**k for k in range(-1, 4))  # of the claims at equal rates
 COMMON = tuple(2.5e-4 * 2.0**k for k in range(-1, 7))  # of every N x T at the two smaller budgets
-OPEN = (
-    "CartPole-v1",
-    "Acrobot-v1",
-    "LunarLander-v3",
-    "MiniGrid-DoorKey-5x5",
-    "CartpoleSwingup-v1",
-    "PendulumSwingup-v1",
-)
 SATURATED = 0.95
 CLOSE = 0.10  # difference of scores
 TASKS_WITH_A_SIGN = 5  # the least for K5
@@ -333,7 +324,7 @@ def bars(scores):
     for place, values in enumerate(found.values()):
         one = evidence(mean, [[values]]).estimate
         axis.bar(place, one.value, width=0.55, color=BLUE, alpha=0.25 + 0.25 * place, zorder=2)
-        axis.errorbar(place, one.value, yerr=[[one.value - one.low], [one.high - one.value]], color="black", lw=1)
+        axis.errorbar(place, one.value, yerr=one.ends, color="black", lw=1)
         axis.plot(place + np.linspace(-0.2, 0.2, len(values)), values, "o", ms=3, color="0.35", zorder=3)
         axis.text(place + 0.3, one.value, f"{one.value:.2f}", va="center", fontsize=8)
     axis.set_xticks(range(len(found)), list(found))
@@ -365,7 +356,7 @@ def summary(scores, n_by_ts=N_BY_TS, budgets=BUDGETS, top=1.1):
             below.plot(x, [rate for _, rate, *_ in found], lw=1, **look)
             for left, (_, rate, one, enough) in zip(x, found):
                 dot = {"color": look["color"], "marker": "o", "ms": 2.5, "mfc": None if enough else "white"}
-                above.errorbar(left, one.value, yerr=[[one.value - one.low], [one.high - one.value]], lw=0.6, **dot)
+                above.errorbar(left, one.value, yerr=one.ends, lw=0.6, **dot)
                 below.plot(left, rate, **dot)
         above.set_title(re.sub(r"^MiniGrid-|-v\d$", "", task), fontsize=7)
         below.axhline(RATES[1], color="0.6", lw=0.6, zorder=0)  # the default

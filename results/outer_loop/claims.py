@@ -3,13 +3,27 @@
 Registered for c = 1/4, 4 and 16 times 8 x 32 with minibatches of 64 rows; figures.py tests the same claims on any base.
 """
 
+import itertools
+from functools import lru_cache
+
 import numpy as np
 from analysis.claims import Claims
-from analysis.comparisons import curvature, judge, judge_ranks
+from analysis.comparisons import Tested, curvature, judge
 from analysis.drawing import curve_panels, facets
-from analysis.estimates import evidence, nothing, resampled
+from analysis.estimates import (
+    ALPHA,
+    CONTRADICTED,
+    SUPPORTED,
+    UNDECIDED,
+    Estimate,
+    evidence,
+    nothing,
+    percentile_interval,
+    resampled,
+)
 from analysis.experiment import REPS
 from analysis.look import BLUE, DASH_DOTTED, DASHED, GREEN, VERMILLION
+from scipy.stats import rankdata
 
 VARIES = ("num_envs", "minibatch_size", "learning_rate")
 FIXED = {"num_steps": 32}
@@ -116,6 +130,33 @@ def top_moves(view, configs):
         [np.stack(arrays) for arrays in zip(*(view.sample(config, name) for name in columns))] for config in configs
     ]
     return judge(resampled(move_of_the_top, samples, REPS), "more")
+
+
+def judge_ranks(x, y):
+    """The Tested of Spearman's correlation of two tables (tasks, settings) over all entries: is it positive?
+
+    The settings of one task depend on each other, so whole tasks are permuted: the p-values are twice the shares of all
+    orders of the tasks of x with a correlation at least, or at most, as large. 4 tasks have only 24 orders, so fewer
+    than 5 tasks decide nothing. The interval is that of the orders, so of no correlation.
+    """
+    ranks, other = rankdata(x).reshape(np.shape(x)), rankdata(y)
+    if not np.ptp(ranks) or not np.ptp(other):
+        return judge(nothing("constant"), "more")
+    x, y = ranks[_orders(len(ranks))].reshape(-1, ranks.size), other - other.mean()
+    orders = (x - x.mean(-1, keepdims=True)) @ y / (x[0].std() * y.std() * y.size)
+    found = orders[0]
+    chances = tuple(min(1.0, 2 * float(np.mean(beyond))) for beyond in (orders >= found - 1e-9, orders <= found + 1e-9))
+    word = SUPPORTED if chances[0] < ALPHA else CONTRADICTED if chances[1] < ALPHA else UNDECIDED
+    return Tested(Estimate(float(found), *map(float, percentile_interval(orders))), word, chances)
+
+
+@lru_cache(maxsize=4)
+def _orders(number):
+    """All orders of so many things, (orders, number), as they are first; 5,000 random ones of more than 7."""
+    if number <= 7:
+        return np.array(list(itertools.permutations(range(number))))
+    rng = np.random.RandomState(0)
+    return np.array([np.arange(number), *(rng.permutation(number) for _ in range(5000))])
 
 
 def noise_predicts(view):

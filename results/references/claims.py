@@ -1,8 +1,7 @@
 """The numbers that CleanRL and RL Zoo publish for small tasks, made again with ppo_envpool.py."""
 
-from analysis.claims import ESTIMATE, Claims
-from analysis.comparisons import estimated
-from analysis.estimates import evidence, mean
+from analysis.claims import Claims
+from analysis.estimates import mean
 
 VARIES = ("num_envs", "num_steps", "minibatch_size", "update_epochs", "learning_rate", "total_timesteps")
 FIXED = {}
@@ -18,10 +17,6 @@ def claims(scores):
                 ("episodic_return", "return of the last 100 games of the training"),
                 ("final_return", "return of 100 games of the final network"),
             ):
-
-                def test(view, config=config, column=column):
-                    return estimated(evidence(mean, [view.sample(config, column)]))
-
                 text = f"{task} at {SOURCES[config['num_envs']]} settings"
-                found.add(text, test, [config], name="reference", tasks=[task], family=ESTIMATE, quantity=quantity)
+                found.estimate(text, mean, [config], column, name="reference", tasks=[task], quantity=quantity)
     return found

@@ -6,8 +6,7 @@ least squares.
 """
 
 import numpy as np
-from analysis.claims import ESTIMATE, Claims
-from analysis.comparisons import judge
+from analysis.claims import Claims
 from analysis.estimates import evidence, mean
 from analysis.look import PAGE, plt
 
@@ -52,12 +51,9 @@ def claims(scores):
     found = Claims(scores)
     configs = [config for config in scores.configs if scores.has(config)]
 
-    def share(columns):
-        return lambda view: judge(evidence(explained(columns), [view.sample(c) for c in configs]), "more")
-
     for i, (words, columns) in enumerate(predictors(configs).items(), 1):
         text = f"explained by {words}, {len(configs)} configurations"
-        found.add(text, share(columns), configs, name=f"F{i}", family=ESTIMATE, quantity="R² of the mean score")
+        found.estimate(text, explained(columns), configs, name=f"F{i}", quantity="R² of the mean score")
     return found
 
 
@@ -73,8 +69,7 @@ def draw(scores):
         found = [evidence(mean, [view.sample(config)]).estimate for config in configs]
         for x, number, one in zip(product, numbers, found, strict=True):
             color = colors(number / numbers.max())
-            ends = [[one.value - one.low], [one.high - one.value]]
-            axis.errorbar(x, one.value, np.abs(ends), color=color, marker="o", ms=4, lw=0.8)
+            axis.errorbar(x, one.value, one.ends, color=color, marker="o", ms=4, lw=0.8)
         fit = np.polyfit(np.log2(product), [one.value for one in found], 2)
         curve = np.linspace(np.log2(product.min()), np.log2(product.max()), 100)
         axis.plot(2**curve, np.polyval(fit, curve), color="black", lw=1, zorder=0)

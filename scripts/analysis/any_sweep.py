@@ -24,7 +24,7 @@ def claims(suite):
 
 
 def sheets(suite):
-    by = "configuration" if suite.names[2:] else "n_by_t"
+    by = "configuration" if suite.varies[2:] else "n_by_t"
     style = styles(suite, suite.configs, by)
     points = [([config], [i], {**style[config], "ls": "none", "label": None}) for i, config in enumerate(suite.configs)]
     yield curve_panels(suite, [("", suite.configs, by)], [("configuration", "none", points)])

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from analysis.comparisons import Tested, effect, gain_difference, judge, judge_each, needed, with_reversals
+from analysis.comparisons import Tested, effect, estimated, gain_difference, judge, judge_each, judge_trend, needed
 from analysis.estimates import (
     ALPHA,
     CONTRADICTED,
@@ -171,6 +171,14 @@ class Claims(list):
 
         return self.add(text, test, configs if len(configs) == 4 else [], quantity=quantity, side=side, **more)
 
+    def estimate(self, text, statistic, configs, column="score", **more):
+        """Adds a statistic of the samples of the configurations, about which nothing is claimed."""
+
+        def test(view):
+            return estimated(evidence(statistic, [view.sample(config, column) for config in configs]))
+
+        return self.add(text, test, configs, column=column, family=ESTIMATE, **more)
+
     def all_together(self, text, rows, side, primary=False):
         """Adds a claim that holds if all of the rows, which are above it, hold (judge_each)."""
         if not rows:
@@ -189,7 +197,7 @@ class Claims(list):
 
         tau: as estimates.kendall gives it for levels and groups.
         """
-        tested = with_reversals(judge(tau, side), levels, groups, side)
+        tested = judge_trend(tau, levels, groups, side)
         seeds = min((len(x) for group in groups for x in group), default=0)
         more |= {"needs": needed(len(groups), seeds), "seeds": seeds}
         return self.row(text, tested, configs, quantity=quantity, side=side, **more)
@@ -206,7 +214,7 @@ class Claims(list):
             if row.groups:
                 shown = [[as_shown(name, x) for x in group] for group in row.groups]
                 ends = f"N = {min(row.levels)} to {max(row.levels)}"
-                tau = row.tau
+                tau = row.taus[0]
                 quantity += f"; {SHOWN[name]} from {ends}: {in_words(effect(row.levels, shown).estimate)}"
             self.trend(
                 f"{label} {'rises' if sign > 0 else 'falls'} with N ({rows})",
@@ -292,15 +300,9 @@ class Correlations:
     """Kendall's τ of a diagnostic with N, with T, and with N among configurations of one batch size."""
 
     tag: str
-    tau: Evidence  # with N
-    with_t: Estimate
-    with_n_at_one_batch: Estimate
-    levels: list  # N of the configurations behind `tau`
+    taus: list  # the Evidence of each of the three
+    levels: list  # N of the configurations behind the first
     groups: list  # and their values: one list per task of arrays (seeds,)
-
-    @property
-    def with_n(self):
-        return self.tau.estimate
 
 
 @lru_cache(maxsize=None)
@@ -321,16 +323,12 @@ def correlations(suite):
         by_n, by_t, by_all = (_groups(suite, tag, configs) for configs in (n_family, t_family, everything))
         levels = [config["num_envs"] for config in n_family]
         batch_sizes = [config.batch_size for config in everything]
-        rows.append(
-            Correlations(
-                tag,
-                kendall(levels, by_n),
-                kendall([config["num_steps"] for config in t_family], by_t).estimate,
-                kendall([config["num_envs"] for config in everything], by_all, batch_sizes).estimate,
-                levels,
-                by_n,
-            )
-        )
+        taus = [
+            kendall(levels, by_n),
+            kendall([config["num_steps"] for config in t_family], by_t),
+            kendall([config["num_envs"] for config in everything], by_all, batch_sizes),
+        ]
+        rows.append(Correlations(tag, taus, levels, by_n))
     return rows
 
 

@@ -8,18 +8,15 @@ test it, is above each of them. `judge_each` and `judge_best` compare with each 
 also choose what is tested, `halves` leaves other seeds to test it.
 """
 
-import itertools
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import binomtest, rankdata
+from scipy.stats import binomtest
 
 from analysis.estimates import (
     ALPHA,
     CONTRADICTED,
     LACKING,
-    SEED,
     SEEDS_OF_A_TASK,
     SUPPORTED,
     TASKS,
@@ -28,16 +25,12 @@ from analysis.estimates import (
     Evidence,
     distribution,
     evidence,
-    kendall,
     mean,
     nothing,
-    of_groups,
     p_values,
     percentile_interval,
-    resampled,
     reversals,
     too_few_seeds,
-    unit_of,
     verdict,
 )
 
@@ -123,19 +116,17 @@ def judge_best(first, second, side="more", margin=0.0):
 
 def judge_maxima(first, second, side="more", margin=0.0, unit=None):
     """`judge_best` of lists of samples, wherever their best ones are. unit: as for estimates.distribution."""
-    samples, differences = [*first, *second], table_of(len(first))
+    samples, count = [*first, *second], len(first)
+
+    def differences(*drawn):
+        scores = np.stack([mean(sample) for sample in drawn])
+        return scores[:count, None] - scores[None, count:]
+
     value = differences(*samples).max(0).min()
     why = LACKING if np.isnan(value) else too_few_seeds(samples)
     if why:
         return Tested(Estimate(float(value), np.nan, np.nan), why=why)
     return _judge_table(value, distribution(differences, samples, unit=unit)[1], side, margin)
-
-
-def table_chances(draws, side, margin=0.0):
-    """The p-values of `_judge_table`, each (…,), of draws (rows, columns, …, reps)."""
-    holds, fails = p_values(draws, side, margin)
-    holds, fails = len(holds) * holds.max(1).min(0), holds.shape[1] * fails.max(0).min(0)
-    return np.minimum(1.0, holds), np.minimum(1.0, fails)
 
 
 def _judge_table(value, draws, side, margin):
@@ -144,7 +135,8 @@ def _judge_table(value, draws, side, margin):
     It fails if in one column each number contradicts it. Bonferroni's correction for "one", none for "each".
     """
     rows, columns, _ = draws.shape
-    holds, fails = map(float, table_chances(draws, side, margin))
+    holds, fails = p_values(draws, side, margin)
+    holds, fails = (min(1.0, float(chance)) for chance in (rows * holds.max(1).min(0), columns * fails.max(0).min(0)))
     by_row, by_column = percentile_interval(draws, ALPHA / rows), percentile_interval(draws, ALPHA / columns)
     if side == "little":
         low, high = by_row[0].min(), by_row[1].max()
@@ -156,50 +148,19 @@ def _judge_table(value, draws, side, margin):
     return Tested(Estimate(*map(float, (value, low, high))), word, (holds, fails))
 
 
-def judge_trend(levels, groups, side, control=None):
-    """The Tested of Kendall's tau of levels with a quantity; a trend that turns back is contradicted.
+def judge_trend(tau, levels, groups, side):
+    """The Tested of a Kendall's tau (estimates.kendall) of levels with groups; a trend that turns back is contradicted.
 
-    levels, groups, control: as for estimates.kendall. side: `more` or `less`. It turns back if the quantity at an
-    earlier level is significantly beyond that at the last one (estimates.reversals).
+    side: `more` or `less`. It turns back if the quantity at an earlier level is significantly beyond that at the last
+    one (estimates.reversals).
     """
-    return with_reversals(judge(kendall(levels, groups, control), side), levels, groups, side)
-
-
-def with_reversals(tested, levels, groups, side):
-    """A Tested tau, contradicted where the trend that it supports turns back."""
+    tested = judge(tau, side)
     back = reversals(levels, groups, side) if tested.verdict == SUPPORTED else {}
     if not back:
         return tested
     beyond, places = "larger" if side == "more" else "smaller", " ".join(f"{level:g}" for level in back)
     remark = f"the trend turns back: {beyond} at {places} than at {max(levels):g}"
     return tested._replace(verdict=CONTRADICTED, chances=(1.0, min(back.values())), remark=remark)
-
-
-def judge_ranks(x, y):
-    """The Tested of Spearman's correlation of two tables (tasks, settings) over all entries: is it positive?
-
-    The settings of one task depend on each other, so whole tasks are permuted: the p-values are twice the shares of all
-    orders of the tasks of x with a correlation at least, or at most, as large. 4 tasks have only 24 orders, so fewer
-    than 5 tasks decide nothing. The interval is that of the orders, so of no correlation.
-    """
-    ranks, other = rankdata(x).reshape(np.shape(x)), rankdata(y)
-    if not np.ptp(ranks) or not np.ptp(other):
-        return judge(nothing("constant"), "more")
-    x, y = ranks[_orders(len(ranks))].reshape(-1, ranks.size), other - other.mean()
-    orders = (x - x.mean(-1, keepdims=True)) @ y / (x[0].std() * y.std() * y.size)
-    found = orders[0]
-    chances = tuple(min(1.0, 2 * float(np.mean(beyond))) for beyond in (orders >= found - 1e-9, orders <= found + 1e-9))
-    word = SUPPORTED if chances[0] < ALPHA else CONTRADICTED if chances[1] < ALPHA else UNDECIDED
-    return Tested(Estimate(float(found), *map(float, percentile_interval(orders))), word, chances)
-
-
-@lru_cache(maxsize=4)
-def _orders(number):
-    """All orders of so many things, (orders, number), as they are first; 5,000 random ones of more than 7."""
-    if number <= 7:
-        return np.array(list(itertools.permutations(range(number))))
-    rng = np.random.RandomState(0)
-    return np.array([np.arange(number), *(rng.permutation(number) for _ in range(5000))])
 
 
 # ---- statistics of samples, one per configuration --------------------------------------------------------------------
@@ -216,31 +177,6 @@ def gain_difference(first, second, other_first, other_second):
 def over_each(first, *others):
     """The first minus each of the others, (K, …): for `estimates.several` and `judge_each`."""
     return np.stack([mean(first) - mean(other) for other in others])
-
-
-def at_best(counts):
-    """A statistic: the score of the best of each group of configurations, (groups, …). counts: the groups' sizes.
-
-    For pictures: each draw of a bootstrap chooses anew, so that the choice is part of the noise. It flatters groups
-    with several good configurations; a verdict is by `judge_best`.
-    """
-    ends = np.cumsum(counts)[:-1]
-
-    def best(*samples):
-        scores = np.stack([mean(sample) for sample in samples])
-        return np.stack([of_group.max(0) for of_group in np.split(scores, ends)])
-
-    return best
-
-
-def table_of(count):
-    """A statistic: each of the first `count` configurations minus each of the others, (count, others, …)."""
-
-    def differences(*samples):
-        scores = np.stack([mean(sample) for sample in samples])
-        return scores[:count, None] - scores[None, count:]
-
-    return differences
 
 
 def quadratic(scores, places):
@@ -267,12 +203,6 @@ def curvature(*samples):
     return quadratic(*split(samples))[0]
 
 
-def best_place(*samples):
-    """The place of the configuration with the highest score, (…,), of samples as `split` takes them."""
-    scores, places = split(samples)
-    return np.take_along_axis(places, scores.argmax(0)[None], 0)[0]
-
-
 def effect(levels, groups):
     """How far a quantity moves: its mean at the largest level minus that at the smallest, in its own unit.
 
@@ -282,46 +212,6 @@ def effect(levels, groups):
         return nothing("nothing to compare")
     ends = [[group[place] for group in groups] for place in (int(np.argmax(levels)), int(np.argmin(levels)))]
     return evidence(difference, ends)
-
-
-def partial_correlation(first, second, given):
-    """Rank correlation of two quantities at an equal third one, the mean over tasks: Evidence.
-
-    The correlation, over all runs of a task, of what is left of the ranks of both after least-squares fits on a cubic
-    in the rank of the third; 0 where nothing is left. A straight line, as in Spearman's partial correlation, leaves
-    part of a curved dependence on the third quantity, and finds a correlation where there is none in up to a fourth of
-    all cases. Average ranks are taken once, of all runs. first, second, given:
-    of the same runs, one list per task of C arrays (seeds,), one per configuration.
-    """
-    if not all(np.isfinite(x).all() for sample in (first, second, given) for of_task in sample for x in of_task):
-        return nothing(LACKING)
-    ranked = []
-    for of_task in zip(first, second, given, strict=True):
-        ends = np.cumsum([len(x) for x in of_task[0]])[:-1]
-        ranks = np.stack([rankdata(np.concatenate(arrays)) for arrays in of_task])
-        ranks = (ranks - ranks.mean(-1, keepdims=True)) / ranks.shape[-1]  # about -0.5 to 0.5
-        ranked.append(np.split(ranks, ends, axis=-1))
-    if not ranked:
-        return nothing("nothing to compare")
-
-    def correlation(*tasks):
-        by_task = []
-        for arrays in tasks:
-            x, y, z = np.concatenate(arrays, axis=-1)  # each (…, runs)
-            powers = np.stack([z**power for power in range(4)], -1)
-            both, across = np.stack([x, y], -1), powers.swapaxes(-1, -2)
-            rest = both - powers @ (np.linalg.pinv(across @ powers, hermitian=True) @ (across @ both))
-            by_task.append(pearson(rest[..., 0], rest[..., 1]))
-        return np.mean(by_task, axis=0)
-
-    return of_groups(correlation, ranked)
-
-
-def pearson(x, y):
-    """Pearson's correlation along the last axis, (…,); 0 where x or y is constant."""
-    x, y = x - x.mean(-1, keepdims=True), y - y.mean(-1, keepdims=True)
-    scale = np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
-    return np.where(scale > 1e-9, (x * y).sum(-1) / np.maximum(scale, 1e-9), 0.0)
 
 
 # ---- the best of several ---------------------------------------------------------------------------------------------
@@ -360,49 +250,6 @@ def unless_at_the_edge(tested, grid):
 def halves(samples):
     """(samples that choose, samples that test): every second seed of each task; the first goes to the test."""
     return [[x[..., 1::2] for x in sample] for sample in samples], [[x[..., ::2] for x in sample] for sample in samples]
-
-
-def judge_default(grid, default, margin):
-    """The Tested of: the best N x T at the default rate is about the best of all, each at its own best rate.
-
-    grid: {name of an N x T: {learning rate: sample}}, the default rate in each. Half of the seeds choose the N x T at
-    the default rate; on the other half its best rate is compared with every rate of all others, as by `judge_best`.
-    """
-    samples = [sample for rates in grid.values() for sample in rates.values()]
-    choosing, testing = halves([rates[default] for rates in grid.values()])[0], halves(samples)[1]
-    if min((x.shape[-1] for sample in choosing for x in sample), default=0) < 1:
-        return judge(nothing("half of the seeds choose: expected two or more"), "not less", margin)
-    chosen = list(grid)[int(np.argmax([float(mean(sample)) for sample in choosing]))]
-    names = [name for name, rates in grid.items() for _ in rates]
-    own = [sample for name, sample in zip(names, testing) if name == chosen]
-    others = [sample for name, sample in zip(names, testing) if name != chosen]
-    tested = judge_maxima(own, others, "not less", margin, unit_of(samples))  # half of the seeds, all tasks
-    tested = unless_at_the_edge(tested, grid)
-    return tested._replace(remark="; ".join(filter(None, [f"half of the seeds chose {chosen}", tested.remark])))
-
-
-def judge_choice(samples, picks, margin, reps=2000, seed=0):
-    """The Tested of: what a search picks is less than `margin` below the best setting of the grid, mean over tasks.
-
-    samples: one per setting, a list with one array (seeds,) per task. picks: one array per task, (searches,), of the
-    indices of the settings that were picked; searches are drawn as seeds are. The best setting of a task is chosen by
-    half of the seeds, and the other half test it: the best of many by the same seeds is partly luck.
-    """
-    choosing, testing = halves(samples)
-    if min(x.shape[-1] for sample in choosing for x in sample) < 1:
-        return judge(nothing("half of the seeds choose: expected two or more"), "not less", margin)
-    best = [int(np.argmax([sample[task].mean() for sample in choosing])) for task in range(len(picks))]
-
-    def regret(*drawn):
-        *settings, picked = drawn
-        by_task = []
-        for task, places in enumerate(picked):
-            means = np.stack([setting[task].mean(-1) for setting in settings])
-            found = np.take_along_axis(means, np.moveaxis(places, -1, 0), 0).mean(0)
-            by_task.append(found - means[best[task]])
-        return np.mean(by_task, axis=0)
-
-    return judge(resampled(regret, [*testing, picks], reps, seed, SEED), "not less", margin)
 
 
 # ---- shares ----------------------------------------------------------------------------------------------------------

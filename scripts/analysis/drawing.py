@@ -7,12 +7,11 @@ sheet.save(out, "my_figure")
 import textwrap
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from analysis import training_runs
-from analysis.comparisons import SEEDS_FOR_A_VERDICT, at_best, difference
-from analysis.estimates import MIN_SEEDS, evidence, interval, mean, resampled
-from analysis.look import BLUES, COLORS, DASHED, DOTTED, GRAY, PAGE, VERMILLION, plt
+from analysis.comparisons import SEEDS_FOR_A_VERDICT
+from analysis.estimates import MIN_SEEDS, evidence, interval, mean
+from analysis.look import COLORS, PAGE, plt
 from analysis.sheets import BASE, MOST_CURVES, N_LINE, T_LINE, Sheet, draw_line, fewer, mark_ticks, styles
 from analysis.suite import BAND_REPS, SHOWN, as_shown, short
 from analysis.training_runs import RETURN
@@ -104,59 +103,7 @@ def _draw_final_scores(sheet, ax, scale, lines):
         ax.set_xscale("log")
 
 
-def points_of_runs(suite, by_budget):
-    """P3's Fig. 8: the final score of each run against its own DDR, a colour per budget, and each budget's parabola.
-
-    by_budget: {budget: (its configurations, colour)}.
-    """
-    sheet = Sheet(suite, "", 1, 2, 2.8)
-    for ax, logarithmic in zip(sheet.axes[0], (True, False)):
-        for budget, (configs, color) in by_budget.items():
-            style = dict(color=color, label=f"{short(budget)} steps", ls="none")
-            means = []
-            for config in configs:
-                ddrs, scores = _points(suite, config)
-                if not len(ddrs):
-                    continue
-                if logarithmic:
-                    ax.plot(ddrs, scores, ".", ms=2.5, alpha=0.6, color=color)
-                    sheet.record(config, "all", "score of a run", ddrs, scores, x_column="ddr")
-                means.append((np.log10(ddrs).mean(), scores.mean()))
-                ax.plot(10 ** means[-1][0], means[-1][1], "o", color=color, mec="white", mew=0.5, ms=5, zorder=3)
-            sheet.legend[style["label"]] = {**style, "marker": "o"}
-            if len(means) > 3:
-                x, y = np.array(sorted(means)).T
-                fit = np.polyfit(x, y, 2)
-                line = np.linspace(x[0], x[-1], BAND_POINTS)
-                ax.plot(10**line, np.polyval(fit, line), color=color, lw=0.8)
-        ax.set(xscale="log", xlabel="DDR: samples per unit of KL (log)")
-        ax.set_title("a dot per run" if logarithmic else "means")
-        sheet.finish(ax, "no DDR\nlogged")
-        low, high = ax.get_xlim()
-        ax.xaxis.set_major_locator(LogLocator(10, (1, 2, 5) if high < 100 * low else (1,)))  # room for seven labels
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
-        ax.xaxis.set_minor_locator(NullLocator())
-    sheet.axes[0][0].set_ylabel(f"final score ({suite.unit_words})")
-    sheet.caption = (
-        "Final scores against the data-to-divergence ratio (DDR: samples per nat of policy change), a colour a "
-        "budget. A large dot is the mean of a configuration; the parabola is fitted to these means."
-    )
-    return sheet
-
-
-def _points(suite, config):
-    """The DDRs (R,) and final scores (R,) of the finished runs of a configuration."""
-    found = [
-        (run.mean_of_second_half("outer/ddr"), suite.score(run.final, task))
-        for task in suite.tasks
-        for run in suite.of(config, task)
-        if run.finished
-    ]
-    found = [(ddr, score) for ddr, score in found if np.isfinite(ddr) and ddr > 0]
-    return np.array(found).reshape(-1, 2).T
-
-
-def _sheet_of_tasks(suite, part, height, row_height, **options):
+def sheet_of_tasks(suite, part, height, row_height, **options):
     """A sheet with a panel for all tasks together, if there are several, and one for each.
 
     Returns it, and of each panel (axes, task in the CSV, suite, whether it is the leftmost, whether the lowest).
@@ -174,122 +121,6 @@ def _sheet_of_tasks(suite, part, height, row_height, **options):
     for ax in sheet.axes.flat[len(places) :]:
         ax.set_axis_off()
     return sheet, panels
-
-
-def curves_by_task(suite, style, mark=None):
-    """Curves of the score in all tasks together, if there are several, and in each.
-
-    mark: the x of a vertical line, or None. style: {configuration: Line2D properties}.
-    """
-    sheet, panels = _sheet_of_tasks(suite, "", 1.0, 1.5, sharex=suite.axis != "steps")
-    for ax, task, view, leftmost, lowest in panels:
-        for config, line in style.items():
-            until = view.dotted_until(config, view.tasks, sheet.axis)
-            sheet.curve(ax, config, task, suite.pool_name, view.aggregate(config, sheet.axis), line, until)
-        if mark is not None:
-            ax.axvline(mark, color=GRAY, lw=0.8, ls=DOTTED, zorder=1)
-        ax.set_ylabel(f"{suite.pool_name} ({suite.unit_words})" if leftmost else "")
-        sheet.finish_curves(ax, x_label=lowest)
-    sheet.has_runs = True
-    sheet.caption = (
-        f"The {suite.pool_name} of the scores, in all tasks together and in each, against "
-        f"{training_runs.AXES[sheet.axis]}, with its 95 % interval."
-    )
-    if mark is not None:
-        sheet.caption += " The vertical line is the step at which the settings change."
-    return sheet
-
-
-def scores_at_own_rates(suite, grid):
-    """Final scores against N at one batch, in all tasks and in each: each N x T at its best rate, and at the base's.
-
-    grid: {(N, T): {learning rate: configuration}}. Each draw of the bootstrap chooses the rates anew.
-    """
-    default = suite.base["learning_rate"]
-    sheet, panels = _sheet_of_tasks(suite, "", 0.8, 1.5, sharex=True)
-    lines = [
-        ({n_by_t: rates for n_by_t, rates in grid.items() if default in rates}, True, f"all at lr {short(default)}"),
-        (grid, False, "each at its best rate"),
-    ]
-    for ax, task, view, leftmost, lowest in panels:
-        for part, fixed, label in lines:
-            of_line = {n_by_t: {default: rates[default]} if fixed else rates for n_by_t, rates in part.items()}
-            configs = [config for rates in of_line.values() for config in rates.values()]
-            if not view.can_compare(configs):
-                continue
-            estimate = interval(
-                at_best([len(rates) for rates in of_line.values()]),
-                [view.sample(config) for config in configs],
-                BAND_REPS,
-                view.seed,
-            )
-            for rates, *numbers in zip(of_line.values(), *estimate):
-                chosen = max(rates.values(), key=lambda config: view.final_score(config).value)
-                sheet.record(
-                    chosen, task, f"final {suite.pool_name}, {label}", chosen["num_envs"], *numbers, x_column="x"
-                )
-            style = dict(color="black", ls=DASHED, zorder=2) if fixed else dict(color=BLUES[1], zorder=3)
-            beside = 0.96 if fixed else 1.04  # so that bars do not cover each other
-            x = [N * beside for N, _ in of_line]
-            sheet.points(ax, x, list(zip(*estimate)), {**style, "label": label})
-        ax.set_xlabel("N at one batch" if lowest else "")
-        ax.set_ylabel(f"final {suite.pool_name}\n({suite.unit_words})" if leftmost else "")
-        sheet.finish(ax, "no final\nscores yet")
-        mark_ticks(ax, [N for N, _ in grid] or [1])
-    sheet.has_runs = True
-    sheet.caption = (
-        f"The {suite.pool_name} of the final scores against N, with T so that all batches have the same size, with "
-        "95 % intervals. Each N x T has its best learning rate, or all have the base's."
-    )
-    return sheet
-
-
-def map_of_scores(suite, grid):
-    """Final score of each N x T (rows) at each learning rate (columns), in all tasks and in each.
-
-    The best setting is framed. `≈`: the interval (n - 1 of n seeds) of the best minus this one includes 0. The best is
-    the best of these runs, which flatters it a little. grid: as for `scores_at_own_rates`.
-    """
-    n_by_ts, rates = list(grid), sorted({rate for of_n_by_t in grid.values() for rate in of_n_by_t})
-    sheet, panels = _sheet_of_tasks(suite, "map", 0.6, 0.5 + 0.19 * len(n_by_ts))
-    for ax, task, view, leftmost, lowest in panels:
-        found = [config for of_n_by_t in grid.values() for config in of_n_by_t.values() if view.can_compare([config])]
-        if not found:
-            sheet.finish(ax, "no final\nscores yet")
-            continue
-        scores = np.full((len(n_by_ts), len(rates)), np.nan)
-        for config in found:
-            scores[n_by_ts.index(config.n_by_t), rates.index(config["learning_rate"])] = view.final_score(config).value
-        ax.imshow(scores, cmap="Blues", aspect="auto")
-        best = max(found, key=lambda config: view.final_score(config).value)
-        for config in found:
-            row, column = n_by_ts.index(config.n_by_t), rates.index(config["learning_rate"])
-            tied = config != best and _is_tied(view, best, config)
-            dark = scores[row, column] > 0.4 * np.nanmin(scores) + 0.6 * np.nanmax(scores)
-            text = f"{scores[row, column]:.2f}{' ≈' * tied}"
-            ax.text(column, row, text, ha="center", va="center", fontsize=6.5, color="white" if dark else "black")
-            if config == best:
-                ax.add_patch(
-                    plt.Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, ec=VERMILLION, lw=1.5, zorder=3)
-                )
-            more = {"best": config == best, "tied": tied}
-            sheet.record(
-                config, task, f"final {suite.pool_name}", rates[column], *view.final_score(config), x_column="x", **more
-            )
-        ax.grid(False)
-        ax.set_xticks(range(len(rates)), [short(rate) for rate in rates])
-        ax.set_yticks(range(len(n_by_ts)), ["{}×{}".format(*n_by_t) for n_by_t in n_by_ts] if leftmost else [])
-        ax.set_xlabel("learning rate" if lowest else "")
-        ax.set_ylabel("N×T" if leftmost else "")
-    sheet.figure.supxlabel("framed: best; ≈: its difference to the best has a 95 % CI that includes 0", fontsize=7)
-    sheet.caption = f"The {suite.pool_name} of the final scores of each N x T (rows) at each learning rate (columns)."
-    return sheet
-
-
-def _is_tied(suite, best, config):
-    """Whether the interval of the best minus this one includes 0. False where there are too few seeds for one."""
-    samples = [suite.sample(best), suite.sample(config)]
-    return bool(resampled(difference, samples, BAND_REPS, suite.seed).estimate.low <= 0)
 
 
 def against(name, family, style):
@@ -313,7 +144,7 @@ def profiles(suite):
     configs = fewer(suite, scored)
     if not configs:
         return None
-    by = "configuration" if suite.names[2:] else "n_by_t"
+    by = "configuration" if suite.varies[2:] else "n_by_t"
     style, sheet = styles(suite, configs, by), Sheet(suite, "profiles", 1, 2, 2.5, sharey=True)
     scores = np.concatenate([x for config in configs for x in suite.sample(config)])
     low, high = scores.min(), np.quantile(scores, 0.99)
@@ -505,7 +336,7 @@ def _draw_relative(sheet, ax, tag, configs, arg, style):
 
 
 # ---- pictures of results/: scores.png --------------------------------------------------------------------------------
-def facets(scores, rows, labels, xlabel, title, joined=True, ylabel="score"):
+def facets(scores, rows, labels, xlabel, title, joined=True):
     """A row of panels for each of `rows`, a column for each task.
 
     rows: {title: [the configuration at each place of the x-axis, or None]}. labels: the places of the x-axis. joined:
@@ -527,7 +358,7 @@ def facets(scores, rows, labels, xlabel, title, joined=True, ylabel="score"):
             axis.set_ylim(-0.08, 1.08)
             axis.set_yticks([0, 0.5, 1])
             axis.grid(False, axis="x")
-        row[0].set_ylabel(f"{name}\n{ylabel}" if name else ylabel)
+        row[0].set_ylabel(f"{name}\nscore" if name else "score")
     for task, axis in zip(scores.tasks, axes[0], strict=True):
         axis.set_title(task)
     for axis in axes[-1]:
@@ -549,7 +380,5 @@ def points(axis, places, samples, color, line="-"):
     axis.plot(places, [sample.mean() for sample in samples], color=color, ls=line or "none", zorder=2)
     for place, sample in zip(places, samples, strict=True):
         found, few = evidence(mean, [[sample]]).estimate, len(sample) < SEEDS_FOR_A_VERDICT
-        ends = np.abs([[found.value - found.low], [found.high - found.value]])
-        axis.errorbar(
-            place, found.value, ends, color=color, marker="o", ms=4, mfc="white" if few else color, capsize=2, zorder=3
-        )
+        face = "white" if few else color
+        axis.errorbar(place, found.value, found.ends, color=color, marker="o", ms=4, mfc=face, capsize=2, zorder=3)

@@ -45,6 +45,11 @@ class Estimate(NamedTuple):
     low: float
     high: float
 
+    @property
+    def ends(self):
+        """How far both bounds are from the number, (2, 1): matplotlib's error bar."""
+        return np.abs([[self.value - self.low], [self.high - self.value]])
+
 
 NO_ESTIMATE = Estimate(np.nan, np.nan, np.nan)
 
@@ -179,7 +184,7 @@ def jackknife(statistic, samples):
     for place in arrays:
         size = samples[place[0]][place[1]].shape[-1]
         others = np.array([[j for j in range(size) if j != i] for i in range(size)])
-        parts = [[_repeated(x, size) for x in sample] for sample in samples]
+        parts = [[np.repeat(x[..., None, :], size, -2) for x in sample] for sample in samples]
         parts[place[0]][place[1]] = samples[place[0]][place[1]][..., others]
         values = statistic(*parts)
         own = (size - 1) / size * ((values - values.mean(-1, keepdims=True)) ** 2).sum(-1)
@@ -187,11 +192,6 @@ def jackknife(statistic, samples):
     with np.errstate(divide="ignore", invalid="ignore"):
         freedom = np.where(squares > 0, np.square(variance) / squares, 1.0)
     return np.asarray(statistic(*samples), float), np.sqrt(variance), freedom
-
-
-def _repeated(x, size):
-    """An array (…, seeds) as (…, size, seeds)."""
-    return np.broadcast_to(x[..., None, :], (*x.shape[:-1], size, x.shape[-1]))
 
 
 def unit_of(samples):
@@ -252,17 +252,6 @@ def resampled(statistic, samples, reps=2000, seed=0, unit=None):
     return _known(value, bootstrap(statistic, samples, reps, seed, left_out=1))
 
 
-def comparable_pairs(levels, control=None):
-    """The pairs (lower, higher) of indices of configurations whose levels differ and whose control is equal."""
-    indices = range(len(levels))
-    return [
-        (i, j)
-        for i in indices
-        for j in indices
-        if levels[i] < levels[j] and (control is None or control[i] == control[j])
-    ]
-
-
 def pair_correlation(pairs):
     """A statistic of samples, one per task with C arrays (…, seeds): P(larger at the higher of a pair) - P(smaller).
 
@@ -287,7 +276,8 @@ def kendall(levels, groups, control=None):
     levels: (C,), one per configuration, as N. groups: one list per task of C arrays (seeds,) of the quantity. control:
     (C,); if given, only configurations with equal control are compared, as N at a fixed batch.
     """
-    pairs = comparable_pairs(levels, control)
+    control, places = control or [0] * len(levels), range(len(levels))
+    pairs = [(i, j) for i in places for j in places if levels[i] < levels[j] and control[i] == control[j]]
     if not pairs or not groups:
         return nothing("nothing to compare")
     if any(np.isnan(values).any() for group in groups for values in group):  # they are neither larger nor smaller

@@ -4,7 +4,6 @@
 
     VARIES                 the columns that tell its configurations apart
     FIXED                  what its runs have in place of ARGUMENTS: {argument: value, or a tuple of several}
-    GROWS                  True if results/NAME/scores.csv has its runs, and grows while they go on (optional)
     ALSO                   experiments whose runs with the same fixed arguments count too (optional)
     arguments(run, runs)   the arguments of a run, or None for one that does not count (optional)
     measure(run)           further columns of its runs: {name: number} (optional)
@@ -28,7 +27,7 @@ import pandas as pd
 
 from analysis import training_runs
 from analysis.scores import Scores
-from support import arguments, catalog, reading, recipe
+from support import arguments, reading
 
 RESULTS = ROOT / "results"
 DATASET = RESULTS / "runs.csv.gz"
@@ -94,14 +93,18 @@ def _write_table(table, path):
     reading.write_atomically(path, content.getvalue())
 
 
-def allowed(value):
-    """The values of an argument of FIXED or ARGUMENTS, a tuple; the first is that of a table without its column."""
-    return value if isinstance(value, tuple) else (value,)
-
-
 def keys_of(code):
     """The columns that tell the runs of an experiment apart."""
     return ["game", "seed", *code.VARIES]
+
+
+def fixed(code):
+    """{argument: the values, a tuple, that the runs of an experiment may have}."""
+    expected = {**({} if hasattr(code, "rows") else ARGUMENTS), **code.FIXED}
+    if "minibatch_size" in (*code.VARIES, *code.FIXED):  # the number follows
+        expected.pop("num_minibatches", None)
+    values = {name: value if isinstance(value, tuple) else (value,) for name, value in expected.items()}
+    return {name: some for name, some in values.items() if name not in code.VARIES}
 
 
 def collect(code, runs_dir):
@@ -118,12 +121,11 @@ def collect(code, runs_dir):
             why = f"diverged at step {run.diverged_at:,}" if run.diverged else "no evaluation episodes"
             print(f"! {run.name}: {why}: left out")
             continue
-        for name, value in {**ARGUMENTS, **code.FIXED}.items():
-            right = [one or "" for one in allowed(value)]
-            if name not in (*code.VARIES, "num_minibatches") and (given.get(name) or "") not in right:
-                arguments.fail(f"{runs_dir / run.name} has {name} = {given.get(name)}: expected {value}")
-        row = reading.row_of(reading.Files(run.manifest, run.done, {}, run.state), run.curves, run.name)
-        row = {name: given.get(name, row[name]) for name in reading.COLUMNS}
+        for name, values in fixed(code).items():
+            if (given.get(name) or "") not in [value or "" for value in values]:
+                words = f"{runs_dir / run.name} has {name} = {given.get(name)}"
+                arguments.fail(f"{words}: expected {' or '.join(map(str, values))}")
+        row = {name: given.get(name, value) for name, value in run.row.items()}
         row |= {"experiment": code.name, **{name: given[name] for name in code.VARIES}}
         rows.append({**row, **(code.measure(run) if hasattr(code, "measure") else {})})
     if not rows:
@@ -149,13 +151,6 @@ def merge(table, rows, code, replace=False):
 def own_rows(code, folder):
     """The rows of an experiment whose program writes tables of its own into a folder; [] if it has none."""
     rows = code.rows(folder) if hasattr(code, "rows") else []
-    if getattr(code, "GROWS", False) and (folder / "scores.csv").exists():
-        rows = read(code, folder / "scores.csv").rename(columns={"steps": "global_step"}).to_dict("records")
-        for row in rows:
-            row |= {"env_id": catalog.small_ids()[row["game"]], "script": "ppo_envpool"}
-            row["num_minibatches"] = row["num_envs"] * row["num_steps"] // row["minibatch_size"]
-            updates = row["update_epochs"] * row["num_minibatches"]
-            row["gradient_steps"] = recipe.schedule_of(row).iterations(0) * updates
     return [{**dict.fromkeys(reading.COLUMNS), "experiment": code.name, "state": "done", **row} for row in rows]
 
 
@@ -169,16 +164,9 @@ def runs_of(code, table):
     table = pd.concat([table[[name in words for words in experiments]] for name in names], ignore_index=True)
     if table.empty:
         arguments.fail(f"{code.name} has no runs in the table: expected --runs")
-    expected = {**({} if hasattr(code, "rows") else ARGUMENTS), **code.FIXED}
-    if "minibatch_size" not in expected and "num_minibatches" in expected:
-        expected["minibatch_size"] = table["num_envs"] * table["num_steps"] // expected["num_minibatches"]
     same = pd.Series(True, table.index)
-    for name, value in expected.items():
-        if name not in (*code.VARIES, "num_minibatches"):
-            if value is None:
-                same &= table[name].isna()
-            else:
-                same &= table[name].isin(value) if isinstance(value, tuple) else table[name] == value
+    for name, values in fixed(code).items():
+        same &= table[name].isin(values) | (table[name].isna() & (None in values))
     table = table[same].drop_duplicates(keys_of(code)).reset_index(drop=True)
     table = table.astype({name: int for name in INTEGERS if table[name].notna().all()})
     return code.table(table) if hasattr(code, "table") else table
@@ -187,42 +175,6 @@ def runs_of(code, table):
 def scores_of(code, runs, folder=None):
     """The Scores of an experiment's runs (runs_of). folder: where its other files are."""
     return Scores(runs, code.VARIES, folder, getattr(code, "BASE", None))
-
-
-# ---- scores.csv of a growing experiment ------------------------------------------------------------------------------
-def grow(code, rows, path):
-    """Writes the scores.csv of an experiment that GROWS: its rows, and the old ones whose directories are gone."""
-    keys = keys_of(code)
-    several = [name for name, value in code.FIXED.items() if len(allowed(value)) > 1]
-    new = [
-        {
-            **{key: row[key] for key in [*keys, *several]},
-            "steps": row["global_step"],
-            "final_return": round(row["final_return"], 4),
-            **{name: row[name] for name in ("score", "half_return", "mean_return", *reading.SECOND_HALF, "start")},
-            "commit": (row["commit"] or "")[:7],
-        }
-        for row in rows
-    ]
-    if path.exists():
-        known = {tuple(row[key] for key in keys) for row in new}
-        old = pd.read_csv(path, keep_default_na=False)
-        for name in several:
-            if name not in old:
-                old.insert(len(keys), name, code.FIXED[name][0])
-        new += [row for row in old.to_dict("records") if tuple(row[key] for key in keys) not in known]
-    write_csv(pd.DataFrame(sorted(new, key=lambda row: [row[key] for key in keys])), path)
-
-
-def read(code, path):
-    """scores.csv with a column for each of ARGUMENTS and `minibatch_size`, in rows."""
-    table = pd.read_csv(path, dtype={"start": str, "commit": str})
-    for name, value in {**ARGUMENTS, **code.FIXED}.items():
-        if name not in table:
-            table[name] = allowed(value)[0]
-    if "minibatch_size" not in table:
-        table["minibatch_size"] = table["num_envs"] * table["num_steps"] // table["num_minibatches"]
-    return table
 
 
 def write_csv(table, path):

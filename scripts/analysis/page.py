@@ -15,6 +15,7 @@ from pathlib import Path
 
 import jinja2
 import numpy as np
+import pandas as pd
 
 from analysis.claims import PRIMARY
 from analysis.estimates import CONTRADICTED, SUPPORTED
@@ -30,6 +31,7 @@ from analysis.tables import (
     number,
     scores_table,
 )
+from analysis.training_runs import RETURN
 from support import tags
 
 PACKAGES = ("python", "torch", "numpy", "envpool", "mjlab", "mujoco", "tensorboard")  # whose versions are listed
@@ -75,29 +77,10 @@ TERMS = [
 
 # ---- claims ----------------------------------------------------------------------------------------------------------
 def claim_rows(claims):
-    """The claims as page.html shows them, the primary one first."""
-    rows = []
-    for claim, adjusted in sorted(zip(claims, claims.adjusted()), key=lambda pair: pair[0].family != PRIMARY):
-        value, low, high = claim.estimate
-        improvement = claim.improvement
-        rows.append(
-            {
-                "kind": "primary" if claim.family == PRIMARY else "part" if claim.words.startswith("  ") else "",
-                "text": claim.words.strip(),
-                "remark": claim.remark,
-                "verdict": claim.verdict,
-                "needs": claim.needs,
-                "adjusted": adjusted,
-                "places": forest(claim) if np.isfinite(low) else None,
-                "value": f"{number(value)} {bounds(low, high) if np.isfinite(low) else f'no CI: {claim.tested.why}'}",
-                "improvement": f"{number(improvement.value)} {bounds(*improvement[1:])}"
-                if np.isfinite(improvement.value)
-                else "",
-                "power": number(claim.power_if_equal) if np.isfinite(claim.power_if_equal) else "",
-                "quantity": claim.quantity,
-            }
-        )
-    return rows
+    """The claims as page.html shows them, the primary one first: (claim, its row of claims_table, forest)."""
+    shown = sorted(zip(claims, claims.adjusted()), key=lambda pair: pair[0].family != PRIMARY)
+    rows = zip(shown, claims_table(shown)[1])
+    return [(claim, row, forest(claim) if np.isfinite(claim.estimate.low) else None) for (claim, _), row in rows]
 
 
 def forest(claim):
@@ -114,43 +97,25 @@ def forest(claim):
 
 
 # ---- the table of runs -----------------------------------------------------------------------------------------------
-def speed(run):
-    """Steps per second: of the whole run, or the last on its curve; NaN if none is known."""
-    if run.done.get("sps"):
-        return float(run.done["sps"])
-    _, values = run.curve("charts/SPS")
-    return float(values[-1]) if len(values) else np.nan
-
-
-def last_return(run):
-    """The final score of a finished run, else the last return on its curve; NaN if there is none."""
-    if run.finished:
-        return run.final
-    _, values = run.curve("charts/episodic_return")
-    return float(values[-1]) if len(values) else np.nan
-
-
 def runs_table(suite):
     """The header of the table of runs, and its rows as page.html shows them. A column sorts by the value of a pair."""
-    others = [name for name in suite.names if name not in ("num_envs", "num_steps")]
+    others = [name for name in suite.varies if name not in ("num_envs", "num_steps")]
     header = ["task", "N", "T", *(SHORT_NAMES.get(name, name) for name in others), "seed", "state", "step", "SPS"]
     header += ["return", "failure", "command"]
     rows = []
-    for (config, task, seed), run in sorted(suite.runs.items(), key=lambda item: (item[0][1], item[1].name)):
+    for (config, _, seed), run in sorted(suite.runs.items(), key=lambda item: (item[0][1], item[1].name)):
         values = [config["num_envs"], config["num_steps"], *(config[name] for name in others), seed]
-        sps, score = speed(run), last_return(run)
+        sps = float(run.done.get("sps") or run.last("charts/SPS"))
+        score = run.final if run.finished else run.last(RETURN)
         rows.append(
             {
-                "task": task,
+                "run": run,
                 "arguments": [(value, short(value)) for value in values],
-                "state": run.state,
                 "numbers": [
                     (run.end, f"{run.end:,}"),
                     (sps, f"{sps:,.0f}" if np.isfinite(sps) else ""),
                     (score, number(score) if np.isfinite(score) else ""),
                 ],
-                "failure": run.failure,
-                "name": run.name,
                 "command": command_of(run.manifest),
             }
         )
@@ -252,8 +217,6 @@ def latex(sweep, tested):
 
 def as_latex(table, caption):
     """The text of a table environment, in ASCII. An indented cell stays indented."""
-    import pandas as pd  # half a second: not for a report
-
     header, rows = table
     frame = pd.DataFrame([[str(word).replace("  ", "\u2003") for word in row] for row in rows], columns=header)
     style = frame.style.hide(axis="index").format(escape="latex").format_index(escape="latex", axis="columns")

@@ -1,6 +1,6 @@
 """Parts of several sweeps: claims and panels of more environments and longer rollouts, and of one argument."""
 
-from analysis.drawing import against, curve_panels, task_grid, tasks_at
+from analysis.drawing import against, curve_panels, tasks_at
 from analysis.estimates import MARGIN
 from analysis.sheets import N_LINE, T_LINE, styles
 from analysis.suite import MEASURES, SHORT_NAMES, short
@@ -89,10 +89,6 @@ def more_environments(suite):
     return "more environments", suite.family("num_envs"), "n_by_t"
 
 
-def longer_rollouts(suite):
-    return "longer rollouts", suite.family("num_steps"), "n_by_t"
-
-
 def one_batch(suite):
     return "one batch", suite.same_batch(), "n_by_t"
 
@@ -108,15 +104,6 @@ def against_factor(suite):
         ((family, factors, style),) = lines
         return [(f"factor of {style['label']}", "log", [(family, factors, {**style, "label": None})])]
     return [("factor of N or T", "log", lines)] if lines else []
-
-
-def by_task(suite, metrics):
-    """Images by task: of more environments, and of longer rollouts if the sweep has them."""
-    n_family, t_family = suite.family("num_envs"), suite.family("num_steps")
-    if len(n_family) > 1 or len(t_family) == 1:
-        yield task_grid(suite, "games", n_family, metrics)
-    if len(t_family) > 1:
-        yield task_grid(suite, "games_rollouts", t_family, metrics)
 
 
 def sensitivity(suite, name, xlabel):

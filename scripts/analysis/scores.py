@@ -1,6 +1,7 @@
-"""Final scores by setting, task and seed: what claims are tested on, wherever the runs were read from.
+"""The table of runs that claims are tested on, by setting, task and seed, wherever the runs were read from.
 
-`Scores` has them from a table of runs, such as results/runs.csv.gz; suite.py's `Suite` from run directories.
+A row is a run: the columns of docs/data.md, those of its setting, and its score. `Scores` takes a table such as
+results/runs.csv.gz; suite.py's `Suite` makes one of run directories, and draws their curves.
 """
 
 import copy
@@ -44,17 +45,20 @@ class Scores:
         """
         self.table, self.varies, self.folder = table, tuple(varies), folder
         self.tasks = sorted(table["game"].unique())
-        names = set(self.varies) - {"num_envs", "num_steps"}
         lacks = np.zeros(len(table), bool)
         if "score" in table:
             lacks = (table["score"].isna() & (table.groupby("game")["score"].transform("count") > 0)).to_numpy()
         self.lacking = table[lacks]
-        self._rows = {}  # {(configuration, task): its rows by seed}
-        for row in table[~lacks].sort_values("seed", kind="stable").to_dict("records"):
-            self._rows.setdefault((training_runs.configuration(row, names), row["game"]), []).append(row)
+        self.take(table[~lacks].to_dict("records"))
         configs = {config for config, _ in self._rows}
         self.configs = sorted(configs, key=lambda config: [(isinstance(x, str), x) for _, x in config.items])
         self.base = self.one(**base) if base else None
+
+    def take(self, rows):
+        """Keeps the rows of the table, dicts, by configuration and task, in the order of their seeds."""
+        self._rows, names = {}, set(self.varies) - {"num_envs", "num_steps"}
+        for row in sorted(rows, key=lambda row: row["seed"]):
+            self._rows.setdefault((training_runs.configuration(row, names), row["game"]), []).append(row)
 
     # ---- values ------------------------------------------------------------------------------------------------------
     def values(self, config, task, column="score"):

@@ -6,6 +6,7 @@ A sheet records every number that it draws, one row per point, so that the CSV i
 import io
 
 import numpy as np
+import pandas as pd
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
@@ -218,14 +219,12 @@ class Sheet:
 
     def save(self, out, name):
         """Writes name.png, name.pdf and name.csv."""
-        import pandas as pd  # half a second: not for a report
-
         self.lay_out()
         self.figure.savefig(out / f"{name}.png")
         self.figure.savefig(out / f"{name}.pdf")
         if self.has_runs:
             self.record_runs()
-        columns = ["sweep", "script", "game", *self.suite.names, "seed", self.x_column]
+        columns = ["sweep", "script", "game", *self.suite.varies, "seed", self.x_column]
         columns += ["metric", "value", "ci_low", "ci_high"]
         frames = [pd.DataFrame(frame, index=np.arange(size)).dropna(axis=1, how="all") for frame, size in self.rows]
         table = pd.concat(frames) if frames else pd.DataFrame()
@@ -282,10 +281,10 @@ def draw_line(ax, x, y, dotted_until, **style):
         ax.plot(x[first:], y[first:], **style)
 
 
-def mark_ticks(ax, values, base=2):
+def mark_ticks(ax, values):
     """Marks values on a logarithmic x-axis, every second one of many."""
     values = sorted(set(values))
     values = values if len(values) <= 6 else values[::2]
-    ax.set_xscale("log", base=base)
+    ax.set_xscale("log", base=2)
     ax.set_xticks(values, [short(value) for value in values])
     ax.xaxis.set_minor_locator(NullLocator())

@@ -26,6 +26,7 @@ from support import arguments, catalog, reading
 
 POINTS = 100  # points in a drawn curve
 BAND_REPS = 500  # resamples behind the band of a curve, at most
+NO_CURVE = np.zeros(0), Estimate(*[np.zeros(0)] * 3)
 SMALLEST_MARGIN = 0.01  # in scores: a tenth of the base's score says nothing where that is nearly 0
 THRESHOLD = 0.9  # share of the way from the random policy to the base's last score: "steps to the threshold"
 P1_GAMES = ("NameThisGame", "Phoenix", "BattleZone", "Qbert")  # P1 shows four games: it names the first two
@@ -123,7 +124,7 @@ def parents_of(runs):
 
 
 class Suite(Scores):
-    """The runs of one script in a sweep, and their scores.
+    """The runs of one script in a sweep, and the table of their scores.
 
     Attributes beside those of Scores: `runs`, {(configuration, task, seed): TrainingRun}; `parents`, {name of a run:
     the run that it goes on from}; `all_tasks` and `all_seeds`, sorted; `budget`, the step at which the longest runs are
@@ -131,8 +132,7 @@ class Suite(Scores):
     tasks of the aggregates; `pool` and `pool_name`, the statistic of a sample that is drawn: the mean over tasks, or
     the IQM where P1 draws it; `shown`, the tasks of the images by task; `scale`, what a score is, in words; `final_is`,
     what a final score is, in words; `too_few_episodes`, the configurations whose final scores decide nothing; `notes`,
-    what a reader has to know of the runs; `counts_diverged`, whether a diverged run has the score of a random policy,
-    or else none.
+    what a reader has to know of the runs.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Suite(Scores):
         for four of them. module: what sweeps.load gives for the sweep, or None.
         """
         self.sweep, self.script, self.reps, self.seed, self.axis = sweep, script, reps, seed, axis
-        self.notes, self.counts_diverged, self.by_task, self.module, self._measured = [], True, False, module, {}
+        self.notes, self.by_task = [], False
         self.pool, self.pool_name = (iqm, "IQM") if getattr(module, "IQM", False) else (mean, "mean")
         stated = stated or {"base": {}, "varies": []}
         self.parents, tasks = parents_of(runs), {run.task for run in runs}
@@ -156,7 +156,7 @@ class Suite(Scores):
         )
         varied = differing | {*getattr(module, "VARIES", ()), *stated["varies"]} - {"num_envs", "num_steps"}
         self._note_mixed(differing, stated["varies"])
-        self.names = ["num_envs", "num_steps", *sorted(varied)]
+        self.varies = ("num_envs", "num_steps", *sorted(varied))
         self.runs = {}
         for run in sorted(runs, key=lambda run: (run.end, bool(run.done))):  # a seed's longer run is last and is kept
             key = training_runs.configuration(own[id(run)], varied), run.task, run.arguments["seed"]
@@ -170,6 +170,9 @@ class Suite(Scores):
         self._choose_steps()
         self._note_missing()
         self._set_scale()
+        measure = getattr(module, "measure", lambda run: {})
+        self._known = {run.name: {**run.row, **measure(run)} for run in self.runs.values()}
+        self._tabulate(with_diverged=True)
         self.notes += self._choose_tasks()
         self.shown = self._choose_shown(shown)
 
@@ -235,14 +238,18 @@ class Suite(Scores):
         """Decides at which step each run is compared, and which runs have come so far."""
         runs = list(self.runs.values())
         ends = [run.end for run in runs if run.end]
-        longest = max(run.target for run in runs)
+        longest = max(run.target for run in runs) or max(ends, default=0)
+        targets = {}  # {budget: where its runs are to end}
         for run in runs:
-            run.score_at(run.target or longest or max(ends, default=0))
-        own_ends = self._choose_common_steps(runs)
+            run.target, run.by_evaluation = run.target or longest, False
+            targets.setdefault(run.arguments.get("total_timesteps"), set()).add(run.target)
+        for run in runs:  # those of one budget are compared at the last step that all of them reach
+            run.target = min(targets[run.arguments.get("total_timesteps")])
+        own_ends = sorted(set().union(*(steps for steps in targets.values() if len(steps) > 1)))
         self._choose_final_score(runs)
         if own_ends:
             self.notes.append(
-                f"batches do not divide the budget, and runs end at {own_ends}: "
+                f"batches do not divide the budget, and runs end at {own_ends[0]:,} to {own_ends[-1]:,}: "
                 + (
                     "the evaluation episodes are of networks that were trained for so long"
                     if "final_return" in self.final_is
@@ -253,36 +260,20 @@ class Suite(Scores):
             equally_far = np.median(ends) >= training_runs.REACHED * max(ends)
             reached = max(ends) if equally_far else min(ends)
             for run in runs:
-                run.score_at(reached)
+                run.target = reached
             self.notes.append(f"no run has reached its budget: everything is compared at step {reached:,}")
         self.budget = max(run.target for run in runs)
         self.nominal_budget = max((run.arguments.get("total_timesteps") or 0 for run in runs), default=0)
         if not self.budget <= self.nominal_budget <= 1.5 * self.budget:
             self.nominal_budget = self.budget
-        self.too_few_episodes = [
-            config
-            for config in self.configs
-            if any(run.too_few_episodes for key, run in self.runs.items() if key[0] == config)
-        ]
+        few = {config for (config, *_), run in self.runs.items() if run.too_few_episodes}
+        self.too_few_episodes = [config for config in self.configs if config in few]
         for config in self.too_few_episodes:
             self.notes.append(
                 f"{label_of(config)}: some environments have finished fewer than {training_runs.ENOUGH_EPISODES} "
                 "episodes; its final score is mostly of short episodes, and claims on it are undecided (avoid it with "
                 "--eval-episodes)"
             )
-
-    @staticmethod
-    def _choose_common_steps(runs):
-        """Compares runs of one budget at the last step that all of them reach. Returns where they end, if not there."""
-        ends = set()
-        for budget in {run.arguments.get("total_timesteps") for run in runs}:
-            of_budget = [run for run in runs if run.arguments.get("total_timesteps") == budget]
-            targets = {run.target for run in of_budget}
-            if len(targets) > 1:
-                ends |= targets
-                for run in of_budget:
-                    run.score_at(min(targets))
-        return " to ".join(f"{end:,}" for end in sorted({min(ends), max(ends)})) if ends else ""
 
     def _choose_final_score(self, runs):
         """Chooses between the two final scores, the same for all runs, and sets `final_is`."""
@@ -296,7 +287,7 @@ class Suite(Scores):
                 f"final_return, the mean of {counts} evaluation episodes of the final network (--eval-episodes)"
             )
             for run in runs:
-                run.score_at(run.target, by_evaluation=True)
+                run.by_evaluation = True
         elif evaluated:
             self.final_is += (
                 f", for all runs: only {len(evaluated)} of {len(ended)} have a final_return (--eval-episodes), and the "
@@ -331,7 +322,6 @@ class Suite(Scores):
         known = catalog.scale(self.script, modes.pop() if len(modes) == 1 else "mixed")
         if known and not set(self.all_tasks) & set(known.returns):
             known = None
-        self.human = bool(known) and known.units == "human-normalised"
         if known:
             ranges, self.scale, self.unit_words, _ = known
         else:
@@ -367,7 +357,7 @@ class Suite(Scores):
         fewest is left out instead.
         """
         notes, ranked = [], [task for task in self.all_tasks if task in self.unit]
-        scored_tasks = {config: {task for task in ranked if self.finals(config, task).size} for config in self.configs}
+        scored_tasks = {config: {task for task in ranked if self.count(config, task)} for config in self.configs}
         self.scored = [config for config in self.configs if scored_tasks[config]]
         while True:
             self.tasks = [task for task in ranked if all(task in scored_tasks[config] for config in self.scored)]
@@ -397,7 +387,7 @@ class Suite(Scores):
     def without_diverged(self):
         """The suite in which diverged runs have no score."""
         view = copy.copy(self)
-        view.counts_diverged = False
+        view._tabulate(with_diverged=False)
         view._choose_tasks()
         return view
 
@@ -424,37 +414,34 @@ class Suite(Scores):
         missing = [task for task in tasks if not self.of(config, task)]
         return f" (not in {', '.join(missing)})" if missing else ""
 
-    def counted(self, config, task):
-        """The runs that have a final score: the finished ones, and the diverged ones if they count."""
-        return [run for run in self.of(config, task) if run.finished or (run.diverged and self.counts_diverged)]
+    def _tabulate(self, with_diverged):
+        """Makes the table of the runs that have a final score, each with MEASURES and what the sweep's module measures.
 
-    def finals(self, config, task):
-        """The final scores of the runs that count, (seeds,)."""
-        returns = [self.random[task] if run.diverged else run.final for run in self.counted(config, task)]
-        return self.score(np.array(returns, float), task)
-
-    @lru_cache(maxsize=None)  # noqa: B019 - suites live as long as the program
-    def values(self, config, task, column="score"):
-        """One of MEASURES of the runs that count, or what the sweep's module measures, (seeds,)."""
-        if column == "score":
-            return self.finals(config, task)
-        if column not in MEASURES:
-            return np.array([self._measures_of(run).get(column, np.nan) for run in self.counted(config, task)], float)
-        curves = np.array([self._training_curve(run, task) for run in self.counted(config, task)])
-        if not curves.size:
-            return np.zeros(0)
-        if column == "area":
-            return self.score(curves.mean(-1), task)
-        if column == "half":
-            return self.score(curves[:, POINTS // 2 - 1], task)
-        reached = curves >= self._threshold(task)
-        return np.where(reached.any(-1), (reached.argmax(-1) + 1) / POINTS, 1.0)
-
-    def _measures_of(self, run):
-        """What the sweep's module measures of a run; of a diverged run nothing."""
-        if run.name not in self._measured:
-            self._measured[run.name] = {} if run.diverged else self.module.measure(run)
-        return self._measured[run.name]
+        with_diverged: whether a diverged run has the score of a random policy, and nothing else; or no score.
+        """
+        counted = {key: run for key, run in self.runs.items() if run.finished or (run.diverged and with_diverged)}
+        curves = {key: self._training_curve(run, key[1]) for key, run in counted.items()}
+        bars, rows = {}, []
+        for task, random in self.random.items():
+            ends = [curve[-1] for (config, *where), curve in curves.items() if config == self.base and where[0] == task]
+            bars[task] = random + THRESHOLD * max(0.0, float(np.mean(ends)) - random) if ends else np.inf
+        for (config, task, seed), run in counted.items():
+            known, curve = self._known[run.name], curves[config, task, seed]
+            known = dict.fromkeys(known, np.nan) if run.diverged else known
+            reached = np.flatnonzero(curve >= bars[task])
+            rows.append(
+                {
+                    **known,
+                    **dict(config.items),
+                    "game": task,
+                    "seed": seed,
+                    "score": self.score(self.random[task] if run.diverged else run.final, task),
+                    "area": self.score(curve.mean(), task),
+                    "half": self.score(curve[POINTS // 2 - 1], task),
+                    "steps": (reached[0] + 1) / POINTS if reached.size else 1.0,
+                }
+            )
+        self.take(rows)
 
     def _training_curve(self, run, task):
         """Returns at POINTS steps up to the run's target, (POINTS,).
@@ -468,15 +455,6 @@ class Suite(Scores):
             return np.full(POINTS, random)
         curve = np.interp(grid, x, y, left=random)
         return np.where(grid > run.diverged_at, random, curve) if run.diverged else curve
-
-    def _threshold(self, task):
-        """The return that is THRESHOLD of the way from the random policy's to the last of the base's mean curve."""
-        ends = [self._training_curve(run, task)[-1] for run in self.counted(self.base, task)]
-        random = self.random[task]
-        return random + THRESHOLD * max(0.0, float(np.mean(ends)) - random) if ends else np.inf
-
-    def count(self, config, task):
-        return self.finals(config, task).size
 
     def margin(self, side, column="score"):
         """MARGIN times the base's score for the sides that have a margin, else 0."""
@@ -571,18 +549,20 @@ class Suite(Scores):
         runs = {task: self.drawn(config, task) for task in self.tasks}
         all_runs = sum(runs.values(), [])
         if not self.tasks or not all(run.end for run in all_runs):
-            return np.zeros(0), Estimate(*[np.zeros(0)] * 3)
+            return NO_CURVE
         grid = self.grid(all_runs, RETURN, axis)
         sample = [self.score(self.curves(runs[task], RETURN, grid, axis), task) for task in self.tasks]
-        keep = np.all([np.isfinite(x).all(-1) for x in sample], axis=0)
-        return grid[keep], interval(self.pool, [[x[keep] for x in sample]], min(self.reps, BAND_REPS), self.seed)
+        return self._with_band(grid, self.pool, sample)
 
     def mean_curve(self, config, task, tag, axis):
         """x (P,) and the Estimate of the mean over the seeds of one task, in the tag's own unit (as_shown)."""
         runs = [run for run in self.drawn(config, task) if len(run.curve(tag)[0])]
         if not runs:
-            return np.zeros(0), Estimate(*[np.zeros(0)] * 3)
+            return NO_CURVE
         grid = self.grid(runs, tag, axis)
-        values = as_shown(tag, self.curves(runs, tag, grid, axis))
-        keep = np.isfinite(values).all(-1)
-        return grid[keep], interval(mean, [[values[keep]]], min(self.reps, BAND_REPS), self.seed)
+        return self._with_band(grid, mean, [as_shown(tag, self.curves(runs, tag, grid, axis))])
+
+    def _with_band(self, grid, statistic, sample):
+        """The grid, and the Estimate of a statistic of a sample with arrays (P, seeds), where all runs have a value."""
+        keep = np.all([np.isfinite(x).all(-1) for x in sample], axis=0)
+        return grid[keep], interval(statistic, [[x[keep] for x in sample]], min(self.reps, BAND_REPS), self.seed)

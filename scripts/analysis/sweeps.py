@@ -18,6 +18,8 @@ from launching.root import ROOT
 import importlib
 from pathlib import Path
 
+from analysis import experiment
+
 PAPERS = Path(__file__).resolve().parents[1] / "papers"
 
 
@@ -34,6 +36,4 @@ def load(name):
         return importlib.import_module("analysis.any_sweep")
     if (PAPERS / f"{name}.py").exists():
         return importlib.import_module(f"papers.{name}")
-    from analysis import experiment  # pandas takes half a second: not for a report
-
     return experiment.load(name)

@@ -151,16 +151,12 @@ def correlations_table(rows):
         return "-" if not np.isfinite(estimate.value) else f"{estimate.value:+.2f} {bounds(*estimate[1:])}"
 
     header = ["diagnostic", "with N", "with T", "with N at a fixed batch"]
-    return header, [[row.tag, cell(row.with_n), cell(row.with_t), cell(row.with_n_at_one_batch)] for row in rows]
+    return header, [[row.tag, *(cell(tau.estimate) for tau in row.taus)] for row in rows]
 
 
 def found_correlations(suite):
     """The rows of `correlations_table` that have a number."""
-    return [
-        row
-        for row in correlations(suite)
-        if np.isfinite([row.with_n.value, row.with_t.value, row.with_n_at_one_batch.value]).any()
-    ]
+    return [row for row in correlations(suite) if np.isfinite([tau.value for tau in row.taus]).any()]
 
 
 def about(suite, reference):

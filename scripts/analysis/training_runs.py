@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from tqdm import tqdm
@@ -195,14 +196,13 @@ class TrainingRun:
     diverged: bool = False  # whether there is a failed.json, or its last return is not finite
     diverged_at: int = 0  # the step of that
     target: float = 0.0  # the step at which the run is compared with others
-    finished: bool = False  # whether it has come so far
     by_evaluation: bool = False  # whether its final score is that of `--eval-episodes`, else of the last 100 episodes
 
-    def score_at(self, target, by_evaluation=False):
-        """Sets the step at which the run is compared with others, by which score, and whether it has come so far."""
-        self.target, self.by_evaluation = target, by_evaluation
-        has_score = self.evaluated if by_evaluation else 0 < self.end >= REACHED * target
-        self.finished = has_score and not self.diverged
+    @property
+    def finished(self):
+        """Whether it has a final score: evaluation episodes, or a curve up to the step at which it is compared."""
+        has_score = self.evaluated if self.by_evaluation else 0 < self.end >= REACHED * self.target
+        return has_score and not self.diverged
 
     @property
     def evaluated(self):
@@ -214,6 +214,11 @@ class TrainingRun:
         steps, values = self.curves.get(tag, (np.zeros(0), np.zeros(0)))
         keep = np.isfinite(values)
         return self.on_axis(steps[keep], axis), values[keep].astype(float)
+
+    def last(self, tag):
+        """The last value of a tag; NaN if there is none."""
+        _, values = self.curve(tag)
+        return float(values[-1]) if len(values) else np.nan
 
     def mean_of_second_half(self, tag):
         """The mean of a tag over the second half of the run; NaN if the tag does not come to the run's end."""
@@ -246,7 +251,13 @@ class TrainingRun:
         seconds = np.cumsum([0, *np.diff(at, prepend=0) / np.maximum(sps, 1e-9)])
         return np.interp(steps, [0, *at], seconds / 3600)
 
-    @property
+    @cached_property
+    def row(self):
+        """Its row in the table of all runs (docs/data.md), by the arguments over the script's defaults."""
+        row = reading.row_of(reading.Files(self.manifest, self.done, {}, self.state), self.curves, self.name)
+        return {name: self.arguments.get(name, row[name]) for name in reading.COLUMNS}
+
+    @cached_property
     def end(self):
         """The last step with a return; 0 if no episode has ended."""
         steps, _ = self.curve(RETURN)

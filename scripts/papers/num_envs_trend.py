@@ -14,7 +14,7 @@ def claims(suite):
     family = suite.family("num_envs")
     groups = []
     if suite.can_compare(family):
-        groups = [[suite.finals(config, task) for config in family] for task in suite.tasks]
+        groups = [[suite.values(config, task) for config in family] for task in suite.tasks]
     levels = [config["num_envs"] for config in family]
     text = "the final score rises with N (the reviewers' question: P1 claims no trend)"
     tau = kendall(levels, groups) if groups else nothing(NO_FINAL_SCORES)

@@ -2,7 +2,7 @@
 
 from analysis.claims import Claims
 from analysis.drawing import DYNAMICS, POLICY, RETURNS, curve_panels, diagnostics_panels, task_grid
-from analysis.parts import against_factor, by_task, longer_rollouts, more_environments, sample_efficiency, scaling
+from analysis.parts import against_factor, more_environments, sample_efficiency, scaling
 from analysis.training_runs import RETURN
 
 FIGURE = "P1, Fig. 1b, 3, 4, 10, 17"
@@ -24,8 +24,13 @@ def claims(suite):
 
 
 def sheets(suite):
-    yield curve_panels(suite, [more_environments(suite), longer_rollouts(suite)], against_factor(suite))
-    yield from by_task(suite, RETURNS + DYNAMICS)
+    n_family, t_family = suite.family("num_envs"), suite.family("num_steps")
+    panels = [more_environments(suite), ("longer rollouts", t_family, "n_by_t")]
+    yield curve_panels(suite, panels, against_factor(suite))
+    if len(n_family) > 1 or len(t_family) == 1:
+        yield task_grid(suite, "games", n_family, RETURNS + DYNAMICS)
+    if len(t_family) > 1:
+        yield task_grid(suite, "games_rollouts", t_family, RETURNS + DYNAMICS)
     if suite.script == "ppo_atari_envpool":  # Fig. 4
         yield task_grid(suite, "policy", suite.scaled_alone(), RETURNS + POLICY)
     if suite.records(UNSEEN)[1:]:

@@ -2,11 +2,13 @@
 
 import numpy as np
 from analysis.claims import NO_FINAL_SCORES, PRIMARY, Claims
-from analysis.comparisons import best_place, curvature, judge, quadratic, split
-from analysis.drawing import against, curve_panels, points_of_runs
+from analysis.comparisons import curvature, judge, quadratic, split
+from analysis.drawing import BAND_POINTS, against, curve_panels
 from analysis.estimates import evidence, nothing, resampled
 from analysis.look import BLUES, ramp
+from analysis.sheets import Sheet
 from analysis.suite import short
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 FIGURE = "P3, Fig. 5 and 8"
 VARIES = ("clip_coef", "update_epochs", "total_timesteps")
@@ -15,6 +17,12 @@ VARIES = ("clip_coef", "update_epochs", "total_timesteps")
 def log_ddr(suite, config):
     """log10 of the DDR (samples per unit of KL) of the runs in the tasks of the aggregates: one array per task."""
     return [np.log10(np.maximum(suite.second_half_means(config, task, "outer/ddr"), 1e-9)) for task in suite.tasks]
+
+
+def best_place(*samples):
+    """The place of the configuration with the highest score, (…,), of samples as `split` takes them."""
+    scores, places = split(samples)
+    return np.take_along_axis(places, scores.argmax(0)[None], 0)[0]
 
 
 def by_budget(suite):
@@ -76,6 +84,58 @@ def claims(suite):
         text = f"P3: at {short(budget)} steps the score is an inverted U in log DDR"
         found.row(text, tested, configs_of[budget], quantity="curvature of the parabola", side="less")
     return found
+
+
+def points_of_runs(suite, by_budget):
+    """P3's Fig. 8: the final score of each run against its own DDR, a colour per budget, and each budget's parabola.
+
+    by_budget: {budget: (its configurations, colour)}.
+    """
+    sheet = Sheet(suite, "", 1, 2, 2.8)
+    for ax, logarithmic in zip(sheet.axes[0], (True, False)):
+        for budget, (configs, color) in by_budget.items():
+            style = dict(color=color, label=f"{short(budget)} steps", ls="none")
+            means = []
+            for config in configs:
+                ddrs, scores = _points(suite, config)
+                if not len(ddrs):
+                    continue
+                if logarithmic:
+                    ax.plot(ddrs, scores, ".", ms=2.5, alpha=0.6, color=color)
+                    sheet.record(config, "all", "score of a run", ddrs, scores, x_column="ddr")
+                means.append((np.log10(ddrs).mean(), scores.mean()))
+                ax.plot(10 ** means[-1][0], means[-1][1], "o", color=color, mec="white", mew=0.5, ms=5, zorder=3)
+            sheet.legend[style["label"]] = {**style, "marker": "o"}
+            if len(means) > 3:
+                x, y = np.array(sorted(means)).T
+                fit = np.polyfit(x, y, 2)
+                line = np.linspace(x[0], x[-1], BAND_POINTS)
+                ax.plot(10**line, np.polyval(fit, line), color=color, lw=0.8)
+        ax.set(xscale="log", xlabel="DDR: samples per unit of KL (log)")
+        ax.set_title("a dot per run" if logarithmic else "means")
+        sheet.finish(ax, "no DDR\nlogged")
+        low, high = ax.get_xlim()
+        ax.xaxis.set_major_locator(LogLocator(10, (1, 2, 5) if high < 100 * low else (1,)))  # room for seven labels
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+        ax.xaxis.set_minor_locator(NullLocator())
+    sheet.axes[0][0].set_ylabel(f"final score ({suite.unit_words})")
+    sheet.caption = (
+        "Final scores against the data-to-divergence ratio (DDR: samples per nat of policy change), a colour a "
+        "budget. A large dot is the mean of a configuration; the parabola is fitted to these means."
+    )
+    return sheet
+
+
+def _points(suite, config):
+    """The DDRs (R,) and final scores (R,) of the finished runs of a configuration."""
+    found = [
+        (run.mean_of_second_half("outer/ddr"), suite.score(run.final, task))
+        for task in suite.tasks
+        for run in suite.of(config, task)
+        if run.finished
+    ]
+    found = [(ddr, score) for ddr, score in found if np.isfinite(ddr) and ddr > 0]
+    return np.array(found).reshape(-1, 2).T
 
 
 def sheets(suite):

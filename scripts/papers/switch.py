@@ -4,9 +4,10 @@ import itertools
 
 import numpy as np
 from analysis.claims import Claims
-from analysis.drawing import RETURNS, curves_by_task, task_grid
+from analysis.drawing import RETURNS, sheet_of_tasks, task_grid
 from analysis.estimates import MARGIN
-from analysis.look import BLUES, DASHED, ramp
+from analysis.look import BLUES, DASHED, DOTTED, GRAY, ramp
+from analysis.training_runs import AXES
 
 FIGURE = "P3, Fig. 3a"
 VARIES = ("prox_com", "total_timesteps", "resume_from")
@@ -70,6 +71,30 @@ def claims(suite):
             "less",
         )
     return found
+
+
+def curves_by_task(suite, style, mark=None):
+    """Curves of the score in all tasks together, if there are several, and in each.
+
+    mark: the x of a vertical line, or None. style: {configuration: Line2D properties}.
+    """
+    sheet, panels = sheet_of_tasks(suite, "", 1.0, 1.5, sharex=suite.axis != "steps")
+    for ax, task, view, leftmost, lowest in panels:
+        for config, line in style.items():
+            until = view.dotted_until(config, view.tasks, sheet.axis)
+            sheet.curve(ax, config, task, suite.pool_name, view.aggregate(config, sheet.axis), line, until)
+        if mark is not None:
+            ax.axvline(mark, color=GRAY, lw=0.8, ls=DOTTED, zorder=1)
+        ax.set_ylabel(f"{suite.pool_name} ({suite.unit_words})" if leftmost else "")
+        sheet.finish_curves(ax, x_label=lowest)
+    sheet.has_runs = True
+    sheet.caption = (
+        f"The {suite.pool_name} of the scores, in all tasks together and in each, against "
+        f"{AXES[sheet.axis]}, with its 95 % interval."
+    )
+    if mark is not None:
+        sheet.caption += " The vertical line is the step at which the settings change."
+    return sheet
 
 
 def sheets(suite):
