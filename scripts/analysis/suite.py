@@ -548,7 +548,7 @@ class Suite(Scores):
         """x (P,) and the Estimate of the score over the common tasks, where every run of the curve has a value."""
         runs = {task: self.drawn(config, task) for task in self.tasks}
         all_runs = sum(runs.values(), [])
-        if not self.tasks or not all(run.end for run in all_runs):
+        if not self.tasks or not all(runs.values()) or not all(run.end for run in all_runs):
             return NO_CURVE
         grid = self.grid(all_runs, RETURN, axis)
         sample = [self.score(self.curves(runs[task], RETURN, grid, axis), task) for task in self.tasks]
