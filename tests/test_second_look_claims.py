@@ -241,3 +241,20 @@ def test_the_picture_has_a_bar_for_each_gain(planted):
         left = figure.axes[0]
         assert len([text for text in left.texts if text.get_text()[0] in "+-"]) == bars
         plt.close(figure)
+
+
+def test_the_tables_of_the_page(planted, judged):
+    """Each row has the columns of its header; what a setting gains is computed again from the planted runs."""
+    code, page = study("second_look", "claims"), study("second_look", "page")
+    times = {"start": "2026-11-28T17:09:34+0000", "wall_seconds": 90.0, "global_step": planted["total_timesteps"]}
+    runs = code.table(planted.assign(**times))
+    verdicts = pd.DataFrame(judged.values()).replace({"low": {"nan": np.nan}, "high": {"nan": np.nan}})
+    verdicts = verdicts.astype({name: float for name in ("value", "low", "high")})
+    found = {name: list(table(verdicts, runs)) for name, table in page.TABLES.items()}
+    for lines in found.values():
+        assert len({line.count("|") for line in lines}) == 1 and "nan" not in "".join(lines)
+    raised, default = of_e1(planted.to_dict("records"), lambda steps: (at(8, 128, 2e-3), at(8, 128, 2.5e-4))).T
+    value, low, high = student(raised - default)
+    row = next(line for line in found["settings"] if line.startswith("| 8 x 128, 2e-3"))
+    assert f"{raised.mean():.2f} | {value:+.2f} [{low:+.2f}, {high:+.2f}]" in row
+    assert len(found["claims"]) == 2 + len(judged) and len(found["tasks"]) == 2 + len(BUDGETS)

@@ -26,12 +26,11 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT  # noqa: F401
 
 import random
-import re
 
 import claims as atlas
 import numpy as np
 import pandas as pd
-from analysis import experiment
+from analysis import experiment, markdown
 from analysis.comparisons import difference
 from analysis.estimates import Estimate, evidence, mean
 from scipy import stats
@@ -231,15 +230,8 @@ FILES = {"tasks": "by_task.csv", "repeats": "repeats.csv"}  # of tables that the
 def filled(text, runs):
     """The text of the page with its tables, all of them made of the runs of the atlas."""
     every = atlas.atlas(runs)[0]
-    for name, table in TABLES.items():
-        if name in FILES and f"<!-- page.py: {name} -->" not in text:
-            continue
-        place = re.compile(rf"(<!-- page\.py: {name} -->\n).*?(<!-- end -->\n)", re.S)
-        if len(place.findall(text)) != 1:
-            arguments.fail(f"{PAGE}: expected one line <!-- page.py: {name} --> and <!-- end --> after it")
-        rows = "\n".join(table(every, runs))
-        text = place.sub(rf"\1\n{rows}\n\n\2", text)
-    return text
+    shown = [name for name in TABLES if name not in FILES or f"<!-- page.py: {name} -->" in text]
+    return markdown.filled(PAGE, text, "page.py", {name: TABLES[name](every, runs) for name in shown})
 
 
 def write_file(path, lines):

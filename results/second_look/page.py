@@ -11,11 +11,9 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT  # noqa: F401
 
-import re
-
 import numpy as np
 import pandas as pd
-from analysis import experiment
+from analysis import experiment, markdown
 from scipy import stats
 
 from results.second_look import claims, design
@@ -72,10 +70,11 @@ def settings_table(_, runs):
     for name, words in NAMES.items():
         if name not in means:
             continue
-        gain = (means[name] - means["default"]).to_numpy()
-        low, high = stats.t.interval(0.95, len(gain) - 1, gain.mean(), stats.sem(gain))
-        cells = "" if name == "default" else f"{two(gain.mean())} [{two(low)}, {two(high)}]"
-        better = "" if name == "default" else f"{(gain > 0).sum()} of {len(gain)}"
+        cells = better = ""
+        if name != "default":
+            gain = (means[name] - means["default"]).to_numpy()
+            low, high = stats.t.interval(0.95, len(gain) - 1, gain.mean(), stats.sem(gain))
+            cells, better = f"{two(gain.mean())} [{two(low)}, {two(high)}]", f"{(gain > 0).sum()} of {len(gain)}"
         yield f"| {words} | {means[name].mean():.2f} | {cells} | {better} |"
 
 
@@ -132,24 +131,14 @@ TABLES = {
 }
 
 
-def filled(text, verdicts, runs):
-    """The text of the page with its tables. runs: of claims.table."""
-    for name, table in TABLES.items():
-        place = re.compile(rf"(<!-- page\.py: {name} -->\n).*?(<!-- end -->\n)", re.S)
-        if len(place.findall(text)) != 1:
-            arguments.fail(f"{PAGE}: expected one line <!-- page.py: {name} --> and <!-- end --> after it")
-        rows = "\n".join(table(verdicts, runs))
-        text = place.sub(rf"\1\n{rows}\n\n\2", text)
-    return text
-
-
 def main():
     if not (HERE / "verdicts.csv").exists():
         arguments.fail("no experiment has run on all of its tasks yet: expected `plan.py status` to have one")
     verdicts = pd.read_csv(HERE / "verdicts.csv", keep_default_na=False, na_values={"low": "nan", "high": "nan"})
     code = experiment.load("second_look")
     runs = experiment.runs_of(code, experiment.read_dataset(experiment.DATASET))
-    PAGE.write_text(filled(PAGE.read_text(), verdicts[verdicts["game"] == ""], runs))
+    tables = {name: table(verdicts[verdicts["game"] == ""], runs) for name, table in TABLES.items()}
+    PAGE.write_text(markdown.filled(PAGE, PAGE.read_text(), "page.py", tables))
 
 
 if __name__ == "__main__":

@@ -17,17 +17,17 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
 from launching.root import ROOT  # noqa: F401
 
-import re
 from typing import NamedTuple
 
 import design
 import half_widths
 import numpy as np
 import pandas as pd
+from analysis import markdown
 from analysis.look import GRAY, PAGE, VERMILLION, plt, ramp, save
 from matplotlib.lines import Line2D
 
-from support import arguments, recipe
+from support import recipe
 
 HERE = Path(__file__).resolve().parent
 TEXT = HERE / "public.md"
@@ -228,13 +228,8 @@ TABLES = {"fits": fits_table, "compared": compared_table, "tasks": tasks_table, 
 
 def filled(text, settings, best):
     """The text of the page with its tables."""
-    for name, table in TABLES.items():
-        place = re.compile(rf"(<!-- public\.py: {name} -->\n).*?(<!-- end -->\n)", re.S)
-        if len(place.findall(text)) != 1:
-            arguments.fail(f"{TEXT}: expected one line <!-- public.py: {name} --> and <!-- end --> after it")
-        rows = "\n".join(table(settings, best))
-        text = place.sub(rf"\1\n{rows}\n\n\2", text)
-    return text
+    tables = {name: table(settings, best) for name, table in TABLES.items()}
+    return markdown.filled(TEXT, text, "public.py", tables)
 
 
 # ---- the picture -----------------------------------------------------------------------------------------------------
