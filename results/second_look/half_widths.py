@@ -90,8 +90,10 @@ def main():
         ("L2", "128 x 8 minus 8 x 128 at 2e-3, 6 seeds", many, fixed, 36, (6, 6)),
         ("L2", "the same, 10 seeds", many, fixed, 36, (10, 10)),
         ("L3", "two bests of three minus 6 runs, tasks as in 8e-3 minus 4e-3", high, law, 36, (2, 6)),
+        ("L3", "the same, minus 3 runs", high, law, 36, (2, 3)),
         ("L5", "law minus 2e-3, 6 seeds, tasks as in 4e-3 minus 2e-3", law, fixed, 36, (6, 6)),
         ("L17", "two rates of 32 x 128, 5 seeds, tasks as in 8e-3 minus 2e-3", high, fixed, 27, (5, 5)),
+        ("L17", "the same, 3 seeds", high, fixed, 27, (3, 3)),
     ]
     rows = [(name, what, of_difference(*others, rng)) for name, what, *others in differences]
     rows.append(("L4", "slope of log rate on log k, 10 tasks", of_slope(np.stack(list(at.values()), 1), 10, rng)))
