@@ -18,7 +18,8 @@ ATLAS = HERE.parent / "atlas"
 
 SEEDS = range(301, 311)  # of E1; all tasks have the first FEWEST before one has more
 FEWEST = 6
-FEWER = 3  # the same of E4 and E5
+FEWER = 3  # the same of E2, E4, E5 and E7, and
+FEWEST_SB3 = 2  # of sb3
 TUNED_SEEDS = range(311, 314)  # of E3
 RATES = tuple(1.25e-4 * 2**i for i in range(11))  # of E3, the same for every k
 NEW_BUDGETS = (200_000, 800_000)  # of E4
@@ -203,7 +204,7 @@ def fresh_tasks():
 # ---- blocks ----------------------------------------------------------------------------------------------------------
 def blocks():
     """All blocks in the order in which they run. A task comes again where it gets more seeds, or sb3."""
-    forty, first, fewer, more = budgets(), SEEDS[:FEWEST], SEEDS[:FEWER], SEEDS[FEWER:5]
+    forty, fewer, more = budgets(), SEEDS[:FEWER], SEEDS[FEWER:5]
     long_enough = {task: steps for task, steps in forty.items() if steps >= 150_000}
     minatar = {f"gymnasium:minatar_tasks:MinAtar/{game}-v1": MINATAR_STEPS for game in MINATAR}
     found = []
@@ -214,13 +215,16 @@ def blocks():
             found.append(Block(arm, task, [(name, one, seed) for name, one in named for seed in seeds]))
 
     fresh = dict.fromkeys(fresh_tasks(), NEW_BUDGETS)
-    add("E1", forty, same_budgets, first)
+    add("E1", forty, same_budgets, SEEDS[:FEWEST])
     add("E3", tuned_tasks(), adam_steps, TUNED_SEEDS)
     add("E4", fresh, new_tasks, fewer)
-    add("E2", forty, longer, first)
-    add("E1", forty, most_have, SEEDS[:4])
-    add("E7", long_enough, more_environments, SEEDS[:5])
+    add("E2", forty, longer, fewer)
+    add("E1", forty, most_have, SEEDS[:FEWEST_SB3])
+    add("E7", long_enough, more_environments, fewer)
     add("E5", minatar, images, fewer)
+    add("E2", forty, longer, SEEDS[FEWER:6])
+    add("E1", forty, most_have, SEEDS[FEWEST_SB3:4])
+    add("E7", long_enough, more_environments, more)
     add("E4", fresh, new_tasks, more)
     add("E5", minatar, images, more)
     add("E1", forty, same_budgets, SEEDS[FEWEST:])
