@@ -182,6 +182,8 @@ def after_holm(found):
 
 def effect(few, many):
     """The mean of many minus that of few, (seeds,) each, in their pooled standard deviations; NaN without any."""
+    if min(len(few), len(many)) < 2:
+        return np.nan
     spread = np.sqrt((few.var(ddof=1) + many.var(ddof=1)) / 2)
     difference = many.mean() - few.mean()
     return difference / spread if spread > 0 else np.nan if difference else 0.0
@@ -291,11 +293,12 @@ def claims(scores):
         if "E4" in counts:
             values = (e4["2e-3"] - e4["many, 2e-3"])[good]
             add("L2", "the same at 2e-3, on tasks without a pilot", over_tasks(values), ESTIMATE)
+        kept = best_of_threes(runs)[e1.index]
         if "E2" in counts:
             longer = means(runs, "E2", tasks=counted)["law"]
-            kept = best_of_threes(runs)[longer.index]
-            add("L3", "the best of three runs beats one three times as long", over_tasks(kept - longer), PRIMARY)
-            add("L3", "the best of three runs minus one of them", over_tasks(kept - e1["law"]), ESTIMATE)
+            text = "the best of three runs beats one three times as long"
+            add("L3", text, over_tasks(kept[longer.index] - longer), PRIMARY)
+        add("L3", "the best of three runs minus one of them", over_tasks(kept - e1["law"]), ESTIMATE)
     if "E3" in counts:
         of_task = of_k(runs)
         both = np.array([slopes(center(one.mean(-1))) for one in of_task.values()])

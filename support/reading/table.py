@@ -57,7 +57,7 @@ def load(path: Union[str, Path], curves: bool = False) -> Any:
 
     root = Path(path)
     if root.is_file() and not curves:
-        runs = pd.read_csv(root, dtype=dict.fromkeys(TEXTS, str), float_precision="round_trip")
+        runs = pd.read_csv(root, dtype=dict.fromkeys(TEXTS, str), float_precision="round_trip", low_memory=False)
         if tuple(runs.columns[: len(COLUMNS)]) != COLUMNS:
             raise ValueError(f"{root} is no table of runs: expected the columns that docs/data.md lists, in its order")
         return without_none(runs)
