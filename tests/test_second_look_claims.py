@@ -136,12 +136,17 @@ def l3(rows):
             continue
         steps = BUDGETS[task]
         long = [score(row) for row in settings[at(8, 128, law(3 * steps)), 3 * steps].values()]
-        by_seed = sorted(e1[task][at(8, 128, law(steps)), steps].items())
-        threes = [[row for _, row in by_seed[i : i + 3]] for i in range(0, 3 * (len(by_seed) // 3), 3)]
-        in_training = [[number(row["episodic_return"]) for row in three] for three in threes]
-        best = [np.argmax(np.nan_to_num(x, nan=-np.inf)) for x in in_training]
-        values.append(np.mean([score(three[i]) for three, i in zip(threes, best)]) - np.mean(long))
+        values.append(kept(e1[task][at(8, 128, law(steps)), steps]) - np.mean(long))
     return student(values)
+
+
+def kept(by_seed):
+    """The mean score of the runs that are kept, of each three seeds the best in training. by_seed: {seed: row}."""
+    runs = [row for _, row in sorted(by_seed.items())]
+    threes = [runs[i : i + 3] for i in range(0, 3 * (len(runs) // 3), 3)]
+    in_training = [[number(row["episodic_return"]) for row in three] for three in threes]
+    best = [np.argmax(np.nan_to_num(x, nan=-np.inf)) for x in in_training]
+    return np.mean([score(three[i]) for three, i in zip(threes, best)])
 
 
 def l4(rows):
@@ -222,15 +227,53 @@ def test_a_primary_claim_of_planted_runs(planted, judged, name):
     assert [float(row[x]) for x in ("value", "low", "high")] == pytest.approx(found, abs=6e-4)
 
 
+OWN = [row for row in read(ROOT / "results" / "runs.csv.gz") if "second_look" in row["experiment"].split()]
+
+
 def test_a_primary_claim_of_the_runs():
     """Those whose experiments have run on all tasks: what verdicts.csv says follows from runs.csv.gz."""
-    rows = [row for row in read(ROOT / "results" / "runs.csv.gz") if "second_look" in row["experiment"].split()]
     path = LOOK / "verdicts.csv"
     verdicts = [row for row in read(path) if row["family"] == "primary" and not row["game"]] if path.exists() else []
     for row in verdicts:
-        found = RECOMPUTED[row["name"]](rows)
+        found = RECOMPUTED[row["name"]](OWN)
         assert [float(row[x]) for x in ("value", "low", "high")] == pytest.approx(found, abs=6e-4), row["name"]
-    assert bool(rows) == bool(verdicts)
+    assert bool(OWN) == bool(verdicts)
+
+
+def raised(_steps):
+    return at(8, 128, 2e-3)
+
+
+def by_law(steps):
+    return at(8, 128, law(steps))
+
+
+def gain_of(in_place_of, take):
+    """The gain of a setting of E1 on another one, each a function of the steps."""
+    first, second = of_e1(OWN, lambda steps: (in_place_of(steps), take(steps))).T
+    return student(second - first)
+
+
+def best_of_three():
+    counted = {task: settings for task, settings in returns_of(OWN, "E1").items() if task not in NOT_COUNTED}
+    by_seed = [settings[by_law(BUDGETS[task]), BUDGETS[task]] for task, settings in counted.items()]
+    return student([kept(runs) - np.mean([score(row) for row in runs.values()]) for runs in by_seed])
+
+
+@pytest.mark.parametrize(
+    "row, found",
+    [
+        ("2.5e-4, CleanRL's rate | 2e-3", lambda: gain_of(lambda _: at(8, 128, 2.5e-4), raised)),
+        (" | the law's rate: 4e-3 for 150,000 steps", lambda: gain_of(lambda _: at(8, 128, 2.5e-4), by_law)),
+        ("2e-3 | the law's rate", lambda: gain_of(raised, by_law)),
+        ("one run | the best of three", best_of_three),
+        ("128 x 8 at 2e-3 | 8 x 128 at 2e-3", lambda: gain_of(lambda _: at(128, 8, 2e-3), raised)),
+        ("32 x 32 at 2e-3 | 8 x 128 at 2e-3", lambda: gain_of(lambda _: at(32, 32, 2e-3), raised)),
+    ],
+)
+def test_what_the_readme_says_of_the_runs(row, found):
+    value, low, high = found()
+    assert f"{row} | {value:+.2f} [{low:.2f}, {high:.2f}] |" in (ROOT / "README.md").read_text()
 
 
 def test_the_picture_has_a_bar_for_each_gain(planted):

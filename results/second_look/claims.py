@@ -34,6 +34,7 @@ DIAGNOSTICS = {  # name: column, its words, P1's direction with more environment
     "L11": ("policy_variance", "the policy variance falls", -1),
     "L12": ("ess", "ESS rises", 1),
 }
+CHANGES = {"N x T": ("2e-3", "many, 2e-3"), "rate": ("default", "2e-3")}  # of E1's settings, at one rate and one N x T
 AXES = {  # of L7 to L12: few and many environments, each (experiment, setting)
     "8x128 to 128x8 at 2e-3": (("E1", "2e-3"), ("E1", "many, 2e-3")),
     "8x128 to 32x128 with four minibatches, at one rate": (("E1", "law"), ("E7", "four, law of 8 x 128")),
@@ -407,9 +408,9 @@ def gains(runs):
 
 
 def draw(scores):
-    """Means with intervals over tasks, and a dot a task; then on how many tasks each diagnostic moves as P1 says."""
+    """Means with intervals over tasks, and a dot a task; then on how many tasks each diagnostic rises and falls."""
     steps, n_by_t = gains(scores.table)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(PAGE, 3.4), width_ratios=(1.9, 1))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(PAGE, 3.4), width_ratios=(1.6, 1))
     bars = {**steps, " ": None, **{f"8×128 minus 128×8 {label}": values for label, values in n_by_t.items()}}
     for place, (label, values) in enumerate(bars.items()):
         if values is None:
@@ -425,18 +426,20 @@ def draw(scores):
     left.tick_params(axis="y", length=0)
     left.set(xlim=(-REACH - 0.05, REACH + 0.3), xlabel="gain of score", ylim=(len(bars) - 0.4, -0.6))
     left.set_title("What each step gains, PPO at 8×128", loc="left")
-    few, many = AXES["8x128 to 128x8 at 2e-3"]
-    for place, (column, _, sign) in enumerate(DIAGNOSTICS.values()):
-        values = sign * np.array(effects(scores.table, few, many, column))
-        right.barh(place, (values > 0).sum(), height=0.55, color=BLUE)
-        right.barh(place, -(values < 0).sum(), height=0.55, color="0.75")
+    for place, (column, _, _) in enumerate(DIAGNOSTICS.values()):
+        for offset, (before, after), color in ((-0.2, CHANGES["rate"], BLUE), (0.2, CHANGES["N x T"], VERMILLION)):
+            values = np.array(effects(scores.table, ("E1", before), ("E1", after), column))
+            for sign in (1, -1):
+                right.barh(place + offset, sign * (sign * values > 0).sum(), height=0.36, color=color, alpha=0.85)
+    labels = [column.replace("_", " ").replace("ess", "ESS") for column, _, _ in DIAGNOSTICS.values()]
     right.axvline(0, color="0.4", lw=0.6)
-    right.set_yticks(range(len(DIAGNOSTICS)), [words for _, words, _ in DIAGNOSTICS.values()])
+    right.set_yticks(range(len(DIAGNOSTICS)), labels)
     right.tick_params(axis="y", length=0)
     ticks = (-40, -20, 0, 20, 40)
-    right.set(ylim=(len(DIAGNOSTICS) - 0.4, -0.6), xlim=(-40, 40), xlabel="tasks (gray: against P1)")
+    right.set(ylim=(len(DIAGNOSTICS) - 0.4, -0.6), xlim=(-41, 41), xlabel="tasks: it falls, it rises")
     right.set_xticks(ticks, map(abs, ticks))
-    right.set_title("At 128×8, beside 8×128", loc="right")
-    text = f"Black: 95 % interval of the mean over tasks. A dot is a task; those beyond ±{REACH} are at the edge."
+    right.set_title("What moves the network", loc="left")
+    text = f"Left: black is the 95 % interval of the mean over tasks, a dot a task, beyond ±{REACH} at the edge.\n"
+    text += "Right: blue is the rate, 2.5e-4 to 2e-3 at 8×128; orange is N×T, 8×128 to 128×8 at 2e-3."
     figure.supxlabel(text, fontsize=7, color="0.3")
     return figure

@@ -101,16 +101,13 @@ def tasks_table(_, runs):
 
 def diagnostics_table(_, runs):
     """What N x T at one rate and the rate at one N x T do to the diagnostics of E1's runs, and L13's correlations."""
-    changes = {
-        "128 x 8 after 8 x 128, at 2e-3": ("2e-3", "many, 2e-3"),
-        "2e-3 after 2.5e-4, at 8 x 128": ("default", "2e-3"),
-    }
-    each = "".join(f" {words}: higher, lower on | median effect |" for words in changes)
+    names = {"N x T": "128 x 8 after 8 x 128, at 2e-3", "rate": "2e-3 after 2.5e-4, at 8 x 128"}
+    each = "".join(f" {names[change]}: higher, lower on | median effect |" for change in claims.CHANGES)
     yield f"| diagnostic |{each} Spearman's rho with the return |"
     yield "|---|---|---|---|---|---|"
     for column in (*(column for column, _, _ in claims.DIAGNOSTICS.values()), "noise_scale"):
         cells = []
-        for before, after in changes.values():
+        for before, after in claims.CHANGES.values():
             effects = np.array(claims.effects(runs, ("E1", before), ("E1", after), column))
             cells += [f"{(effects > 0).sum()}, {(effects < 0).sum()}", two(np.nanmedian(effects))]
         rhos = np.array(claims.rank_correlations(runs, column))
