@@ -293,7 +293,8 @@ def test_the_tables_of_the_page(planted, judged):
     runs = code.table(planted.assign(**times))
     verdicts = pd.DataFrame(judged.values()).replace({"low": {"nan": np.nan}, "high": {"nan": np.nan}})
     verdicts = verdicts.astype({name: float for name in ("value", "low", "high")})
-    found = {name: list(table(verdicts, runs)) for name, table in page.TABLES.items()}
+    tables = {name: table for of_page in page.TABLES.values() for name, table in of_page.items()}
+    found = {name: list(table(verdicts, runs)) for name, table in tables.items()}
     for lines in found.values():
         assert len({line.count("|") for line in lines}) == 1 and "nan" not in "".join(lines)
     raised, default = of_e1(planted.to_dict("records"), lambda steps: (at(8, 128, 2e-3), at(8, 128, 2.5e-4))).T

@@ -34,7 +34,12 @@ DIAGNOSTICS = {  # name: column, its words, P1's direction with more environment
     "L11": ("policy_variance", "the policy variance falls", -1),
     "L12": ("ess", "ESS rises", 1),
 }
-CHANGES = {"N x T": ("2e-3", "many, 2e-3"), "rate": ("default", "2e-3")}  # of E1's settings, at one rate and one N x T
+CHANGES = {  # from one of E1's settings to another: N x T at one rate, then the rate at one N x T
+    "8 x 128 to 128 x 8, at 2e-3": ("2e-3", "many, 2e-3"),
+    "8 x 128 to 128 x 8, at the law's rate": ("law", "many, law"),
+    "2.5e-4 to 2e-3, at 8 x 128": ("default", "2e-3"),
+}
+N_BY_T, _, RATE = CHANGES
 AXES = {  # of L7 to L12: few and many environments, each (experiment, setting)
     "8x128 to 128x8 at 2e-3": (("E1", "2e-3"), ("E1", "many, 2e-3")),
     "8x128 to 32x128 with four minibatches, at one rate": (("E1", "law"), ("E7", "four, law of 8 x 128")),
@@ -427,7 +432,8 @@ def draw(scores):
     left.set(xlim=(-REACH - 0.05, REACH + 0.3), xlabel="gain of score", ylim=(len(bars) - 0.4, -0.6))
     left.set_title("What each step gains, PPO at 8×128", loc="left")
     for place, (column, _, _) in enumerate(DIAGNOSTICS.values()):
-        for offset, (before, after), color in ((-0.2, CHANGES["rate"], BLUE), (0.2, CHANGES["N x T"], VERMILLION)):
+        for offset, change, color in ((-0.2, RATE, BLUE), (0.2, N_BY_T, VERMILLION)):
+            before, after = CHANGES[change]
             values = np.array(effects(scores.table, ("E1", before), ("E1", after), column))
             for sign in (1, -1):
                 right.barh(place + offset, sign * (sign * values > 0).sum(), height=0.36, color=color, alpha=0.85)

@@ -1,8 +1,8 @@
-"""Writes the tables of README.md from the runs, for the experiments that have run on all of their tasks.
+"""Writes the tables of README.md and ../diagnostics/README.md, of the experiments that have run on all of their tasks.
 
     python scripts/judge.py second_look && python results/second_look/page.py
 
-The page has a line `<!-- page.py: NAME -->` before each table and `<!-- end -->` after it, NAME as in TABLES.
+A page has a line `<!-- page.py: NAME -->` before each table and `<!-- end -->` after it, NAME as in TABLES.
 """
 
 import sys
@@ -21,6 +21,16 @@ from support import arguments
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "README.md"
+NETWORK = HERE.parent / "diagnostics" / "README.md"  # what the settings do to the network
+MEASURED = {
+    "feature_rank": "feature rank",
+    "dormant_neurons": "dormant neurons, %",
+    "weight_norm": "weight norm",
+    "gradient_kurtosis": "gradient kurtosis",
+    "policy_variance": "policy variance",
+    "ess": "ESS, %",
+    "noise_scale": "gradient noise scale",
+}
 NAMES = {  # of E1's settings: words of the tables
     "default": "8 x 128, 2.5e-4",
     "2e-3": "8 x 128, 2e-3",
@@ -101,17 +111,26 @@ def tasks_table(_, runs):
 
 def diagnostics_table(_, runs):
     """What N x T at one rate and the rate at one N x T do to the diagnostics of E1's runs, and L13's correlations."""
-    names = {"N x T": "128 x 8 after 8 x 128, at 2e-3", "rate": "2e-3 after 2.5e-4, at 8 x 128"}
-    each = "".join(f" {names[change]}: higher, lower on | median effect |" for change in claims.CHANGES)
-    yield f"| diagnostic |{each} Spearman's rho with the return |"
-    yield "|---|---|---|---|---|---|"
-    for column in (*(column for column, _, _ in claims.DIAGNOSTICS.values()), "noise_scale"):
+    yield f"| | {' | '.join(claims.CHANGES)} | Spearman's rho with the return |"
+    yield "|---|" + "---|" * (len(claims.CHANGES) + 1)
+    for column in MEASURED:
         cells = []
         for before, after in claims.CHANGES.values():
             effects = np.array(claims.effects(runs, ("E1", before), ("E1", after), column))
-            cells += [f"{(effects > 0).sum()}, {(effects < 0).sum()}", two(np.nanmedian(effects))]
+            cells.append(f"{(effects > 0).sum()} up, {(effects < 0).sum()} down; {two(np.nanmedian(effects))}")
         rhos = np.array(claims.rank_correlations(runs, column))
-        yield f"| {' | '.join([column.replace('_', ' '), *cells, interval(rhos)])} |"
+        yield f"| {' | '.join([MEASURED[column], *cells, interval(rhos)])} |"
+
+
+def levels_table(_, runs):
+    """The median of each diagnostic over E1's runs with a setting."""
+    own = runs[(runs["arm"] == "E1") & (runs["name"] != "sb3")]
+    names = [name for name in NAMES if name in set(own["name"])]
+    medians = own.groupby("name")[list(MEASURED)].median()
+    yield f"| | {' | '.join(NAMES[name] for name in names)} |"
+    yield "|---|" + "---|" * len(names)
+    for column, words in MEASURED.items():
+        yield f"| {words} | {' | '.join(f'{medians.loc[name, column]:.3g}' for name in names)} |"
 
 
 def cost_table(_, runs):
@@ -130,11 +149,8 @@ def cost_table(_, runs):
 
 
 TABLES = {
-    "claims": claims_table,
-    "settings": settings_table,
-    "diagnostics": diagnostics_table,
-    "tasks": tasks_table,
-    "cost": cost_table,
+    PAGE: {"claims": claims_table, "settings": settings_table, "tasks": tasks_table, "cost": cost_table},
+    NETWORK: {"forty": diagnostics_table, "levels": levels_table},
 }
 
 
@@ -144,8 +160,9 @@ def main():
     verdicts = pd.read_csv(HERE / "verdicts.csv", keep_default_na=False, na_values={"low": "nan", "high": "nan"})
     code = experiment.load("second_look")
     runs = experiment.runs_of(code, experiment.read_dataset(experiment.DATASET))
-    tables = {name: table(verdicts[verdicts["game"] == ""], runs) for name, table in TABLES.items()}
-    PAGE.write_text(markdown.filled(PAGE, PAGE.read_text(), "page.py", tables))
+    for path, named in TABLES.items():
+        tables = {name: table(verdicts[verdicts["game"] == ""], runs) for name, table in named.items()}
+        path.write_text(markdown.filled(path, path.read_text(), "page.py", tables))
 
 
 if __name__ == "__main__":
