@@ -293,7 +293,7 @@ def test_the_tables_of_the_page(planted, judged):
     runs = code.table(planted.assign(**times))
     verdicts = pd.DataFrame(judged.values()).replace({"low": {"nan": np.nan}, "high": {"nan": np.nan}})
     verdicts = verdicts.astype({name: float for name in ("value", "low", "high")})
-    tables = {name: table for of_page in page.TABLES.values() for name, table in of_page.items()}
+    tables = {name: table for of_page in page.TABLES.values() for name, (_, table) in of_page.items()}
     found = {name: list(table(verdicts, runs)) for name, table in tables.items()}
     for lines in found.values():
         assert len({line.count("|") for line in lines}) == 1 and "nan" not in "".join(lines)

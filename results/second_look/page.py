@@ -31,7 +31,7 @@ MEASURED = {
     "ess": "ESS, %",
     "noise_scale": "gradient noise scale",
 }
-NAMES = {  # of E1's settings: words of the tables
+NAMES = {  # of the settings of E1 and E2: words of the tables
     "default": "8 x 128, 2.5e-4",
     "2e-3": "8 x 128, 2e-3",
     "law": "8 x 128, law",
@@ -39,6 +39,8 @@ NAMES = {  # of E1's settings: words of the tables
     "many, law": "128 x 8, law",
     "middle, 2e-3": "32 x 32, 2e-3",
     "sb3": "stable-baselines3's default",
+    "default, E2": "8 x 128, 2.5e-4, three times the steps",
+    "law, E2": "8 x 128, law, three times the steps",
 }
 EXPECTED = {  # (claim, beginning of its text): what half_widths.csv calls it
     ("L1", "on tasks"): "law minus 2.5e-4: 20 new tasks, 3 seeds at 2 budgets",
@@ -94,19 +96,63 @@ def settings_table(_, runs):
 
 
 def tasks_table(_, runs):
-    """The mean score of each task of E1 and its 95 % interval over the seeds."""
-    own = runs[runs["arm"] == "E1"]
-    names = [name for name in NAMES if name in set(own["name"])]
+    """The mean score of each task of E1, and of E2, with its 95 % interval over the seeds."""
+    own = runs[runs["arm"].isin(("E1", "E2"))]
+    found = of_tasks(own.assign(name=own["name"].where(own["arm"] == "E1", own["name"] + ", E2")))
+    names = [name for name in NAMES if name in found]
     yield f"| task | steps | {' | '.join(NAMES[name] for name in names)} |"
     yield "|---|---|" + "---|" * len(names)
     for task, steps in design.budgets().items():
-        cells = []
-        for name in names:
-            scores = own[(own["env_id"] == task) & (own["name"] == name)]["score"].to_numpy()
-            half = stats.t.ppf(0.975, len(scores) - 1) * stats.sem(scores)
-            cells.append(f"{scores.mean():.2f} ± {half:.2f}")
         word = "" if task in design.counted() else " (not counted)"
-        yield f"| {task}{word} | {steps:,} | {' | '.join(cells)} |"
+        yield f"| {task}{word} | {steps:,} | {' | '.join(found.loc[task, name] for name in names)} |"
+
+
+def of_tasks(own):
+    """A row a task, a column a setting: the mean score of some runs and half of its 95 % interval over seeds."""
+
+    def cell(scores):
+        half = stats.t.ppf(0.975, len(scores) - 1) * stats.sem(scores)
+        return f"{scores.mean():.2f} ± {half:.2f}"
+
+    cells = own.groupby(["env_id", "name"], sort=False)["score"].agg(lambda scores: cell(scores.to_numpy()))
+    return cells.unstack(sort=False)
+
+
+def of_experiment(arm):
+    """The table of one experiment: a row a task and budget, a column a setting."""
+
+    def table(_, runs):
+        own = runs[runs["arm"] == arm]
+        names = list(own["name"].drop_duplicates())
+        yield f"| task | steps | {' | '.join(names)} |"
+        yield "|---|---|" + "---|" * len(names)
+        for (task, steps), of_task in own.groupby(["env_id", "total_timesteps"], sort=False):
+            words = task.removeprefix("gymnasium:minatar_tasks:")
+            words += " (not learned)" * (arm == "E4" and not claims.learned(own[own["env_id"] == task]))
+            yield f"| {words} | {steps:,} | {' | '.join(of_tasks(of_task).loc[task, names])} |"
+
+    return table
+
+
+def k_table(_, runs):
+    """L4 and L4b by arm of E3: the best rate, the score at an arm's own best rate, and what a run costs."""
+    own, of_task = runs[runs["arm"] == "E3"], claims.of_k(runs)
+    yield "| rows of a minibatch, epochs | k, of 256 rows and 4 epochs 1 | best rate | score at its best rate | time |"
+    yield "|---|---|---|---|---|"
+    seconds = own.groupby(["minibatch_size", "update_epochs", "env_id"])["wall_seconds"].mean()
+    for arm, (rows, epochs) in enumerate(design.K_ARMS):
+        places = [claims.center(scores[arm].mean(-1)) for scores in of_task.values()]
+        best = design.RATES[0] * 2 ** np.mean(places)
+        kept = np.array([claims.own_best(scores, arm) for scores in of_task.values()])
+        time = (seconds[rows, epochs] / seconds[256, 4]).median()
+        cells = [
+            f"{rows}, {epochs}",
+            f"{epochs / 4 * 256 / rows:g}",
+            f"{best:.1e}",
+            f"{kept.mean():.2f}",
+            f"{time:.1f}",
+        ]
+        yield f"| {' | '.join(cells)} |"
 
 
 def diagnostics_table(_, runs):
@@ -148,9 +194,18 @@ def cost_table(_, runs):
         yield f"| {arm} | {' | '.join(map(str, [*numbers, (own['state'] == 'diverged').sum()]))} |"
 
 
-TABLES = {
-    PAGE: {"claims": claims_table, "settings": settings_table, "tasks": tasks_table, "cost": cost_table},
-    NETWORK: {"forty": diagnostics_table, "levels": levels_table},
+TABLES = {  # of each page: the experiment that a table needs, and what writes its lines
+    PAGE: {
+        "claims": ("E1", claims_table),
+        "settings": ("E1", settings_table),
+        "k": ("E3", k_table),
+        "new": ("E4", of_experiment("E4")),
+        "images": ("E5", of_experiment("E5")),
+        "more": ("E7", of_experiment("E7")),
+        "tasks": ("E1", tasks_table),
+        "cost": ("E1", cost_table),
+    },
+    NETWORK: {"forty": ("E1", diagnostics_table), "levels": ("E1", levels_table)},
 }
 
 
@@ -158,10 +213,14 @@ def main():
     if not (HERE / "verdicts.csv").exists():
         arguments.fail("no experiment has run on all of its tasks yet: expected `plan.py status` to have one")
     verdicts = pd.read_csv(HERE / "verdicts.csv", keep_default_na=False, na_values={"low": "nan", "high": "nan"})
+    verdicts = verdicts[verdicts["game"] == ""]
     code = experiment.load("second_look")
     runs = experiment.runs_of(code, experiment.read_dataset(experiment.DATASET))
     for path, named in TABLES.items():
-        tables = {name: table(verdicts[verdicts["game"] == ""], runs) for name, table in named.items()}
+        tables = {
+            name: table(verdicts, runs) if arm in set(runs["arm"]) else [f"{arm} is under way."]
+            for name, (arm, table) in named.items()
+        }
         path.write_text(markdown.filled(path, path.read_text(), "page.py", tables))
 
 
