@@ -50,6 +50,7 @@ EXPECTED = {  # (claim, beginning of its text): what half_widths.csv calls it
     ("L5", "the law beats"): "law minus 2e-3, 6 seeds, tasks as in 4e-3 minus 2e-3",
     ("L17", "32x128, four"): "two rates of 32 x 128, 5 seeds, tasks as in 8e-3 minus 2e-3",
 }
+ARMS = " | ".join(f"{rows} rows, {epochs} epoch{'s' * (epochs > 1)}" for rows, epochs in design.K_ARMS)
 
 
 def two(value):
@@ -155,6 +156,53 @@ def k_table(_, runs):
         yield f"| {' | '.join(cells)} |"
 
 
+def best_rates_table(_, runs):
+    """Each task's best rate by arm of E3, and the slope of log rate on log k by epochs and by rows."""
+    yield f"| task | steps | {ARMS} | slope, epochs | slope, rows |"
+    yield "|---|---|" + "---|" * (len(design.K_ARMS) + 2)
+    for task, scores in claims.of_k(runs).items():
+        places = claims.center(scores.mean(-1))
+        rates = [f"{design.RATES[0] * 2**place:.1e}" for place in places]
+        cells = [task, f"{design.budgets()[task]:,}", *rates, *map(two, claims.slopes(places))]
+        yield f"| {' | '.join(cells)} |"
+
+
+def rules_table(_, runs):
+    """What rules for the rate that differ in k's exponent score in E3, each at the nearest rate of the grid."""
+    of_task, rates = claims.of_k(runs), np.log2(design.RATES)
+    yield f"| the rate falls as | {ARMS} | all, minus the law |"
+    yield "|---|" + "---|" * (len(design.K_ARMS) + 1)
+    law = None
+    for name, exponent in (("1 / k, the law", 1), ("1 / sqrt(k)", 0.5), ("not with k", 0)):
+        found = np.empty((len(of_task), len(design.K_ARMS)))
+        for i, (task, scores) in enumerate(of_task.items()):
+            for arm, (rows, epochs) in enumerate(design.K_ARMS):
+                rate = design.law(design.budgets()[task]) / (epochs / 4 * 256 / rows) ** exponent
+                found[i, arm] = scores[arm, np.abs(rates - np.log2(rate)).argmin()].mean()
+        law, gain = (found.mean(1), "") if law is None else (law, interval(found.mean(1) - law))
+        yield f"| {name} | {' | '.join(f'{mean:.2f}' for mean in found.mean(0))} | {gain} |"
+
+
+def shifted_table(_, runs):
+    """What L4's method measures where the slope is known: 256 rows' and 4 epochs' curves, moved along the rates."""
+    curves, rng = [scores[1] for scores in claims.of_k(runs).values()], np.random.default_rng(0)
+    places = np.arange(len(design.RATES))
+    yield "| true slope | measured, mean of 300 studies | deviation of a study |"
+    yield "|---|---|---|"
+    for slope in (-1, -0.5, 0):
+        studies = []
+        for _ in range(300):
+            values = []
+            for curve in curves:
+                best = [
+                    claims.center(curve[np.clip(places - moved, 0, places[-1])][:, rng.integers(3, size=3)].mean(-1))
+                    for moved in np.rint(slope * np.array((-2, 0, 2, 2, -2))).astype(int)  # log2 k of design.K_ARMS
+                ]
+                values.append(np.mean(claims.slopes(best)))
+            studies.append(np.mean(values))
+        yield f"| {slope:g} | {np.mean(studies):.2f} | {np.std(studies):.2f} |"
+
+
 def diagnostics_table(_, runs):
     """What N x T at one rate and the rate at one N x T do to the diagnostics of E1's runs, and L13's correlations."""
     yield f"| | {' | '.join(claims.CHANGES)} | Spearman's rho with the return |"
@@ -199,6 +247,9 @@ TABLES = {  # of each page: the experiment that a table needs, and what writes i
         "claims": ("E1", claims_table),
         "settings": ("E1", settings_table),
         "k": ("E3", k_table),
+        "best_rates": ("E3", best_rates_table),
+        "rules": ("E3", rules_table),
+        "shifted": ("E3", shifted_table),
         "new": ("E4", of_experiment("E4")),
         "images": ("E5", of_experiment("E5")),
         "more": ("E7", of_experiment("E7")),
