@@ -129,7 +129,8 @@ def law_rate(total_timesteps: int, adam_steps_per_step: float) -> float:
         4e-3 x sqrt(150,000 / total_timesteps) x (16 / 1024) / adam_steps_per_step
 
     adam_steps_per_step: Adam's steps per environment step, epochs / rows of a minibatch; 16 / 1024 at 4 epochs and
-    minibatches of 256 rows. Made of the atlas's best rates and of 26 settings that others have tuned.
+    minibatches of 256 rows. Made of the atlas's best rates and of 26 settings that others have tuned. On ten tasks the
+    best rate then fell more slowly, as adam_steps_per_step^-0.52 [-0.69, -0.35] (results/second_look, L4).
     """
     return float(f"{4e-3 * math.sqrt(150_000 / total_timesteps) * (16 / 1024) / adam_steps_per_step:.1e}")
 
