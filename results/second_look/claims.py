@@ -1,4 +1,4 @@
-"""The second look: what should somebody do? L1 to L17 as results/CLAIMS.md registers them; the runs are in blocks/.
+"""The second look: what should somebody do? L1 to L18 as results/CLAIMS.md registers them; the runs are in blocks/.
 
 A task's number is made of means over seeds; Student's t over tasks. An experiment counts once it has run on all tasks
 with the first of their seeds; a claim is made once all of its experiments count.
@@ -265,13 +265,13 @@ def budgets_of(tasks):
 
 
 def claims(scores):
-    """L1 to L17, as far as their experiments count."""
+    """L1 to L18, as far as their experiments count."""
     found, runs = Claims(scores), scores.table
     counts, counted = set(runs["arm"]), design.counted()
     e1 = means(runs, "E1", tasks=counted)
 
     def add(name, text, tested, family=SECONDARY, quantity="score"):
-        arm = {"L1": "E4", "L4": "E3", "L4b": "E3", "L15": "E5", "L17": "E7"}.get(name, "E1")
+        arm = {"L1": "E4", "L4": "E3", "L4b": "E3", "L15": "E5", "L17": "E7", "L18": "E8"}.get(name, "E1")
         own = runs[(runs["arm"] == arm) & ((runs["name"] != "sb3") | (name == "L14"))]
         seeds = int(own.groupby(["env_id", "name", "total_timesteps"]).size().min())
         claim = {"name": name, "family": family, "quantity": quantity, "seeds": seeds, "needs": "", "by_task": False}
@@ -358,6 +358,14 @@ def claims(scores):
         values = e7["four, law"] - e7["four, law of 8 x 128"]
         add("L17", "32x128, four minibatches: its own law beats the rate of 8x128", over_tasks(values))
         add("L17", "four minibatches minus sixteen, each at its law", over_tasks(e7["four, law"] - e7["sixteen, law"]))
+    if "E8" in counts:
+        e8 = means(runs, "E8")
+        values = e8["square root"] - e8["law"]
+        add("L18", "10 epochs of 32 rows: the square root of k beats the law", over_tasks(values))
+        values = e8["law of 256 rows"] - e8["square root"]
+        add("L18", "the same without k minus the square root", over_tasks(values), ESTIMATE)
+        values = e8["square root"] - e1["law"][e8.index]
+        add("L18", "10 epochs of 32 rows at the square root minus 4 of 256 at the law", over_tasks(values), ESTIMATE)
     return found
 
 

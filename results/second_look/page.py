@@ -253,6 +253,7 @@ TABLES = {  # of each page: the experiment that a table needs, and what writes i
         "new": ("E4", of_experiment("E4")),
         "images": ("E5", of_experiment("E5")),
         "more": ("E7", of_experiment("E7")),
+        "real": ("E8", of_experiment("E8")),
         "tasks": ("E1", tasks_table),
         "cost": ("E1", cost_table),
     },
