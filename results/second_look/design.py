@@ -11,14 +11,14 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from support import recipe
+from support import catalog, recipe
 
 HERE = Path(__file__).resolve().parent
 ATLAS = HERE.parent / "atlas"
 
 SEEDS = range(301, 311)  # of E1; all tasks have the first FEWEST before one has more
 FEWEST = 6
-FEWER = 3  # the same of E2, E4, E5 and E7, and
+FEWER = 3  # the same of E2, E4, E5, E7 and E8, and
 FEWEST_SB3 = 2  # of sb3
 TUNED_SEEDS = range(311, 314)  # of E3
 RATES = tuple(1.25e-4 * 2**i for i in range(11))  # of E3, the same for every k
@@ -46,7 +46,7 @@ KEYS = [*Setting._fields[:-1], "anneal_lr", "seed"]  # of a row in a block; sb3 
 
 
 class Block(NamedTuple):
-    arm: str  # E1 to E7
+    arm: str  # E1 to E8
     task: str
     runs: list  # (name of the setting, Setting, seed)
 
@@ -143,6 +143,16 @@ def more_environments(steps):
     }
 
 
+def real_actions(steps):
+    """E8: ppo_envpool.py's epochs and minibatches for real actions, k 20 times that of E1."""
+    rates = {
+        "law": law(steps, 32, 10),
+        "square root": float(f"{law(steps) / 20**0.5:.1e}"),
+        "law of 256 rows": law(steps),
+    }
+    return {name: setting(FEW, rate, steps, 32, 10) for name, rate in rates.items()}
+
+
 # ---- tasks -----------------------------------------------------------------------------------------------------------
 def table_of(name):
     """A CSV of the atlas."""
@@ -175,6 +185,12 @@ def tuned_tasks():
     """E3's ten, {task: budget}."""
     short = sorted(task for task, steps in counted().items() if steps <= 150_000)
     return {task: budgets()[task] for task in random.Random(1).sample(short, NUM_TUNED)}
+
+
+def real_tasks():
+    """E8's: those with real actions of the counted ones with budgets up to 150,000, {task: budget}."""
+    short = {task: steps for task, steps in counted().items() if steps <= 150_000}
+    return {task: steps for task, steps in short.items() if task in catalog.CONTINUOUS}
 
 
 def fresh_tasks():
@@ -217,6 +233,7 @@ def blocks():
     fresh = dict.fromkeys(fresh_tasks(), NEW_BUDGETS)
     add("E1", forty, same_budgets, SEEDS[:FEWEST])
     add("E3", tuned_tasks(), adam_steps, TUNED_SEEDS)
+    add("E8", real_tasks(), real_actions, fewer)
     add("E4", fresh, new_tasks, fewer)
     add("E2", forty, longer, fewer)
     add("E1", forty, most_have, SEEDS[:FEWEST_SB3])

@@ -47,7 +47,7 @@ class Args:
     what: Positional[Literal["status", "run"]]  # see above
     runs_dir: Path = Path("runs")  # where the run directories are until their block has ended
     blocks: Path = HERE / "blocks"  # where the finished blocks stand
-    arms: Tuple[str, ...] = ("E1", "E2", "E3", "E4", "E5", "E7")  # the experiments whose runs are made
+    arms: Tuple[str, ...] = ("E1", "E2", "E3", "E4", "E5", "E7", "E8")  # the experiments whose runs are made
     workers: Count = 2  # processes that train side by side
     after: Optional[str] = None  # a shell command that runs after each block, such as a commit
 
