@@ -301,4 +301,11 @@ def test_the_tables_of_the_page(planted, judged):
     value, low, high = student(raised - default)
     row = next(line for line in found["settings"] if line.startswith("| 8 x 128, 2e-3"))
     assert f"{raised.mean():.2f} | {value:+.2f} [{low:+.2f}, {high:+.2f}]" in row
+    slopes = [np.mean([float(cell) for cell in line.split("|")[-3:-1]]) for line in found["best_rates"][2:]]
+    assert np.mean(slopes) == pytest.approx(float(judged[TEXTS["L4"]]["value"]), abs=6e-3)
+    e1 = planted[(planted["arm"] == "E1") & (planted["learning_rate"] == 2e-3) & (planted["state"] == "done")]
+    ess = e1.pivot_table(index="env_id", columns="num_envs", values="ess")
+    row = next(line for line in found["forty"] if line.startswith("| ESS"))
+    assert row.startswith(f"| ESS, % | {(ess[128] > ess[8]).sum()} up, {(ess[128] < ess[8]).sum()} down;")
+    assert sum(int(line.split("|")[2]) for line in found["families"][2:-1]) == len(raised)
     assert len(found["claims"]) == 2 + len(judged) and len(found["tasks"]) == 2 + len(BUDGETS)

@@ -37,9 +37,10 @@ DIAGNOSTICS = {  # name: column, its words, P1's direction with more environment
 CHANGES = {  # from one of E1's settings to another: N x T at one rate, then the rate at one N x T
     "8 x 128 to 128 x 8, at 2e-3": ("2e-3", "many, 2e-3"),
     "8 x 128 to 128 x 8, at the law's rate": ("law", "many, law"),
+    "8 x 128 to 32 x 32, at 2e-3": ("2e-3", "middle, 2e-3"),
     "2.5e-4 to 2e-3, at 8 x 128": ("default", "2e-3"),
 }
-N_BY_T, _, RATE = CHANGES
+N_BY_T, *_, RATE = CHANGES
 AXES = {  # of L7 to L12: few and many environments, each (experiment, setting)
     "8x128 to 128x8 at 2e-3": (("E1", "2e-3"), ("E1", "many, 2e-3")),
     "8x128 to 32x128 with four minibatches, at one rate": (("E1", "law"), ("E7", "four, law of 8 x 128")),
@@ -370,12 +371,12 @@ def claims(scores):
 
 
 def effects(runs, few, many, column):
-    """A number per task: how far a diagnostic moves from few to many environments, in deviations over seeds."""
+    """{task: a number}: how far a diagnostic moves from few to many environments, in deviations over seeds."""
     sides = []
     for arm, name in (few, many):
         own = runs[(runs["arm"] == arm) & (runs["name"] == name)]
         sides.append({task: of[column].dropna().to_numpy(float) for task, of in own.groupby("env_id", sort=False)})
-    return [effect(sides[0][task], sides[1][task]) for task in sides[1] if task in sides[0]]
+    return pd.Series({task: effect(sides[0][task], sides[1][task]) for task in sides[1] if task in sides[0]})
 
 
 def rank_correlations(runs, column):
@@ -442,7 +443,7 @@ def draw(scores):
     for place, (column, _, _) in enumerate(DIAGNOSTICS.values()):
         for offset, change, color in ((-0.2, RATE, BLUE), (0.2, N_BY_T, VERMILLION)):
             before, after = CHANGES[change]
-            values = np.array(effects(scores.table, ("E1", before), ("E1", after), column))
+            values = effects(scores.table, ("E1", before), ("E1", after), column)
             for sign in (1, -1):
                 right.barh(place + offset, sign * (sign * values > 0).sum(), height=0.36, color=color, alpha=0.85)
     labels = [column.replace("_", " ").replace("ess", "ESS") for column, _, _ in DIAGNOSTICS.values()]

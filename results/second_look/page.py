@@ -24,6 +24,7 @@ from support import arguments
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "README.md"
 NETWORK = HERE.parent / "diagnostics" / "README.md"  # what the settings do to the network
+NEAR = 0.1  # scores that differ by less are called equal
 MEASURED = {
     "feature_rank": "feature rank",
     "dormant_neurons": "dormant neurons, %",
@@ -217,17 +218,47 @@ def shifted_table(_, runs):
         yield f"| {slope:g} | {np.mean(studies):.2f} | {np.std(studies):.2f} |"
 
 
+def up_and_down(effects):
+    """On how many tasks a diagnostic rises and falls."""
+    return f"{(effects > 0).sum()} up, {(effects < 0).sum()} down"
+
+
 def diagnostics_table(_, runs):
-    """What N x T at one rate and the rate at one N x T do to the diagnostics of E1's runs, and L13's correlations."""
-    yield f"| | {' | '.join(claims.CHANGES)} | Spearman's rho with the return |"
-    yield "|---|" + "---|" * (len(claims.CHANGES) + 1)
+    """What N x T at one rate and the rate at one N x T do to the diagnostics of E1's runs, and L13's correlations.
+
+    The last column but one: N x T again, of the tasks on which the mean scores of both differ by less than NEAR.
+    """
+    scores = claims.means(runs, "E1")
+    few, many = claims.CHANGES[claims.N_BY_T]
+    near = (scores[many] - scores[few]).abs() < NEAR
+    columns = [*claims.CHANGES, f"the first, {near.sum()} tasks of equal score", "Spearman's rho with the return"]
+    yield f"| | {' | '.join(columns)} |"
+    yield "|---|" + "---|" * (len(claims.CHANGES) + 2)
     for column in MEASURED:
-        cells = []
-        for before, after in claims.CHANGES.values():
-            effects = np.array(claims.effects(runs, ("E1", before), ("E1", after), column))
-            cells.append(f"{(effects > 0).sum()} up, {(effects < 0).sum()} down; {two(np.nanmedian(effects))}")
+        each = {
+            change: claims.effects(runs, ("E1", before), ("E1", after), column)
+            for change, (before, after) in claims.CHANGES.items()
+        }
+        cells = [f"{up_and_down(effects)}; {two(np.nanmedian(effects))}" for effects in each.values()]
+        cells.append(up_and_down(each[claims.N_BY_T][near]))
         rhos = np.array(claims.rank_correlations(runs, column))
         yield f"| {' | '.join([MEASURED[column], *cells, interval(rhos)])} |"
+
+
+def families_table(_, runs):
+    """By family: two gains of E1's counted tasks, and where N x T moves gradient kurtosis and ESS, of all forty."""
+    family = design.table_of("budgets").set_index("task")["family"]
+    scores, change = claims.means(runs, "E1", tasks=design.counted()), claims.CHANGES[claims.N_BY_T]
+    raised, few = scores["2e-3"] - scores["default"], scores["2e-3"] - scores["many, 2e-3"]
+    arms = [("E1", name) for name in change]
+    moved = [claims.effects(runs, *arms, column) for column in ("gradient_kurtosis", "ess")]
+    yield "| family | tasks | 2e-3 minus 2.5e-4 | 8 x 128 minus 128 x 8, at 2e-3 | kurtosis, at 128 x 8 | ESS |"
+    yield "|---|---|---|---|---|---|"
+    for name, gain in raised.groupby(family):
+        counts = (up_and_down(effects[family.reindex(effects.index) == name]) for effects in moved)
+        yield f"| {name} | {len(gain)} | {two(gain.mean())} | {two(few[gain.index].mean())} | {' | '.join(counts)} |"
+    units = [interval(gains.groupby(family).mean().to_numpy()) for gains in (raised, few)]
+    yield f"| mean of the families | | {' | '.join(units)} | | |"
 
 
 def levels_table(_, runs):
@@ -268,6 +299,7 @@ TABLES = {  # of each page: the experiment that a table needs, and what writes i
         "images": ("E5", of_experiment("E5")),
         "more": ("E7", of_experiment("E7")),
         "real": ("E8", of_experiment("E8")),
+        "families": ("E1", families_table),
         "tasks": ("E1", tasks_table),
         "cost": ("E1", cost_table),
     },
