@@ -289,6 +289,24 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     assert done[:2] == ["fsync", "replace"] and (tmp_path / "done.json").read_bytes() == b"{}"
 
 
+def test_a_checkpoint_keeps_its_name_while_the_next_one_is_written(tmp_path, monkeypatch):
+    """A kill -9 just before the new file has its name leaves the old one; a file system without hard links works."""
+
+    def stop(*_):
+        raise PermissionError
+
+    path, previous = tmp_path / "checkpoint.pt", tmp_path / "checkpoint.prev.pt"
+    for data in (b"1", b"2"):
+        reading.write_atomically(path, data, previous)
+    with monkeypatch.context() as context, pytest.raises(PermissionError):
+        context.setattr(os, "replace", stop)
+        reading.write_atomically(path, b"3", previous)
+    assert (path.read_bytes(), previous.read_bytes()) == (b"2", b"2")
+    monkeypatch.setattr(os, "link", stop)
+    reading.write_atomically(path, b"4", previous)
+    assert (path.read_bytes(), previous.read_bytes()) == (b"4", b"2")
+
+
 def test_damaged_arrays_are_none(tmp_path):
     arrays = {"obs": np.arange(300).reshape(100, 3), "value": np.ones(100, np.float32)}
     for write in (np.savez, np.savez_compressed):

@@ -52,8 +52,18 @@ def write_atomically(path: Path, data: bytes, previous: Optional[Path] = None, w
             partial.unlink()
         raise
     if previous and path.exists():
-        os.replace(path, previous)
+        keep(path, previous)
     os.replace(partial, path)
+
+
+def keep(path: Path, previous: Path) -> None:
+    """Gives a file its name from before the next one. `path` goes on existing, for a reader and for a kill -9."""
+    with contextlib.suppress(FileNotFoundError):
+        previous.unlink()
+    try:
+        os.link(path, previous)
+    except OSError:  # a file system without hard links
+        os.replace(path, previous)
 
 
 def find_runs(root: Path) -> List[Path]:
