@@ -289,22 +289,29 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     assert done[:2] == ["fsync", "replace"] and (tmp_path / "done.json").read_bytes() == b"{}"
 
 
-def test_a_checkpoint_keeps_its_name_while_the_next_one_is_written(tmp_path, monkeypatch):
-    """A kill -9 just before the new file has its name leaves the old one; a file system without hard links works."""
+@pytest.mark.parametrize("stops_at, kept", [(1, b"1"), (2, b"2")])
+def test_a_checkpoint_keeps_its_name_while_the_next_one_is_written(tmp_path, monkeypatch, stops_at, kept):
+    """A kill -9 before either file has its new name leaves two; a file system without hard links works."""
+    path, previous, calls, replace = tmp_path / "checkpoint.pt", tmp_path / "checkpoint.prev.pt", [], os.replace
 
-    def stop(*_):
-        raise PermissionError
+    def stop(*names):
+        calls.append(names)
+        if len(calls) == stops_at:
+            raise PermissionError
+        replace(*names)
 
-    path, previous = tmp_path / "checkpoint.pt", tmp_path / "checkpoint.prev.pt"
     for data in (b"1", b"2"):
         reading.write_atomically(path, data, previous)
     with monkeypatch.context() as context, pytest.raises(PermissionError):
         context.setattr(os, "replace", stop)
         reading.write_atomically(path, b"3", previous)
-    assert (path.read_bytes(), previous.read_bytes()) == (b"2", b"2")
+    assert (path.read_bytes(), previous.read_bytes()) == (b"2", kept)
+    reading.write_atomically(path, b"3", previous)
+    assert (path.read_bytes(), previous.read_bytes()) == (b"3", b"2") and len([*tmp_path.iterdir()]) == 2
+    stops_at = len(calls) + 1
     monkeypatch.setattr(os, "link", stop)
     reading.write_atomically(path, b"4", previous)
-    assert (path.read_bytes(), previous.read_bytes()) == (b"4", b"2")
+    assert (path.read_bytes(), previous.read_bytes()) == (b"4", b"3")
 
 
 def test_damaged_arrays_are_none(tmp_path):

@@ -57,13 +57,18 @@ def write_atomically(path: Path, data: bytes, previous: Optional[Path] = None, w
 
 
 def keep(path: Path, previous: Path) -> None:
-    """Gives a file its name from before the next one. `path` goes on existing, for a reader and for a kill -9."""
+    """Gives a file a second name. At no time is either name without a file, for a reader or after a kill -9."""
+    partial = path.with_name(f".{previous.name}.partial")
     with contextlib.suppress(FileNotFoundError):
-        previous.unlink()
+        partial.unlink()
     try:
-        os.link(path, previous)
+        os.link(path, partial)
     except OSError:  # a file system without hard links
         os.replace(path, previous)
+        return
+    os.replace(partial, previous)
+    with contextlib.suppress(FileNotFoundError):  # os.replace does nothing if both names are of one file
+        partial.unlink()
 
 
 def find_runs(root: Path) -> List[Path]:
