@@ -25,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 PAGE = HERE / "README.md"
 NETWORK = HERE.parent / "diagnostics" / "README.md"  # what the settings do to the network
 NEAR = 0.1  # scores that differ by less are called equal
+ODD = "BabyAI-GoToOpen-v0"  # of E4, counted: the task that moves its means most
 MEASURED = {
     "feature_rank": "feature rank",
     "dormant_neurons": "dormant neurons, %",
@@ -122,20 +123,59 @@ def of_tasks(own):
     return cells.unstack(sort=False)
 
 
+def learned_tasks(runs):
+    """E4's tasks that a setting has learned, in their order."""
+    own = runs[runs["arm"] == "E4"]
+    return [task for task, of_task in own.groupby("env_id", sort=False) if claims.learned(of_task)]
+
+
 def of_experiment(arm):
-    """The table of one experiment: a row a task and budget, a column a setting."""
+    """The table of one experiment: a row a task and budget, a column a setting. Of E4 the tasks that were learned."""
 
     def table(_, runs):
         own = runs[runs["arm"] == arm]
+        own = own[own["env_id"].isin(learned_tasks(runs))] if arm == "E4" else own
         names = list(own["name"].drop_duplicates())
-        yield f"| task | steps | {' | '.join(names)} |"
+        yield f"| task | steps | {' | '.join(NAMES[name] if arm == 'E4' else name for name in names)} |"
         yield "|---|---|" + "---|" * len(names)
         for (task, steps), of_task in own.groupby(["env_id", "total_timesteps"], sort=False):
             words = task.removeprefix("gymnasium:minatar_tasks:")
-            words += " (not learned)" * (arm == "E4" and not claims.learned(own[own["env_id"] == task]))
             yield f"| {words} | {steps:,} | {' | '.join(of_tasks(of_task).loc[task, names])} |"
 
     return table
+
+
+def new_gains_table(_, runs):
+    """What E4's comparisons say on the tasks that were learned, and without the one that moves them most."""
+    good = learned_tasks(runs)
+    means, own = claims.means(runs, "E4").loc[good], runs[runs["arm"] == "E4"]
+    by_budget = own.pivot_table(index="env_id", columns=["total_timesteps", "name"], values="score").loc[good]
+    family = design.table_of("speeds").set_index("task")["family"]
+    columns = [f"in {steps:,} steps" for steps in design.NEW_BUDGETS]
+    columns = [f"{len(good)} tasks", "better on", *columns, "families as units", f"without {ODD}"]
+    yield f"| | {' | '.join(columns)} |"
+    yield "|---|" + "---|" * len(columns)
+    for name, other in (("law", "default"), ("2e-3", "default"), ("law", "2e-3"), ("2e-3", "many, 2e-3")):
+        gain = means[name] - means[other]
+        cells = [interval(gain.to_numpy()), f"{(gain > 0).sum()} of {len(gain)}"]
+        cells += [
+            interval((by_budget[steps, name] - by_budget[steps, other]).to_numpy()) for steps in design.NEW_BUDGETS
+        ]
+        cells.append(interval(gain.groupby(family.reindex(gain.index)).mean().to_numpy()))
+        cells.append(interval(gain.drop(ODD, errors="ignore").to_numpy()))
+        yield f"| {NAMES[name]}, minus {NAMES[other]} | {' | '.join(cells)} |"
+
+
+def not_learned_table(_, runs):
+    """The mean returns of E4's other tasks, whose scores mean nothing, and of ODD, beside random play's."""
+    counted = [task for task in learned_tasks(runs) if task != ODD]
+    own, play = runs[(runs["arm"] == "E4") & ~runs["env_id"].isin(counted)], claims.random_play()["random"]
+    names = list(own["name"].drop_duplicates())
+    yield f"| task | steps | random play | {' | '.join(NAMES[name] for name in names)} |"
+    yield "|---|---|---|" + "---|" * len(names)
+    for (task, steps), of_task in own.groupby(["env_id", "total_timesteps"], sort=False):
+        returns = of_task.groupby("name")["final_return"].mean()
+        yield f"| {task} | {steps:,} | {play[task]:.3g} | {' | '.join(f'{returns[name]:.3g}' for name in names)} |"
 
 
 def k_table(_, runs):
@@ -295,7 +335,9 @@ TABLES = {  # of each page: the experiment that a table needs, and what writes i
         "best_rates": ("E3", best_rates_table),
         "rules": ("E3", rules_table),
         "shifted": ("E3", shifted_table),
+        "new_gains": ("E4", new_gains_table),
         "new": ("E4", of_experiment("E4")),
+        "not_learned": ("E4", not_learned_table),
         "images": ("E5", of_experiment("E5")),
         "more": ("E7", of_experiment("E7")),
         "real": ("E8", of_experiment("E8")),
