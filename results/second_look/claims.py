@@ -272,7 +272,8 @@ def claims(scores):
     e1 = means(runs, "E1", tasks=counted)
 
     def add(name, text, tested, family=SECONDARY, quantity="score"):
-        arm = {"L1": "E4", "L4": "E3", "L4b": "E3", "L15": "E5", "L17": "E7", "L18": "E8"}.get(name, "E1")
+        arm = {"L4": "E3", "L4b": "E3", "L15": "E5", "L17": "E7", "L18": "E8"}.get(name, "E1")
+        arm = "E4" if "without a pilot" in text else arm
         own = runs[(runs["arm"] == arm) & ((runs["name"] != "sb3") | (name == "L14"))]
         seeds = int(own.groupby(["env_id", "name", "total_timesteps"]).size().min())
         claim = {"name": name, "family": family, "quantity": quantity, "seeds": seeds, "needs": "", "by_task": False}

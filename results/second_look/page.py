@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 from analysis import experiment, markdown
+from analysis.estimates import ALPHA, CONTRADICTED, SUPPORTED
 from scipy import stats
 
 from results.second_look import claims, design
@@ -80,6 +81,8 @@ def claims_table(verdicts, _):
             half += f", {widths[expected[0]]:.2f}"
         name = f"{row.name}*" if row.family == "primary" else row.name
         verdict = row.verdict if row.family != "estimate" else "estimate"
+        chance = {SUPPORTED: row.p_holm, CONTRADICTED: row.p_holm_opposite}.get(verdict)
+        verdict += ", not after Holm" * bool(chance and float(chance) >= ALPHA)
         corrected = f"; p {float(row.p_holm):.2g} after Holm" if row.family == "primary" and row.verdict else ""
         cells = [name, row.claim, f"{two(row.value)}{interval}", half, row.seeds, verdict, f"{row.remark}{corrected}"]
         yield f"| {' | '.join(map(str, cells))} |"
