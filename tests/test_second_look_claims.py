@@ -324,4 +324,5 @@ def test_the_tables_of_the_page(planted, judged):
     assert cells[1:3] == [f"{value:+.2f} [{low:+.2f}, {high:+.2f}]", f"{sum(np.array(values) > 0)} of {len(values)}"]
     tasks = {name: {line.split(" ")[1] for line in found[name][2:]} for name in ("new", "not_learned")}
     assert len(tasks["new"]) == len(values) and tasks["new"] | tasks["not_learned"] == set(design.fresh_tasks())
+    assert tasks["new"] & tasks["not_learned"] == {page.ODD}
     assert len(found["claims"]) == 2 + len(judged) and len(found["tasks"]) == 2 + len(BUDGETS)
