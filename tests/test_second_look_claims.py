@@ -272,6 +272,7 @@ def best_of_three():
         (" | the law's rate: 4e-3 for 150,000 steps", lambda: gain_of(lambda _: at(8, 128, 2.5e-4), by_law)),
         (" | the law's rate, on 14 other tasks", lambda: l1(OWN)),
         ("2e-3 | the law's rate", lambda: gain_of(raised, by_law)),
+        (" | the law's rate on the 14 others", lambda: student(of_new_tasks(OWN, raised, by_law))),
         ("one run | the best of three", best_of_three),
         ("128 x 8 at 2e-3 | 8 x 128 at 2e-3", lambda: gain_of(lambda _: at(128, 8, 2e-3), raised)),
         (
