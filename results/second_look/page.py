@@ -149,13 +149,24 @@ def of_experiment(arm):
 
 
 def new_gains_table(_, runs):
-    """What E4's comparisons say on the tasks that were learned, and without the one that moves them most."""
+    """What E4's comparisons say on the tasks that were learned, and without the one task that moves them most."""
     good = learned_tasks(runs)
     means, own = claims.means(runs, "E4").loc[good], runs[runs["arm"] == "E4"]
     by_budget = own.pivot_table(index="env_id", columns=["total_timesteps", "name"], values="score").loc[good]
+    returns = own.pivot_table(index="env_id", columns=["name", "total_timesteps"], values="final_return").loc[good]
+    returns = returns.sub(claims.random_play()["random"][good], axis=0)
+    plain = returns.div(returns.max(axis=1), axis=0).T.groupby(level="name").mean().T
     family = design.table_of("speeds").set_index("task")["family"]
     columns = [f"in {steps:,} steps" for steps in design.NEW_BUDGETS]
-    columns = [f"{len(good)} tasks", "better on", *columns, "families as units", f"without {ODD}"]
+    columns = [
+        f"{len(good)} tasks",
+        "better on",
+        *columns,
+        "families as units",
+        "least without one task",
+        "most",
+        "scaled by the best of all seeds",
+    ]
     yield f"| | {' | '.join(columns)} |"
     yield "|---|" + "---|" * len(columns)
     for name, other in (("law", "default"), ("2e-3", "default"), ("law", "2e-3"), ("2e-3", "many, 2e-3")):
@@ -165,7 +176,10 @@ def new_gains_table(_, runs):
             interval((by_budget[steps, name] - by_budget[steps, other]).to_numpy()) for steps in design.NEW_BUDGETS
         ]
         cells.append(interval(gain.groupby(family.reindex(gain.index)).mean().to_numpy()))
-        cells.append(interval(gain.drop(ODD, errors="ignore").to_numpy()))
+        without = sorted((gain.drop(task).mean(), task) for task in good)
+        for _, task in (without[0], without[-1]):
+            cells.append(f"{interval(gain.drop(task).to_numpy())}, {task}")
+        cells.append(interval((plain[name] - plain[other]).to_numpy()))
         yield f"| {NAMES[name]}, minus {NAMES[other]} | {' | '.join(cells)} |"
 
 

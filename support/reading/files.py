@@ -57,7 +57,7 @@ def write_atomically(path: Path, data: bytes, previous: Optional[Path] = None, w
 
 
 def keep(path: Path, previous: Path) -> None:
-    """Gives a file a second name. At no time is either name without a file, for a reader or after a kill -9."""
+    """Gives a file a second name. With hard links neither name is without a file, for a reader or after a kill -9."""
     partial = path.with_name(f".{previous.name}.partial")
     with contextlib.suppress(FileNotFoundError):
         partial.unlink()
