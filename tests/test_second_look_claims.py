@@ -118,6 +118,18 @@ def of_new_tasks(rows, in_place_of, take):
     return values
 
 
+def on_one_scale(rows, in_place_of, take):
+    """The same where some mean is half a deviation above random play, 1 being the best mean of all seeds."""
+    values = []
+    for task, settings in returns_of(rows, "E4").items():
+        above = {key: np.mean([final(row) for row in own.values()]) - RANDOM[task] for key, own in settings.items()}
+        best = max(above.values())
+        if best > 0.5 * float(PLAY[task]["deviation"]):
+            gains = [above[take, steps] - above[in_place_of, steps] for steps in (200_000, 800_000)]
+            values.append(np.mean(gains) / best)
+    return values
+
+
 def of_e1(rows, task_settings):
     """Mean scores of E1's counted tasks: task_settings(steps) gives the settings to compare."""
     found = []
@@ -135,14 +147,24 @@ def l2(rows):
 
 
 def l3(rows):
-    values, e1 = [], returns_of(rows, "E1")
+    return student([best - three_times for best, three_times, _ in with_e2(rows)])
+
+
+def with_e2(rows):
+    """Of each task that counts three scores at the law's rate: best of three runs, three times the steps, one run."""
+    e1 = returns_of(rows, "E1")
     for task, settings in returns_of(rows, "E2").items():
         if task in NOT_COUNTED:
             continue
         steps = BUDGETS[task]
-        long = [score(row) for row in settings[at(8, 128, law(3 * steps)), 3 * steps].values()]
-        values.append(kept(e1[task][at(8, 128, law(steps)), steps]) - np.mean(long))
-    return student(values)
+        short = e1[task][at(8, 128, law(steps)), steps]
+        long = settings[at(8, 128, law(3 * steps)), 3 * steps]
+        yield kept(short), *(np.mean([score(row) for row in own.values()]) for own in (long, short))
+
+
+def longer(rows):
+    """What three times the steps gain at the law's rate: a number for each of E2's tasks that count."""
+    return [three_times - one_time for _, three_times, one_time in with_e2(rows)]
 
 
 def kept(by_seed):
@@ -323,6 +345,16 @@ def test_the_tables_of_the_page(planted, judged):
     value, low, high = student(values)
     cells = found["new_gains"][-1].split(" | ")
     assert cells[1:3] == [f"{value:+.2f} [{low:+.2f}, {high:+.2f}]", f"{sum(np.array(values) > 0)} of {len(values)}"]
+    ends = sorted(student(np.delete(values, place)) for place in range(len(values)))
+    assert [cell.split(",")[0] + cell.split(",")[1] for cell in cells[6:8]] == [
+        f"{mean:+.2f} [{low:+.2f} {high:+.2f}]" for mean, low, high in (ends[0], ends[-1])
+    ]
+    scaled = student(on_one_scale(planted.to_dict("records"), at(128, 8, 2e-3), at(8, 128, 2e-3)))
+    assert cells[8] == "{:+.2f} [{:+.2f}, {:+.2f}] |".format(*scaled)
+    value, low, high = l3(planted.to_dict("records"))
+    assert f" {value:+.2f} [{low:+.2f}, {high:+.2f}] |" in found["longer"][2]
+    value, low, high = student(longer(planted.to_dict("records")))
+    assert f" {value:+.2f} [{low:+.2f}, {high:+.2f}] |" in found["longer"][3]
     tasks = {name: {line.split(" ")[1] for line in found[name][2:]} for name in ("new", "not_learned")}
     assert len(tasks["new"]) == len(values) and tasks["new"] | tasks["not_learned"] == set(design.fresh_tasks())
     assert tasks["new"] & tasks["not_learned"] == {page.ODD}
