@@ -167,6 +167,17 @@ def longer(rows):
     return [three_times - one_time for _, three_times, one_time in with_e2(rows)]
 
 
+def law_by_rows(rows):
+    """Mean scores of E7's tasks that count, with four minibatches: at the setting's own law, at that of 8 x 128."""
+    values = []
+    for task, settings in returns_of(rows, "E7").items():
+        if task not in NOT_COUNTED:
+            steps = BUDGETS[task]
+            both = [settings[at(32, 128, law(steps, rows), 1024), steps].values() for rows in (1024, 256)]
+            values.append([np.mean([score(row) for row in own]) for own in both])
+    return np.array(values).T
+
+
 def kept(by_seed):
     """The mean score of the runs that are kept, of each three seeds the best in training. by_seed: {seed: row}."""
     runs = [row for _, row in sorted(by_seed.items())]
@@ -340,6 +351,12 @@ def test_the_tables_of_the_page(planted, judged):
     ess = e1.pivot_table(index="env_id", columns="num_envs", values="ess")
     row = next(line for line in found["forty"] if line.startswith("| ESS"))
     assert row.startswith(f"| ESS, % | {(ess[128] > ess[8]).sum()} up, {(ess[128] < ess[8]).sum()} down;")
+    e5 = planted[(planted["arm"] == "E5") & (planted["state"] == "done") & (planted["learning_rate"] == law(1_000_000))]
+    ess = e5.pivot_table(index="env_id", columns="num_envs", values="ess")
+    row = next(line for line in found["images_moves"] if line.startswith("| ESS"))
+    assert row.startswith(f"| ESS, % | {(ess[128] > ess[8]).sum()} up, {(ess[128] < ess[8]).sum()} down;")
+    own, eights = law_by_rows(planted.to_dict("records"))
+    assert " {:+.2f} [{:+.2f}, {:+.2f}] |".format(*student(own - eights)) in found["more_gains"][2]
     assert sum(int(line.split("|")[2]) for line in found["families"][2:-1]) == len(raised)
     values = of_new_tasks(planted.to_dict("records"), lambda _: at(128, 8, 2e-3), lambda _: at(8, 128, 2e-3))
     value, low, high = student(values)

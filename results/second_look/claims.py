@@ -41,6 +41,16 @@ CHANGES = {  # from one of E1's settings to another: N x T at one rate, then the
     "2.5e-4 to 2e-3, at 8 x 128": ("default", "2e-3"),
 }
 N_BY_T, *_, RATE = CHANGES
+MORE = {  # the same to 32 x 128, of E1 and E7: P1's own axis
+    "8 x 128 to 32 x 128, four minibatches, at the rate of 8 x 128": (("E1", "law"), ("E7", "four, law of 8 x 128")),
+    "the same, at its own rate": (("E1", "law"), ("E7", "four, law")),
+    "the same, sixteen minibatches and the rate of 8 x 128": (("E1", "law"), ("E7", "sixteen, law")),
+}
+IMAGES = {  # the same on images
+    "8 x 128 to 128 x 8, at the law's rate": (("E5", "law"), ("E5", "many, law")),
+    "8 x 128 to 32 x 32, at the law's rate": (("E5", "law"), ("E5", "middle, law")),
+    "2.5e-4 to the law's rate, at 8 x 128": (("E5", "default"), ("E5", "law")),
+}
 AXES = {  # of L7 to L12: few and many environments, each (experiment, setting)
     "8x128 to 128x8 at 2e-3": (("E1", "2e-3"), ("E1", "many, 2e-3")),
     "8x128 to 32x128 with four minibatches, at one rate": (("E1", "law"), ("E7", "four, law of 8 x 128")),

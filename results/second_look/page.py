@@ -36,13 +36,14 @@ MEASURED = {
     "ess": "ESS, %",
     "noise_scale": "gradient noise scale",
 }
-NAMES = {  # of the settings of E1 and E2: words of the tables
+NAMES = {  # of the settings of E1, E2, E4 and E5: words of the tables
     "default": "8 x 128, 2.5e-4",
     "2e-3": "8 x 128, 2e-3",
     "law": "8 x 128, law",
     "many, 2e-3": "128 x 8, 2e-3",
     "many, law": "128 x 8, law",
     "middle, 2e-3": "32 x 32, 2e-3",
+    "middle, law": "32 x 32, law",
     "sb3": "stable-baselines3's default",
     "default, E2": "8 x 128, 2.5e-4, three times the steps",
     "law, E2": "8 x 128, law, three times the steps",
@@ -129,19 +130,41 @@ def of_tasks(own):
 def longer_table(_, runs):
     """What more steps, a raised rate and the best of three runs buy, over the tasks that count."""
     scores, long = (claims.means(runs, arm, tasks=design.counted()) for arm in ("E1", "E2"))
-    kept = claims.best_of_threes(runs)
-    family = design.table_of("budgets").set_index("task")["family"]
+    kept = claims.best_of_threes(runs)[long.index]
     rows = {
-        "best of three runs, minus one of three times the steps (L3)": kept[long.index] - long["law"],
+        "best of three runs, minus one of three times the steps (L3)": kept - long["law"],
         "law: three times the steps, minus one": long["law"] - scores["law"],
         "2.5e-4: three times the steps, minus one": long["default"] - scores["default"],
         "three times the steps: law minus 2.5e-4": long["law"] - long["default"],
         "law, minus 2.5e-4 with three times the steps": scores["law"] - long["default"],
     }
-    yield f"| | {len(long)} tasks | better on | families as units | least without one task | most |"
+    yield from gains_lines(rows)
+
+
+def more_gains_table(_, runs):
+    """What the rate, the minibatches and N buy at 32 x 128, over E7's tasks that count."""
+    scores, more = (claims.means(runs, arm, tasks=design.counted()) for arm in ("E1", "E7"))
+    few = scores.loc[more.index]
+    rows = {
+        "four minibatches: its own law, minus the rate of 8 x 128 (L17)": more["four, law"]
+        - more["four, law of 8 x 128"],
+        "each at its law: four minibatches, minus sixteen (L17)": more["four, law"] - more["sixteen, law"],
+        "four minibatches: its own law, minus 2.5e-4": more["four, law"] - more["four, default"],
+        "sixteen minibatches: law minus 2.5e-4": more["sixteen, law"] - more["sixteen, default"],
+        "32 x 128, four minibatches, the rate of 8 x 128, minus 8 x 128": more["four, law of 8 x 128"] - few["law"],
+        "32 x 128, four minibatches, its own law, minus 8 x 128": more["four, law"] - few["law"],
+        "32 x 128, sixteen minibatches, minus 8 x 128, each at the law": more["sixteen, law"] - few["law"],
+    }
+    yield from gains_lines(rows)
+
+
+def gains_lines(rows):
+    """The lines of a table of gains, a number per task each, of the atlas's tasks. rows: {words: gains}."""
+    family = design.table_of("budgets").set_index("task")["family"]
+    num_tasks = len(next(iter(rows.values())))
+    yield f"| | {num_tasks} tasks | better on | families as units | least without one task | most |"
     yield "|---|---|---|---|---|---|"
     for name, gain in rows.items():
-        gain = gain[long.index]
         by_family = gain.groupby(family[gain.index]).mean().to_numpy()
         cells = [interval(gain.to_numpy()), f"{(gain > 0).sum()} of {len(gain)}", interval(by_family)]
         yield f"| {name} | {' | '.join([*cells, *without_one(gain)])} |"
@@ -166,7 +189,7 @@ def of_experiment(arm):
         own = runs[runs["arm"] == arm]
         own = own[own["env_id"].isin(learned_tasks(runs))] if arm == "E4" else own
         names = list(own["name"].drop_duplicates())
-        yield f"| task | steps | {' | '.join(NAMES[name] if arm == 'E4' else name for name in names)} |"
+        yield f"| task | steps | {' | '.join(NAMES[name] if arm in ('E4', 'E5') else name for name in names)} |"
         yield "|---|---|" + "---|" * len(names)
         for (task, steps), of_task in own.groupby(["env_id", "total_timesteps"], sort=False):
             words = task.removeprefix("gymnasium:minatar_tasks:")
@@ -321,7 +344,7 @@ def diagnostics_table(_, runs):
             change: claims.effects(runs, ("E1", before), ("E1", after), column)
             for change, (before, after) in claims.CHANGES.items()
         }
-        cells = [f"{up_and_down(effects)}; {two(np.nanmedian(effects))}" for effects in each.values()]
+        cells = [moved(effects) for effects in each.values()]
         cells.append(up_and_down(each[claims.N_BY_T][near]))
         rhos = np.array(claims.rank_correlations(runs, column))
         yield f"| {' | '.join([MEASURED[column], *cells, interval(rhos)])} |"
@@ -343,15 +366,36 @@ def families_table(_, runs):
     yield f"| mean of the families | | {' | '.join(units)} | | |"
 
 
-def levels_table(_, runs):
-    """The median of each diagnostic over E1's runs with a setting."""
-    own = runs[(runs["arm"] == "E1") & (runs["name"] != "sb3")]
-    names = [name for name in NAMES if name in set(own["name"])]
-    medians = own.groupby("name")[list(MEASURED)].median()
-    yield f"| | {' | '.join(NAMES[name] for name in names)} |"
-    yield "|---|" + "---|" * len(names)
-    for column, words in MEASURED.items():
-        yield f"| {words} | {' | '.join(f'{medians.loc[name, column]:.3g}' for name in names)} |"
+def levels_of(arm):
+    """The table with the median of each diagnostic over an experiment's runs with a setting."""
+
+    def table(_, runs):
+        own = runs[(runs["arm"] == arm) & (runs["name"] != "sb3")]
+        names = [name for name in NAMES if name in set(own["name"])]
+        medians = own.groupby("name")[list(MEASURED)].median()
+        yield f"| | {' | '.join(NAMES[name] for name in names)} |"
+        yield "|---|" + "---|" * len(names)
+        for column, words in MEASURED.items():
+            yield f"| {words} | {' | '.join(f'{medians.loc[name, column]:.3g}' for name in names)} |"
+
+    return table
+
+
+def moves_of(changes):
+    """The table of how many tasks each diagnostic rises and falls on, with the median effect, for some changes."""
+
+    def table(_, runs):
+        yield f"| | {' | '.join(changes)} |"
+        yield "|---|" + "---|" * len(changes)
+        for column, words in MEASURED.items():
+            each = (claims.effects(runs, *change, column) for change in changes.values())
+            yield f"| {words} | {' | '.join(map(moved, each))} |"
+
+    return table
+
+
+def moved(effects):
+    return f"{up_and_down(effects)}; {two(np.nanmedian(effects))}"
 
 
 def cost_table(_, runs):
@@ -382,13 +426,20 @@ TABLES = {  # of each page: the experiment that a table needs, and what writes i
         "new": ("E4", of_experiment("E4")),
         "not_learned": ("E4", not_learned_table),
         "images": ("E5", of_experiment("E5")),
+        "more_gains": ("E7", more_gains_table),
         "more": ("E7", of_experiment("E7")),
         "real": ("E8", of_experiment("E8")),
         "families": ("E1", families_table),
         "tasks": ("E1", tasks_table),
         "cost": ("E1", cost_table),
     },
-    NETWORK: {"forty": ("E1", diagnostics_table), "levels": ("E1", levels_table)},
+    NETWORK: {
+        "forty": ("E1", diagnostics_table),
+        "levels": ("E1", levels_of("E1")),
+        "more_moves": ("E7", moves_of(claims.MORE)),
+        "images_moves": ("E5", moves_of(claims.IMAGES)),
+        "images_levels": ("E5", levels_of("E5")),
+    },
 }
 
 
