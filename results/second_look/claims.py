@@ -51,6 +51,11 @@ IMAGES = {  # the same on images
     "8 x 128 to 32 x 32, at the law's rate": (("E5", "law"), ("E5", "middle, law")),
     "2.5e-4 to the law's rate, at 8 x 128": (("E5", "default"), ("E5", "law")),
 }
+OTHER_ARMS = {  # words of a claim: the experiments whose seeds it counts, the fewest of a setting
+    "without a pilot": {"E4"},
+    "three times as long": {"E1", "E2"},
+    "to 32x128": {"E1", "E7"},
+}
 AXES = {  # of L7 to L12: few and many environments, each (experiment, setting)
     "8x128 to 128x8 at 2e-3": (("E1", "2e-3"), ("E1", "many, 2e-3")),
     "8x128 to 32x128 with four minibatches, at one rate": (("E1", "law"), ("E7", "four, law of 8 x 128")),
@@ -282,10 +287,10 @@ def claims(scores):
     e1 = means(runs, "E1", tasks=counted)
 
     def add(name, text, tested, family=SECONDARY, quantity="score"):
-        arm = {"L4": "E3", "L4b": "E3", "L15": "E5", "L17": "E7", "L18": "E8"}.get(name, "E1")
-        arm = "E4" if "without a pilot" in text else arm
-        own = runs[(runs["arm"] == arm) & ((runs["name"] != "sb3") | (name == "L14"))]
-        seeds = int(own.groupby(["env_id", "name", "total_timesteps"]).size().min())
+        of_name = {"L4": "E3", "L4b": "E3", "L15": "E5", "L17": "E7", "L18": "E8"}.get(name, "E1")
+        arms = next((arms for words, arms in OTHER_ARMS.items() if words in text), {of_name})
+        own = runs[runs["arm"].isin(arms) & ((runs["name"] != "sb3") | (name == "L14"))]
+        seeds = int(own.groupby(["arm", "env_id", "name", "total_timesteps"]).size().min())
         claim = {"name": name, "family": family, "quantity": quantity, "seeds": seeds, "needs": "", "by_task": False}
         found.add(text, lambda view: tested, scores.configs, **claim)
 
