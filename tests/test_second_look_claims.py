@@ -292,6 +292,30 @@ def gain_of(in_place_of, take):
     return student(second - first)
 
 
+def stable_baselines3(_steps):
+    return (1.0, 2048.0, 64.0, 10.0, 3e-4, False)
+
+
+def best_of_three_on_stable_baselines3():
+    counted = {task: settings for task, settings in returns_of(OWN, "E1").items() if task not in NOT_COUNTED}
+    values = []
+    for task, settings in counted.items():
+        default = settings[stable_baselines3(BUDGETS[task]), BUDGETS[task]].values()
+        three = kept(settings[by_law(BUDGETS[task]), BUDGETS[task]])
+        values.append(three - np.mean([score(row) for row in default]))
+    return student(values)
+
+
+def test_the_price_of_stable_baselines3_default():
+    seconds = {}
+    for row in read(LOOK / "cpu_seconds.csv"):
+        seconds.setdefault(row["setting"], []).append(float(row["seconds_per_100000"]))
+    ratio = np.mean(seconds["sb3"]) / np.mean(seconds["law"])
+    for page in (ROOT / "README.md", LOOK / "README.md", ROOT / "results" / "README.md", ROOT / "CHANGELOG.md"):
+        assert f"{ratio:.1f} times the CPU-seconds" in " ".join(page.read_text().split())
+    assert f"{3 / ratio:.1f} of the default's CPU-seconds" in (ROOT / "README.md").read_text()
+
+
 def long_at_the_default():
     """What 2.5e-4 scores with three times the steps, minus the law's rate with one."""
     values, e1 = [], returns_of(OWN, "E1")
@@ -319,6 +343,8 @@ def best_of_three():
         ("2e-3 | the law's rate", lambda: gain_of(raised, by_law)),
         (" | the law's rate on the 14 others", lambda: student(of_new_tasks(OWN, raised, by_law))),
         ("one run | the best of three", best_of_three),
+        ("stable-baselines3's default | the law's rate", lambda: gain_of(stable_baselines3, by_law)),
+        (" | the best of three at the law's rate", best_of_three_on_stable_baselines3),
         (" | three times the steps", lambda: student(longer(OWN))),
         ("three times the steps | the best of three", lambda: l3(OWN)),
         ("the law's rate | 2.5e-4 with three times the steps", long_at_the_default),

@@ -91,10 +91,16 @@ def claims_table(verdicts, _):
 
 
 def settings_table(_, runs):
-    """The mean score of each of E1's settings over the tasks that count, and what it gains on two others."""
+    """The mean score of each of E1's settings over the tasks that count, what it gains on two others, and its price.
+
+    The price is that of 100,000 steps, the mean of the tasks of cpu_seconds.csv; the score is divided by its minutes.
+    """
     means = claims.means(runs, "E1", tasks=design.counted())
-    yield "| setting | score | minus 8 x 128 at 2.5e-4 | better on | minus 8 x 128 at 2e-3 | better on |"
-    yield "|---|---|---|---|---|---|"
+    cost = pd.read_csv(HERE / "cpu_seconds.csv").groupby("setting")["seconds_per_100000"].mean()
+    columns = ["score", "minus 8 x 128 at 2.5e-4", "better on", "minus 8 x 128 at 2e-3", "better on"]
+    columns += ["CPU-seconds of 100,000 steps", "score per CPU-minute"]
+    yield f"| setting | {' | '.join(columns)} |"
+    yield "|---|" + "---|" * len(columns)
     for name, words in NAMES.items():
         if name not in means:
             continue
@@ -102,6 +108,7 @@ def settings_table(_, runs):
         for other in ("default", "2e-3"):
             gain = (means[name] - means[other]).to_numpy()
             cells += [interval(gain), f"{(gain > 0).sum()} of {len(gain)}"] if name != other else ["", ""]
+        cells += [f"{cost[name]:.0f}", f"{60 * means[name].mean() / cost[name]:.2f}"] if name in cost else ["", ""]
         yield f"| {words} | {means[name].mean():.2f} | {' | '.join(cells)} |"
 
 
@@ -145,6 +152,24 @@ def longer_table(_, runs):
         "law minus 2.5e-4, three times the steps": raised_long,
         "law minus 2.5e-4: with three times the steps, minus with one": raised_long - raised,
         "2.5e-4 with three times the steps, minus the law": long["default"] - scores["law"],
+    }
+    yield from gains_lines(rows)
+
+
+def sb3_table(_, runs):
+    """What the law gains on stable-baselines3's default, alone and with as many CPU-seconds or fewer."""
+    scores, long = (claims.means(runs, arm, tasks=design.counted()) for arm in ("E1", "E2"))
+    sb3 = scores["sb3"]
+    short = [task for task in scores.index if design.budgets()[task] <= SHORT]
+    gain = scores["law"] - sb3
+    rows = {
+        "law (L14)": gain,
+        f"the same, the {len(short)} tasks of up to {SHORT:,} steps": gain[short],
+        f"the same, the {len(gain) - len(short)} others": gain.drop(short),
+        "2e-3": scores["2e-3"] - sb3,
+        "2.5e-4": scores["default"] - sb3,
+        "law, the best of three runs": claims.best_of_threes(runs)[scores.index] - sb3,
+        "law, three times the steps": long["law"][scores.index] - sb3,
     }
     yield from gains_lines(rows)
 
@@ -425,6 +450,7 @@ TABLES = {  # of each page: the experiment that a table needs, and what writes i
         "claims": ("E1", claims_table),
         "settings": ("E1", settings_table),
         "longer": ("E2", longer_table),
+        "sb3": ("E1", sb3_table),
         "k": ("E3", k_table),
         "best_rates": ("E3", best_rates_table),
         "rules": ("E3", rules_table),
