@@ -396,6 +396,16 @@ def test_the_tables_of_the_page(planted, judged):
     ess = e5.pivot_table(index="env_id", columns="num_envs", values="ess")
     row = next(line for line in found["images_moves"] if line.startswith("| ESS"))
     assert row.startswith(f"| ESS, % | {(ess[128] > ess[8]).sum()} up, {(ess[128] < ess[8]).sum()} down;")
+    ess = planted[planted["state"] == "done"].groupby(["arm", "env_id", "num_envs", "minibatch_size", "learning_rate"])
+    ess = ess["ess"].mean()
+    tasks = sorted(set(planted.loc[planted["arm"] == "E7", "env_id"]))
+    rates = [law(BUDGETS[task]) for task in tasks]
+    rises = [ess["E7", t, 32, 1024, rate] > ess["E1", t, 8, 256, rate] for t, rate in zip(tasks, rates, strict=True)]
+    families = {row["task"]: row["family"] for row in read(ATLAS / "budgets.csv")}
+    balance = pd.Series(np.where(rises, 1, -1), tasks).groupby(families).sum()
+    row = next(line for line in found["more_moves"] if line.startswith("| ESS"))
+    assert row.startswith(f"| ESS, % | {sum(rises)} up, {len(tasks) - sum(rises)} down;")
+    assert row.split(" | ")[4] == f"{(balance > 0).sum()} up, {(balance < 0).sum()} down"
     own, eights = law_by_rows(planted.to_dict("records"))
     assert " {:+.2f} [{:+.2f}, {:+.2f}] |".format(*student(own - eights)) in found["more_gains"][2]
     assert sum(int(line.split("|")[2]) for line in found["families"][2:-1]) == len(raised)

@@ -116,12 +116,12 @@ def tasks_table(_, runs):
     """The mean score of each task of E1, and of E2, with its 95 % interval over the seeds."""
     own = runs[runs["arm"].isin(("E1", "E2"))]
     found = of_tasks(own.assign(name=own["name"].where(own["arm"] == "E1", own["name"] + ", E2")))
-    names = [name for name in NAMES if name in found]
-    yield f"| task | steps | {' | '.join(NAMES[name] for name in names)} |"
-    yield "|---|---|" + "---|" * len(names)
+    names, kept = [name for name in NAMES if name in found], claims.best_of_threes(runs)
+    yield f"| task | steps | {' | '.join(NAMES[name] for name in names)} | law, best of three |"
+    yield "|---|---|" + "---|" * (len(names) + 1)
     for task, steps in design.budgets().items():
         word = "" if task in design.counted() else " (not counted)"
-        yield f"| {task}{word} | {steps:,} | {' | '.join(found.loc[task, name] for name in names)} |"
+        yield f"| {task}{word} | {steps:,} | {' | '.join(found.loc[task, name] for name in names)} | {kept[task]:.2f} |"
 
 
 def of_tasks(own):
@@ -426,6 +426,21 @@ def moves_of(changes):
     return table
 
 
+def more_moves_table(verdicts, runs):
+    """The same for E7, with the first change by family, and on the tasks whose mean scores differ by less than NEAR."""
+    columns = list(moves_of(claims.MORE)(verdicts, runs))
+    few, many = claims.MORE[next(iter(claims.MORE))]
+    more = claims.means(runs, "E7")[many[1]]
+    near = (more - claims.means(runs, "E1")[few[1]][more.index]).abs() < NEAR
+    family = design.table_of("budgets").set_index("task")["family"]
+    yield f"{columns[0]} the first, by family | the first, {near.sum()} tasks of equal score |"
+    yield f"{columns[1]}---|---|"
+    for line, column in zip(columns[2:], MEASURED, strict=True):
+        effects = claims.effects(runs, few, many, column)
+        by_family = np.sign(effects).groupby(family[effects.index]).sum()
+        yield f"{line} {up_and_down(by_family)} | {up_and_down(effects[near])} |"
+
+
 def moved(effects):
     return f"{up_and_down(effects)}; {two(np.nanmedian(effects))}"
 
@@ -469,7 +484,7 @@ TABLES = {  # of each page: the experiment that a table needs, and what writes i
     NETWORK: {
         "forty": ("E1", diagnostics_table),
         "levels": ("E1", levels_of("E1")),
-        "more_moves": ("E7", moves_of(claims.MORE)),
+        "more_moves": ("E7", more_moves_table),
         "images_moves": ("E5", moves_of(claims.IMAGES)),
         "images_levels": ("E5", levels_of("E5")),
     },
