@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from conftest import ROOT, refusal, study
 
+from support.envs import tasks
+from support.envs.episodes import env_seeds
+
 HERE = ROOT / "results" / "second_look"
 TEXT = ["set", "source", "commit", "file", "task", "atlas", "called", "remark", "steps_run"]  # columns
 
@@ -115,3 +118,16 @@ def test_the_page_has_the_tables_of_the_program(capsys):
     assert public.filled(text, settings, best) == text, "run `python results/second_look/public.py`"
     error = refusal(capsys, public.filled, text.replace("<!-- end -->", ""), settings, best)
     assert "<!-- public.py: fits -->" in error
+
+
+def test_staggered_environments_are_at_different_steps_and_go_on_from_there():
+    staggered = study("second_look", "staggered")
+    envs = tasks.make("CartPole-v1", [env_seeds(seed, "train", 0, range(8)) for seed in (1, 2)], 1)
+    envs.reset()
+    obs = staggered.stagger(envs, np.random.default_rng(0))
+    after, _, ended, *_ = envs.step(np.zeros((2, 8), np.int64))
+    np.testing.assert_allclose(after[..., 0], obs[..., 0] + 0.02 * obs[..., 1], atol=1e-6)  # each its own cart
+    pool = envs.envs
+    pool._send([pool.all_env_ids, pool.all_env_ids, np.zeros(16, np.int32)])
+    steps = pool._recv()[pool._state_keys.index("elapsed_step")][~ended.ravel()]
+    assert len(set(steps)) > 4 and steps.max() < 60

@@ -265,6 +265,22 @@ def test_a_primary_claim_of_planted_runs(planted, judged, name):
     assert [float(row[x]) for x in ("value", "low", "high")] == pytest.approx(found, abs=6e-4)
 
 
+def staggered(rows):
+    """What staggered starts gain at 128 x 8: a number for each of E6's tasks."""
+    found, e1 = [], returns_of(rows, "E1")
+    for task, settings in returns_of(rows, "E6").items():
+        both = (of_task[task][at(128, 8, 2e-3), BUDGETS[task]] for of_task in ({task: settings}, e1))
+        with_it, without = (np.mean([score(row) for row in own.values()]) for own in both)
+        found.append(with_it - without)
+    return found
+
+
+def test_staggered_starts_of_planted_runs(planted, judged):
+    row, found = judged["128x8 at 2e-3: staggered starts beat none"], staggered(planted.to_dict("records"))
+    assert len(found) == 10 and row["seeds"] == 6
+    assert [float(row[x]) for x in ("value", "low", "high")] == pytest.approx(student(found), abs=6e-4)
+
+
 OWN = [row for row in read(ROOT / "results" / "runs.csv.gz") if "second_look" in row["experiment"].split()]
 
 

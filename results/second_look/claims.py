@@ -1,4 +1,4 @@
-"""The second look: what should somebody do? L1 to L18 as results/CLAIMS.md registers them; the runs are in blocks/.
+"""The second look: what should somebody do? L1 to L19 as results/CLAIMS.md registers them; the runs are in blocks/.
 
 A task's number is made of means over seeds; Student's t over tasks. An experiment counts once it has run on all tasks
 with the first of their seeds; a claim is made once all of its experiments count.
@@ -55,6 +55,7 @@ OTHER_ARMS = {  # words of a claim: the experiments whose seeds it counts, the f
     "without a pilot": {"E4"},
     "three times as long": {"E1", "E2"},
     "to 32x128": {"E1", "E7"},
+    "staggered": {"E1", "E6"},
 }
 AXES = {  # of L7 to L12: few and many environments, each (experiment, setting)
     "8x128 to 128x8 at 2e-3": (("E1", "2e-3"), ("E1", "many, 2e-3")),
@@ -281,7 +282,7 @@ def budgets_of(tasks):
 
 
 def claims(scores):
-    """L1 to L18, as far as their experiments count."""
+    """L1 to L19, as far as their experiments count."""
     found, runs = Claims(scores), scores.table
     counts, counted = set(runs["arm"]), design.counted()
     e1 = means(runs, "E1", tasks=counted)
@@ -383,6 +384,13 @@ def claims(scores):
         add("L18", "the same without k minus the square root", over_tasks(values), ESTIMATE)
         values = e8["square root"] - e1["law"][e8.index]
         add("L18", "10 epochs of 32 rows at the square root minus 4 of 256 at the law", over_tasks(values), ESTIMATE)
+    if "E6" in counts:
+        e6 = means(runs, "E6")["many, 2e-3, staggered"]
+        own = e1.loc[e6.index]
+        add("L19", "128x8 at 2e-3: staggered starts beat none", over_tasks(e6 - own["many, 2e-3"]))
+        add("L19", "8x128 minus 128x8 at 2e-3, staggered", over_tasks(own["2e-3"] - e6), ESTIMATE)
+        without = own["2e-3"] - own["many, 2e-3"]
+        add("L19", "8x128 minus 128x8 at 2e-3, not staggered, on these tasks", over_tasks(without), ESTIMATE)
     return found
 
 

@@ -27,6 +27,7 @@ MINATAR = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")  # E5
 MINATAR_STEPS = 1_000_000
 SLOWEST = 4000  # environment steps per CPU-second of E4's tasks, once a family has none of the atlas's speed left
 NUM_NEW, NUM_GRIDS, NUM_TUNED = 20, 8, 10  # tasks of E4, of MiniGrid and BabyAI among them, and of E3
+NUM_LONGEST = 10  # tasks of E6
 GRIDS = ("MiniGrid", "BabyAI")
 
 
@@ -143,6 +144,11 @@ def more_environments(steps):
     }
 
 
+def staggered(steps):
+    """E6: the starts of the environments are staggered (staggered.py)."""
+    return {"many, 2e-3, staggered": setting(MANY, 2e-3, steps)}
+
+
 def real_actions(steps):
     """E8: ppo_envpool.py's epochs and minibatches for real actions, k 20 times that of E1."""
     rates = {
@@ -193,6 +199,11 @@ def real_tasks():
     return {task: steps for task, steps in short.items() if task in catalog.CONTINUOUS}
 
 
+def longest_tasks():
+    """E6's ten of the counted tasks, those with the largest budgets, {task: budget}."""
+    return dict(sorted(counted().items(), key=lambda one: -one[1])[:NUM_LONGEST])
+
+
 def fresh_tasks():
     """E4's twenty: of each family in turn the next in the atlas's drawn order that had no pilot.
 
@@ -239,6 +250,7 @@ def blocks():
     add("E1", forty, most_have, SEEDS[:FEWEST_SB3])
     add("E7", long_enough, more_environments, fewer)
     add("E5", minatar, images, fewer)
+    add("E6", longest_tasks(), staggered, SEEDS[:FEWEST])
     add("E2", forty, longer, SEEDS[FEWER:6])
     add("E1", forty, most_have, SEEDS[FEWEST_SB3:4])
     add("E7", long_enough, more_environments, more)

@@ -1,4 +1,4 @@
-"""The half-widths to expect of L1 to L5 and L17, simulated from the runs of the atlas: half_widths.csv.
+"""The half-widths to expect of L1 to L5, L17 and L19, simulated from the runs of the atlas: half_widths.csv.
 
     python results/second_look/half_widths.py
 
@@ -49,8 +49,9 @@ def of_difference(first, second, num_tasks, seeds, rng):
     """The mean half-width of first minus second, scores (36, 3), with two numbers of seeds and num_tasks tasks."""
     difference = first.mean(1) - second.mean(1)
     noise = first.var(1, ddof=1), second.var(1, ddof=1)
-    tau2 = max(0.0, difference.var(ddof=1) - sum(noise).mean() / 3)
-    shrunken = difference.mean() + (difference - difference.mean()) * (tau2 / difference.var(ddof=1)) ** 0.5
+    variance = difference.var(ddof=1)
+    tau2 = max(0.0, variance - sum(noise).mean() / 3)
+    shrunken = difference.mean() + (difference - difference.mean()) * (tau2 / variance if variance else 0.0) ** 0.5
     found = []
     for _ in range(STUDIES):
         task = rng.integers(len(difference), size=num_tasks)
@@ -97,6 +98,9 @@ def main():
     ]
     rows = [(name, what, of_difference(*others, rng)) for name, what, *others in differences]
     rows.append(("L4", "slope of log rate on log k, 10 tasks", of_slope(np.stack(list(at.values()), 1), 10, rng)))
+    longest = many[[task in design.longest_tasks() for task in sorted(design.counted())]]
+    same = of_difference(longest, longest, len(longest), (6, 6), rng)
+    rows.append(("L19", "128 x 8 at 2e-3 twice, 6 seeds, 10 tasks", same))
     table = pd.DataFrame(rows, columns=["claim", "what", "half_width"]).round({"half_width": 2})
     table.to_csv(HERE / "half_widths.csv", index=False, lineterminator="\n")
     print(table.to_string(index=False))

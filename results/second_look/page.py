@@ -56,6 +56,7 @@ EXPECTED = {  # (claim, beginning of its text): what half_widths.csv calls it
     ("L4", "the best rate falls as 1 / k"): "slope of log rate on log k, 10 tasks",
     ("L5", "the law beats"): "law minus 2e-3, 6 seeds, tasks as in 4e-3 minus 2e-3",
     ("L17", "32x128, four"): "two rates of 32 x 128, 5 seeds, tasks as in 8e-3 minus 2e-3",
+    ("L19", "128x8 at 2e-3"): "128 x 8 at 2e-3 twice, 6 seeds, 10 tasks",
 }
 ARMS = " | ".join(f"{rows} rows, {epochs} epoch{'s' * (epochs > 1)}" for rows, epochs in design.K_ARMS)
 
@@ -189,6 +190,35 @@ def more_gains_table(_, runs):
         "32 x 128, sixteen minibatches, minus 8 x 128, each at the law": more["sixteen, law"] - few["law"],
     }
     yield from gains_lines(rows)
+
+
+def staggered_table(_, runs):
+    """What staggered starts buy, and how far 8 x 128 is above 128 x 8 with them and without, over E6's tasks."""
+    found = means_of_staggered(runs)
+    few, plain, staggered = (found[name] for name in found)
+    yield from gains_lines(
+        {
+            "128 x 8: staggered starts, minus none (L19)": staggered - plain,
+            "8 x 128, minus 128 x 8 with staggered starts": few - staggered,
+            "8 x 128, minus 128 x 8 without": few - plain,
+        }
+    )
+
+
+def each_staggered_table(_, runs):
+    """The mean scores of E6's tasks."""
+    found = means_of_staggered(runs)
+    yield f"| task | steps | {' | '.join(found)} |"
+    yield "|---|---|" + "---|" * len(found.columns)
+    for task, row in found.iterrows():
+        yield f"| {task} | {design.budgets()[task]:,} | {' | '.join(f'{value:.2f}' for value in row)} |"
+
+
+def means_of_staggered(runs):
+    """A row for each of E6's tasks: the scores at 2e-3 of 8 x 128, 128 x 8, and 128 x 8 with staggered starts."""
+    staggered = claims.means(runs, "E6")["many, 2e-3, staggered"]
+    e1 = claims.means(runs, "E1").loc[staggered.index]
+    return pd.DataFrame({"8 x 128": e1["2e-3"], "128 x 8": e1["many, 2e-3"], "128 x 8, staggered": staggered})
 
 
 def gains_lines(rows):
@@ -474,6 +504,8 @@ TABLES = {  # of each page: the experiment that a table needs, and what writes i
         "new": ("E4", of_experiment("E4")),
         "not_learned": ("E4", not_learned_table),
         "images": ("E5", of_experiment("E5")),
+        "staggered": ("E6", staggered_table),
+        "each_staggered": ("E6", each_staggered_table),
         "more_gains": ("E7", more_gains_table),
         "more": ("E7", of_experiment("E7")),
         "real": ("E8", of_experiment("E8")),

@@ -47,7 +47,7 @@ class Args:
     what: Positional[Literal["status", "run"]]  # see above
     runs_dir: Path = Path("runs")  # where the run directories are until their block has ended
     blocks: Path = HERE / "blocks"  # where the finished blocks stand
-    arms: Tuple[str, ...] = ("E1", "E2", "E3", "E4", "E5", "E7", "E8")  # the experiments whose runs are made
+    arms: Tuple[str, ...] = ("E1", "E2", "E3", "E4", "E5", "E6", "E7", "E8")  # the experiments whose runs are made
     workers: Count = 2  # processes that train side by side
     after: Optional[str] = None  # a shell command that runs after each block, such as a commit
 
@@ -80,12 +80,16 @@ def missing(block, folder):
 
 # ---- runs ------------------------------------------------------------------------------------------------------------
 def command(block, one, seed):
-    """The command line of one run, for scripts/launch.py."""
+    """The command line of one run."""
     name = f"n{one.num_envs}_t{one.num_steps}_m{one.minibatch_size}_e{one.update_epochs}"
     name = f"{name}_lr{one.learning_rate:g}_{one.total_timesteps}__s{seed}"
-    words = ["python", "ppo_envpool.py", "--env-id", block.task, "--seed", seed, *design.flags(one)]
+    words = ["python", script_of(block), "--env-id", block.task, "--seed", seed, *design.flags(one)]
     words += ["--num-logs", POINTS, "--eval-episodes", EVAL_EPISODES]
     return shlex.join(map(str, [*words, "--run-name", f"{folder_of(block)}/{name}"]))
+
+
+def script_of(block):
+    return "results/second_look/staggered.py" if block.arm == "E6" else "ppo_envpool.py"
 
 
 def folder_of(block):
@@ -93,9 +97,15 @@ def folder_of(block):
 
 
 def make(block, todo, args):
-    """Trains the runs of a block that are missing. Returns the launcher's exit code; signals reach it too."""
+    """Trains the runs of a block that are missing. Returns the exit code; signals reach the program too.
+
+    That is scripts/launch.py. It puts only runs of ppo_envpool.py in one process; staggered.py gets its lines itself.
+    """
     lines = [f"{command(block, one, seed)} --runs-dir {shlex.quote(str(args.runs_dir))}" for _, one, seed in todo]
     words = [sys.executable, "scripts/launch.py", "--workers", args.workers, "--together", 33, "--timeout", 60]
+    if script_of(block) != "ppo_envpool.py":
+        lines = [shlex.join(shlex.split(line)[2:]) for line in lines]
+        words = [sys.executable, script_of(block), "--runs", "/dev/stdin"]
     paths = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])  # of minatar_tasks.py
     environment = {**os.environ, "PYTHONPATH": paths}
     launcher = subprocess.Popen(list(map(str, words)), stdin=subprocess.PIPE, cwd=ROOT, env=environment)
