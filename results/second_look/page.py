@@ -214,6 +214,17 @@ def each_staggered_table(_, runs):
         yield f"| {task} | {design.budgets()[task]:,} | {' | '.join(f'{value:.2f}' for value in row)} |"
 
 
+def images_gains_table(_, runs):
+    """What E5's settings gain on each game of MinAtar and on the mean of the five: an estimate, no verdict."""
+    scores = claims.means(runs, "E5")
+    games = [task.split("/")[-1].removesuffix("-v1") for task in scores.index]
+    yield f"| | the five games | {' | '.join(games)} |"
+    yield "|---|---|" + "---|" * len(games)
+    for name, other in (("law", "default"), ("law", "many, law"), ("law", "middle, law")):
+        gain = (scores[name] - scores[other]).to_numpy()
+        yield f"| {NAMES[name]}, minus {NAMES[other]} | {interval(gain)} | {' | '.join(map(two, gain))} |"
+
+
 def means_of_staggered(runs):
     """A row for each of E6's tasks: the scores at 2e-3 of 8 x 128, 128 x 8, and 128 x 8 with staggered starts."""
     staggered = claims.means(runs, "E6")["many, 2e-3, staggered"]
@@ -503,6 +514,7 @@ TABLES = {  # of each page: the experiment that a table needs, and what writes i
         "new_gains": ("E4", new_gains_table),
         "new": ("E4", of_experiment("E4")),
         "not_learned": ("E4", not_learned_table),
+        "images_gains": ("E5", images_gains_table),
         "images": ("E5", of_experiment("E5")),
         "staggered": ("E6", staggered_table),
         "each_staggered": ("E6", each_staggered_table),
