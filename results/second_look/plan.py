@@ -105,7 +105,10 @@ def make(block, todo, args):
     words = [sys.executable, "scripts/launch.py", "--workers", args.workers, "--together", 33, "--timeout", 60]
     if script_of(block) != "ppo_envpool.py":
         lines = [shlex.join(shlex.split(line)[2:]) for line in lines]
-        words = [sys.executable, script_of(block), "--runs", "/dev/stdin"]
+        listed = args.runs_dir.resolve() / f"{folder_of(block)}.txt"
+        listed.parent.mkdir(parents=True, exist_ok=True)
+        listed.write_text("\n".join(lines))
+        words = [sys.executable, script_of(block), "--runs", listed]
     paths = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])  # of minatar_tasks.py
     environment = {**os.environ, "PYTHONPATH": paths}
     launcher = subprocess.Popen(list(map(str, words)), stdin=subprocess.PIPE, cwd=ROOT, env=environment)
@@ -193,7 +196,7 @@ def main(args):
         if todo:
             print(f"{block.arm} {block.task}: {len(todo)} runs", flush=True)
             code = make(block, todo, args)
-            if code in STOPPED:
+            if code in STOPPED or not (args.runs_dir / folder_of(block)).exists():
                 return code
             take(block, args)
             shutil.rmtree(args.runs_dir / folder_of(block))
