@@ -336,6 +336,27 @@ def test_the_rate_is_the_laws(words, rate):
     assert training_runs.fill_in(defaults)["learning_rate"] == 2.2e-3
 
 
+@pytest.mark.parametrize(
+    "script, given, rate",
+    [
+        ("ppo_atari_envpool", {}, None),  # 4.9e-4 for ten million steps, and it has 2.5e-4
+        ("ppo_atari_envpool", {"total_timesteps": 500_000}, "0.0022"),
+        ("ppo_atari_envpool", {"total_timesteps": 500_000, "learning_rate": 2e-2}, "0.0022"),
+        ("ppo_atari_envpool", {"total_timesteps": 500_000, "learning_rate": 2e-3}, None),
+        ("ppo_procgen", {}, "0.0033"),
+        ("ppo_isaacgym", {}, "0.036"),
+        ("ppo_isaacgym", {"desired_kl": 0.01}, None),
+        ("pqn_atari_envpool", {"total_timesteps": 500_000}, None),  # no PPO
+        ("ppo_envpool", {"total_timesteps": 500_000, "learning_rate": 2.5e-4}, None),
+    ],
+)
+def test_a_script_with_cleanrls_rate_names_the_laws_if_it_is_another(script, given, rate):
+    arguments = {**reading.default_arguments(str(ROOT / f"{script}.py")), "eval_episodes": 0, **given}
+    arguments["minibatch_size"] = arguments["num_envs"] * arguments["num_steps"] // arguments["num_minibatches"]
+    said = [line for line in recipe.plan(script, arguments, recipe.schedule_of(arguments), 0) if "second_look" in line]
+    assert len(said) == (rate is not None) and all(f"the learning rate {rate};" in line for line in said)
+
+
 def test_a_run_keeps_the_rate_that_it_began_with(tmp_path, monkeypatch, capsys):
     """One that began when the default was another, in its middle; the law is for runs that begin now."""
     words = f"{SIZE} --total-timesteps 1024 --no-diagnostics --checkpoint-minutes 0 --runs-dir {tmp_path}".split()

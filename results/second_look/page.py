@@ -214,12 +214,25 @@ def each_staggered_table(_, runs):
         yield f"| {task} | {design.budgets()[task]:,} | {' | '.join(f'{value:.2f}' for value in row)} |"
 
 
+def images_table(_, runs):
+    """The mean return of each game of MinAtar beside random play's, with its 95 % interval over the seeds."""
+    own, play = runs[runs["arm"] == "E5"], claims.random_play()["random"]
+    found = of_tasks(own.assign(score=own["final_return"]))
+    yield f"| game | random play | {' | '.join(NAMES[name] for name in found)} |"
+    yield "|---|---|" + "---|" * len(found.columns)
+    for task, cells in found.iterrows():
+        yield f"| {game_of(task)} | {play[task]:.2f} | {' | '.join(cells)} |"
+
+
+def game_of(task):
+    return task.split("/")[-1].removesuffix("-v1")
+
+
 def images_gains_table(_, runs):
     """What E5's settings gain on each game of MinAtar and on the mean of the five: an estimate, no verdict."""
     scores = claims.means(runs, "E5")
-    games = [task.split("/")[-1].removesuffix("-v1") for task in scores.index]
-    yield f"| | the five games | {' | '.join(games)} |"
-    yield "|---|---|" + "---|" * len(games)
+    yield f"| | the five games | {' | '.join(map(game_of, scores.index))} |"
+    yield "|---|---|" + "---|" * len(scores)
     for name, other in (("law", "default"), ("law", "many, law"), ("law", "middle, law")):
         gain = (scores[name] - scores[other]).to_numpy()
         yield f"| {NAMES[name]}, minus {NAMES[other]} | {interval(gain)} | {' | '.join(map(two, gain))} |"
@@ -262,11 +275,10 @@ def of_experiment(arm):
         own = runs[runs["arm"] == arm]
         own = own[own["env_id"].isin(learned_tasks(runs))] if arm == "E4" else own
         names = list(own["name"].drop_duplicates())
-        yield f"| task | steps | {' | '.join(NAMES[name] if arm in ('E4', 'E5') else name for name in names)} |"
+        yield f"| task | steps | {' | '.join(NAMES[name] if arm == 'E4' else name for name in names)} |"
         yield "|---|---|" + "---|" * len(names)
         for (task, steps), of_task in own.groupby(["env_id", "total_timesteps"], sort=False):
-            words = task.removeprefix("gymnasium:minatar_tasks:")
-            yield f"| {words} | {steps:,} | {' | '.join(of_tasks(of_task).loc[task, names])} |"
+            yield f"| {task} | {steps:,} | {' | '.join(of_tasks(of_task).loc[task, names])} |"
 
     return table
 
@@ -515,7 +527,7 @@ TABLES = {  # of each page: the experiment that a table needs, and what writes i
         "new": ("E4", of_experiment("E4")),
         "not_learned": ("E4", not_learned_table),
         "images_gains": ("E5", images_gains_table),
-        "images": ("E5", of_experiment("E5")),
+        "images": ("E5", images_table),
         "staggered": ("E6", staggered_table),
         "each_staggered": ("E6", each_staggered_table),
         "more_gains": ("E7", more_gains_table),
