@@ -1,4 +1,4 @@
-"""The second look: what should somebody do? L1 to L19 as results/CLAIMS.md registers them; the runs are in blocks/.
+"""The second look: what should somebody do? L1 to L22 as results/CLAIMS.md registers them; the runs are in blocks/.
 
 A task's number is made of means over seeds; Student's t over tasks. An experiment counts once it has run on all tasks
 with the first of their seeds; a claim is made once all of its experiments count.
@@ -55,7 +55,7 @@ OTHER_ARMS = {  # words of a claim: the experiments whose seeds it counts, the f
     "without a pilot": {"E4"},
     "three times as long": {"E1", "E2"},
     "to 32x128": {"E1", "E7"},
-    "staggered": {"E1", "E6"},
+    "staggered": {"E1", "E6", "E9"},
 }
 AXES = {  # of L7 to L12: few and many environments, each (experiment, setting)
     "8x128 to 128x8 at 2e-3": (("E1", "2e-3"), ("E1", "many, 2e-3")),
@@ -277,12 +277,20 @@ def best_of_threes(runs):
     return pd.Series(found)
 
 
+def starts(runs):
+    """A row for each task that counts: the scores at 2e-3 with staggered starts of 8 x 128 and 128 x 8 (E6 and E9)."""
+    own = runs[runs["arm"].isin(("E6", "E9"))]
+    found = own.pivot_table(index="env_id", columns="name", values="score")
+    found = found.rename(columns={"2e-3, staggered": "few", "many, 2e-3, staggered": "many"})
+    return found.loc[list(design.counted())]
+
+
 def budgets_of(tasks):
     return np.log2([design.budgets()[task] for task in tasks])
 
 
 def claims(scores):
-    """L1 to L19, as far as their experiments count."""
+    """L1 to L22, as far as their experiments count."""
     found, runs = Claims(scores), scores.table
     counts, counted = set(runs["arm"]), design.counted()
     e1 = means(runs, "E1", tasks=counted)
@@ -391,6 +399,19 @@ def claims(scores):
         add("L19", "8x128 minus 128x8 at 2e-3, staggered", over_tasks(own["2e-3"] - e6), ESTIMATE)
         without = own["2e-3"] - own["many, 2e-3"]
         add("L19", "8x128 minus 128x8 at 2e-3, not staggered, on these tasks", over_tasks(without), ESTIMATE)
+    if {"E6", "E9"} <= counts:
+        of_starts = starts(runs)
+        gain, longest, alike = of_starts["many"] - e1["many, 2e-3"], design.longest_tasks(), design.one_length()
+        fresh = gain[[task for task in gain.index if task not in longest]]
+        add("L20", "128x8 at 2e-3: staggered starts beat none, on the 26 other tasks", over_tasks(fresh))
+        text = "128x8 at 2e-3: staggered starts beat none, on the 13 of these with episodes of one length"
+        add("L21", text, over_tasks(fresh[[task for task in fresh.index if task in alike]]))
+        varied = fresh[[task for task in fresh.index if task not in alike]]
+        add("L21", "the same on the 13 of these with episodes of several lengths", over_tasks(varied), ESTIMATE)
+        few = of_starts["few"] - e1["2e-3"]
+        add("L22", "8x128 at 2e-3: staggered starts beat none", over_tasks(few))
+        both = of_starts["few"] - of_starts["many"]
+        add("L22", "8x128 minus 128x8 at 2e-3, both staggered", over_tasks(both), ESTIMATE)
     return found
 
 

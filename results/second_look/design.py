@@ -28,6 +28,7 @@ MINATAR_STEPS = 1_000_000
 SLOWEST = 4000  # environment steps per CPU-second of E4's tasks, once a family has none of the atlas's speed left
 NUM_NEW, NUM_GRIDS, NUM_TUNED = 20, 8, 10  # tasks of E4, of MiniGrid and BabyAI among them, and of E3
 NUM_LONGEST = 10  # tasks of E6
+ONE_LENGTH = ("Pendulum-v1", "NChain-v0", "HalfCheetah-v5", "Swimmer-v5", "Reacher-v5")  # and DeepMind Control's tasks
 GRIDS = ("MiniGrid", "BabyAI")
 
 
@@ -47,7 +48,7 @@ KEYS = [*Setting._fields[:-1], "anneal_lr", "seed"]  # of a row in a block; sb3 
 
 
 class Block(NamedTuple):
-    arm: str  # E1 to E8
+    arm: str  # E1 to E9
     task: str
     runs: list  # (name of the setting, Setting, seed)
 
@@ -145,8 +146,13 @@ def more_environments(steps):
 
 
 def staggered(steps):
-    """E6: the starts of the environments are staggered (staggered.py)."""
+    """E6: the starts of the environments are staggered (staggered.py). E9 has the same on other tasks."""
     return {"many, 2e-3, staggered": setting(MANY, 2e-3, steps)}
+
+
+def few_staggered(steps):
+    """E9's other setting."""
+    return {"2e-3, staggered": setting(FEW, 2e-3, steps)}
 
 
 def real_actions(steps):
@@ -204,6 +210,11 @@ def longest_tasks():
     return dict(sorted(counted().items(), key=lambda one: -one[1])[:NUM_LONGEST])
 
 
+def one_length():
+    """The counted tasks whose episodes all have the same length, whatever the policy does."""
+    return [task for task in counted() if task in catalog.DMC or task in ONE_LENGTH]
+
+
 def fresh_tasks():
     """E4's twenty: of each family in turn the next in the atlas's drawn order that had no pilot.
 
@@ -251,6 +262,9 @@ def blocks():
     add("E7", long_enough, more_environments, fewer)
     add("E5", minatar, images, fewer)
     add("E6", longest_tasks(), staggered, SEEDS[:FEWEST])
+    others = {task: steps for task, steps in counted().items() if task not in longest_tasks()}
+    add("E9", others, lambda steps: {**staggered(steps), **few_staggered(steps)}, SEEDS[:FEWEST])
+    add("E9", longest_tasks(), few_staggered, SEEDS[:FEWEST])
     add("E2", forty, longer, SEEDS[FEWER:6])
     add("E1", forty, most_have, SEEDS[FEWEST_SB3:4])
     add("E7", long_enough, more_environments, more)

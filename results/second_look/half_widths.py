@@ -1,4 +1,4 @@
-"""The half-widths to expect of L1 to L5, L17 and L19, simulated from the runs of the atlas: half_widths.csv.
+"""The half-widths to expect of L1 to L5, L17 and L19 to L22, simulated from the runs of the atlas: half_widths.csv.
 
     python results/second_look/half_widths.py
 
@@ -98,9 +98,16 @@ def main():
     ]
     rows = [(name, what, of_difference(*others, rng)) for name, what, *others in differences]
     rows.append(("L4", "slope of log rate on log k, 10 tasks", of_slope(np.stack(list(at.values()), 1), 10, rng)))
-    longest = many[[task in design.longest_tasks() for task in sorted(design.counted())]]
-    same = of_difference(longest, longest, len(longest), (6, 6), rng)
-    rows.append(("L19", "128 x 8 at 2e-3 twice, 6 seeds, 10 tasks", same))
+    tasks = sorted(design.counted())
+    longest = np.array([task in design.longest_tasks() for task in tasks])
+    alike = ~longest & [task in design.one_length() for task in tasks]
+    twice = {  # the seeds' noise alone: both settings are the same one
+        ("L19", "128 x 8 at 2e-3 twice, 6 seeds, 10 tasks"): many[longest],
+        ("L20", "the same, the 26 others"): many[~longest],
+        ("L21", "the same, the 13 of these with episodes of one length"): many[alike],
+        ("L22", "8 x 128 at 2e-3 twice, 6 seeds, 36 tasks"): fixed,
+    }
+    rows += [(*words, of_difference(own, own, len(own), (6, 6), rng)) for words, own in twice.items()]
     table = pd.DataFrame(rows, columns=["claim", "what", "half_width"]).round({"half_width": 2})
     table.to_csv(HERE / "half_widths.csv", index=False, lineterminator="\n")
     print(table.to_string(index=False))

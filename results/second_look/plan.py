@@ -47,7 +47,17 @@ class Args:
     what: Positional[Literal["status", "run"]]  # see above
     runs_dir: Path = Path("runs")  # where the run directories are until their block has ended
     blocks: Path = HERE / "blocks"  # where the finished blocks stand
-    arms: Tuple[str, ...] = ("E1", "E2", "E3", "E4", "E5", "E6", "E7", "E8")  # the experiments whose runs are made
+    arms: Tuple[str, ...] = (
+        "E1",
+        "E2",
+        "E3",
+        "E4",
+        "E5",
+        "E6",
+        "E7",
+        "E8",
+        "E9",
+    )  # the experiments whose runs are made
     workers: Count = 2  # processes that train side by side
     after: Optional[str] = None  # a shell command that runs after each block, such as a commit
 
@@ -89,7 +99,7 @@ def command(block, one, seed):
 
 
 def script_of(block):
-    return "results/second_look/staggered.py" if block.arm == "E6" else "ppo_envpool.py"
+    return "results/second_look/staggered.py" if block.arm in ("E6", "E9") else "ppo_envpool.py"
 
 
 def folder_of(block):
