@@ -57,6 +57,9 @@ EXPECTED = {  # (claim, beginning of its text): what half_widths.csv calls it
     ("L5", "the law beats"): "law minus 2e-3, 6 seeds, tasks as in 4e-3 minus 2e-3",
     ("L17", "32x128, four"): "two rates of 32 x 128, 5 seeds, tasks as in 8e-3 minus 2e-3",
     ("L19", "128x8 at 2e-3"): "128 x 8 at 2e-3 twice, 6 seeds, 10 tasks",
+    ("L20", "128x8 at 2e-3"): "the same, the 26 others",
+    ("L21", "128x8 at 2e-3"): "the same, the 13 of these with episodes of one length",
+    ("L22", "8x128 at 2e-3"): "8 x 128 at 2e-3 twice, 6 seeds, 36 tasks",
 }
 ARMS = " | ".join(f"{rows} rows, {epochs} epoch{'s' * (epochs > 1)}" for rows, epochs in design.K_ARMS)
 
@@ -193,25 +196,49 @@ def more_gains_table(_, runs):
 
 
 def staggered_table(_, runs):
-    """What staggered starts buy, and how far 8 x 128 is above 128 x 8 with them and without, over E6's tasks."""
-    found = means_of_staggered(runs)
-    few, plain, staggered = (found[name] for name in found)
+    """What staggered starts gain at 128 x 8 and 8 x 128, and how far 8 x 128 is above 128 x 8 with them and without."""
+    found = of_starts(runs)
+    many, few = found["128 x 8, staggered"] - found["128 x 8"], found["8 x 128, staggered"] - found["8 x 128"]
+    plain, both = found["8 x 128"] - found["128 x 8"], found["8 x 128, staggered"] - found["128 x 8, staggered"]
+    alike = found.index.isin(design.one_length())
+    fresh = ~found.index.isin(design.longest_tasks())
     yield from gains_lines(
         {
-            "128 x 8: staggered starts, minus none (L19)": staggered - plain,
-            "8 x 128, minus 128 x 8 with staggered starts": few - staggered,
-            "8 x 128, minus 128 x 8 without": few - plain,
+            "128 x 8, staggered starts minus none: the ten tasks of E6 (L19)": many[~fresh],
+            "the 26 others (L20)": many[fresh],
+            "the 13 of these with episodes of one length (L21)": many[fresh & alike],
+            "the 13 with episodes of several lengths": many[fresh & ~alike],
+            "all 36": many,
+            "8 x 128, staggered starts minus none (L22)": few,
+            "the 17 with episodes of one length": few[alike],
+            "the 19 others": few[~alike],
+            "8 x 128 minus 128 x 8, no staggered starts": plain,
+            "both staggered": both,
+            "the 17 with episodes of one length, no staggered starts": plain[alike],
+            "both staggered, these 17": both[alike],
+            "the 19 others, no staggered starts": plain[~alike],
+            "both staggered, these 19": both[~alike],
         }
     )
 
 
 def each_staggered_table(_, runs):
-    """The mean scores of E6's tasks."""
-    found = means_of_staggered(runs)
-    yield f"| task | steps | {' | '.join(found)} |"
-    yield "|---|---|" + "---|" * len(found.columns)
+    """The mean scores of each task that counts, without staggered starts and with them."""
+    found = of_starts(runs)
+    yield f"| task | steps | episodes of one length | {' | '.join(found)} |"
+    yield "|---|---|---|" + "---|" * len(found.columns)
     for task, row in found.iterrows():
-        yield f"| {task} | {design.budgets()[task]:,} | {' | '.join(f'{value:.2f}' for value in row)} |"
+        word = "yes" if task in design.one_length() else ""
+        yield f"| {task} | {design.budgets()[task]:,} | {word} | {' | '.join(f'{value:.2f}' for value in row)} |"
+
+
+def of_starts(runs):
+    """A row for each task that counts: the mean scores at 2e-3, by N x T, without staggered starts and with them."""
+    plain, staggered = claims.means(runs, "E1", tasks=design.counted()), claims.starts(runs)
+    found = {}
+    for words, name, side in (("8 x 128", "2e-3", "few"), ("128 x 8", "many, 2e-3", "many")):
+        found |= {words: plain[name], f"{words}, staggered": staggered[side]}
+    return pd.DataFrame(found).loc[list(design.counted())]
 
 
 def images_table(_, runs):
@@ -236,13 +263,6 @@ def images_gains_table(_, runs):
     for name, other in (("law", "default"), ("law", "many, law"), ("law", "middle, law")):
         gain = (scores[name] - scores[other]).to_numpy()
         yield f"| {NAMES[name]}, minus {NAMES[other]} | {interval(gain)} | {' | '.join(map(two, gain))} |"
-
-
-def means_of_staggered(runs):
-    """A row for each of E6's tasks: the scores at 2e-3 of 8 x 128, 128 x 8, and 128 x 8 with staggered starts."""
-    staggered = claims.means(runs, "E6")["many, 2e-3, staggered"]
-    e1 = claims.means(runs, "E1").loc[staggered.index]
-    return pd.DataFrame({"8 x 128": e1["2e-3"], "128 x 8": e1["many, 2e-3"], "128 x 8, staggered": staggered})
 
 
 def gains_lines(rows):
@@ -528,8 +548,8 @@ TABLES = {  # of each page: the experiment that a table needs, and what writes i
         "not_learned": ("E4", not_learned_table),
         "images_gains": ("E5", images_gains_table),
         "images": ("E5", images_table),
-        "staggered": ("E6", staggered_table),
-        "each_staggered": ("E6", each_staggered_table),
+        "staggered": ("E9", staggered_table),
+        "each_staggered": ("E9", each_staggered_table),
         "more_gains": ("E7", more_gains_table),
         "more": ("E7", of_experiment("E7")),
         "real": ("E8", of_experiment("E8")),
