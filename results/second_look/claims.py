@@ -457,6 +457,13 @@ def gains(runs):
         e4 = means(runs, "E4").loc[good]
         steps["the same on new tasks"] = e4["law"] - e4["default"]
         n_by_t["at 2e-3, new tasks"] = e4["2e-3"] - e4["many, 2e-3"]
+    if "E5" in counts:
+        e5 = means(runs, "E5")
+        steps["the same on images"] = e5["law"] - e5["default"]
+        n_by_t["at the law's rate, images"] = e5["law"] - e5["many, law"]
+    if {"E1", "E6", "E9"} <= counts:
+        of_starts = starts(runs)
+        n_by_t["at 2e-3, both staggered"] = of_starts["few"] - of_starts["many"]
     if "E1" in counts:
         steps["the law's rate: the best of three seeds"] = best_of_threes(runs)[e1.index] - e1["law"]
         if "E2" in counts:

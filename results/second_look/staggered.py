@@ -1,11 +1,11 @@
-"""ppo_envpool.py whose environments start at different points of an episode (E6, L19), for tasks of EnvPool.
+"""ppo_envpool.py whose environments start at different points of an episode (E6, E9), for tasks of EnvPool.
 
     python results/second_look/staggered.py --env-id CartPole-v1 --num-envs 128 --num-steps 8
 
 Environments that are reset together reach the same part of an episode together, and a short rollout sees that part only
-(Bhatia et al. 2025, arXiv 2511.21011). Here each environment first plays an episode of random actions, of L steps. Then
-it begins another and takes a number of random steps drawn from 0 to L - 1. These steps are in no rollout and count as
-no environment steps. The first training return of each environment is that of the rest of its episode.
+(P4: Bharthulwar et al. 2025, arXiv 2511.21011). Here each environment first plays an episode of random actions, of L
+steps. Then it begins another and takes a number of random steps drawn from 0 to L - 1. These steps are in no rollout
+and count as no environment steps. The first training return of each environment is that of the rest of its episode.
 """
 
 import sys
