@@ -367,6 +367,33 @@ def long_at_the_default():
     return student(values)
 
 
+def few_minus_many_staggered():
+    """8 x 128 minus 128 x 8 with staggered starts: what both gain, added to E1's difference."""
+    many, few = staggered(OWN), staggered(OWN, 8.0, 128.0)
+    values, e1 = [], returns_of(OWN, "E1")
+    for task in many:
+        without = [e1[task][at(*n_by_t, 2e-3), BUDGETS[task]].values() for n_by_t in ((8, 128), (128, 8))]
+        plain = [np.mean([score(row) for row in own]) for own in without]
+        values.append(plain[0] + few[task] - plain[1] - many[task])
+    return student(values)
+
+
+def test_staggered_starts_of_the_runs():
+    verdicts = {row["claim"]: row for row in read(LOOK / "verdicts.csv") if not row["game"]}
+    for text, values in of_staggered_starts(OWN).items():
+        found = [float(verdicts[text][x]) for x in ("value", "low", "high")]
+        assert found == pytest.approx(student(values), abs=6e-4), text
+
+
+def test_episodes_of_one_length_are_those_of_the_runs():
+    lengths = {}
+    for row in OWN:
+        if row["arm"] == "E1" and row["length"]:
+            lengths.setdefault(row["env_id"], set()).add(float(row["length"]))
+    counted = [task for task in BUDGETS if task not in NOT_COUNTED]
+    assert set(design.one_length()) == {task for task in counted if len(lengths[task]) == 1}
+
+
 def on_images(in_place_of, take):
     """The gain of a setting of E5 on another one, each (N, T, rate), 1 being the highest mean of a game's settings."""
     values = []
@@ -403,6 +430,7 @@ def best_of_three():
             " | 8 x 128 at 2e-3, on 14 other tasks",
             lambda: student(of_new_tasks(OWN, lambda _: at(128, 8, 2e-3), raised)),
         ),
+        (" | the same, both with staggered starts", few_minus_many_staggered),
         (
             "128 x 8 at the law's rate | 8 x 128 at it, on five games",
             lambda: on_images((128, 8, law(1_000_000)), (8, 128, law(1_000_000))),

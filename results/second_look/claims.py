@@ -463,7 +463,7 @@ def gains(runs):
         n_by_t["at the law's rate, images"] = e5["law"] - e5["many, law"]
     if {"E1", "E6", "E9"} <= counts:
         of_starts = starts(runs)
-        n_by_t["at 2e-3, both staggered"] = of_starts["few"] - of_starts["many"]
+        n_by_t["at 2e-3, staggered starts for both"] = of_starts["few"] - of_starts["many"]
     if "E1" in counts:
         steps["the law's rate: the best of three seeds"] = best_of_threes(runs)[e1.index] - e1["law"]
         if "E2" in counts:
@@ -478,7 +478,7 @@ def draw(scores):
     """Means with intervals over tasks, and a dot a task; then on how many tasks each diagnostic rises and falls."""
     steps, n_by_t = gains(scores.table)
     figure, (left, right) = plt.subplots(1, 2, figsize=(PAGE, 3.4), width_ratios=(1.6, 1))
-    bars = {**steps, " ": None, **{f"8×128 minus 128×8 {label}": values for label, values in n_by_t.items()}}
+    bars = {**steps, "8×128 minus 128×8:": None, **n_by_t}
     for place, (label, values) in enumerate(bars.items()):
         if values is None:
             continue
