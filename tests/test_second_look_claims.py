@@ -489,6 +489,9 @@ def test_the_tables_of_the_page(planted, judged):
     assert row.split(" | ")[4] == f"{(balance > 0).sum()} up, {(balance < 0).sum()} down"
     own, eights = law_by_rows(planted.to_dict("records"))
     assert " {:+.2f} [{:+.2f}, {:+.2f}] |".format(*student(own - eights)) in found["more_gains"][2]
+    claimed = [line for line in found["staggered"] if "(L" in line]
+    for line, values in zip(claimed, of_staggered_starts(planted.to_dict("records")).values(), strict=True):
+        assert " {:+.2f} [{:+.2f}, {:+.2f}] |".format(*student(values)) in line
     assert sum(int(line.split("|")[2]) for line in found["families"][2:-1]) == len(raised)
     values = of_new_tasks(planted.to_dict("records"), lambda _: at(128, 8, 2e-3), lambda _: at(8, 128, 2e-3))
     value, low, high = student(values)
