@@ -120,6 +120,12 @@ def test_the_page_has_the_tables_of_the_program(capsys):
     assert "<!-- public.py: fits -->" in error
 
 
+def test_a_task_without_known_random_steps_is_refused(capsys):
+    words = "--env-id gymnasium:gymnasium:CartPole-v1 --total-timesteps 2048".split()
+    error = refusal(capsys, study("second_look", "staggered").parse_args, words)
+    assert error.endswith("expected a task of EnvPool with one discrete action or real ones\n")
+
+
 def test_staggered_environments_are_at_different_steps_and_go_on_from_there():
     staggered = study("second_look", "staggered")
     envs = tasks.make("CartPole-v1", [env_seeds(seed, "train", 0, range(8)) for seed in (1, 2)], 1)

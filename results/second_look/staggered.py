@@ -11,15 +11,18 @@ and count as no environment steps. The first training return of each environment
 import sys
 from pathlib import Path
 
-sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "scripts"))
+from launching.root import ROOT  # noqa: F401
+
 import numpy as np
 
 import ppo_envpool
-from support import rundir
+from support import arguments, rundir
+from support.envs import envpool, tasks
 
 MOST = 27_000  # steps of an episode of random actions; a task without a time limit may never end it
 
-collect_steps = ppo_envpool.collect_steps
+collect_steps, parse_its_args = ppo_envpool.collect_steps, ppo_envpool.parse_args
 
 
 def stagger(envs, rng):
@@ -67,7 +70,15 @@ def collect_staggered(agent, rollout, noise, next_obs, envs, run):
     return collect_steps(agent, rollout, noise, next_obs, envs, run)
 
 
+def parse_args(argv):
+    """ppo_envpool.parse_args, which here ends the program for a task whose random steps are not known."""
+    args = parse_its_args(argv)
+    if args.env_id not in envpool.families() or tasks.rows_of(args.env_id, args.env_kwargs)[1].kind == "categoricals":
+        arguments.fail(f"--env-id {args.env_id}: expected a task of EnvPool with one discrete action or real ones")
+    return args
+
+
 if __name__ == "__main__":
-    ppo_envpool.collect_steps = collect_staggered
+    ppo_envpool.parse_args, ppo_envpool.collect_steps = parse_args, collect_staggered
     with rundir.full_disk_in_one_line():
-        ppo_envpool.main(ppo_envpool.parse_args(sys.argv[1:]))
+        ppo_envpool.main(parse_args(sys.argv[1:]))
