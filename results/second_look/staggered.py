@@ -6,6 +6,7 @@ Environments that are reset together reach the same part of an episode together,
 (P4: Bharthulwar et al. 2025, arXiv 2511.21011). Here each environment first plays an episode of random actions, of L
 steps. Then it begins another and takes a number of random steps drawn from 0 to L - 1. These steps are in no rollout
 and count as no environment steps. The first training return of each environment is that of the rest of its episode.
+`--eval-episodes` plays the last network, from the start of an episode; scripts/evaluate.py does not know this program.
 """
 
 import sys
