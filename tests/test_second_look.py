@@ -137,3 +137,16 @@ def test_staggered_environments_are_at_different_steps_and_go_on_from_there():
     pool._send([pool.all_env_ids, pool.all_env_ids, np.zeros(16, np.int32)])
     steps = pool._recv()[pool._state_keys.index("elapsed_step")][~ended.ravel()]
     assert len(set(steps)) > 4 and steps.max() < 60
+
+
+def test_a_task_whose_runs_cannot_start_is_named_and_left_out(tmp_path):
+    plan = study("second_look", "plan")
+    block = plan.design.blocks()[0]
+    args = plan.Args("run", runs_dir=tmp_path / "runs", blocks=tmp_path / "blocks")
+    log = args.runs_dir / plan.run_name(block, *block.runs[0][1:]) / "log.txt"
+    log.parent.mkdir(parents=True)
+    log.write_text("error: it cannot be made\n[launch] exit code 2\n")
+    assert plan.missing(block, args.blocks) == block.runs
+    plan.take(block, args)
+    assert plan.left_out(args.blocks) == {(block.arm, block.task): "error: it cannot be made"}
+    assert plan.missing(block, args.blocks) == [] and [path.name for path in args.blocks.iterdir()] == ["left_out.csv"]

@@ -5,7 +5,8 @@
 
 A finished block is a file below blocks/, and its run directories go. The same command goes on from there: it resumes an
 interrupted block from its checkpoints. SIGTERM and Ctrl-C stop the runs with a checkpoint. A task with a run that fails
-twice is named in left_out.csv and gets no further runs; the others go on. The design is in design.py.
+twice, or that cannot be made, is named in left_out.csv and gets no further runs; the others go on. The design is in
+design.py.
 """
 
 import sys
@@ -91,11 +92,14 @@ def missing(block, folder):
 # ---- runs ------------------------------------------------------------------------------------------------------------
 def command(block, one, seed):
     """The command line of one run."""
-    name = f"n{one.num_envs}_t{one.num_steps}_m{one.minibatch_size}_e{one.update_epochs}"
-    name = f"{name}_lr{one.learning_rate:g}_{one.total_timesteps}__s{seed}"
     words = ["python", script_of(block), "--env-id", block.task, "--seed", seed, *design.flags(one)]
     words += ["--num-logs", POINTS, "--eval-episodes", EVAL_EPISODES]
-    return shlex.join(map(str, [*words, "--run-name", f"{folder_of(block)}/{name}"]))
+    return shlex.join(map(str, [*words, "--run-name", run_name(block, one, seed)]))
+
+
+def run_name(block, one, seed):
+    name = f"n{one.num_envs}_t{one.num_steps}_m{one.minibatch_size}_e{one.update_epochs}"
+    return f"{folder_of(block)}/{name}_lr{one.learning_rate:g}_{one.total_timesteps}__s{seed}"
 
 
 def script_of(block):
@@ -151,7 +155,7 @@ def best_returns(runs_dir, runs):
 
 
 def take(block, args):
-    """Adds the runs of a block that are done or have diverged to its file; names its task if one has failed."""
+    """Adds the runs of a block that are done or have diverged to its file; leaves its task out if another run lacks."""
     root = args.runs_dir / folder_of(block)
     runs, unread = training_runs.read_runs(root)
     print(*unread, sep="\n" if unread else "", end="\n" * bool(unread))
@@ -169,13 +173,24 @@ def take(block, args):
         columns = (*FIRST, *(name for name in reading.COLUMNS if name not in (*FIRST, "run")))
         of_best = dict(zip(BEST, best.get(run.name, (None, None, None)), strict=True))
         rows[key(row)] = {**{name: row[name] for name in columns}, **of_best}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pd.DataFrame([rows[one] for one in sorted(rows)]).to_csv(path, index=False, lineterminator="\n")
-    failed = [f"{run.name}: {run.failure}" for run in runs if run.state == "failed"]
-    if failed:
-        known = {**left_out(args.blocks), (block.arm, block.task): failed[0]}
+    if rows:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pd.DataFrame([rows[one] for one in sorted(rows)]).to_csv(path, index=False, lineterminator="\n")
+    lacking = [run for run in block.runs if key_of(*run[1:]) not in rows]
+    if lacking:
+        known = {**left_out(args.blocks), (block.arm, block.task): why_not(block, *lacking[0][1:], args.runs_dir)}
         table = pd.DataFrame([{"arm": arm, "task": task, "why": why} for (arm, task), why in known.items()])
+        args.blocks.mkdir(parents=True, exist_ok=True)
         table.to_csv(args.blocks / "left_out.csv", index=False, lineterminator="\n")
+        print(f"{block.arm} {block.task} is left out: {known[block.arm, block.task]}", flush=True)
+
+
+def why_not(block, one, seed, runs_dir):
+    """The error of a run that has ended without a result, or else the launcher's last line about it."""
+    log = runs_dir / run_name(block, one, seed) / "log.txt"
+    lines = [line for line in log.read_text(errors="replace").split("\n") if line.strip()] if log.exists() else []
+    errors = [line for line in lines if "error" in line.lower()]
+    return (errors or lines or [f"{script_of(block)} did not start its runs"])[-1]
 
 
 # ---- main ------------------------------------------------------------------------------------------------------------
@@ -206,10 +221,10 @@ def main(args):
         if todo:
             print(f"{block.arm} {block.task}: {len(todo)} runs", flush=True)
             code = make(block, todo, args)
-            if code in STOPPED or not (args.runs_dir / folder_of(block)).exists():
+            if code in STOPPED or code < 0:
                 return code
             take(block, args)
-            shutil.rmtree(args.runs_dir / folder_of(block))
+            shutil.rmtree(args.runs_dir / folder_of(block), ignore_errors=True)
             if args.after:
                 subprocess.run(args.after, shell=True)
 
