@@ -12,8 +12,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from support import catalog, devices
 
 FEW_ITERATIONS = 50  # a run with fewer is told so
-HAVE_CLEANRLS = ("ppo_atari_envpool", "ppo_procgen", "ppo_isaacgym", "ppo_rnd_envpool")  # rate, though they are PPO
-LAW = (  # on five games of MinAtar its rate gains 0.55 [0.26, 0.83] of a score on 2.5e-4: results/second_look, L15
+NAMES_LAW = ("ppo_atari_envpool", "ppo_procgen", "ppo_isaacgym", "ppo_rnd_envpool")  # PPO with CleanRL's rate
+LAW = (
     "the law of results/second_look would take the learning rate {:g}; it was only tried with 50,000 to 2.7 million "
     "steps, 3 to 256 of them per gradient step"
 )
@@ -286,7 +286,8 @@ def plan(
     """What each of some runs of a script has before it from `step` on, and notes if that is little, or too much for
     the memory of this machine: lines to print. by_law: whether all have the law's learning rate.
 
-    HAVE_CLEANRLS names the law's rate if their own, unless a KL adapts it, differs by more than three times.
+    A script of NAMES_LAW says what the law would take where its rate differs by more than three times, unless a KL
+    adapts it or --scaling changes it. On images the law gains: results/second_look, L15.
     """
     number, (num_envs, num_steps) = schedule.iterations(step), schedule.n_by_t(step, 0)
     rows, changes = num_envs * num_steps, len(schedule.phases) > 1 or schedule.bounds
@@ -303,7 +304,7 @@ def plan(
     lines = [text]
     if number < FEW_ITERATIONS:
         lines.append(f"note: these are fewer than {FEW_ITERATIONS} iterations; doubling N or T halves their number")
-    if Path(script).stem in HAVE_CLEANRLS and not (arguments.get("scaling") or arguments.get("desired_kl")):
+    if Path(script).stem in NAMES_LAW and not (arguments.get("scaling") or arguments.get("desired_kl")):
         rate, law = arguments["learning_rate"], default_rate(arguments)
         if law > 3 * rate > 0 or 3 * law < rate:
             lines.append(f"note: {LAW}".format(law))

@@ -199,10 +199,11 @@ def test_log_lines_without_a_terminal(finished):
     """A line of progress each LINE_SECONDS, at the end, and none per episode or iteration."""
     run_dir, done = finished
     assert "\r" not in done.stdout + done.stderr and "\x1b" not in done.stdout + done.stderr
-    lines = [line for line in done.stdout.splitlines() if not line.startswith("this CPU ")]  # on some machines
+    sometimes = ("this CPU ", "note: the law of ")  # on some machines, of some scripts
+    lines = [line for line in done.stdout.splitlines() if not line.startswith(sometimes)]
     shown = [line for line in lines if " SPS " in line]
     seconds = reading.read_json(run_dir / "done.json")["wall_seconds"]
-    assert len(lines) - len(shown) <= 5 and len(shown) <= 1 + seconds / progress.LINE_SECONDS, lines
+    assert len(lines) - len(shown) <= 4 and len(shown) <= 1 + seconds / progress.LINE_SECONDS, lines
     assert re.search(r"1,024/1,024 steps +\d+ SPS +return [\d.-]+ +ETA", shown[-1]), lines
 
 

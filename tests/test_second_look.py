@@ -147,6 +147,6 @@ def test_a_task_whose_runs_cannot_start_is_named_and_left_out(tmp_path):
     log.parent.mkdir(parents=True)
     log.write_text("error: it cannot be made\n[launch] exit code 2\n")
     assert plan.missing(block, args.blocks) == block.runs
-    plan.take(block, args)
+    plan.take(block, args, 1)
     assert plan.left_out(args.blocks) == {(block.arm, block.task): "error: it cannot be made"}
     assert plan.missing(block, args.blocks) == [] and [path.name for path in args.blocks.iterdir()] == ["left_out.csv"]

@@ -214,6 +214,7 @@ def staggered_table(_, runs):
             "the 19 others": few[~alike],
             "8 x 128 minus 128 x 8, no staggered starts": plain,
             "both staggered": both,
+            "both staggered, minus none": both - plain,
             "the 17 with episodes of one length, no staggered starts": plain[alike],
             "both staggered, these 17": both[alike],
             "the 19 others, no staggered starts": plain[~alike],

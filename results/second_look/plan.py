@@ -154,8 +154,11 @@ def best_returns(runs_dir, runs):
     return {name: (kept["episodic_return"], kept["global_step"], value) for (name, kept), value in zip(best, values)}
 
 
-def take(block, args):
-    """Adds the runs of a block that are done or have diverged to its file; leaves its task out if another run lacks."""
+def take(block, args, code):
+    """Adds the runs of a block that are done or have diverged to its file; leaves its task out if one has no result.
+
+    code: what `make` has returned.
+    """
     root = args.runs_dir / folder_of(block)
     runs, unread = training_runs.read_runs(root)
     print(*unread, sep="\n" if unread else "", end="\n" * bool(unread))
@@ -178,19 +181,19 @@ def take(block, args):
         pd.DataFrame([rows[one] for one in sorted(rows)]).to_csv(path, index=False, lineterminator="\n")
     lacking = [run for run in block.runs if key_of(*run[1:]) not in rows]
     if lacking:
-        known = {**left_out(args.blocks), (block.arm, block.task): why_not(block, *lacking[0][1:], args.runs_dir)}
+        known = {**left_out(args.blocks), (block.arm, block.task): why_not(block, *lacking[0][1:], args.runs_dir, code)}
         table = pd.DataFrame([{"arm": arm, "task": task, "why": why} for (arm, task), why in known.items()])
         args.blocks.mkdir(parents=True, exist_ok=True)
         table.to_csv(args.blocks / "left_out.csv", index=False, lineterminator="\n")
         print(f"{block.arm} {block.task} is left out: {known[block.arm, block.task]}", flush=True)
 
 
-def why_not(block, one, seed, runs_dir):
-    """The error of a run that has ended without a result, or else the launcher's last line about it."""
+def why_not(block, one, seed, runs_dir, code):
+    """The error of a run that has ended without a result, or the launcher's last line about it, or the exit code."""
     log = runs_dir / run_name(block, one, seed) / "log.txt"
     lines = [line for line in log.read_text(errors="replace").split("\n") if line.strip()] if log.exists() else []
     errors = [line for line in lines if "error" in line.lower()]
-    return (errors or lines or [f"{script_of(block)} did not start its runs"])[-1]
+    return (errors or lines or [f"{script_of(block)} ended with exit code {code}"])[-1]
 
 
 # ---- main ------------------------------------------------------------------------------------------------------------
@@ -223,7 +226,7 @@ def main(args):
             code = make(block, todo, args)
             if code in STOPPED or code < 0:
                 return code
-            take(block, args)
+            take(block, args, code)
             shutil.rmtree(args.runs_dir / folder_of(block), ignore_errors=True)
             if args.after:
                 subprocess.run(args.after, shell=True)
